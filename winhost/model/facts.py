@@ -1,0 +1,99 @@
+"""Facts: what a host answered. The file is exactly the agent's answers, noun by noun.
+
+A value that could not be read is `Unknown`, one that cannot exist yet is `Unavailable`; both may stand for a whole noun
+or for one property of a state. Nothing hides them: reading one through a typed state raises.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+SCHEMA = "winhost.facts/1"
+
+Key = Mapping[str, str]
+Json = Any  # JSON as `json` gives it; typed states take it from there.
+
+
+@dataclass(frozen=True)
+class RemoteFault:
+    """An error as the host reported it. Match on `category`, `code` and `hresults`; `message` is in the host's language."""
+
+    category: str
+    code: str = ""
+    hresults: tuple[str, ...] = ()
+    cmdlet: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.cmdlet}: " if self.cmdlet else ""
+        return f"{where}{self.message or self.code or self.category}"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """It exists or not, but could not be read."""
+
+    unknown: RemoteFault
+
+    def __str__(self) -> str:
+        return f"could not be read ({self.unknown.category}: {self.unknown})"
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """It cannot be read before the named noun is there."""
+
+    unavailable: str
+
+    def __str__(self) -> str:
+        return f"cannot be read before {self.unavailable} is there"
+
+
+Missing = Unknown | Unavailable
+
+
+class MissingFact(Exception):  # noqa: N818 - a signal from a fact to whoever judges, not a failure of ours
+    """Raised on reading a fact that was not read. `fact` names it, as in `PciDevice.acs`."""
+
+    def __init__(self, fact: str, missing: Missing) -> None:
+        super().__init__(f"{fact} {missing}")
+        self.fact = fact
+        self.missing = missing
+
+
+@dataclass(frozen=True)
+class Record:
+    """One instance of a noun as it travels: raw JSON, not yet typed."""
+
+    state: Mapping[str, Json]
+    key: Key = field(default_factory=dict)
+
+
+Answer = tuple[Record, ...] | Unknown | Unavailable
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All answers of one host at one time.
+
+    `origin` is `recorded` where a host answered and `synthetic` where a lab or a person made it up; every output made
+    from synthetic facts says so. `read_at` is ISO 8601 in UTC.
+    """
+
+    host: str
+    origin: str
+    read_at: str
+    winhost: str
+    nouns: Mapping[str, Answer]
+    schema: str = SCHEMA
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Instance(Generic[T]):
+    """A noun's key with its typed state."""
+
+    key: Key
+    state: T

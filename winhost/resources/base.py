@@ -1,0 +1,126 @@
+"""What a resource is: a noun with a key, a state, needs and risks. The engine does the rest."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
+
+from winhost.model.facts import Instance, Json, Key, MissingFact, Unavailable, Unknown
+
+S = TypeVar("S", bound="State")
+
+
+class State:
+    """A typed state. Reading a property that the host could not tell raises `MissingFact`; nothing tests for it."""
+
+    noun: ClassVar["Noun"]
+
+    def __getattribute__(self, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        if isinstance(value, Unknown | Unavailable):
+            raise MissingFact(f"{type(self).__name__}.{name}", value)
+        return value
+
+
+@dataclass(frozen=True)
+class Need:
+    """Another resource that must stand at `want` while a step runs; the engine moves it there and back once."""
+
+    noun: str
+    key: Key
+    want: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a step does to one resource: only the properties that differ."""
+
+    key: Key
+    before: Mapping[str, Json]
+    want: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Why rollback leaves something as it is."""
+
+    reason: str
+
+
+Undo = Mapping[str, Json] | Keep
+
+
+def undo_property_by_property(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """Put back what still stands as we left it; what somebody changed since is theirs."""
+    foreign = [name for name in before if now[name] not in (after[name], before[name])]
+    if foreign:
+        return Keep(f"{', '.join(foreign)} changed since by somebody else")
+    return {name: value for name, value in before.items() if now[name] != value}
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A resource's declaration.
+
+    name: as in `Get-Winhost<name>`; key: names of the key's parts; sets: the properties that `set` can change;
+    after: nouns whose steps come first; requires: the noun without which this one is unavailable;
+    needs: what must hold while it changes; risks: consents that a change asks for; may_need: consents that the host
+    may turn out to ask for; irreversible: why a change cannot be taken back, or nothing.
+    """
+
+    name: str
+    key: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    requires: str | None = None
+    restarts: bool = False
+    needs: Callable[[Change], Iterable[Need]] = lambda change: ()
+    risks: Callable[[Change], Iterable[str]] = lambda change: ()
+    may_need: Callable[[Change], Iterable[str]] = lambda change: ()
+    irreversible: Callable[[Change], str | None] = lambda change: None
+    undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
+    state: type[State] = field(default=State)
+
+
+@dataclass(frozen=True)
+class OrMissing:
+    """Marks each property of a state: a value of its type, or why there is none."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.tagged_union_schema(
+            {
+                "known": handler(source),
+                "unknown": handler.generate_schema(Unknown),
+                "unavailable": handler.generate_schema(Unavailable),
+            },
+            discriminator=_tag,
+        )
+
+
+def _tag(value: object) -> str:
+    if isinstance(value, Mapping) and len(value) == 1:
+        only = next(iter(value))
+        if only in ("unknown", "unavailable"):
+            return str(only)
+    return "known"
+
+
+@dataclass_transform(frozen_default=True)
+def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
+    """Make a class the typed state of `noun`: a frozen dataclass each of whose properties may be missing."""
+
+    def declare(cls: type[S]) -> type[S]:
+        hints = get_type_hints(cls, include_extras=True)
+        cls.__annotations__ = {name: Annotated[hints[name], OrMissing()] for name in cls.__annotations__}
+        made = dataclass(frozen=True)(cls)
+        unknown = set(noun.sets) - {f.name for f in fields(made)}
+        if unknown:
+            raise TypeError(f"{noun.name} sets {sorted(unknown)}, which its state does not have")
+        made.noun = Noun(**{**noun.__dict__, "state": made})
+        return made
+
+    return declare
+
+
+__all__ = ["Change", "Instance", "Keep", "Need", "Noun", "State", "Undo", "resource"]

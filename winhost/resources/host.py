@@ -1,0 +1,159 @@
+"""Facts of one host, typed: what rules and decisions read."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from winhost.model.errors import WinhostError
+from winhost.model.facts import Facts, Instance, MissingFact, Record
+from winhost.resources.base import State
+from winhost.resources.windows import (
+    AssignableDevice,
+    DeviceAssignmentPolicy,
+    Firmware,
+    HyperVHost,
+    HyperVRole,
+    Memory,
+    OperatingSystem,
+    PciDevice,
+    Session,
+    Vm,
+)
+from winhost.resources.windows.pci_device import card_location
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+S = TypeVar("S", bound=State)
+
+
+class WrongState(WinhostError):
+    """A host answered a state that this winhost does not understand: another agent, or a fault of ours."""
+
+    def __init__(self, noun: str, faults: str) -> None:
+        super().__init__(f"{noun}: the answer does not have the shape of this noun: {faults}")
+
+
+@cache
+def _adapter(state: type[State]) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(state)
+
+
+def typed(state: type[S], record: Record) -> Instance[S]:
+    """The typed state of a record. Raises WrongState."""
+    from pydantic import ValidationError
+
+    try:
+        value: S = _adapter(state).validate_python(dict(record.state))
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise WrongState(state.noun.name, faults) from None
+    return Instance(record.key, value)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A graphics card: its display function and the functions that share its slot."""
+
+    gpu: Instance[PciDevice]
+    companions: tuple[Instance[PciDevice], ...] = ()
+
+    @property
+    def location(self) -> str:
+        return card_location(self.gpu.key["location"])
+
+    @property
+    def functions(self) -> tuple[Instance[PciDevice], ...]:
+        return (self.gpu, *self.companions)
+
+    @property
+    def named(self) -> str:
+        """Name and place: two cards of one model differ only in the second."""
+        return f"{self.gpu.state.name} at {self.location}"
+
+
+class HostFacts:
+    """The facts of one host, noun by noun. Reading what could not be read raises `MissingFact`."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.document = facts
+        self._typed: dict[type[State], tuple[Instance[Any], ...]] = {}
+
+    @property
+    def host(self) -> str:
+        return self.document.host
+
+    def all(self, state: type[S]) -> tuple[Instance[S], ...]:
+        """Every instance of a noun."""
+        if state not in self._typed:
+            answer = self.document.nouns[state.noun.name]
+            if not isinstance(answer, tuple):
+                raise MissingFact(state.noun.name, answer)
+            self._typed[state] = tuple(typed(state, record) for record in answer)
+        return self._typed[state]
+
+    def the(self, state: type[S]) -> S:
+        """The only instance of a noun without a key."""
+        (instance,) = self.all(state)
+        return instance.state
+
+    def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
+        """The state of one key, or None where the host has no such instance."""
+        return next((i.state for i in self.all(state) if dict(i.key) == dict(key)), None)
+
+    @cached_property
+    def session(self) -> Session:
+        return self.the(Session)
+
+    @cached_property
+    def os(self) -> OperatingSystem:
+        return self.the(OperatingSystem)
+
+    @cached_property
+    def firmware(self) -> Firmware:
+        return self.the(Firmware)
+
+    @cached_property
+    def memory(self) -> Memory:
+        return self.the(Memory)
+
+    @cached_property
+    def role(self) -> HyperVRole:
+        return self.the(HyperVRole)
+
+    @cached_property
+    def hyperv(self) -> HyperVHost:
+        return self.the(HyperVHost)
+
+    @cached_property
+    def policy(self) -> DeviceAssignmentPolicy:
+        return self.the(DeviceAssignmentPolicy)
+
+    @property
+    def vms(self) -> tuple[Instance[Vm], ...]:
+        return self.all(Vm)
+
+    def place(self, function: Instance[PciDevice]) -> str:
+        """Where on the ladder a function stands."""
+        found = self.of(AssignableDevice, function.key)
+        if found is None:
+            raise LookupError(f"no AssignableDevice for {function.key}")
+        return found.place
+
+    @cached_property
+    def cards(self) -> tuple[Card, ...]:
+        """Graphics cards in the order of their location paths, so that plans are stable."""
+        slots: defaultdict[str, list[Instance[PciDevice]]] = defaultdict(list)
+        for function in self.all(PciDevice):
+            slots[card_location(function.key["location"])].append(function)
+        cards = []
+        for location in sorted(slots):
+            functions = sorted(slots[location], key=lambda f: f.key["location"])
+            gpus = [f for f in functions if f.state.kind == "display"]
+            if gpus:
+                cards.append(Card(gpus[0], tuple(f for f in functions if f is not gpus[0])))
+        return tuple(cards)

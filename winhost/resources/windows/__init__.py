@@ -1,0 +1,48 @@
+"""The nouns of a Windows host, each with its script beside it."""
+
+from winhost.resources.base import Noun, State
+from winhost.resources.windows.assignable_device import AssignableDevice
+from winhost.resources.windows.boot import Boot
+from winhost.resources.windows.firmware import Firmware
+from winhost.resources.windows.hyperv import HyperVHost, HyperVRole, PartitionableGpu, VmSwitch
+from winhost.resources.windows.machine import Disk, Memory, Processor
+from winhost.resources.windows.operating_system import OperatingSystem
+from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.session import Session
+from winhost.resources.windows.surroundings import (
+    BitLocker,
+    ClusterService,
+    DeviceAssignmentPolicy,
+    PendingReboot,
+    Wsl,
+)
+from winhost.resources.windows.vm import Vm, VmActions, VmCheckpoints, VmMemory, VmMmio, VmPower
+
+# In the order in which a host is read: who and what first, so that a refusal there explains the rest.
+STATES: tuple[type[State], ...] = (
+    Session,
+    OperatingSystem,
+    Boot,
+    Firmware,
+    Processor,
+    Memory,
+    Disk,
+    HyperVRole,
+    HyperVHost,
+    VmSwitch,
+    PartitionableGpu,
+    PciDevice,
+    AssignableDevice,
+    Vm,
+    VmMmio,
+    VmActions,
+    VmCheckpoints,
+    VmMemory,
+    VmPower,
+    PendingReboot,
+    BitLocker,
+    Wsl,
+    ClusterService,
+    DeviceAssignmentPolicy,
+)
+NOUNS: dict[str, Noun] = {state.noun.name: state.noun for state in STATES}

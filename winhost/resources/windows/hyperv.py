@@ -1,0 +1,68 @@
+"""The Hyper-V role, its host, switches and GPU partitions."""
+
+from collections.abc import Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+
+INSTALLED = "installed"
+PENDING = "install-pending"
+
+
+def _undo_role(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    if now["vms"]:
+        return Keep(f"{now['vms']} VM(s) need it now")
+    return undo_property_by_property(before, after, now)
+
+
+def _restart(change: Change) -> tuple[str, ...]:
+    return ("restart",) if "role" in change.want else ()
+
+
+@resource(
+    Noun(
+        "HyperVRole",
+        sets=("role", "tools"),
+        restarts=True,
+        risks=_restart,
+        undo=_undo_role,
+    )
+)
+class HyperVRole(State):
+    """The Windows feature and its PowerShell module.
+
+    role, tools: available, installed, install-pending, uninstall-pending (both pending: until the restart) or removed
+    (its files are not on this Windows). vms: how many VMs stand on it; taking the role away would take them down.
+    """
+
+    role: str
+    tools: str
+    vms: int
+
+
+@resource(Noun("HyperVHost", requires="HyperVRole"))
+class HyperVHost(State):
+    """What the hypervisor says of itself. iov_support is a proxy for IOMMU and ACS, not a verdict on DDA."""
+
+    iov_support: bool
+    iov_reasons: tuple[str, ...]
+    service: str
+
+
+@resource(Noun("VmSwitch", key=("switch",), requires="HyperVRole"))
+class VmSwitch(State):
+    """A virtual switch by its GUID. kind: external, internal or private; adapter: the card an external one sits on."""
+
+    name: str
+    kind: str
+    adapter: str | None
+    management_os: bool
+
+
+@resource(Noun("PartitionableGpu", key=("gpu",), requires="HyperVRole"))
+class PartitionableGpu(State):
+    """A GPU that can be split. `gpu` is its device interface path; `partitions` 1 means that it is whole."""
+
+    partitions: int
+    valid_counts: tuple[int, ...]
+    used: int

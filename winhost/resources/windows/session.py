@@ -1,0 +1,15 @@
+"""Who we are on the host, and in which PowerShell."""
+
+from winhost.resources.base import Noun, State, resource
+
+
+@resource(Noun("Session"))
+class Session(State):
+    """The logon and engine that answer. `simulated` is true on lab hosts and makes their facts `synthetic`."""
+
+    user: str
+    administrator: bool
+    language_mode: str
+    powershell: str
+    is_64bit: bool
+    simulated: bool

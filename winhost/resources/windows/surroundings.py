@@ -1,0 +1,41 @@
+"""What stands around the GPUs and can forbid or disturb a change."""
+
+from winhost.resources.base import Noun, State, resource
+
+
+@resource(Noun("PendingReboot"))
+class PendingReboot(State):
+    """Why Windows waits for a restart; empty when it does not."""
+
+    reasons: tuple[str, ...]
+
+
+@resource(Noun("BitLocker", key=("volume",)))
+class BitLocker(State):
+    """A volume by its mount point. protection: on, off or unknown."""
+
+    protection: str
+    volume_type: str
+
+
+@resource(Noun("Wsl"))
+class Wsl(State):
+    """The Windows Subsystem for Linux as a package; version is null where only the in-box one or none is there."""
+
+    present: bool
+    version: str | None
+
+
+@resource(Noun("ClusterService"))
+class ClusterService(State):
+    """Failover clustering on this host: absent, stopped or running."""
+
+    state: str
+
+
+@resource(Noun("DeviceAssignmentPolicy"))
+class DeviceAssignmentPolicy(State):
+    """Registry policy on device assignment; null where it is not set. Only ever read: changing it is the owner's decision."""
+
+    require_secure: int | None
+    require_supported: int | None

@@ -1,0 +1,98 @@
+"""Virtual machines: adopted, never created, resized or deleted here."""
+
+from collections.abc import Iterable
+
+from winhost.model.units import Bytes
+from winhost.resources.base import Change, Need, Noun, State, resource
+
+OFF = "off"
+RUNNING = "running"
+
+
+def vm_off(change: Change) -> Iterable[Need]:
+    """The VM must be off while this changes (Set-VM refuses otherwise)."""
+    return (Need("VmPower", {"vm": change.key["vm"]}, {"state": OFF}),)
+
+
+@resource(Noun("Vm", key=("vm",), requires="HyperVRole"))
+class Vm(State):
+    """A VM by its GUID. Names are for people: Hyper-V allows the same one twice.
+
+    version: configuration version, as `12.0`; nested: exposes virtualization extensions; secure_boot_template: null on
+    generation 1; devices: location paths assigned to it; partitions: GPU-P adapters it has.
+    """
+
+    name: str
+    state: str
+    generation: int
+    version: str
+    nested: bool
+    clustered: bool
+    checkpoints: int
+    secure_boot: bool
+    secure_boot_template: str | None
+    devices: tuple[str, ...]
+    partitions: int
+
+
+@resource(Noun("VmMmio", key=("vm",), sets=("low", "high", "cache"), requires="HyperVRole", needs=vm_off))
+class VmMmio(State):
+    """MMIO windows of a VM. Sizes in bytes, multiples of 2 MiB (Set-VM); cache: guest-controlled cache types."""
+
+    low: Bytes
+    high: Bytes
+    cache: bool
+
+
+@resource(Noun("VmActions", key=("vm",), sets=("stop", "start"), requires="HyperVRole", needs=vm_off))
+class VmActions(State):
+    """What happens to the VM when the host stops (turn-off, save, shut-down) and starts (nothing, start-if-running, start).
+
+    A VM with an assigned device cannot be saved, so `stop` must not be `save`.
+    """
+
+    stop: str
+    start: str
+
+
+@resource(Noun("VmCheckpoints", key=("vm",), sets=("kind", "automatic"), requires="HyperVRole"))
+class VmCheckpoints(State):
+    """kind: disabled, production, production-only or standard; automatic: one at each start."""
+
+    kind: str
+    automatic: bool
+
+
+@resource(Noun("VmMemory", key=("vm",), sets=("dynamic",), requires="HyperVRole", needs=vm_off))
+class VmMemory(State):
+    """Memory of a VM in bytes. Only the mode is changed here: an assigned device needs all of `startup` pinned."""
+
+    dynamic: bool
+    startup: Bytes
+    minimum: Bytes
+    maximum: Bytes
+
+
+def _power_risks(change: Change) -> Iterable[str]:
+    return ("vm-stop",) if change.before["state"] == RUNNING else ()
+
+
+def _power_may_need(change: Change) -> Iterable[str]:
+    return ("vm-turn-off",) if change.before["state"] == RUNNING else ()
+
+
+@resource(
+    Noun(
+        "VmPower",
+        key=("vm",),
+        sets=("state",),
+        after=("VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "AssignableDevice"),
+        requires="HyperVRole",
+        risks=_power_risks,
+        may_need=_power_may_need,
+    )
+)
+class VmPower(State):
+    """off, running, saved or paused. Stopping asks the guest and waits; turning off has its own consent."""
+
+    state: str
