@@ -16,7 +16,7 @@ Json = Any  # JSON as `json` gives it; typed states take it from there.
 
 @dataclass(frozen=True)
 class RemoteFault:
-    """An error as the host reported it. Match on `category`, `code` and `hresults`; `message` is in the host's language."""
+    """An error as the host reported it. Match on the codes; `message` is in the host's language."""
 
     category: str
     code: str = ""
@@ -36,7 +36,7 @@ class Unknown:
     unknown: RemoteFault
 
     def __str__(self) -> str:
-        return f"could not be read ({self.unknown.category}: {self.unknown})"
+        return f"could not be read ({self.unknown})"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Unavailable:
 Missing = Unknown | Unavailable
 
 
-class MissingFact(Exception):  # noqa: N818 - a signal from a fact to whoever judges, not a failure of ours
+class MissingFact(Exception):
     """Raised on reading a fact that was not read. `fact` names it, as in `PciDevice.acs`."""
 
     def __init__(self, fact: str, missing: Missing) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
 
 from winhost.model.facts import Instance, Json, Key, MissingFact, Unavailable, Unknown
 
@@ -63,7 +63,8 @@ class Noun:
 
     name: as in `Get-Winhost<name>`; key: names of the key's parts; sets: the properties that `set` can change;
     after: nouns whose steps come first; requires: the noun without which this one is unavailable;
-    needs: what must hold while it changes; risks: consents that a change asks for; may_need: consents that the host
+    restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
+    needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; irreversible: why a change cannot be taken back, or nothing.
     """
 
@@ -73,6 +74,7 @@ class Noun:
     after: tuple[str, ...] = ()
     requires: str | None = None
     restarts: bool = False
+    asks: tuple[str, ...] = ()
     needs: Callable[[Change], Iterable[Need]] = lambda change: ()
     risks: Callable[[Change], Iterable[str]] = lambda change: ()
     may_need: Callable[[Change], Iterable[str]] = lambda change: ()
@@ -114,7 +116,7 @@ def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
         hints = get_type_hints(cls, include_extras=True)
         cls.__annotations__ = {name: Annotated[hints[name], OrMissing()] for name in cls.__annotations__}
         made = dataclass(frozen=True)(cls)
-        unknown = set(noun.sets) - {f.name for f in fields(made)}
+        unknown = set(noun.sets) - {f.name for f in fields(cast(Any, made))}
         if unknown:
             raise TypeError(f"{noun.name} sets {sorted(unknown)}, which its state does not have")
         made.noun = Noun(**{**noun.__dict__, "state": made})

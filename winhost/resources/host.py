@@ -10,6 +10,7 @@ from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Instance, MissingFact, Record
 from winhost.resources.base import State
 from winhost.resources.windows import (
+    NOUNS,
     AssignableDevice,
     DeviceAssignmentPolicy,
     Firmware,
@@ -29,18 +30,27 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=State)
 
 
+@dataclass(eq=False)
 class WrongState(WinhostError):
-    """A host answered a state that this winhost does not understand: another agent, or a fault of ours."""
+    """A state that this winhost does not understand: facts of another version or edited, or a fault of ours."""
 
-    def __init__(self, noun: str, faults: str) -> None:
-        super().__init__(f"{noun}: the answer does not have the shape of this noun: {faults}")
+    noun: str
+    faults: str
+
+    @property
+    def what(self) -> str:
+        return f"the facts of {self.noun} do not have the shape of this noun: {self.faults}"
+
+    @property
+    def hint(self) -> str | None:
+        return "Read the host again with this winhost: winhost detect"
 
 
 @cache
-def _adapter(state: type[State]) -> "TypeAdapter[Any]":
+def _adapter(noun: str) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(state)
+    return TypeAdapter(NOUNS[noun].state)
 
 
 def typed(state: type[S], record: Record) -> Instance[S]:
@@ -48,7 +58,7 @@ def typed(state: type[S], record: Record) -> Instance[S]:
     from pydantic import ValidationError
 
     try:
-        value: S = _adapter(state).validate_python(dict(record.state))
+        value: S = _adapter(state.noun.name).validate_python(dict(record.state))
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise WrongState(state.noun.name, faults) from None

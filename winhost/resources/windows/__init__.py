@@ -46,3 +46,32 @@ STATES: tuple[type[State], ...] = (
     DeviceAssignmentPolicy,
 )
 NOUNS: dict[str, Noun] = {state.noun.name: state.noun for state in STATES}
+
+__all__ = [
+    "NOUNS",
+    "STATES",
+    "AssignableDevice",
+    "BitLocker",
+    "Boot",
+    "ClusterService",
+    "DeviceAssignmentPolicy",
+    "Disk",
+    "Firmware",
+    "HyperVHost",
+    "HyperVRole",
+    "Memory",
+    "OperatingSystem",
+    "PartitionableGpu",
+    "PciDevice",
+    "PendingReboot",
+    "Processor",
+    "Session",
+    "Vm",
+    "VmActions",
+    "VmCheckpoints",
+    "VmMemory",
+    "VmMmio",
+    "VmPower",
+    "VmSwitch",
+    "Wsl",
+]

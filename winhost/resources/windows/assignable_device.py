@@ -50,6 +50,7 @@ def _undo(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[st
         sets=("place",),
         after=("HyperVRole", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory"),
         requires="HyperVRole",
+        asks=("force-dismount",),
         needs=_owners_off,
         may_need=_may_need,
         undo=_undo,

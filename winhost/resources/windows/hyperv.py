@@ -7,16 +7,23 @@ from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, un
 
 INSTALLED = "installed"
 PENDING = "install-pending"
+UNINSTALLING = "uninstall-pending"
 
 
 def _undo_role(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    if now["vms"]:
-        return Keep(f"{now['vms']} VM(s) need it now")
+    """VM definitions that were there when the role came stay on disk; one made since is somebody's work."""
+    made_since = now["vms"] - after["vms"]
+    if made_since > 0:
+        return Keep(f"{made_since} VM(s) made since need it")
+    if now["role"] in (PENDING, UNINSTALLING):
+        return dict(before)  # between two restarts, either way: nobody else's state
     return undo_property_by_property(before, after, now)
 
 
-def _restart(change: Change) -> tuple[str, ...]:
-    return ("restart",) if "role" in change.want else ()
+def _role_risks(change: Change) -> tuple[str, ...]:
+    if "role" not in change.want:
+        return ()
+    return ("restart", "vm-stop") if change.before["role"] == INSTALLED else ("restart",)
 
 
 @resource(
@@ -24,7 +31,8 @@ def _restart(change: Change) -> tuple[str, ...]:
         "HyperVRole",
         sets=("role", "tools"),
         restarts=True,
-        risks=_restart,
+        asks=("restart", "vm-stop"),
+        risks=_role_risks,
         undo=_undo_role,
     )
 )
@@ -32,7 +40,7 @@ class HyperVRole(State):
     """The Windows feature and its PowerShell module.
 
     role, tools: available, installed, install-pending, uninstall-pending (both pending: until the restart) or removed
-    (its files are not on this Windows). vms: how many VMs stand on it; taking the role away would take them down.
+    (its files are not on this Windows). vms: how many VMs stand on it, 0 while the role or its tools are missing.
     """
 
     role: str

@@ -27,9 +27,9 @@ def card_location(location: str) -> str:
 class PciDevice(State):
     """A display, audio or USB function of a graphics card; its key is what survives dismounting and renumbering.
 
-    device: VEN_10DE&DEV_2684&SUBSYS_…; instance: as Windows names it now (PCIP\\ once dismounted); kind: display, audio,
-    usb or other; problem: Configuration Manager code, 0 is none, 22 disabled; driver_model: WDDM, TCC, MCDM or null;
-    post_path: firmware booted on it; ranges: memory, none readable while disabled or dismounted; device_type: 2 PCIe
+    device: VEN_10DE&DEV_2684&SUBSYS_…; instance: as Windows names it now (PCIP\\ once dismounted); kind: display,
+    audio, usb or other; problem: Configuration Manager code, 0 is none, 22 disabled; driver_model: WDDM, TCC, MCDM or
+    null; post_path: firmware booted on it; ranges: memory, none readable while disabled or dismounted; device_type: 2 PCIe
     endpoint, 3 legacy endpoint, 4 root-complex endpoint, 5 PCIe treated as PCI; acs: AcsCompatibleUpHierarchy, 0 not
     supported, null where the bus driver does not say; rmrr: firmware reserves memory for it; line_interrupts_only:
     it got no message interrupt; pcie_control: Windows controls PCI Express on its root bus; tunneled: Thunderbolt or

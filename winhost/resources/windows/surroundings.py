@@ -35,7 +35,7 @@ class ClusterService(State):
 
 @resource(Noun("DeviceAssignmentPolicy"))
 class DeviceAssignmentPolicy(State):
-    """Registry policy on device assignment; null where it is not set. Only ever read: changing it is the owner's decision."""
+    """Registry policy on device assignment; null where not set. Only ever read: changing it is the owner's decision."""
 
     require_secure: int | None
     require_supported: int | None

@@ -46,9 +46,10 @@ class VmMmio(State):
 
 @resource(Noun("VmActions", key=("vm",), sets=("stop", "start"), requires="HyperVRole", needs=vm_off))
 class VmActions(State):
-    """What happens to the VM when the host stops (turn-off, save, shut-down) and starts (nothing, start-if-running, start).
+    """What happens to the VM when the host stops or starts.
 
-    A VM with an assigned device cannot be saved, so `stop` must not be `save`.
+    stop: turn-off, save or shut-down; start: nothing, start-if-running or start. A VM with an assigned device cannot
+    be saved, so `stop` must not be `save`.
     """
 
     stop: str
@@ -88,6 +89,7 @@ def _power_may_need(change: Change) -> Iterable[str]:
         sets=("state",),
         after=("VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "AssignableDevice"),
         requires="HyperVRole",
+        asks=("vm-stop", "vm-turn-off"),
         risks=_power_risks,
         may_need=_power_may_need,
     )

@@ -1,0 +1,79 @@
+"""The catalogue is whole: what the rules use is there, and what is there is used."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import winhost.compat
+from winhost.compat import catalogue
+from winhost.compat.assess import PATHS
+from winhost.model.plan import RISKS
+from winhost.model.reason import Kind, Mender
+
+SOURCES = list(Path(winhost.compat.__file__).parent.glob("*.py"))
+CODE = re.compile(rf'"((?:{"|".join(PATHS)})\.[a-z0-9-]+)"')
+GAPS = {f"{path}.{gap}" for path in PATHS for gap in ("unknown", "later")}
+
+SEEN = {"dda.no-card", "dda.no-vm", "dual-boot.no-card", "bare-metal.no-card"}
+
+
+def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
+    used = Counter(code for source in SOURCES for code in CODE.findall(source.read_text(encoding="utf-8")))
+    assert [code for code, times in used.items() if times > 1] == []
+    assert used.keys() | GAPS == catalogue.entries().keys()
+
+
+def test_each_remedy_is_used_and_each_used_one_exists() -> None:
+    assert {entry.remedy for entry in catalogue.entries().values()} - {None} == catalogue.remedies().keys()
+
+
+def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
+    used = {key for entry in catalogue.entries().values() for key in entry.evidence}
+    assert used == catalogue.evidence().keys()
+
+
+def test_only_gaps_and_what_the_eye_sees_go_without_evidence() -> None:
+    assert {code for code, entry in catalogue.entries().items() if not entry.evidence} == GAPS | SEEN
+
+
+def test_every_consent_is_one_that_apply_knows() -> None:
+    assert {risk for entry in catalogue.entries().values() for risk in entry.risks} <= RISKS.keys()
+
+
+@pytest.mark.parametrize("key", catalogue.evidence())
+def test_a_stranger_can_check_the_evidence(key: str) -> None:
+    evidence = catalogue.evidence()[key]
+    assert evidence.kind in get_args(Kind)
+    assert evidence.claim.endswith(".")
+    assert evidence.source
+    assert evidence.holds
+    assert date.fromisoformat(str(evidence.seen))
+    assert evidence.settles or evidence.kind != "inferred", "say what would settle it"
+
+
+@pytest.mark.parametrize("key", catalogue.remedies())
+def test_a_remedy_says_who_does_it(key: str) -> None:
+    remedy = catalogue.remedies()[key]
+    assert remedy.who in get_args(Mender)
+    assert remedy.do.endswith(".")
+
+
+@pytest.mark.parametrize("code", catalogue.entries())
+def test_a_code_explains_itself(code: str) -> None:
+    story = catalogue.explain(code)
+    assert story.sentence.endswith(".")
+    assert story.means.endswith(".")
+    assert [evidence.id for evidence in story.evidence] == list(catalogue.entry(code).evidence)
+    assert (story.remedy.id if story.remedy else None) == catalogue.entry(code).remedy
+    assert json.loads(json.dumps(asdict(story)))["code"] == code
+
+
+def test_a_mistyped_code_is_answered_with_the_nearest() -> None:
+    with pytest.raises(catalogue.UnknownCode, match=r"did you mean 'dda\.client-sku'"):
+        catalogue.explain("dda.client-sk")

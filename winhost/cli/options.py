@@ -1,0 +1,125 @@
+"""Arguments and options that several commands share, each spelled once."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from winhost.model.errors import UsageFault
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+fleet_option = click.option(
+    "--fleet",
+    "fleet_file",
+    type=click.Path(path_type=Path),
+    help="The fleet file. Default: $WINHOST_FLEET, ./fleet.yaml, then the user's configuration folder.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+at_once_option = click.option(
+    "--at-once", type=click.IntRange(1, 256), default=16, show_default=True, help="How many hosts at a time."
+)
+facts_option = click.option(
+    "--facts",
+    "facts_files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Judge from this facts file instead of asking a host. May be repeated.",
+)
+yes_option = click.option(
+    "--yes", is_flag=True, help="Do not ask whether to begin. Consents are asked for all the same."
+)
+hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...")
+
+
+def _risks(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    from winhost.model.plan import RISKS
+
+    given = tuple(risk for word in words for risk in word.split(",") if risk)
+    for risk in given:
+        if risk not in RISKS:
+            raise click.BadParameter(f"{risk!r} is none of: {', '.join(RISKS)}")
+    return given
+
+
+accept_option = click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    metavar="RISK[,RISK...]",
+    callback=_risks,
+    help="Consent to a risk that the plan names: vm-stop, vm-turn-off, restart, headless, force-dismount, …",
+)
+
+
+class Duration(click.ParamType[float]):
+    """`90`, `10s`, `5m`, `1h`; seconds as a float."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from winhost.model.fleet import parse_duration
+
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Size(click.ParamType[int]):
+    """`64GiB`, `33280MiB` or bytes."""
+
+    name = "size"
+    units = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}  # noqa: RUF012 - a constant table
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        number = str(value).replace(",", "").replace("_", "").strip().upper()
+        digits = number.rstrip("BGIKM ")
+        unit = number[len(digits) :].strip()
+        if not digits.isdecimal() or unit not in self.units:
+            self.fail(f"{value!r} is not a size; write 64GiB, 33280MiB or bytes", param, ctx)
+        return int(digits) * self.units[unit]
+
+
+def run_options(command: F) -> F:
+    """Options of everything that changes hosts."""
+    for option in (
+        click.option("--jsonl", "as_jsonl", is_flag=True, help="Print a JSON line per event, the outcome last."),
+        click.option(
+            "--guest-deadline",
+            type=Duration(),
+            default="5m",
+            show_default=True,
+            help="How long a guest may take to shut down.",
+        ),
+        click.option(
+            "--restart-deadline",
+            type=Duration(),
+            default="30m",
+            show_default=True,
+            help="How long a host may take to be back after its restart.",
+        ),
+        yes_option,
+        accept_option,
+        json_option,
+        fleet_option,
+    ):
+        command = option(command)
+    return command
+
+
+class NothingNamed(UsageFault):
+    """A command for hosts was given none."""
+
+    @property
+    def what(self) -> str:
+        return "no host named, and no --facts file"
+
+    @property
+    def hint(self) -> str:
+        return "Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab'), or a facts file with --facts."

@@ -1,0 +1,98 @@
+"""winhost plan: what would change."""
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from winhost.cli.options import Size, fleet_option, json_option
+from winhost.model.errors import UsageFault
+
+
+@click.command()
+@click.argument("host", required=False)
+@click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="Plan from this facts file, offline.")
+@click.option("--path", default="dda", show_default=True, help="The way to serve.")
+@click.option("--vm", help="The VM that gets the cards, by name or GUID. Needed where there are several.")
+@click.option("--card", "cards", multiple=True, help="A card, by name or location path. Default: all that can go.")
+@click.option("--high", type=Size(), help="High MMIO window, as 64GiB. Default: computed from the cards' BARs.")
+@click.option("--low", type=Size(), help="Low MMIO window. Default: computed.")
+@click.option(
+    "--power",
+    type=click.Choice(["as-found", "running", "off"]),
+    default="as-found",
+    show_default=True,
+    help="How the VM ends.",
+)
+@click.option("--playbook", type=click.Path(path_type=Path), help="Your copy of the path's playbook.")
+@click.option("--allow-unverified", is_flag=True, help="Plan although something could not be read or is unproven.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the plan to this file.")
+@fleet_option
+@json_option
+def plan(
+    host: str | None,
+    facts_file: Path | None,
+    path: str,
+    vm: str | None,
+    cards: tuple[str, ...],
+    high: int | None,
+    low: int | None,
+    power: Literal["as-found", "running", "off"],
+    playbook: Path | None,
+    allow_unverified: bool,
+    output: Path | None,
+    fleet_file: Path | None,
+    as_json: bool,
+) -> int:
+    """Write down what would change on a host, and how it is taken back.
+
+    Needs a HOST or --facts. Changes nothing. Exit 3 when the path is refused here.
+    """
+    from winhost.cli.output import print_json
+    from winhost.cli.reach import read_all
+    from winhost.cli.show_plan import show_plan
+    from winhost.engine.planning import make_plan
+    from winhost.model.documents import write_document
+    from winhost.model.plan import Wish
+    from winhost.resources.host import HostFacts
+
+    wish = Wish(path, _playbook(path, playbook), vm, cards, low, high, power)
+    (read,) = read_all((host,) if host else (), (facts_file,) if facts_file else (), fleet_file)[:1]
+    if read.error is not None:
+        raise read.error
+    assert read.facts is not None
+    made = make_plan(HostFacts(read.facts), wish, allow_unverified=allow_unverified)
+    if output is not None:
+        output.write_text(write_document(made), encoding="utf-8")
+    if as_json:
+        print_json(made)
+    else:
+        show_plan(made, output)
+    return 0
+
+
+def _playbook(path: str, chosen: Path | None) -> "dict[str, object]":
+    from winhost.model.shipped import shipped
+    from winhost.paths.playbook import read_playbook
+
+    file = chosen or shipped("playbooks") / f"{path}.yaml"
+    if chosen is None and not file.exists():
+        raise NoPlaybook(path, tuple(sorted(known.stem for known in shipped("playbooks").glob("*.yaml"))))
+    return read_playbook(file).model_dump(by_alias=True, mode="json")
+
+
+class NoPlaybook(UsageFault):
+    """A path that winhost judges but cannot yet plan, or no path at all."""
+
+    def __init__(self, path: str, known: tuple[str, ...]) -> None:
+        super().__init__(path, known)
+        self.path = path
+        self.known = known
+
+    @property
+    def what(self) -> str:
+        return f"winhost cannot plan {self.path!r} yet; it can plan: {', '.join(self.known)}"
+
+    @property
+    def hint(self) -> str:
+        return "winhost assess says which paths a host supports"

@@ -1,0 +1,79 @@
+"""From words on the command line to hosts and their facts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from winhost.cli.options import NothingNamed
+from winhost.model.errors import WinhostError
+
+if TYPE_CHECKING:
+    from winhost.connect.psrp import PsrpWay
+    from winhost.model.facts import Facts
+    from winhost.model.fleet import Host
+
+
+@dataclass(frozen=True)
+class Read:
+    """A host's facts, or why there are none."""
+
+    host: str
+    facts: "Facts | None" = None
+    error: WinhostError | None = None
+
+
+def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
+    """Raises UsageFault for no words, no fleet file, faults in it, or an unknown host."""
+    from winhost.model.fleet import find_fleet, load_fleet
+
+    if not words:
+        raise NothingNamed
+    return load_fleet(find_fleet(fleet_file)).select(words)
+
+
+def way_to(host: "Host") -> "PsrpWay":
+    """How to reach it, with the agent that goes there."""
+    from winhost.connect.psrp import PsrpWay
+    from winhost.resources.windows.scripts import agent_text
+
+    return PsrpWay(host, agent_text())
+
+
+def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int) -> list[Read]:
+    """Facts of live hosts, several at a time, in the order of the words."""
+    from winhost.engine.many import each
+
+    results = each(hosts_named(words, fleet_file), _read, at_once=at_once)
+    return [Read(result.work.name, result.value, result.error) for result in results]
+
+
+def read_all(
+    words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None, at_once: int = 16
+) -> list[Read]:
+    """Facts from files first, then from hosts. Raises NothingNamed when there are neither."""
+    from winhost.model.documents import read_document
+    from winhost.model.facts import Facts
+
+    read = []
+    for path in facts_files:
+        facts = read_document(path, Facts)
+        read.append(Read(facts.host, facts))
+    if words or not read:
+        read += read_hosts(words, fleet_file, at_once)
+    return read
+
+
+def _read(host: "Host") -> "Facts":
+    from winhost.engine.detect import read_facts
+
+    agent = way_to(host).open()
+    try:
+        return read_facts(agent)
+    finally:
+        agent.close()
+
+
+def worst(errors: Sequence[WinhostError | None], otherwise: int = 0) -> int:
+    """The exit code over several hosts: the highest."""
+    return max([otherwise, *(int(error.exit_code) for error in errors if error)])

@@ -1,0 +1,155 @@
+"""What apply, resume and rollback share: consents on a terminal, Ctrl-C, progress, and how outcomes are shown."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from winhost.model.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    from winhost.engine.run import Means, Outcome
+    from winhost.model.fleet import Host
+
+
+@dataclass(eq=False)
+class NotAsked(UsageFault):
+    """Nobody is there to answer whether to begin."""
+
+    @property
+    def what(self) -> str:
+        return "there is no terminal to ask whether to begin"
+
+    @property
+    def hint(self) -> str:
+        return "Add --yes"
+
+
+def begin(question: str, yes: bool) -> None:
+    """Ask once. Raises NotAsked without a terminal, Abort on no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise NotAsked
+    click.confirm(question, abort=True, err=True)
+
+
+def consents(needed: tuple[str, ...], accepted: tuple[str, ...]) -> tuple[str, ...]:
+    """Those given, and on a terminal those given now, one question each; what lacks then is refused by the run."""
+    from winhost.model.plan import RISKS
+
+    given = list(accepted)
+    if sys.stdin.isatty():
+        for risk in needed:
+            if risk not in given and click.confirm(f"{risk}: {RISKS[risk]}. Allow it?", err=True):
+                given.append(risk)
+    return tuple(given)
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks to stop after the step in flight, the second stops here and now."""
+    asked = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        click.echo("\nStopping after the step in flight; Ctrl-C again stops now (the journal allows both).", err=True)
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """How long to wait, in seconds, for a guest to shut down and for a host to be back."""
+
+    guest: float
+    restart: float
+
+
+def means_for(host: "Host", deadlines: Deadlines, stop: Callable[[], bool], watch: Callable[[Any], None]) -> "Means":
+    """What a run of this host works with."""
+    from winhost.cli.reach import way_to
+    from winhost.connect.reboot import Patience
+    from winhost.engine.run import Means
+    from winhost.engine.store import Store
+
+    return Means(way_to(host), Store(), Patience(deadline=deadlines.restart), deadlines.guest, watch, stop)
+
+
+def show_outcome(outcome: "Outcome") -> None:
+    """One host's end, for people."""
+    from winhost.cli.show_plan import shown
+    from winhost.model.errors import visible
+
+    good = outcome.holds
+    click.secho(
+        f"{outcome.host}: {outcome.outcome}, {outcome.changed} changes", fg="green" if good else "red", bold=True
+    )
+    for check in outcome.checks:
+        if not check.holds:
+            click.echo(
+                f"  {visible(check.title)}: {check.property} should be {shown(check.want)}, is {shown(check.found)}"
+            )
+    for sentence in outcome.kept:
+        click.echo(f"  {visible(sentence)}")
+    if outcome.outcome == "applied":
+        click.echo(f"  {len(outcome.checks)} properties verified. Go back at any time: winhost rollback {outcome.run}")
+
+
+def outcome_code(outcome: "Outcome") -> int:
+    """4 where the final verify found a difference."""
+    return int(Exit.SUCCESS if outcome.holds else Exit.DRIFT)
+
+
+def go_either_way(
+    go: "Callable[[str, tuple[str, ...], Means], Outcome]",
+    verb: str,
+    run_name: str,
+    accepted: tuple[str, ...],
+    yes: bool,
+    deadlines: Deadlines,
+    fleet_file: Path | None,
+    as_json: bool,
+    as_jsonl: bool,
+) -> int:
+    """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once."""
+    from winhost.cli.output import print_json, print_line
+    from winhost.cli.reach import hosts_named
+    from winhost.cli.watch import watching
+    from winhost.engine.failures import ConsentNeeded
+    from winhost.engine.journal import read_journal
+    from winhost.engine.record import replay
+    from winhost.engine.store import Store
+
+    record = replay(run_name, read_journal(Store().existing(run_name)))
+    host = hosts_named([record.host], fleet_file)[0]
+    begin(f"{verb} {run_name} on {record.host}?", yes)
+    with watching(as_jsonl) as watch, stop_on_interrupt() as stop:
+        means = means_for(host, deadlines, stop, watch)
+        try:
+            outcome = go(run_name, accepted, means)
+        except ConsentNeeded as needed:
+            more = consents(needed.risks, accepted)
+            if set(more) == set(accepted):
+                raise
+            outcome = go(run_name, more, means)
+    if as_json:
+        print_json(outcome)
+    elif as_jsonl:
+        print_line(outcome)
+    else:
+        show_outcome(outcome)
+    return outcome_code(outcome)

@@ -1,0 +1,93 @@
+"""winhost runs: what was done from here."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from winhost.cli.options import json_option
+
+if TYPE_CHECKING:
+    from winhost.engine.journal import Entry
+    from winhost.engine.record import Record
+    from winhost.engine.store import Store
+
+
+@click.command()
+@click.argument("run_name", metavar="[RUN]", required=False)
+@json_option
+def runs(run_name: str | None, as_json: bool) -> int:
+    """List runs, or show one.
+
+    Reads the journals in your own state folder; asks no host.
+    """
+    from winhost.cli.output import print_json
+    from winhost.engine.store import Store
+
+    store = Store()
+    if run_name is None:
+        rows = [_summary(store, name) for name in store.runs()]
+        if as_json:
+            print_json(rows)
+        else:
+            _list(rows)
+        return 0
+    from winhost.engine.journal import read_journal
+
+    entries = read_journal(store.existing(run_name))
+    if as_json:
+        print_json(entries)
+    else:
+        _show(run_name, entries)
+    return 0
+
+
+def _summary(store: "Store", name: str) -> dict[str, object]:
+    from winhost.engine.journal import read_journal
+    from winhost.engine.record import replay
+    from winhost.model.errors import WinhostError
+
+    try:
+        record = replay(name, read_journal(store.existing(name)))
+    except WinhostError as error:
+        return {"run": name, "host": "?", "state": error.what, "began": "?"}
+    return {"run": name, "host": record.host, "state": _state(record), "began": record.began}
+
+
+def _state(record: "Record") -> str:
+    return record.outcome or ("was going back" if record.going_back else "interrupted")
+
+
+def _list(rows: list[dict[str, object]]) -> None:
+    from winhost.cli.output import table
+
+    if not rows:
+        click.echo("No runs yet. winhost apply makes them.")
+        return
+    table(("run", "host", "state", "began"), ([row[c] for c in ("run", "host", "state", "began")] for row in rows))
+
+
+def _show(name: str, entries: "list[Entry]") -> None:
+    from winhost.cli.output import table
+    from winhost.engine.record import replay
+
+    record = replay(name, entries)
+    table(("at", "event", "what"), ((entry["at"], entry["event"], _told(entry)) for entry in entries))
+    click.echo(f"{name}: {_state(record)}")
+    if record.outcome in (None, "differs", "not all rolled back"):
+        if not record.going_back:
+            click.echo(f"Go on: winhost resume {name}")
+        click.echo(f"Go back: winhost rollback {name}")
+
+
+def _told(entry: "Entry") -> str:
+    from winhost.cli.show_plan import shown
+    from winhost.model.errors import visible
+
+    step = entry.get("step")
+    if step:
+        changes = ", ".join(f"{n} {shown(step['before'][n])} → {shown(v)}" for n, v in step["want"].items())
+        return f"{step['id']} {visible(step['title'])}: {changes}"
+    for field in ("outcome", "error", "noun", "number", "accepted", "boot_id"):
+        if field in entry:
+            return visible(str(entry[field]))
+    return ""

@@ -1,0 +1,30 @@
+"""winhost schema: our file formats, for editors and validators."""
+
+import click
+
+NAMES = ("facts", "plan", "fleet", "playbook", "host")
+
+
+@click.command()
+@click.argument("name", type=click.Choice(NAMES))
+def schema(name: str) -> None:
+    """Print the JSON Schema of one of winhost's file formats.
+
+    facts: what detect writes; plan: what plan writes; fleet: fleet.yaml; playbook: what a path wants; host: a lab
+    host.
+    """
+    from winhost.cli.output import print_json
+
+    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema(name)})
+
+
+def _schema(name: str) -> dict[str, object]:
+    from winhost.lab.hostfile import HostFile
+    from winhost.model.documents import json_schema
+    from winhost.model.facts import Facts
+    from winhost.model.fleet import FleetFile
+    from winhost.model.plan import Plan
+    from winhost.paths.playbook import Playbook
+
+    kinds = {"facts": Facts, "plan": Plan, "fleet": FleetFile, "playbook": Playbook, "host": HostFile}
+    return json_schema(kinds[name])

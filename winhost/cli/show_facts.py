@@ -1,0 +1,75 @@
+"""Facts of a host for people: what it is, its cards, its VMs, and what could not be read."""
+
+from pathlib import Path
+
+import click
+
+from winhost.cli.output import table
+from winhost.engine.detect import missing
+from winhost.model.errors import visible
+from winhost.model.facts import Facts, MissingFact
+from winhost.model.units import mib, size
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import VmMmio
+
+ASK = "winhost assess"
+
+
+def show_facts(facts: Facts, written_to: Path | None = None) -> None:
+    """A paragraph and two tables."""
+    host = HostFacts(facts)
+    simulated = "  (simulated)" if facts.origin == "synthetic" else ""
+    click.secho(f"{facts.host}{simulated}", bold=True)
+    for line in (_said(lambda: _system(host)), _said(lambda: _virtualization(host))):
+        click.echo(f"  {line}")
+    try:
+        table(("card", "place", "BARs", "displays", "location"), (_card(host, card) for card in host.cards))
+    except MissingFact as gap:
+        click.echo(f"  Cards: {gap}")
+    try:
+        table(("VM", "state", "generation", "MMIO low / high", "id"), _vms(host))
+    except MissingFact as gap:
+        click.echo(f"  VMs: {gap}")
+    _show_missing(facts)
+    if written_to is not None:
+        click.echo(f"  Written to {written_to / (facts.host + '.json')}")
+
+
+def _said(tell: object) -> str:
+    assert callable(tell)
+    try:
+        return str(tell())
+    except MissingFact as gap:
+        return str(gap)
+
+
+def _system(host: HostFacts) -> str:
+    return f"{host.os.named}: {host.os.family}"
+
+
+def _virtualization(host: HostFacts) -> str:
+    running = "hypervisor running" if host.firmware.hypervisor_present else "no hypervisor running"
+    return f"{host.firmware.manufacturer} {host.firmware.model}, {size(host.memory.total)} memory, {running}"
+
+
+def _card(host: HostFacts, card: Card) -> tuple[str, ...]:
+    gpu = card.gpu.state
+    bars = _said(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
+    return (visible(gpu.name), _said(lambda: host.place(card.gpu)), bars, _said(lambda: gpu.displays), card.location)
+
+
+def _vms(host: HostFacts) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for vm in host.vms:
+        mmio = host.of(VmMmio, vm.key)
+        windows = "" if mmio is None else f"{mib(mmio.low)} / {mib(mmio.high)}"
+        rows.append((visible(vm.state.name), vm.state.state, str(vm.state.generation), windows, vm.key["vm"]))
+    return rows
+
+
+def _show_missing(facts: Facts) -> None:
+    gaps = list(dict.fromkeys(missing(facts)))
+    if gaps:
+        click.echo("  Could not be read:")
+    for name, why in gaps:
+        click.echo(f"    {name}: {visible(why)}")

@@ -1,0 +1,100 @@
+"""A plan for people: what changes from what to what, at which risk, in which order, and what stays undone."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from winhost.cli.output import table
+from winhost.model.errors import visible
+from winhost.model.facts import Json
+from winhost.model.plan import RISKS, Plan, Stage, Step
+from winhost.model.units import MiB, size
+
+ROLES = {"wish": "", "need": "for the others", "give-back": "given back", "undo": ""}
+
+
+def shown(value: Json) -> str:
+    """A value as people write it: sizes in GiB, words as they are."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int) and value >= MiB and value % MiB == 0:
+        return size(value)
+    return "none" if value is None else visible(str(value))
+
+
+def show_plan(plan: Plan, written_to: Path | None) -> None:
+    """The whole plan."""
+    simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
+    click.secho(f"{plan.host}: {plan.wish.path}{simulated}", bold=True)
+    for stage in plan.stages:
+        show_stage(stage)
+    _show_consents(plan)
+    for note in plan.notes:
+        click.echo(f"  {visible(note)}")
+    _show_next(plan, written_to)
+
+
+def show_stage(stage: Stage) -> None:
+    """Its steps, and what waits for its end."""
+    if not stage.steps and not stage.deferred:
+        click.echo("  Nothing to do: everything is as wanted.")
+    if stage.steps:
+        show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""))
+    if stage.deferred:
+        until = ", ".join(dict.fromkeys(d.until for d in stage.deferred))
+        click.echo(f"  Stage {stage.number + 1} can be planned only when {until} is there. The host is read and judged")
+        click.echo("  again then, and the run stops with the way back open if that brings a refusal:")
+        for deferred in stage.deferred:
+            click.echo(f"    {deferred.noun}: {deferred.why}")
+
+
+def show_steps(steps: Iterable[Step], title: str) -> None:
+    """A row per property; the reasons below."""
+    rows = [
+        (
+            step.id,
+            visible(step.title),
+            name,
+            f"{shown(step.before[name])} → {shown(want)}",
+            _asks(step),
+            ROLES[step.role],
+        )
+        for step in steps
+        for name, want in step.want.items()
+    ]
+    table(("step", "what", "property", "before → want", "asks", ""), rows, title=title)
+    for step in steps:
+        if step.role == "wish":
+            click.echo(f"  {step.id} {visible(step.why)}")
+        if step.irreversible:
+            click.secho(f"  {step.id} cannot be undone: {step.irreversible}", fg="red")
+    click.echo()
+
+
+def _asks(step: Step) -> str:
+    maybe = tuple(f"perhaps {risk}" for risk in step.may_need)
+    return ", ".join((*step.risks, *maybe))
+
+
+def _show_consents(plan: Plan) -> None:
+    if plan.risks:
+        click.echo("Consents that it needs:")
+        for risk in plan.risks:
+            click.echo(f"  {risk}: {RISKS[risk]}")
+    if plan.possible_risks:
+        click.echo("Consents that the host or a later stage may turn out to need:")
+        for risk in plan.possible_risks:
+            click.echo(f"  {risk}: {RISKS[risk]}")
+    if plan.notes:
+        click.echo("Good to know:")
+
+
+def _show_next(plan: Plan, written_to: Path | None) -> None:
+    if not any(True for _ in plan.steps) and not plan.deferred:
+        return
+    if written_to is None:
+        click.echo("Keep it with -o plan.json; then: winhost apply plan.json")
+        return
+    accept = f" --accept {','.join(plan.risks)}" if plan.risks else ""
+    click.echo(f"Written to {written_to}. Do it: winhost apply {written_to}{accept}")

@@ -1,0 +1,112 @@
+"""What each path is worth on a host, with the reasons. Pure: facts in, verdicts out."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias, TypeVar
+
+from winhost.compat import dda_card, dda_host, dda_vm, others
+from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reasons
+from winhost.model.facts import Instance, MissingFact
+from winhost.model.reason import HOST as THE_HOST
+from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
+from winhost.paths.dda import Selection
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import Vm
+
+# Where two are equally good: what gives the most to a guest first, what costs the most last.
+PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal")
+RULEBOOKS = (dda_host, dda_card, dda_vm, others)  # importing them declares their rules
+
+T = TypeVar("T")
+Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
+
+
+def assess(facts: HostFacts, selection: Selection | None = None) -> Assessment:
+    """Judge every path. With a selection, DDA is judged for exactly its cards and VM together."""
+    paths = tuple(_path(facts, path, selection if path == "dda" else None) for path in PATHS)
+    document = facts.document
+    return Assessment(document.host, document.origin, paths, _recommended(paths))
+
+
+def _recommended(paths: Sequence[PathVerdict]) -> str | None:
+    possible = [path for path in paths if path.verdict is not Verdict.UNSUPPORTED]
+    return min(possible, key=lambda path: path.verdict.rank).path if possible else None
+
+
+def _path(facts: HostFacts, path: str, selection: Selection | None) -> PathVerdict:
+    host, cards, vms = _open(facts, path) if selection is None else _chosen(facts, path, selection)
+    judged_cards = tuple(_card(facts, path, card, alone=selection is None) for card in cards)
+    judged_vms = tuple(_vm(facts, path, vm) for vm in vms)
+    counted = (*_counted(judged_cards, selection), *_counted(judged_vms, selection))
+    verdict = Verdict.worst([Verdict.of(host), *(subject.verdict for subject in counted)])
+    because = _because(verdict, [*host, *(reason for subject in counted for reason in subject.reasons)])
+    return PathVerdict(path, verdict, because, host, judged_cards, judged_vms)
+
+
+def _open(facts: HostFacts, path: str) -> Wanted:
+    """Nothing chosen yet: every card and VM there is."""
+    cards, missing_cards = _readable(path, CARD, lambda: facts.cards)
+    vms, missing_vms = _readable(path, VM, lambda: facts.vms)
+    host = reasons(path, HOST, THE_HOST, facts)
+    return tuple(dict.fromkeys((*host, *missing_cards, *missing_vms))), cards, vms
+
+
+def _chosen(facts: HostFacts, path: str, selection: Selection) -> Wanted:
+    """What is selected, and what it is worth together."""
+    together = reasons(path, ASSIGNMENT, _together(selection), facts, selection)
+    vms = (selection.vm,) if selection.vm else ()
+    return (*reasons(path, HOST, THE_HOST, facts), *together), selection.cards, vms
+
+
+def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple[tuple[T, ...], tuple[Reason, ...]]:
+    """The subjects, or the reason why there is nobody to ask; neither where the path has no rules about them."""
+    try:
+        return (read() if asks(path, each) else ()), ()
+    except MissingFact as missing:
+        return (), (gap(path, THE_HOST, missing),)
+
+
+def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) -> Sequence[SubjectVerdict]:
+    """What was selected counts whole; of what can still be chosen, the best."""
+    if selection is not None:
+        return subjects
+    best = Verdict.best(subject.verdict for subject in subjects)
+    return [subject for subject in subjects if subject.verdict is best]
+
+
+def _because(verdict: Verdict, counted: Sequence[Reason]) -> tuple[str, ...]:
+    if verdict is Verdict.SUPPORTED:
+        return ()
+    return tuple(dict.fromkeys(reason.code for reason in counted if reason.severity.rank == verdict.rank))
+
+
+def _card(facts: HostFacts, path: str, card: Card, *, alone: bool) -> SubjectVerdict:
+    name = _name(lambda: card.named, card.location)
+    found = reasons(path, CARD, name, facts, card)
+    if alone:
+        found += reasons(path, ASSIGNMENT, name, facts, Selection((card,)))
+    return _subject("card", card.location, name, found)
+
+
+def _vm(facts: HostFacts, path: str, vm: Instance[Vm]) -> SubjectVerdict:
+    name = _name(lambda: vm.state.name, vm.key["vm"])
+    return _subject("vm", vm.key["vm"], name, reasons(path, VM, name, facts, vm))
+
+
+def _subject(kind: Literal["card", "vm"], key: str, name: str, found: tuple[Reason, ...]) -> SubjectVerdict:
+    once = tuple(dict.fromkeys(found))
+    return SubjectVerdict(kind, key, name, Verdict.of(once), once)
+
+
+def _name(read: Callable[[], str], key: str) -> str:
+    try:
+        return read()
+    except MissingFact:
+        return key
+
+
+def _together(selection: Selection) -> str:
+    cards = f"{len(selection.cards)} card(s)"
+    if selection.vm is None:
+        return cards
+    vm = selection.vm
+    return f"{cards} for {_name(lambda: vm.state.name, vm.key['vm'])}"

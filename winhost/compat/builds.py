@@ -1,0 +1,7 @@
+"""Windows builds at which something begins. They date a Windows; what kind it is, only its edition tells."""
+
+SERVER_2016 = 14393
+WINDOWS_10_21H2 = 19044
+SERVER_2022 = 20348
+WINDOWS_11 = 22000
+SERVER_2025 = 26100

@@ -1,0 +1,236 @@
+"""Discrete Device Assignment: what each card says, and what the chosen cards and VM say together."""
+
+from winhost.compat.cards import serves
+from winhost.compat.rule import (
+    ASSIGNMENT,
+    BLOCKS,
+    CARD,
+    NOTES,
+    Finding,
+    degraded,
+    note,
+    rule,
+    unsupported,
+    unverified,
+)
+from winhost.paths.dda import Selection, windows
+from winhost.paths.mmio import MmioRefused
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import PartitionableGpu
+from winhost.resources.windows.assignable_device import owner
+
+# DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
+EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5
+DISPLAY = 3
+NO_PROBLEM, DISABLED, NO_DRIVER = 0, 22, 28
+
+REFUSALS = {
+    "mmio.address-width": (unsupported, "dda.window-address-width"),
+    "mmio.over-cap": (unverified, "dda.window-over-cap"),
+    "mmio.low-full": (unsupported, "dda.window-low-full"),
+    "mmio.unknown-bars": (unverified, "dda.bars-unknown"),
+}
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def management_display(facts: HostFacts, card: Card) -> Finding | None:
+    """Nobody wants it in a VM, and nobody should get it there by asking for all cards."""
+    if not serves(card):
+        return unsupported("dda.management-display", observed=card.gpu.key["device"])
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def acs_unsupported(facts: HostFacts, card: Card) -> Finding | None:
+    """Without ACS all the way up, a device can reach others around the IOMMU."""
+    if card.gpu.state.acs == 0:
+        return degraded("dda.acs-unsupported", observed="AcsCompatibleUpHierarchy is 0")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def acs_not_told(facts: HostFacts, card: Card) -> Finding | None:
+    """The bus driver leaves the property out on some machines; that is not the same as 0."""
+    if card.gpu.state.acs is None:
+        return degraded("dda.acs-not-told", observed="AcsCompatibleUpHierarchy is not set")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def reserved_memory(facts: HostFacts, card: Card) -> Finding | None:
+    """Firmware keeps memory for the device (RMRR), which a guest cannot have."""
+    if card.gpu.state.rmrr:
+        return unsupported("dda.reserved-memory", observed="RequiresReservedMemoryRegion is set")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def line_interrupts(facts: HostFacts, card: Card) -> Finding | None:
+    """Line interrupts are shared and cannot be given to a guest."""
+    if card.gpu.state.line_interrupts_only:
+        return unsupported("dda.line-interrupts", observed="it got no message-signalled interrupt")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def firmware_controls_pcie(facts: HostFacts, card: Card) -> Finding | None:
+    """Windows must own PCI Express on the card's root bus."""
+    gpu = card.gpu.state
+    if not gpu.pcie_control or gpu.device_type == TREATED_AS_PCI:
+        kept = f"native PCI Express control {'given' if gpu.pcie_control else 'kept by firmware'}"
+        return unsupported("dda.firmware-controls-pcie", observed=f"{kept}, device type {gpu.device_type}")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def conventional_pci(facts: HostFacts, card: Card) -> Finding | None:
+    """GPUs may call themselves legacy endpoints; other devices that do are refused, and so is all conventional PCI."""
+    gpu = card.gpu.state
+    express = gpu.device_type in (EXPRESS_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI)
+    if not express and (gpu.device_type, gpu.base_class) != (LEGACY_ENDPOINT, DISPLAY):
+        observed = f"device type {gpu.device_type}, base class {gpu.base_class}"
+        return unsupported("dda.conventional-pci", observed=observed)
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def root_complex_endpoint(facts: HostFacts, card: Card) -> Finding | None:
+    """Built into the root complex, where ACS does not apply."""
+    if card.gpu.state.device_type == ROOT_COMPLEX_ENDPOINT:
+        return note("dda.root-complex-endpoint", observed=f"device type {ROOT_COMPLEX_ENDPOINT}")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def tunneled(facts: HostFacts, card: Card) -> Finding | None:
+    """A cable can be pulled."""
+    if card.gpu.state.tunneled:
+        return unverified("dda.tunneled", observed="reached over Thunderbolt or USB4")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def shows_the_host(facts: HostFacts, card: Card) -> Finding | None:
+    """Somebody may be looking at it."""
+    if _shows(card):
+        return degraded("dda.shows-the-host", observed=_shown(card))
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
+def only_display(facts: HostFacts, selection: Selection) -> Finding | None:
+    """A host that shows something must still be able to, afterwards."""
+    shown = [card for card in selection.cards if _shows(card)]
+    chosen = {card.location for card in selection.cards}
+    if shown and not any(_stays(card) for card in facts.cards if card.location not in chosen):
+        return unsupported("dda.only-display", observed="; ".join(map(_shown, shown)))
+    return None
+
+
+@rule("dda", unknown=NOTES, each=CARD)
+def partitions_in_use(facts: HostFacts, card: Card) -> Finding | None:
+    """A GPU is given away whole or in parts, never both."""
+    parts = _partitions(facts, card)
+    if parts and parts.used:
+        return unsupported("dda.partitions-in-use", observed=f"{parts.used} of {parts.partitions} partitions in use")
+    return None
+
+
+@rule("dda", unknown=NOTES, each=CARD)
+def partitioned(facts: HostFacts, card: Card) -> Finding | None:
+    """Cut up for GPU-P, but no VM has a part of it."""
+    parts = _partitions(facts, card)
+    if parts and parts.partitions > 1 and not parts.used:
+        return unverified("dda.partitioned", observed=f"{parts.partitions} partitions, none in use")
+    return None
+
+
+@rule("dda", unknown=NOTES, each=CARD)
+def companions(facts: HostFacts, card: Card) -> Finding | None:
+    """The audio and USB functions of a card share its IOMMU group."""
+    if card.companions:
+        kinds = ", ".join(function.state.kind for function in card.companions)
+        return note("dda.companions", observed=f"beside it in its slot: {kinds}")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def device_problem(facts: HostFacts, card: Card) -> Finding | None:
+    """A missing driver does not matter: the guest brings its own. A device that failed is another thing."""
+    gpu = card.gpu.state
+    if not gpu.dismounted and gpu.problem not in (NO_PROBLEM, DISABLED, NO_DRIVER):
+        return unverified("dda.device-problem", observed=f"problem code {gpu.problem}")
+    return None
+
+
+@rule("dda", unknown=NOTES, each=CARD)
+def device_disabled(facts: HostFacts, card: Card) -> Finding | None:
+    """Windows hides the resources of a disabled device."""
+    gpu = card.gpu.state
+    if not gpu.dismounted and gpu.problem == DISABLED:
+        return note("dda.device-disabled", observed=f"problem code {DISABLED}")
+    return None
+
+
+@rule("dda", unknown=NOTES, each=CARD)
+def assigned_already(facts: HostFacts, card: Card) -> Finding | None:
+    """The proof that it works, and a reason to ask before taking it."""
+    vm = owner(facts.place(card.gpu))
+    if vm:
+        return note("dda.assigned-already", observed=f"VM {vm} has it")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
+def assigned_elsewhere(facts: HostFacts, selection: Selection) -> Finding | None:
+    """Another VM's card is not ours to take."""
+    if selection.vm is None:
+        return None
+    owners = [(card.location, owner(facts.place(card.gpu))) for card in selection.cards]
+    theirs = [f"{location}: VM {vm}" for location, vm in owners if vm not in (None, selection.vm.key["vm"])]
+    if theirs:
+        return unsupported("dda.assigned-elsewhere", observed="; ".join(theirs))
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
+def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
+    """The windows are sized before anything is changed; what cannot fit is refused with its numbers."""
+    try:
+        windows(facts, selection)
+    except MmioRefused as refused:
+        say, code = REFUSALS[refused.code]
+        return say(code, observed=refused.sentence)
+    return None
+
+
+@rule("dda", unknown=NOTES, each=ASSIGNMENT)
+def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
+    """Sized, but by sizes that nobody surveyed."""
+    try:
+        doubts = windows(facts, selection).high.doubts
+    except MmioRefused:
+        return None
+    if doubts:
+        return note("dda.window-doubtful", observed=" ".join(doubts))
+    return None
+
+
+def _shows(card: Card) -> bool:
+    return card.gpu.state.post_path or card.gpu.state.displays > 0
+
+
+def _shown(card: Card) -> str:
+    gpu = card.gpu.state
+    booted = "firmware boots on it, " if gpu.post_path else ""
+    return f"{card.location}: {booted}{gpu.displays} monitor(s) attached"
+
+
+def _stays(card: Card) -> bool:
+    return not card.gpu.state.dismounted and card.gpu.state.problem == NO_PROBLEM
+
+
+def _partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:
+    """A partitionable GPU is keyed by its interface path, which is the instance id with another separator."""
+    path = card.gpu.state.instance.replace("\\", "#").casefold()
+    return next((gpu.state for gpu in facts.all(PartitionableGpu) if path in gpu.key["gpu"].casefold()), None)

@@ -1,0 +1,138 @@
+"""What a rule is: one condition, one finding. The runner adds the subject and the catalogue, and deals with gaps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from winhost.compat import catalogue
+from winhost.model.facts import MissingFact, Unavailable
+from winhost.model.reason import Reason, Severity
+
+
+class Each(Enum):
+    """What a rule looks at, beside the facts: nothing, one card, one VM, or cards and VM together."""
+
+    HOST = auto()
+    CARD = auto()
+    VM = auto()
+    ASSIGNMENT = auto()
+
+
+class Unread(Enum):
+    """What follows where a fact could not be read: the path is unverified, or a note says so."""
+
+    BLOCKS = auto()
+    NOTES = auto()
+
+
+HOST, CARD, VM, ASSIGNMENT = Each.HOST, Each.CARD, Each.VM, Each.ASSIGNMENT
+BLOCKS, NOTES = Unread.BLOCKS, Unread.NOTES
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found; the rest of a reason is in the catalogue under its code."""
+
+    code: str
+    severity: Severity
+    observed: str
+
+
+def unsupported(code: str, *, observed: str) -> Finding:
+    """It cannot work, or we do not do it."""
+    return Finding(code, Severity.UNSUPPORTED, observed)
+
+
+def unverified(code: str, *, observed: str) -> Finding:
+    """It may work; nobody has shown it."""
+    return Finding(code, Severity.UNVERIFIED, observed)
+
+
+def degraded(code: str, *, observed: str) -> Finding:
+    """It works with something given up."""
+    return Finding(code, Severity.DEGRADED, observed)
+
+
+def note(code: str, *, observed: str) -> Finding:
+    """Good to know beforehand; changes no verdict."""
+    return Finding(code, Severity.NOTE, observed)
+
+
+Judge = Callable[..., Finding | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A judge with what it is about. `judge` takes the facts, and the subject unless that is the host."""
+
+    path: str
+    unknown: Unread
+    each: Each
+    judge: Judge
+
+    @property
+    def name(self) -> str:
+        return self.judge.__name__
+
+
+RULES: list[Rule] = []
+
+
+def rule(path: str, *, unknown: Unread, each: Each = HOST) -> Callable[[Judge], Judge]:
+    """Declare a rule of `path`, and whether a fact that could not be read blocks it."""
+
+    def declare(judge: Judge) -> Judge:
+        RULES.append(Rule(path, unknown, each, judge))
+        return judge
+
+    return declare
+
+
+def reasons(path: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
+    """What the rules of a path say of one subject, each observation once. `seen`: what the rules are shown."""
+    heaviest: dict[tuple[str, str], Finding] = {}
+    for asked in RULES:
+        finding = _judged(asked, seen) if (asked.path, asked.each) == (path, each) else None
+        if finding:
+            told = heaviest.setdefault((finding.code, finding.observed), finding)
+            heaviest[finding.code, finding.observed] = max(told, finding, key=lambda it: it.severity.rank)
+    return tuple(_reason(finding, subject) for finding in heaviest.values())
+
+
+def asks(path: str, each: Each) -> bool:
+    """Whether a path has rules about this kind of subject."""
+    return any((rule.path, rule.each) == (path, each) for rule in RULES)
+
+
+def gap(path: str, subject: str, missing: MissingFact) -> Reason:
+    """The reason where a noun could not be read at all, so that there is nothing to ask the rules about."""
+    return _reason(_missing(path, BLOCKS, missing), subject)
+
+
+def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
+    try:
+        return rule.judge(*seen)
+    except MissingFact as missing:
+        return _missing(rule.path, rule.unknown, missing)
+
+
+def _missing(path: str, unknown: Unread, missing: MissingFact) -> Finding:
+    if isinstance(missing.missing, Unavailable):
+        return note(f"{path}.later", observed=f"judged once {missing.missing.unavailable} is there")
+    say = unverified if unknown is BLOCKS else note
+    return say(f"{path}.unknown", observed=str(missing))
+
+
+def _reason(finding: Finding, subject: str) -> Reason:
+    entry = catalogue.entry(finding.code)
+    return Reason(
+        code=finding.code,
+        severity=finding.severity,
+        observed=finding.observed,
+        subject=subject,
+        remedy=entry.remedy,
+        evidence=entry.evidence,
+        sentence=entry.sentence,
+        risks=entry.risks,
+    )

@@ -1,0 +1,121 @@
+"""The agent's protocol: batches of get and set as JSON over any wire."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from winhost.connect.errors import Drifted, NotAvailable, NotFound, RemoteError
+from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
+
+NOT_FOUND = "Winhost.NotFound"
+
+
+class Wire(Protocol):
+    """Carries one JSON text to the agent and one back. Raises the errors of `winhost.connect.errors`."""
+
+    host: str
+
+    def invoke(self, request: str, within: float) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class Way(Protocol):
+    """How to reach one host, again and again: after a restart, after a lost wire."""
+
+    @property
+    def host(self) -> str: ...
+
+    def open(self) -> "Agent": ...
+
+
+@dataclass(frozen=True)
+class SetAnswer:
+    """What the host itself saw before and after a set; `restart`: it takes effect with a restart."""
+
+    before: Mapping[str, Json]
+    after: Mapping[str, Json]
+    restart: bool = False
+    warnings: tuple[str, ...] = field(default=())
+
+
+class Agent:
+    """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included."""
+
+    def __init__(self, wire: Wire, call_timeout: float) -> None:
+        self.wire = wire
+        self.call_timeout = call_timeout
+
+    @property
+    def host(self) -> str:
+        return self.wire.host
+
+    def close(self) -> None:
+        self.wire.close()
+
+    def read(self, nouns: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
+        """All instances of each noun. With `settled`, after a call that may still be running there has ended."""
+        answers = self._call([{"noun": noun, "verb": "get"} for noun in nouns], settled=settled)
+        return {noun: _answer(answer) for noun, answer in zip(nouns, answers, strict=True)}
+
+    def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+        """The state of one instance, or None where there is none. Raises RemoteError, NotAvailable."""
+        (answer,) = self._call([{"noun": noun, "verb": "get", "key": key}], settled=settled)
+        if not answer["ok"]:
+            raise self._error(answer, f"get {noun}")
+        state: Mapping[str, Json] | None = answer["state"]
+        return state
+
+    def set(
+        self, noun: str, key: Key, want: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
+    ) -> SetAnswer:
+        """Change one instance. Raises Drifted (nothing changed), NotFound, RemoteError, NotAvailable."""
+        call = {"noun": noun, "verb": "set", "key": key, "want": want, "expect": expect, "how": how}
+        (answer,) = self._call([call], extra=float(how.get("within", 0)))
+        if not answer["ok"]:
+            raise self._error(answer, f"set {noun}")
+        return SetAnswer(answer["before"], answer["after"], bool(answer["restart"]), tuple(answer["warnings"]))
+
+    def restart(self) -> None:
+        """Ask the host to restart; it answers before it goes."""
+        (answer,) = self._call([{"noun": "Boot", "verb": "restart"}])
+        if not answer["ok"]:
+            raise self._error(answer, "restart")
+
+    def _call(
+        self, calls: Sequence[Mapping[str, Json]], *, settled: bool = False, extra: float = 0
+    ) -> list[dict[str, Any]]:
+        request = json.dumps({"exclusive": settled, "calls": calls})
+        answers: list[dict[str, Any]] = json.loads(self.wire.invoke(request, self.call_timeout + extra))["answers"]
+        return answers
+
+    def _error(self, answer: Mapping[str, Any], doing: str) -> Exception:
+        if "unavailable" in answer:
+            return NotAvailable(self.host, doing, answer["unavailable"])
+        if "drift" in answer:
+            differences = {name: (d["expected"], d["found"]) for name, d in answer["drift"].items()}
+            return Drifted(self.host, doing, differences)
+        error = fault(answer["error"])
+        kind = NotFound if error.code == NOT_FOUND else RemoteError
+        warnings = tuple(answer.get("warnings", ()))
+        return kind(self.host, error, doing, answer.get("before"), answer.get("after"), warnings)
+
+
+def _answer(answer: Mapping[str, Any]) -> Answer:
+    if answer["ok"]:
+        return tuple(Record(state=i["state"], key=i["key"]) for i in answer["instances"])
+    if "unavailable" in answer:
+        return Unavailable(answer["unavailable"])
+    return Unknown(fault(answer["error"]))
+
+
+def fault(error: Mapping[str, Any]) -> RemoteFault:
+    """An error as the agent writes it."""
+    return RemoteFault(
+        category=error["category"],
+        code=error.get("code", ""),
+        hresults=tuple(error.get("hresults", ())),
+        cmdlet=error.get("cmdlet", ""),
+        message=error.get("message", ""),
+    )

@@ -1,0 +1,97 @@
+"""Restarting a host and waiting until it is really back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.connect.agent import Agent, Way
+from winhost.connect.errors import AuthenticationFailed, RemoteError, SessionDropped, TimedOut, Unreachable, WireError
+from winhost.model.errors import WinhostError
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How to wait, in seconds: back-off from `first` to `longest` with jitter, and one deadline over all of it."""
+
+    deadline: float = 1800
+    first: float = 1
+    longest: float = 12
+
+
+@dataclass(eq=False)
+class NotBack(WinhostError):
+    """The host did not come back in time."""
+
+    exit_code = WireError.exit_code
+
+    host: str
+    seconds: float
+    last: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.host} was not back {self.seconds:.0f} s after its restart: {self.last}"
+
+    @property
+    def meaning(self) -> str | None:
+        return "The restart was asked for; the host may still be on its way. Nothing else was done since."
+
+    @property
+    def hint(self) -> str | None:
+        return "When it is back: winhost resume with the run's name (winhost runs lists them)."
+
+
+class _NotYet(Exception):
+    pass
+
+
+def ask(agent: Agent) -> None:
+    """Ask for the restart. A wire that goes down with the host is success."""
+    try:
+        agent.restart()
+    except (SessionDropped, TimedOut):
+        return
+
+
+def wait(
+    way: Way, old_boot: str, patience: Patience, progress: Callable[[str], None] = lambda text: None
+) -> tuple[Agent, str]:
+    """Wait for another boot on which logon works and servicing is idle. Returns a fresh agent and its boot id.
+
+    A refused logon is waited out too: services that check it start late. Raises NotBack.
+    """
+    from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+    waiting = (Unreachable, SessionDropped, TimedOut, AuthenticationFailed, RemoteError, _NotYet)
+    retrying = Retrying(
+        retry=retry_if_exception_type(waiting),
+        wait=wait_exponential_jitter(initial=patience.first, max=patience.longest, jitter=patience.first),
+        stop=stop_after_delay(patience.deadline),
+        before_sleep=lambda attempt: progress(_reason(attempt)),
+    )
+    try:
+        return retrying(_look, way, old_boot)
+    except RetryError as error:
+        last = error.last_attempt.exception()
+        raise NotBack(way.host, patience.deadline, str(last)) from last
+
+
+def _reason(attempt: Any) -> str:
+    error = attempt.outcome.exception()
+    return str(error) if isinstance(error, _NotYet) else "no answer yet"
+
+
+def _look(way: Way, old_boot: str) -> tuple[Agent, str]:
+    agent = way.open()
+    try:
+        boot = agent.get("Boot", {}) or {}
+        if boot["boot_id"] == old_boot:
+            raise _NotYet("still shutting down")
+        if boot["logon_ready"] is not True:
+            raise _NotYet("up, logon not ready yet")
+        if boot["servicing"] is not False:
+            raise _NotYet("up, Windows is finishing its changes")
+    except BaseException:
+        agent.close()
+        raise
+    return agent, str(boot["boot_id"])

@@ -1,0 +1,114 @@
+"""One host in reach: opens the wire when it is needed, settles a lost answer by reading again, restarts."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from winhost.connect import reboot
+from winhost.connect.agent import Agent, SetAnswer, Way
+from winhost.connect.errors import NotFound, SessionDropped, TimedOut, Unreachable
+from winhost.connect.reboot import Patience
+from winhost.engine.detect import read_facts
+from winhost.model.facts import Facts, Json, Key, RemoteFault
+from winhost.model.plan import Step
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a run, for whoever watches it.
+
+    kind: step, done, skipped, kept, restart, waiting, stage, note or failed; count: step `number` of `total`.
+    """
+
+    host: str
+    kind: str
+    text: str
+    step: Step | None = None
+    number: int = 0
+    total: int = 0
+
+
+class Hands:
+    """`tell` hears of waiting; `within`: seconds that a guest has to shut down."""
+
+    def __init__(self, way: Way, patience: Patience, tell: Callable[[Event], None], within: float = 300) -> None:
+        self.host = way.host
+        self._way = way
+        self._patience = patience
+        self._tell = tell
+        self._within = within
+        self._agent: Agent | None = None
+
+    def close(self) -> None:
+        """Give the runspace back."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+    def facts(self, *, settled: bool = False) -> Facts:
+        """Read everything; a read whose answer was lost is simply read again, once."""
+        return self._reading(lambda agent: read_facts(agent, settled=settled))
+
+    def state(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+        """One state, or None where there is no such instance."""
+        return self._reading(lambda agent: agent.get(noun, key, settled=settled))
+
+    def set(self, step: Step, accepted: frozenset[str]) -> SetAnswer:
+        """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again."""
+        how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self._within}
+        try:
+            return self._open().set(step.noun, step.key, step.want, step.before, how)
+        except (SessionDropped, TimedOut) as lost:
+            self._tell(Event(self.host, "waiting", f"{lost.what}; reading what is so", step))
+            return self._settle(step, how)
+
+    def restart(self, old_boot: str) -> str:
+        """Restart unless another boot is running already, and wait. Returns the new boot id."""
+        if self.state("Boot", {})["boot_id"] == old_boot:  # type: ignore[index]
+            reboot.ask(self._open())
+        self.close()
+        said: set[str] = set()
+
+        def progress(text: str) -> None:
+            if text not in said:
+                said.add(text)
+                self._tell(Event(self.host, "waiting", text))
+
+        self._agent, boot = reboot.wait(self._way, old_boot, self._patience, progress)
+        return boot
+
+    def reach(self) -> None:
+        """Wait for a host that may still be restarting. Raises the last WireError."""
+        from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+        waiting = self._patience
+        Retrying(
+            retry=retry_if_exception_type((Unreachable, SessionDropped, TimedOut)),
+            wait=wait_exponential_jitter(initial=waiting.first, max=waiting.longest, jitter=waiting.first),
+            stop=stop_after_delay(waiting.deadline),
+            reraise=True,
+        )(self._open)
+
+    def _settle(self, step: Step, how: Mapping[str, Json]) -> SetAnswer:
+        self.close()
+        self.reach()
+        now = self.state(step.noun, step.key, settled=True)
+        if now is None:
+            raise NotFound(self.host, RemoteFault("ObjectNotFound"), f"set {step.noun}")
+        if all(now[name] == value for name, value in step.want.items()):
+            return SetAnswer({**now, **step.before}, now)
+        return self._open().set(step.noun, step.key, step.want, {name: now[name] for name in step.before}, how)
+
+    def _reading(self, read: Callable[[Agent], T]) -> T:
+        try:
+            return read(self._open())
+        except SessionDropped:
+            self.close()
+            return read(self._open())
+
+    def _open(self) -> Agent:
+        if self._agent is None:
+            self._agent = self._way.open()
+        return self._agent

@@ -1,0 +1,42 @@
+"""The same for several hosts at once: bounded threads, results in order, one failure does not stop the others."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
+from typing import Generic, TypeVar
+
+from winhost.model.errors import WinhostError
+
+W = TypeVar("W")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Result(Generic[W, T]):
+    """What came of one piece of work: a value, or the error; neither where it was not begun any more."""
+
+    work: W
+    value: T | None = None
+    error: WinhostError | None = None
+
+
+def each(
+    works: Sequence[W], do: Callable[[W], T], *, at_once: int = 16, stop_on_failure: bool = False
+) -> list[Result[W, T]]:
+    """Results in the order of `works`. Only errors meant for users are results; a defect is raised."""
+    failed = Event()
+
+    def one(work: W) -> Result[W, T]:
+        if stop_on_failure and failed.is_set():
+            return Result(work)
+        try:
+            return Result(work, do(work))
+        except WinhostError as error:
+            failed.set()
+            return Result(work, error=error)
+
+    if len(works) == 1:  # in this thread, where Ctrl-C arrives
+        return [one(works[0])]
+    with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(works)))) as pool:
+        return list(pool.map(one, works))

@@ -1,0 +1,146 @@
+"""From facts and a wish to a plan. Pure: no host, no clock, no network."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from winhost import __version__
+from winhost.compat.assess import assess
+from winhost.engine.order import Id, identity, steps_for
+from winhost.model.errors import Exit, WinhostError
+from winhost.model.facts import Instance, MissingFact
+from winhost.model.plan import Plan, Stage, Wish
+from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
+from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
+from winhost.paths.mmio import MmioRefused
+from winhost.paths.playbook import Playbook, expand
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import PciDevice, Vm
+
+
+@dataclass(eq=False)
+class Refused(WinhostError):
+    """A plan that is known to fail, or that nobody has verified, is refused before its first step."""
+
+    exit_code = Exit.REFUSED
+
+    host: str
+    path: str
+    verdict: str
+    because: tuple[str, ...]
+    codes: tuple[str, ...] = ()
+    instead: str | None = None
+
+    @property
+    def what(self) -> str:
+        return f"{self.path} is {self.verdict} on {self.host}"
+
+    @property
+    def meaning(self) -> str:
+        return "\n".join(self.because)
+
+    @property
+    def hint(self) -> str | None:
+        explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
+        instead = f"This host can do: {self.instead}" if self.instead and self.instead != self.path else None
+        return "\n".join(filter(None, (explain, instead))) or None
+
+
+def make_plan(facts: HostFacts, wish: Wish, *, allow_unverified: bool = False) -> Plan:
+    """Raises Refused, and UsageFault for a VM or card that is not there."""
+    cards = _cards(facts, wish)
+    assessment = assess(facts, Selection(cards, _vm(facts, wish)))
+    verdict = assessment.path(wish.path)
+    _refuse(facts.host, verdict, assessment, allow_unverified)
+    return Plan(
+        host=facts.host,
+        machine_id=facts.os.machine_id,
+        origin=facts.document.origin,
+        facts_read_at=facts.document.read_at,
+        winhost=__version__,
+        wish=wish,
+        stages=(_stage(facts, wish, cards, verdict, number=1),),
+        notes=tuple(dict.fromkeys(map(told, verdict.every_reason))),
+    )
+
+
+def next_stage(facts: HostFacts, plan: Plan, number: int) -> Stage:
+    """What was deferred, planned from facts read since. Raises as make_plan does."""
+    stage = make_plan(facts, plan.wish, allow_unverified=True).stages[0]
+    steps = (replace(step, id=f"{number}.{count}") for count, step in enumerate(stage.steps, start=1))
+    return replace(stage, number=number, steps=tuple(steps))
+
+
+def told(reason: Reason) -> str:
+    """A reason as one line for people."""
+    return f"{reason.severity}: {reason.subject}: {reason.observed}. {reason.sentence} [{reason.code}]"
+
+
+def _stage(facts: HostFacts, wish: Wish, cards: tuple[Card, ...], verdict: PathVerdict, number: int) -> Stage:
+    playbook = Playbook.model_validate(wish.playbook)
+    try:
+        wanted, deferred = expand(playbook, Decisions(facts, wish, cards))
+    except MmioRefused as refused:
+        because = (refused.sentence, refused.remedy)
+        raise Refused(facts.host, wish.path, "refused", because, (refused.code,)) from refused
+    except MissingFact as missing:
+        raise Refused(facts.host, wish.path, "not plannable", (f"{missing}.",)) from missing
+    steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=_risks(facts, cards, verdict))
+    return Stage(number, wanted, steps, deferred)
+
+
+def _vm(facts: HostFacts, wish: Wish) -> Instance[Vm] | None:
+    """None where VMs cannot be read; the rules tell why."""
+    try:
+        return choose_vm(facts, wish.vm)
+    except MissingFact:
+        return None
+
+
+def _cards(facts: HostFacts, wish: Wish) -> tuple[Card, ...]:
+    """Those asked for; else every card that can go without taking a display from the host."""
+    if wish.cards:
+        return choose_cards(facts, wish.cards)
+    verdict = assess(facts).path(wish.path)
+    free = {card.key for card in verdict.cards if _goes(card)}
+    return tuple(card for card in facts.cards if card.location in free)
+
+
+def _goes(card: SubjectVerdict) -> bool:
+    return card.verdict is not Verdict.UNSUPPORTED and not any("headless" in reason.risks for reason in card.reasons)
+
+
+def _refuse(host: str, verdict: PathVerdict, assessment: Assessment, allow_unverified: bool) -> None:
+    bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
+    if verdict.verdict not in bad:
+        return
+    decisive = [r for r in verdict.every_reason if r.severity.rank >= Severity.UNVERIFIED.rank]
+    raise Refused(
+        host,
+        verdict.path,
+        verdict.verdict,
+        tuple(dict.fromkeys(map(told, decisive))),
+        tuple(dict.fromkeys(reason.code for reason in decisive)),
+        assessment.recommended,
+    )
+
+
+def _risks(facts: HostFacts, cards: tuple[Card, ...], verdict: PathVerdict) -> Mapping[Id, tuple[str, ...]]:
+    """Consents that the verdict on a card asks for, on the steps that take its functions from the host."""
+    return dict(_card_risks(facts, cards, {card.key: card for card in verdict.cards}))
+
+
+def _card_risks(
+    facts: HostFacts, cards: tuple[Card, ...], verdicts: Mapping[str, SubjectVerdict]
+) -> Iterator[tuple[Id, tuple[str, ...]]]:
+    for card in cards:
+        risks = tuple(dict.fromkeys(risk for reason in verdicts[card.location].reasons for risk in reason.risks))
+        for function in card.functions:
+            if risks and _on_host(facts, function):
+                yield identity("AssignableDevice", function.key), risks
+
+
+def _on_host(facts: HostFacts, function: Instance[PciDevice]) -> bool:
+    try:
+        return facts.place(function).startswith("host-")
+    except MissingFact:
+        return False

@@ -1,0 +1,256 @@
+"""Running a plan: stage by stage, journal before acting, and the same way on after a crash as at the start."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from winhost import __version__
+from winhost.connect.agent import SetAnswer, Way
+from winhost.connect.errors import Drifted, RemoteError
+from winhost.connect.reboot import Patience
+from winhost.engine.failures import ConsentNeeded, NotTaken, OneWay, StepFailed, Stopped, WrongHost
+from winhost.engine.hands import Event, Hands
+from winhost.engine.journal import Entry, Journal
+from winhost.engine.order import identity, state_of, steps_for
+from winhost.engine.planning import next_stage
+from winhost.engine.record import Record, fold, replay
+from winhost.engine.store import Store
+from winhost.engine.verify import Check, verify_stages
+from winhost.model.documents import plain
+from winhost.model.facts import Facts, Json
+from winhost.model.plan import Plan, Stage, Step, in_order
+from winhost.resources.host import HostFacts
+from winhost.resources.windows import NOUNS
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a run works with. within: seconds that a guest has to shut down; around: the journal's hook."""
+
+    way: Way
+    store: Store
+    patience: Patience = field(default_factory=Patience)
+    within: float = 300
+    tell: Callable[[Event], None] = lambda event: None
+    stop: Callable[[], bool] = lambda: False
+    around: Callable[[str, Entry], None] = lambda when, entry: None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. changed: steps done by this call; kept: what rollback left as it is, and why."""
+
+    run: str
+    host: str
+    outcome: str
+    changed: int
+    checks: tuple[Check, ...] = ()
+    kept: tuple[str, ...] = field(default=())
+
+    @property
+    def holds(self) -> bool:
+        """Everything that was wanted is so."""
+        return all(check.holds for check in self.checks)
+
+
+def apply(plan: Plan, accepted: Iterable[str], means: Means) -> Outcome:
+    """A new run of a plan. Raises ConsentNeeded, Drifted, WrongHost, Refused before anything is changed."""
+    with means.store.lock(plan.host, "apply"):
+        run = means.store.new_run(plan.host)
+        runner = Runner(run, means, plan, frozenset(accepted))
+        return runner.forward()
+
+
+def resume(run: str, accepted: Iterable[str], means: Means) -> Outcome:
+    """Go on with a run where it stopped, in the direction in which it went."""
+    with means.store.lock(means.way.host, f"resume {run}"):
+        runner = Runner(run, means)
+        if runner.record.going_back:
+            raise OneWay(run, "is going back; go on with that")
+        runner.accept(accepted)
+        return runner.forward()
+
+
+class Runner:
+    """One run of one host: its journal, its record, and the hands that do it.
+
+    The journal is begun with the first change and not before: a plan that is refused leaves no run behind.
+    """
+
+    def __init__(
+        self, run: str, means: Means, plan: Plan | None = None, accepted: frozenset[str] = frozenset()
+    ) -> None:
+        self.run = run
+        self.means = means
+        self.hands = Hands(means.way, means.patience, means.tell, means.within)
+        self.changed = 0
+        self._journal: Journal | None = None
+        if plan is None:
+            self._journal = Journal(means.store.existing(run), means.around)
+            self.record = replay(run, self._journal.entries)
+        else:
+            self.record = Record(run, plan.host, plan, accepted, plan.stages[:1])
+
+    # ---- forward
+
+    def forward(self) -> Outcome:
+        """All stages that are not finished, then the final verify."""
+        try:
+            facts = self.settle()
+            while (stage := self._next_stage(facts)) is not None:
+                self._run_stage(stage, facts)
+                facts = self.hands.facts()
+            return self._finish(facts)
+        finally:
+            self.hands.close()
+
+    def settle(self) -> Facts:
+        """Bring the run to rest: wait out what still runs on the host and a restart under way, then read."""
+        if self._journal is not None:
+            self.hands.reach()
+            self.finish_restart()
+        facts = self.hands.facts(settled=self._journal is not None)
+        machine = HostFacts(facts).os.machine_id
+        if machine != self.record.plan.machine_id:
+            raise WrongHost(self.record.host, self.record.plan.machine_id, machine)
+        return facts
+
+    def accept(self, accepted: Iterable[str]) -> None:
+        """Consents given later."""
+        new = in_order(set(accepted) - self.record.accepted)
+        if new:
+            self.write("accept", accepted=list(new))
+
+    def _next_stage(self, facts: Facts) -> Stage | None:
+        for stage in self.record.stages:
+            if stage.number not in self.record.finished_stages:
+                return stage
+        last = self.record.stages[-1]
+        if not last.deferred:
+            return None
+        stage = next_stage(HostFacts(facts), self.record.plan, last.number + 1)
+        self.write("planned", stage=plain(stage))
+        self.tell("stage", f"stage {stage.number}: read and judged again, {len(stage.steps)} steps")
+        return stage
+
+    def _run_stage(self, stage: Stage, facts: Facts) -> None:
+        self._refuse_drift(stage, facts)
+        risks = {identity(step.noun, step.key): step.risks for step in stage.steps}
+        steps = steps_for(stage.wanted, facts, prefix=f"{stage.number}.", extra_risks=risks)
+        self.do(steps, facts)
+        if steps or stage.steps:
+            self.write("stage", number=stage.number)
+        else:
+            self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
+
+    def _refuse_drift(self, stage: Stage, facts: Facts) -> None:
+        """A wish must stand where the plan saw it, or already where it shall be; what we moved ourselves may."""
+        differing: dict[str, tuple[Json, Json]] = {}
+        for step in stage.steps:
+            if step.role != "wish" or identity(step.noun, step.key) in self.record.touched:
+                continue
+            now = state_of(facts, step.noun, step.key) or {}
+            for name, before in step.before.items():
+                if now.get(name) not in (before, step.want[name]):
+                    differing[f"{step.title}: {name}"] = (before, now.get(name))
+        if differing:
+            raise Drifted(self.record.host, "apply", differing)
+
+    def _finish(self, facts: Facts) -> Outcome:
+        checks = tuple(verify_stages(self.record.stages, facts))
+        holds = all(check.holds for check in checks)
+        outcome = "applied" if holds else "differs"
+        if self._journal is not None and self.record.outcome != outcome:
+            self.write("outcome", outcome=outcome)
+        return Outcome(self.run, self.record.host, outcome if self._journal else "nothing to do", self.changed, checks)
+
+    # ---- steps, either way
+
+    def do(self, steps: tuple[Step, ...], facts: Facts) -> None:
+        """Steps in their order, then the restart that they ask for. Raises ConsentNeeded before the first."""
+        needed = in_order(risk for step in steps for risk in step.risks)
+        lacking = tuple(risk for risk in needed if risk not in self.record.accepted)
+        if lacking:
+            raise ConsentNeeded(self.record.host, self.run if self._journal else None, lacking, self.record.going_back)
+        for number, step in enumerate(steps, start=1):
+            if self.means.stop():
+                raise Stopped(self.run, self.record.host, self.changed)
+            self._set(step, facts, number, len(steps))
+        if self.record.restart_due:
+            self.restart()
+
+    def _set(self, step: Step, facts: Facts, number: int, total: int) -> None:
+        found = dict(state_of(facts, step.noun, step.key) or {}) | dict(step.before)
+        self.write("begin", step=plain(step), found=found)
+        self.tell("step", step.title, step, number, total)
+        try:
+            answer = self.hands.set(step, self.record.accepted)
+        except Drifted as error:
+            self._write_failed(step, found, str(error))
+            raise
+        except RemoteError as error:
+            self._write_failed(step, error.after, str(error))
+            raise StepFailed(self.run, self.record.host, step, error) from error
+        for warning in answer.warnings:
+            self.tell("note", f"{step.title}: the host warns: {warning}", step)
+        self._end(step, answer)
+        self.tell("done", step.title, step, number, total)
+
+    def _write_failed(self, step: Step, after: Mapping[str, Json] | None, error: str) -> None:
+        self.write("failed", noun=step.noun, key=dict(step.key), after=after and dict(after), error=error)
+        self.tell("failed", f"{step.title}: {error}", step)
+
+    def _end(self, step: Step, answer: SetAnswer) -> None:
+        self.write(
+            "end",
+            noun=step.noun,
+            key=dict(step.key),
+            before=dict(answer.before),
+            after=dict(answer.after),
+            restart=answer.restart,
+            warnings=list(answer.warnings),
+        )
+        self.changed += 1
+        lacking = {n: (v, answer.after[n]) for n, v in step.want.items() if answer.after[n] != v}
+        if lacking and not answer.restart:
+            raise NotTaken(self.run, self.record.host, step, lacking)
+
+    def restart(self) -> None:
+        """Restart the host and read what took effect with it."""
+        boot = self.record.restarting_from
+        if boot is None:
+            boot = str((self.hands.state("Boot", {}) or {})["boot_id"])
+            self.write("restarting", boot_id=boot)
+        self.tell("restart", "restarting")
+        new = self.hands.restart(boot)
+        self.write("restarted", boot_id=new, left=self._left_by_restart())
+        self.tell("done", "restarted")
+
+    def finish_restart(self) -> None:
+        """The restart that a killed run was waiting for, or had still to ask for."""
+        if self.record.restart_due and self.record.in_flight is None:
+            self.restart()
+
+    def _left_by_restart(self) -> list[dict[str, Any]]:
+        touched = [t for t in self.record.touched.values() if NOUNS[t.noun].restarts]
+        return [{"noun": t.noun, "key": dict(t.key), "after": self.hands.state(t.noun, t.key)} for t in touched]
+
+    # ---- telling
+
+    def write(self, event: str, **fields: Any) -> None:
+        """An entry in the journal, which is begun with the plan when there is none yet."""
+        if self._journal is None:
+            self._journal = Journal(self.means.store.path(self.run), self.means.around)
+            self._journal.write(
+                "run",
+                schema="winhost.journal/1",
+                run=self.run,
+                winhost=__version__,
+                plan=plain(self.record.plan),
+                accepted=sorted(self.record.accepted),
+            )
+        self.record = fold(self.record, self._journal.write(event, **fields))
+
+    def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
+        """To whoever watches."""
+        self.means.tell(Event(self.record.host, kind, text, step, number, total))

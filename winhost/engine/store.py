@@ -1,0 +1,123 @@
+"""Where runs are kept on this machine, and the lock that lets only one of them at a host."""
+
+import getpass
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from winhost.model.errors import UsageFault, WinhostError, did_you_mean, visible
+
+
+@dataclass(eq=False)
+class Busy(WinhostError):
+    """Another run holds the host."""
+
+    host: str
+    holder: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.host} is being changed by another run: {self.holder}"
+
+    @property
+    def hint(self) -> str:
+        return "Wait for it, or look: winhost runs"
+
+
+@dataclass(eq=False)
+class UnknownRun(UsageFault):
+    """A run that is not in the store."""
+
+    asked: str
+    known: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return f"there is no run '{visible(self.asked)}' here{did_you_mean(self.asked, self.known)}"
+
+    @property
+    def hint(self) -> str:
+        return "winhost runs lists them"
+
+
+def state_folder() -> Path:
+    """The user's own: journals hold host names and what was there. WINHOST_STATE overrides it."""
+    from platformdirs import user_state_path
+
+    chosen = os.environ.get("WINHOST_STATE")
+    return Path(chosen) if chosen else user_state_path("winhost", appauthor=False)
+
+
+class Store:
+    """Journals under `runs/`, locks under `locks/`; both folders are the owner's alone."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or state_folder()
+
+    def new_run(self, host: str) -> str:
+        """A name that sorts by time and says which host: `gpu-01.20261121-101502`."""
+        base = f"{_safe(host)}.{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        taken = set(self.runs())
+        return next(n for n in (base, *(f"{base}-{i}" for i in range(2, 1000))) if n not in taken)
+
+    def runs(self) -> tuple[str, ...]:
+        """Oldest first."""
+        paths = (self.folder / "runs").glob("*.jsonl")
+        return tuple(sorted((path.stem for path in paths), key=lambda name: name.rpartition(".")[2]))
+
+    def path(self, run: str) -> Path:
+        """Where a run's journal is or will be."""
+        return self._own("runs") / f"{run}.jsonl"
+
+    def existing(self, run: str) -> Path:
+        """Raises UnknownRun."""
+        if run not in self.runs():
+            raise UnknownRun(run, self.runs())
+        return self.path(run)
+
+    @contextmanager
+    def lock(self, host: str, doing: str) -> Iterator[None]:
+        """Hold the host for this process. Raises Busy, naming the holder; a dead holder's lock is free."""
+        from filelock import FileLock, Timeout
+
+        path = self._own("locks") / f"{_safe(host)}.lock"
+        note = path.with_suffix(".json")
+        lock = FileLock(path, timeout=0, mode=0o600)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise Busy(host, _holder(note)) from None
+        try:
+            note.write_text(json.dumps({"who": _me(), "doing": doing}), encoding="utf-8")
+            yield
+        finally:
+            note.unlink(missing_ok=True)
+            lock.release()
+
+    def _own(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+
+def _me() -> str:
+    return f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
+
+
+def _holder(note: Path) -> str:
+    try:
+        held = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "a process that has just begun or is ending"
+    return f"{held['who']}, {held['doing']}"
+
+
+def _safe(host: str) -> str:
+    """A host's name as a file's: other characters are told apart by their code, never merged."""
+    return re.sub(r"[^A-Za-z0-9_-]", lambda match: f"%{ord(match[0]):x}", host)

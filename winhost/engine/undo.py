@@ -1,0 +1,99 @@
+"""Going back: undo exactly what a run changed, in reverse, and keep what others now use."""
+
+from collections.abc import Iterable, Iterator
+
+from winhost.engine.failures import ConsentNeeded
+from winhost.engine.order import state_of, steps_for
+from winhost.engine.record import Record, Touched
+from winhost.engine.run import Means, Outcome, Runner
+from winhost.engine.verify import Check, check
+from winhost.model.facts import Facts, MissingFact, Unavailable
+from winhost.model.plan import Step, Wanted, in_order
+from winhost.resources.base import Keep, Undo
+from winhost.resources.windows import NOUNS
+
+
+def rollback(run: str, accepted: Iterable[str], means: Means) -> Outcome:
+    """Give the host back. Safe to repeat: what is undone already needs nothing. Raises ConsentNeeded first."""
+    with means.store.lock(means.way.host, f"rollback {run}"):
+        runner = Runner(run, means)
+        try:
+            return _back(runner, frozenset(accepted))
+        finally:
+            runner.hands.close()
+
+
+def preview(record: Record, facts: Facts) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """What rollback would do now, and what it would keep."""
+    wanted, kept = _wanted(record, facts)
+    return tuple(step for part in _parts(wanted) for step in _steps(part, facts)), kept
+
+
+def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
+    facts = runner.settle()
+    wanted, kept = _wanted(runner.record, facts)
+    _ask_first(runner, wanted, facts, accepted)
+    if not runner.record.going_back or accepted - runner.record.accepted:
+        # Consents given for going there are not consents for going back.
+        runner.write("back", accepted=sorted(accepted))
+    for part in _parts(wanted):
+        runner.do(_steps(part, facts), facts)
+        facts = runner.hands.facts()
+        wanted, kept = _wanted(runner.record, facts)
+    for sentence in kept:
+        runner.tell("kept", sentence)
+    checks = tuple(_left_to_undo(wanted, facts))
+    outcome = "rolled back" if not checks else "not all rolled back"
+    if runner.record.outcome != outcome:
+        runner.write("outcome", outcome=outcome)
+    return Outcome(runner.run, runner.record.host, outcome, runner.changed, checks, kept)
+
+
+def _ask_first(runner: Runner, wanted: tuple[Wanted, ...], facts: Facts, accepted: frozenset[str]) -> None:
+    """All consents before the first step back, so that a refusal leaves the run as it was."""
+    needed = in_order(risk for part in _parts(wanted) for step in _steps(part, facts) for risk in step.risks)
+    lacking = tuple(risk for risk in needed if risk not in accepted)
+    if lacking:
+        raise ConsentNeeded(runner.record.host, runner.run, lacking, going_back=True)
+
+
+def _left_to_undo(wanted: tuple[Wanted, ...], facts: Facts) -> Iterator[Check]:
+    return (found for wish in wanted for found in check(wish, facts) if not found.holds)
+
+
+def _parts(wanted: tuple[Wanted, ...]) -> list[tuple[Wanted, ...]]:
+    """What needs no restart first: without the role there would be no VM left to give its settings back to."""
+    late = tuple(wish for wish in wanted if NOUNS[wish.noun].restarts)
+    soon = tuple(wish for wish in wanted if not NOUNS[wish.noun].restarts)
+    return [part for part in (soon, late) if part]
+
+
+def _steps(wanted: tuple[Wanted, ...], facts: Facts) -> tuple[Step, ...]:
+    return steps_for(wanted, facts, prefix="u", role="undo", backwards=True)
+
+
+def _wanted(record: Record, facts: Facts) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
+    """What is to be put back, and what is kept and why."""
+    wanted: list[Wanted] = []
+    kept: list[str] = []
+    for touched in record.touched.values():
+        result = _undo(touched, facts, record)
+        if isinstance(result, Keep):
+            kept.append(f"{touched.title}: kept: {result.reason}")
+        elif result:
+            wanted.append(Wanted(touched.noun, touched.key, result, touched.title, "As it was found."))
+    return tuple(wanted), tuple(kept)
+
+
+def _undo(touched: Touched, facts: Facts, record: Record) -> Undo:
+    try:
+        now = state_of(facts, touched.noun, touched.key)
+    except MissingFact as missing:
+        # What is there only since we installed the role went with it.
+        ours = {other.noun for other in record.touched.values()}
+        gone = isinstance(missing.missing, Unavailable) and missing.missing.unavailable in ours
+        return {} if gone else Keep(str(missing))
+    if now is None:
+        return Keep("it is not there any more")
+    before = {name: touched.before[name] for name in touched.changed}
+    return NOUNS[touched.noun].undo(before, touched.after, now)

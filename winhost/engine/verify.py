@@ -1,0 +1,53 @@
+"""Whether what was wanted is still so, property by property."""
+
+from dataclasses import dataclass
+
+from winhost.engine.order import state_of
+from winhost.engine.planning import make_plan
+from winhost.model.facts import Facts, Json, MissingFact
+from winhost.model.plan import Plan, Stage, Wanted
+from winhost.resources.host import HostFacts
+
+
+@dataclass(frozen=True)
+class Check:
+    """One property: what was wanted and what is found. `found` is a sentence where there is nothing to compare."""
+
+    title: str
+    noun: str
+    property: str
+    want: Json
+    found: Json
+    holds: bool
+
+
+def check(wanted: Wanted, facts: Facts) -> list[Check]:
+    """A check for each property of a wish."""
+    try:
+        state = state_of(facts, wanted.noun, wanted.key)
+    except MissingFact as missing:
+        return [_lost(wanted, name, str(missing)) for name in wanted.want]
+    if state is None:
+        return [_lost(wanted, name, "it is not there any more") for name in wanted.want]
+    return [
+        Check(wanted.title, wanted.noun, name, value, state[name], state[name] == value)
+        for name, value in wanted.want.items()
+    ]
+
+
+def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
+    """Checks for all that these stages want; of a resource in several, the last wish counts."""
+    last = {(w.noun, tuple(sorted(w.key.items()))): w for stage in stages for w in stage.wanted}
+    return [found for wanted in last.values() for found in check(wanted, facts)]
+
+
+def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
+    """Checks for all that a plan wants, what it had to defer included. Raises as make_plan does."""
+    stages = plan.stages
+    if plan.deferred:
+        stages = (*stages, *make_plan(facts, plan.wish, allow_unverified=True).stages)
+    return verify_stages(stages, facts.document)
+
+
+def _lost(wanted: Wanted, name: str, why: str) -> Check:
+    return Check(wanted.title, wanted.noun, name, wanted.want[name], why, holds=False)

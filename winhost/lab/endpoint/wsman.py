@@ -1,0 +1,234 @@
+"""WS-Management messages: what is asked, how it is answered, and the faults that WinRM answers with."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from pypsrp.shell import CommandState
+from pypsrp.wsman import NAMESPACES, WSManAction
+
+Element = ElementTree.Element
+
+MAX_ENVELOPE_BYTES = 512_000  # MaxEnvelopeSizekb of Windows 8 / Server 2012 and later
+
+_FAULT_ACTION = "http://schemas.dmtf.org/wbem/wsman/1/wsman/fault"
+_DURATION = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?")
+_DEFAULT_OPERATION_TIMEOUT_S = 60.0  # MaxTimeoutms of WinRM
+
+
+class Action(enum.Enum):
+    CREATE = WSManAction.CREATE
+    COMMAND = WSManAction.COMMAND
+    SEND = WSManAction.SEND
+    RECEIVE = WSManAction.RECEIVE
+    SIGNAL = WSManAction.SIGNAL
+    DELETE = WSManAction.DELETE
+    LOGON = "logon"  # no message of WSMan: the moment at which a logon would succeed
+
+
+class WSManFault(Exception):
+    """Answered as a SOAP fault with HTTP 500, as WinRM does."""
+
+    def __init__(self, code: int, subcode: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.subcode = subcode
+        self.reason = reason
+
+
+def timed_out() -> WSManFault:
+    """ERROR_WSMAN_OPERATION_TIMEDOUT: no output within OperationTimeout; clients ask again."""
+    reason = "The WS-Management service cannot complete the operation within the time specified in OperationTimeout."
+    return WSManFault(2150858793, "TimedOut", reason)
+
+
+def shell_not_found(shell_id: str) -> WSManFault:
+    """ERROR_WSMAN_UNEXPECTED_SELECTORS, in the words of a shell."""
+    reason = (
+        f"The request for the Windows Remote Shell with ShellId {shell_id} failed because the shell was not found on "
+        "the server. Possible causes are: the specified ShellId is incorrect or the shell no longer exists on the "
+        "server. Provide the correct ShellId or create a new shell and retry the operation."
+    )
+    return WSManFault(2150858843, "InvalidSelectors", reason)
+
+
+def command_not_found() -> WSManFault:
+    """WinRM uses the code of a missing shell for a missing command, too."""
+    reason = (
+        "The Windows Remote Shell received a request to perform an operation on a command identifier that does not "
+        "exist. Either the command has completed execution or the client specified an invalid command identifier."
+    )
+    return WSManFault(2150858843, "InvalidSelectors", reason)
+
+
+def over_quota() -> WSManFault:
+    """ERROR_WSMAN_QUOTA_MAX_SHELLS."""
+    reason = (
+        "The WS-Management service cannot process the request. The maximum number of concurrent shells for this user "
+        "has been exceeded. Close existing shells or raise the quota for this user."
+    )
+    return WSManFault(2150859173, "QuotaLimit", reason)
+
+
+def malformed(what: str) -> WSManFault:
+    return WSManFault(87, "SchemaValidationError", f"The SOAP message is not what WS-Management expects: {what}.")
+
+
+def internal(error: BaseException) -> WSManFault:
+    return WSManFault(1359, "InternalError", f"The lab's endpoint failed: {error!r}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One message of a client. Identifiers are as the client wrote them; '' where it gave none."""
+
+    action: Action
+    message_id: str
+    resource_uri: str
+    shell_id: str
+    operation_timeout: float  # seconds
+    max_envelope_bytes: int
+    body: Element
+
+    def content(self, path: str) -> Element:
+        """The element of the body at `path` (with the prefixes of pypsrp); a fault if there is none."""
+        found = self.body.find(path, NAMESPACES)
+        if found is None:
+            raise malformed(f"no {path}")
+        return found
+
+
+def read_request(data: bytes) -> Request:
+    """Raises a fault where this is no message that the endpoint understands."""
+    try:
+        # The sender is logged on and on this machine, and expat bounds the expansion of entities since 2.4.1.
+        envelope = ElementTree.fromstring(data)  # noqa: S314
+    except ElementTree.ParseError as error:
+        raise malformed(f"no XML ({error})") from error
+    header, body = envelope.find("s:Header", NAMESPACES), envelope.find("s:Body", NAMESPACES)
+    if header is None or body is None:
+        raise malformed("no header or no body")
+    return Request(
+        action=_read_action(header.findtext("wsa:Action", "", NAMESPACES)),
+        message_id=header.findtext("wsa:MessageID", "", NAMESPACES),
+        resource_uri=header.findtext("wsman:ResourceURI", "", NAMESPACES),
+        shell_id=header.findtext("wsman:SelectorSet/wsman:Selector[@Name='ShellId']", "", NAMESPACES),
+        operation_timeout=_read_duration(header.findtext("wsman:OperationTimeout", "", NAMESPACES)),
+        max_envelope_bytes=_read_size(header.findtext("wsman:MaxEnvelopeSize", "", NAMESPACES)),
+        body=body,
+    )
+
+
+def _read_action(uri: str) -> Action:
+    try:
+        return Action(uri)
+    except ValueError:
+        raise WSManFault(2150858769, "ActionNotSupported", f"The lab does not support the action {uri!r}.") from None
+
+
+def _read_duration(text: str) -> float:
+    """Seconds of an xs:duration of at most hours; WinRM's default where it is missing or of another form."""
+    parts = _DURATION.fullmatch(text)
+    if parts is None or not any(parts.groups()):
+        return _DEFAULT_OPERATION_TIMEOUT_S
+    hours, minutes, seconds = (float(part or 0) for part in parts.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _read_size(text: str) -> int:
+    return min(int(text), MAX_ENVELOPE_BYTES) if text.isdecimal() else MAX_ENVELOPE_BYTES
+
+
+def read_base64(element: Element) -> bytes:
+    try:
+        return base64.b64decode(element.text or "", validate=True)
+    except binascii.Error as error:
+        raise malformed(f"no base64 in {element.tag}") from error
+
+
+def write_answer(request: Request, body: Sequence[Element]) -> bytes:
+    return _write_envelope(f"{request.action.value}Response", request.message_id, body)
+
+
+def write_fault(fault: WSManFault, relates_to: str) -> bytes:
+    """`relates_to` is the id of the message that failed; '' where it could not be read."""
+    element = Element(tag("s:Fault"))
+    code = append(element, "s:Code")
+    append(code, "s:Value", text="s:Receiver")
+    append(append(code, "s:Subcode"), "s:Value", text=f"w:{fault.subcode}")
+    append(append(element, "s:Reason"), "s:Text", {tag("xml:lang"): "en-US"}, text=fault.reason)
+    detail = append(
+        append(element, "s:Detail"), "wsmanfault:WSManFault", {"Code": str(fault.code), "Machine": "localhost"}
+    )
+    append(detail, "wsmanfault:Message", text=fault.reason)
+    return _write_envelope(_FAULT_ACTION, relates_to, [element])
+
+
+def _write_envelope(action: str, relates_to: str, body: Sequence[Element]) -> bytes:
+    envelope = Element(tag("s:Envelope"))
+    header = append(envelope, "s:Header")
+    append(header, "wsa:Action", text=action)
+    append(header, "wsa:MessageID", text=f"uuid:{str(uuid.uuid4()).upper()}")
+    append(header, "wsa:To", text="http://schemas.xmlsoap.org/ws/2004/08/addressing/role/anonymous")
+    append(header, "wsa:RelatesTo", text=relates_to)
+    append(envelope, "s:Body").extend(body)
+    written: bytes = ElementTree.tostring(envelope, encoding="utf-8")
+    return written
+
+
+def shell_created(request: Request, shell_id: str, owner: str, address: str) -> list[Element]:
+    # Clients take the selectors of all later requests from here: without them no request finds its shell.
+    created = Element(tag("wst:ResourceCreated"))
+    append(created, "wsa:Address", text=address)
+    parameters = append(created, "wsa:ReferenceParameters")
+    append(parameters, "wsman:ResourceURI", text=request.resource_uri)
+    append(append(parameters, "wsman:SelectorSet"), "wsman:Selector", {"Name": "ShellId"}, text=shell_id)
+    shell = Element(tag("rsp:Shell"))
+    append(shell, "rsp:ShellId", text=shell_id)
+    append(shell, "rsp:ResourceUri", text=request.resource_uri)
+    append(shell, "rsp:Owner", text=owner)
+    append(shell, "rsp:InputStreams", text="stdin pr")
+    append(shell, "rsp:OutputStreams", text="stdout")
+    return [created, shell]
+
+
+def command_started(command_id: str) -> list[Element]:
+    response = Element(tag("rsp:CommandResponse"))
+    append(response, "rsp:CommandId", text=command_id)
+    return [response]
+
+
+def output_received(command_id: str, chunks: Sequence[bytes], done: bool) -> list[Element]:
+    """`command_id` is '' for what belongs to the shell itself."""
+    attributes = {"CommandId": command_id} if command_id else {}
+    response = Element(tag("rsp:ReceiveResponse"))
+    for chunk in chunks:
+        stream = append(response, "rsp:Stream", {"Name": "stdout", **attributes})
+        stream.text = base64.b64encode(chunk).decode("ascii")
+    if command_id:
+        state = CommandState.DONE if done else CommandState.RUNNING
+        append(response, "rsp:CommandState", {**attributes, "State": state})
+    return [response]
+
+
+def acknowledged(name: str) -> list[Element]:
+    return [Element(tag(name))]
+
+
+def tag(name: str) -> str:
+    """ElementTree's name of `prefix:local`, with the prefixes of pypsrp."""
+    prefix, local = name.split(":")
+    return f"{{{NAMESPACES[prefix]}}}{local}"
+
+
+def append(parent: Element, name: str, attributes: dict[str, str] | None = None, *, text: str | None = None) -> Element:
+    child = ElementTree.SubElement(parent, tag(name), attributes or {})
+    child.text = text
+    return child

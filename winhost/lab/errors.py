@@ -1,0 +1,60 @@
+"""How Windows says no: category, code and HRESULTs are the same everywhere, the text is in the host's language."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from winhost.model.facts import Json, RemoteFault
+
+_SPOKEN_EVERYWHERE = "en-US"
+
+
+class CmdletError(Exception):
+    """What a cmdlet ends with. `hresults`: of the exception and its inner ones, outermost first, as 0x%08X."""
+
+    def __init__(self, cmdlet: str, category: str, code: str, hresults: tuple[str, ...], message: str) -> None:
+        super().__init__(message)
+        self.cmdlet = cmdlet
+        self.category = category
+        self.code = code
+        self.hresults = hresults
+        self.message = message
+
+    @property
+    def fault(self) -> RemoteFault:
+        """The same as facts carry it."""
+        return RemoteFault(self.category, self.code, self.hresults, self.cmdlet, self.message)
+
+    def as_json(self) -> dict[str, Json]:
+        """The same as the agent's answers carry it."""
+        return {
+            "category": self.category,
+            "code": self.code,
+            "hresults": list(self.hresults),
+            "cmdlet": self.cmdlet,
+            "message": self.message,
+        }
+
+
+def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, object]) -> CmdletError:
+    """The error `name` of the catalogue, as this cmdlet raises it in this language."""
+    entry = _catalogue()[name]
+    texts = entry["text"]
+    text: str = texts.get(language, texts[_SPOKEN_EVERYWHERE])
+    return CmdletError(
+        cmdlet=cmdlet,
+        category=entry["category"],
+        code=entry["code"].format(command=cmdlet.replace("-", "")),
+        hresults=tuple(entry.get("hresults", ())),
+        message=text.format(**words),
+    )
+
+
+@cache
+def _catalogue() -> Mapping[str, Mapping[str, Any]]:
+    text = files(__package__).joinpath("errors.yaml").read_text(encoding="utf-8")
+    catalogue: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
+    return catalogue

@@ -1,0 +1,273 @@
+"""What a simulated host is, made from facts, and how it shows in them."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+
+from winhost.lab.clock import LabClock
+from winhost.lab.devices import Device, device
+from winhost.lab.errors import CmdletError, cmdlet_error
+from winhost.lab.guest import seen
+from winhost.lab.section import DevicePhysics, LabSection
+from winhost.lab.vms import NOUNS as VM_NOUNS
+from winhost.lab.vms import Assignment, VirtualMachine, virtual_machine
+from winhost.model.facts import Answer, Facts, Json, Key, Record, Unavailable, Unknown
+from winhost.resources.host import typed
+from winhost.resources.windows import NOUNS, STATES
+from winhost.resources.windows.assignable_device import assigned
+from winhost.resources.windows.firmware import DMA_PROTECTION
+from winhost.resources.windows.operating_system import OperatingSystem
+
+_ADMINISTRATORS_ONLY = {name for name, noun in NOUNS.items() if noun.requires} | {"HyperVRole", "BitLocker"}
+
+
+class HostState:
+    """Made from facts and the hidden physics that facts cannot tell. Safe for several threads."""
+
+    def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
+        self.lab = lab or LabSection()
+        self.clock = clock or LabClock()
+        self.boot = 1
+        self._facts = facts
+        self._lock = threading.RLock()
+        self._logon_ready, self._servicing = True, False
+        self._given = _given(facts, self.lab)
+        self._system = _system(self._given)
+        self._role, self._tools = self._features()
+        self._reasons: list[str] = list(told(self._first("PendingReboot"), "reasons", []))
+        self.devices = self._make_devices()
+        self.vms = self._make_vms()
+        self._initially_used = self._used_memory()
+        self._virtualization = self._was_virtualizable()
+        self._hypervisor = bool(told(self._first("Firmware"), "hypervisor_present", False))
+
+    # ---- made from facts
+
+    def _first(self, noun: str) -> Mapping[str, Json]:
+        records = self._given.get(noun, ())
+        return records[0].state if records else {}
+
+    def _features(self) -> tuple[str, str]:
+        state = self._first("HyperVRole")
+        if state:
+            return str(state["role"]), str(state["tools"])
+        # Who may not ask for features may still see their effect.
+        there = "available" if isinstance(self._facts.nouns.get("Vm"), Unavailable) else "installed"
+        return there, there
+
+    def _make_devices(self) -> list[Device]:
+        places = {_frozen(r.key): str(r.state["place"]) for r in self._given.get("AssignableDevice", ())}
+        return [
+            device(r, places.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
+            for r in self._given.get("PciDevice", ())
+        ]
+
+    def _make_vms(self) -> dict[str, VirtualMachine]:
+        places = {r.key["location"]: str(r.state["place"]) for r in self._given.get("AssignableDevice", ())}
+        instances = {d.location: d.instance for d in self.devices}
+
+        def make(guid: str) -> VirtualMachine:
+            def state_of(noun: str) -> Mapping[str, Json]:
+                return next((r.state for r in self._given.get(noun, ()) if r.key["vm"] == guid), {})
+
+            return virtual_machine(guid, state_of, places, lambda location: instances.get(location, ""))
+
+        return {r.key["vm"]: make(r.key["vm"]) for r in self._given.get("Vm", ())}
+
+    def _was_virtualizable(self) -> bool:
+        # The second reads false once a hypervisor runs.
+        firmware = self._first("Firmware")
+        return any(told(firmware, name, True) for name in ("hypervisor_present", "virtualization_enabled"))
+
+    # ---- looking
+
+    @property
+    def name(self) -> str:
+        """Its computer name."""
+        return self._system.hostname if self._system else self._facts.host
+
+    @property
+    def role(self) -> str:
+        """The Windows feature Hyper-V, in the words of noun HyperVRole."""
+        return self._role
+
+    @property
+    def tools(self) -> str:
+        """The Windows feature Hyper-V-PowerShell, likewise."""
+        return self._tools
+
+    @property
+    def is_client(self) -> bool:
+        """No ServerManager: roles are optional features here."""
+        return self._system is not None and self._system.installation_type == "Client"
+
+    @property
+    def manages_vms(self) -> bool:
+        """The service that knows the VMs runs, and its PowerShell module is there."""
+        return self._service_there and self._tools == "installed"
+
+    @property
+    def _service_there(self) -> bool:
+        return self._role in ("installed", "uninstall-pending")
+
+    def place(self, location: str) -> str | None:
+        """Where the device there stands, as noun AssignableDevice tells: a VM that claims it counts first."""
+        claimed = [assigned(vm.guid) for vm in self.vms.values() if vm.has(location)]
+        rungs = [d.rung for d in self.devices if d.location == location]
+        return next(iter(claimed + rungs), None)
+
+    def guest_sees(self, guid: str) -> list[str]:
+        """Location paths of the devices that the guest of a running VM can use: there, and fitting its windows."""
+        with self._lock:
+            vm = self.vms[guid]
+            # With nested virtualization beside a device, guests have been seen to crash in a loop.
+            if vm.power != "running" or (vm.assignments and vm.traits["nested"]):
+                return []
+            met = [self._present(a) for a in vm.assignments]
+            found = [d for d in met if d is not None]
+            if self.lab.guest_order == "reversed":
+                found.reverse()
+            fits = seen([d.bars for d in found], vm.low, vm.high)
+            return sorted(d.location for d, fit in zip(found, fits, strict=True) if fit)
+
+    def answer(self, noun: str) -> Answer:
+        """All instances of a noun, as this session may see them. Raises KeyError for an unknown noun."""
+        with self._lock:
+            if NOUNS[noun].requires and not self.manages_vms:
+                return Unavailable(str(NOUNS[noun].requires))
+            if noun in _ADMINISTRATORS_ONLY and not self.lab.administrator:
+                return Unknown(self._error("access-denied", "").fault)
+            physical = self._physical()
+            if noun in physical:
+                return physical[noun]
+            recorded = self._facts.nouns.get(noun)
+            return recorded if isinstance(recorded, Unknown) else ()
+
+    def snapshot(self) -> dict[str, Json]:
+        """The answers of all nouns as JSON: what a session sees of this host now."""
+        return {state.noun.name: _as_json(self.answer(state.noun.name)) for state in STATES}
+
+    def facts(self) -> Facts:
+        """The same as a facts document."""
+        nouns = {state.noun.name: self.answer(state.noun.name) for state in STATES}
+        given = self._facts
+        return Facts(given.host, given.origin, given.read_at, given.winhost, nouns, given.schema)
+
+    def settled_state(self) -> dict[str, Json]:
+        """What must be the same again after everything was given back, whoever may see it, also VMs without the role.
+
+        Left out is what no one can or need give back: the boot, instance ids, free memory, and the power of VMs while
+        there is no Hyper-V to run them.
+        """
+        with self._lock:
+            records = {name: _as_json(found) for name, found in self._physical().items() if name != "Boot"}
+            volatile = {("PciDevice", "instance"), ("Memory", "free")}
+            if not self._service_there:
+                volatile |= {("Vm", "state"), ("VmPower", "state")}
+            for noun, name in volatile:
+                for record in records.get(noun, ()):
+                    del record["state"][name]
+            return records
+
+    def _physical(self) -> dict[str, tuple[Record, ...]]:
+        """Everything that is there, in the form of the nouns."""
+        found = dict(self._given)
+        for noun, changed in (
+            ("Session", {"administrator": self.lab.administrator, "simulated": True}),
+            ("Boot", self._boot_state()),
+            ("Firmware", self._firmware_state()),
+            ("Memory", {"free": self._free_memory()}),
+            ("HyperVRole", {"role": self._role, "tools": self._tools, "vms": self._countable_vms()}),
+            ("PendingReboot", {"reasons": list(self._reasons)}),
+        ):
+            found[noun] = tuple(Record({**r.state, **changed}, r.key) for r in self._given.get(noun, ()))
+        found["HyperVHost"] = self._hyper_v_host()
+        found["PciDevice"] = tuple(Record(d.state(), d.key) for d in self.devices)
+        found["AssignableDevice"] = tuple(self._places())
+        for noun in VM_NOUNS:
+            found[noun] = tuple(Record(vm.states()[noun], {"vm": vm.guid}) for vm in self.vms.values())
+        return {noun: records for noun, records in found.items() if records or noun in self._given}
+
+    def _hyper_v_host(self) -> tuple[Record, ...]:
+        if "HyperVHost" in self._given or isinstance(self._facts.nouns.get("HyperVHost"), Unknown):
+            return self._given.get("HyperVHost", ())
+        # Where the role never was, nobody has asked yet.
+        return (Record({"iov_support": self._remaps_dma(), "iov_reasons": [], "service": "running"}),)
+
+    def _places(self) -> Iterator[Record]:
+        for each in self.devices:
+            yield Record({"place": self.place(each.location)}, each.key)
+        there = {d.location for d in self.devices}
+        for vm in self.vms.values():
+            for claim in vm.assignments:
+                if claim.location not in there:
+                    ids = claim.instance.split("\\")[1].partition("&REV_")[0] if claim.instance else ""
+                    yield Record({"place": assigned(vm.guid)}, {"location": claim.location, "device": ids})
+
+    def _boot_state(self) -> dict[str, Json]:
+        first = self._first("Boot").get("boot_id")
+        boot_id = first if self.boot == 1 else f"{first}+{self.boot - 1}"
+        return {"boot_id": boot_id, "logon_ready": self._logon_ready, "servicing": self._servicing}
+
+    def _firmware_state(self) -> dict[str, Json]:
+        shown: dict[str, Json] = {"hypervisor_present": self._hypervisor}
+        if self._hypervisor:
+            return {**shown, "virtualization_enabled": False, "second_level_translation": False}
+        if told(self._first("Firmware"), "hypervisor_present", False):
+            return {**shown, "virtualization_enabled": True, "second_level_translation": True}
+        return shown
+
+    def _countable_vms(self) -> int:
+        return len(self.vms) if self.manages_vms else 0
+
+    def _used_memory(self) -> int:
+        return sum(vm.startup for vm in self.vms.values() if vm.occupies_memory)
+
+    def _free_memory(self) -> int:
+        free = int(told(self._first("Memory"), "free", 1 << 40))
+        return max(0, free + self._initially_used - self._used_memory())
+
+    def _present(self, claim: Assignment) -> Device | None:
+        """The device of an assignment, unless that went stale: mounted, moved or renumbered since."""
+        found = (d for d in self.devices if d.location == claim.location and d.dismounted)
+        return next((d for d in found if d.instance == claim.instance), None)
+
+    def _remaps_dma(self) -> bool:
+        if self.lab.iommu is not None:
+            return self.lab.iommu
+        dma = DMA_PROTECTION in told(self._first("Firmware"), "security_properties", ())
+        return dma or bool(told(self._first("HyperVHost"), "iov_support", False))
+
+    def _error(self, name: str, cmdlet: str, **words: object) -> CmdletError:
+        language = self.lab.language or (self._system.language if self._system else "en-US")
+        return cmdlet_error(name, cmdlet, language, {"host": self.name, "cmdlet": cmdlet, **words})
+
+
+def _given(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
+    """What is there: as read, and what the lab knows beyond that."""
+    read = {noun: answer for noun, answer in facts.nouns.items() if isinstance(answer, tuple)}
+    hidden = {noun: tuple(Record(r["state"], r["key"]) for r in records) for noun, records in lab.hidden.items()}
+    return read | hidden
+
+
+def _system(given: Mapping[str, tuple[Record, ...]]) -> OperatingSystem | None:
+    records = given.get("OperatingSystem", ())
+    return typed(OperatingSystem, records[0]).state if records else None
+
+
+def told(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
+    """A property, or `otherwise` where the recorded host could not tell it."""
+    value = state.get(name, otherwise)
+    return otherwise if isinstance(value, Mapping) else value
+
+
+def _frozen(key: Key) -> frozenset[tuple[str, str]]:
+    return frozenset(key.items())
+
+
+def _as_json(answer: Answer) -> Json:
+    if isinstance(answer, Unavailable):
+        return {"unavailable": answer.unavailable}
+    if isinstance(answer, Unknown):
+        return {"unknown": {**asdict(answer.unknown), "hresults": list(answer.unknown.hresults)}}
+    return [{"key": dict(r.key), "state": dict(r.state)} for r in answer]

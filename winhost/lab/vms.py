@@ -1,0 +1,106 @@
+"""A VM of a simulated host, and how it shows in the nouns of the facts."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from winhost.model.facts import Json
+from winhost.model.units import GiB, MiB
+from winhost.resources.windows.assignable_device import owner
+
+NOUNS = ("Vm", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "VmPower")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a VM's configuration holds: a place, and the instance that was dismounted there when it was assigned."""
+
+    location: str
+    instance: str
+
+
+@dataclass
+class VirtualMachine:
+    """`traits` are the properties of noun Vm that nobody changes here. Sizes in bytes."""
+
+    guid: str
+    traits: Mapping[str, Json]
+    power: str = "off"
+    low: int = 128 * MiB
+    high: int = 512 * MiB
+    cache: bool = False
+    stop_action: str = "save"
+    start_action: str = "start-if-running"
+    checkpoint_type: str = "production"
+    automatic_checkpoints: bool = False
+    dynamic_memory: bool = False
+    startup: int = GiB
+    minimum: int = 512 * MiB
+    maximum: int = 1024 * GiB
+    assignments: list[Assignment] = field(default_factory=list)
+    was_running: bool = False
+
+    @property
+    def name(self) -> str:
+        return str(self.traits["name"])
+
+    @property
+    def occupies_memory(self) -> bool:
+        return self.power in ("running", "paused")
+
+    def has(self, location: str) -> bool:
+        """Whether its configuration holds a device there, stale or not."""
+        return any(assignment.location == location for assignment in self.assignments)
+
+    def states(self) -> dict[str, dict[str, Json]]:
+        """Its state in each of NOUNS."""
+        locations = [assignment.location for assignment in self.assignments]
+        return {
+            "Vm": {**self.traits, "state": self.power, "devices": locations},
+            "VmMmio": {"low": self.low, "high": self.high, "cache": self.cache},
+            "VmActions": {"stop": self.stop_action, "start": self.start_action},
+            "VmCheckpoints": {"kind": self.checkpoint_type, "automatic": self.automatic_checkpoints},
+            "VmMemory": {
+                "dynamic": self.dynamic_memory,
+                "startup": self.startup,
+                "minimum": self.minimum,
+                "maximum": self.maximum,
+            },
+            "VmPower": {"state": self.power},
+        }
+
+
+# Where each property of the nouns is kept in a VirtualMachine.
+_KEPT = {
+    "VmMmio": {"low": "low", "high": "high", "cache": "cache"},
+    "VmActions": {"stop": "stop_action", "start": "start_action"},
+    "VmCheckpoints": {"kind": "checkpoint_type", "automatic": "automatic_checkpoints"},
+    "VmMemory": {"dynamic": "dynamic_memory", "startup": "startup", "minimum": "minimum", "maximum": "maximum"},
+}
+
+
+def virtual_machine(
+    guid: str, state_of: Callable[[str], Mapping[str, Json]], places: Mapping[str, str], instance: Callable[[str], str]
+) -> VirtualMachine:
+    """From its states (`state_of` a noun), the places of all devices by location, and the instance at a location.
+
+    What a recorded host could not tell is as on a new VM.
+    """
+    seen = state_of("Vm")
+    kept: dict[str, Any] = {
+        field_name: value
+        for noun, names in _KEPT.items()
+        for name, field_name in names.items()
+        if not isinstance(value := state_of(noun).get(name), Mapping | None)
+    }
+    devices = [] if isinstance(seen["devices"], Mapping) else list(seen["devices"])
+    mine = [location for location, place in places.items() if owner(place) == guid and location not in devices]
+    power = seen["state"]
+    return VirtualMachine(
+        guid=guid,
+        traits={name: value for name, value in seen.items() if name not in ("state", "devices")},
+        power=power,
+        was_running=power == "running",
+        assignments=[Assignment(location, instance(location)) for location in (*devices, *mine)],
+        **kept,
+    )

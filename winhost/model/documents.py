@@ -1,0 +1,82 @@
+"""Reading and writing the JSON files that winhost and people exchange: facts and plans."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import RootModel, TypeAdapter
+
+from winhost.model.errors import UsageFault, visible
+from winhost.model.facts import SCHEMA as FACTS
+from winhost.model.facts import Facts
+from winhost.model.plan import SCHEMA as PLAN
+from winhost.model.plan import Plan
+from winhost.model.yamlfile import load_json
+
+T = TypeVar("T")
+SCHEMAS: Mapping[type[Any], str] = {Facts: FACTS, Plan: PLAN}
+
+
+@dataclass(eq=False)
+class WrongDocument(UsageFault):
+    """A file of another kind, or of a version that this winhost does not read."""
+
+    file: str
+    found: str
+    wanted: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.file)}: schema is {visible(self.found)!r}, not {self.wanted!r}"
+
+    @property
+    def meaning(self) -> str:
+        if self.found.rpartition("/")[0] == self.wanted.rpartition("/")[0]:
+            return "It was written by another version of winhost, whose fields this one could misread."
+        return "It is another kind of file."
+
+    @property
+    def hint(self) -> str:
+        return "Make it again with this winhost: `winhost detect -o` writes facts, `winhost plan -o` writes plans."
+
+
+def read_document(path: Path, kind: type[T]) -> T:
+    """Facts or a plan from a file. Raises WrongDocument, or FileFaults with every fault."""
+    found = _schema_of(path)
+    if found != SCHEMAS[kind]:
+        raise WrongDocument(str(path), found, SCHEMAS[kind])
+    value: T = load_json(path, RootModel[kind]).root  # type: ignore[valid-type]
+    return value
+
+
+def parse_document(data: object, kind: type[T]) -> T:
+    """The same from JSON that came another way. Raises pydantic's ValidationError."""
+    value: T = TypeAdapter(kind).validate_python(data)
+    return value
+
+
+def plain(value: object) -> Any:
+    """Dataclasses as JSON-shaped data, fields in the order of their declaration."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return json.loads(json.dumps(asdict(value)))
+    return json.loads(json.dumps(value))
+
+
+def write_document(value: object) -> str:
+    """Readable, diffable, in a stable order; ends with a newline."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n"
+
+
+def json_schema(kind: type[Any]) -> dict[str, Any]:
+    """The JSON Schema of a kind of document."""
+    return TypeAdapter(kind).json_schema(by_alias=True)
+
+
+def _schema_of(path: Path) -> str:
+    class Schema(RootModel[dict[str, Any]]):
+        pass
+
+    found = load_json(path, Schema).root.get("schema")
+    return found if isinstance(found, str) else "missing"

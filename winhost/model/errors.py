@@ -1,0 +1,98 @@
+"""Errors that a user sees: fields, and the three sentences made of them (what, what it means, what to do)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import ClassVar
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line; over several hosts the highest counts."""
+
+    SUCCESS = 0
+    FAILURE = 1
+    USAGE = 2
+    REFUSED = 3
+    DRIFT = 4
+    UNREACHABLE = 5
+
+
+class WinhostError(Exception, ABC):
+    """The base of all errors that a user sees; anything else that escapes is a defect of winhost.
+
+    Subclasses are `@dataclass(eq=False)` with the facts of the case as fields. Not frozen, because
+    `contextlib` sets `__traceback__` on exceptions that pass through it.
+    """
+
+    exit_code: ClassVar[Exit] = Exit.FAILURE
+
+    @property
+    @abstractmethod
+    def what(self) -> str:
+        """What happened, in one sentence."""
+
+    @property
+    def meaning(self) -> str | None:
+        """What it means for the user, where `what` does not say it all."""
+        return None
+
+    @property
+    def hint(self) -> str | None:
+        """What to do next, mostly a command."""
+        return None
+
+    def __str__(self) -> str:
+        return self.what
+
+
+class UsageFault(WinhostError):
+    """What we were given cannot be used: a word, a file, a secret."""
+
+    exit_code = Exit.USAGE
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a file. Line and column count from 1; None where the place cannot be told."""
+
+    file: str
+    line: int | None
+    column: int | None
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        place = [str(part) for part in (self.file, self.line, self.column) if part is not None]
+        return visible(": ".join(part for part in (":".join(place), self.path, self.message) if part))
+
+
+@dataclass(eq=False)
+class FileFaults(UsageFault):
+    """All faults of one file, in the order of their places."""
+
+    faults: tuple[Fault, ...]
+
+    @property
+    def what(self) -> str:
+        if len(self.faults) == 1:
+            return str(self.faults[0])
+        return f"{visible(self.faults[0].file)} has {len(self.faults)} faults"
+
+    @property
+    def meaning(self) -> str | None:
+        return None if len(self.faults) == 1 else "\n".join(map(str, self.faults))
+
+
+def visible(text: str) -> str:
+    """The text with everything that a terminal would obey, hide or reorder (ESC, U+202E, …) written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'port'?` where a known word is near enough, else nothing."""
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean '{visible(near[0])}'?" if near else ""

@@ -1,0 +1,139 @@
+"""A plan: the differences between what a host is and what a path wants. A file to read, review, diff and apply."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from winhost.model.facts import Json, Key
+
+SCHEMA = "winhost.plan/1"
+
+# What each consent allows, in the words that the user is asked with.
+RISKS: Mapping[str, str] = {
+    "vm-stop": "shut the guest down, waiting for it up to the deadline",
+    "vm-turn-off": "turn a VM off that does not shut down in time, like pulling its plug",
+    "restart": "restart the host, with everything that runs on it",
+    "headless": "take a display from the host",
+    "force-dismount": "take a device from the host without a driver or ACS that contains it: its VM must be trusted, "
+    "because it can then attack the host",
+    "network": "interrupt the host's network",
+    "data": "change or delete data",
+}
+
+Role = Literal["wish", "need", "give-back", "undo"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One resource as the playbook wants it; `why` is the playbook's sentence."""
+
+    noun: str
+    key: Key
+    want: Mapping[str, Json]
+    title: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One `set`. `before` and `want` hold just the properties that differ.
+
+    role: wish (the path wants it), need (met for other steps), give-back (put back after them), undo (of a rollback).
+    risks: consents without which it does not run; may_need: consents that it uses when they are given.
+    """
+
+    id: str
+    noun: str
+    key: Key
+    role: Role
+    before: Mapping[str, Json]
+    want: Mapping[str, Json]
+    title: str
+    why: str
+    risks: tuple[str, ...] = ()
+    may_need: tuple[str, ...] = ()
+    restarts: bool = False
+    irreversible: str | None = None
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """A resource that can be planned only once `until` is there: read and judged again after the stage before it."""
+
+    noun: str
+    until: str
+    why: str
+    asks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Steps without a restart between them. What is deferred is planned after this stage, from facts read then."""
+
+    number: int
+    wanted: tuple[Wanted, ...]
+    steps: tuple[Step, ...]
+    deferred: tuple[Deferred, ...] = ()
+
+    @property
+    def restarts(self) -> bool:
+        return any(step.restarts for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asked for: enough to plan again, on the same host, after a restart.
+
+    vm: name or GUID; cards: location paths (none given: every card that the rules allow); low, high: MMIO windows in
+    bytes, where the user sets them himself; power: as-found, running or off; playbook: its content, so that an edited
+    one travels with the plan.
+    """
+
+    path: str
+    playbook: Mapping[str, Json]
+    vm: str | None = None
+    cards: tuple[str, ...] = ()
+    low: int | None = None
+    high: int | None = None
+    power: Literal["as-found", "running", "off"] = "as-found"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """For one host, by its machine id. `notes`: what the verdict says that a reader should know before applying."""
+
+    host: str
+    machine_id: str
+    origin: str
+    facts_read_at: str
+    winhost: str
+    wish: Wish
+    stages: tuple[Stage, ...]
+    notes: tuple[str, ...] = ()
+    schema: Literal["winhost.plan/1"] = "winhost.plan/1"
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        return (step for stage in self.stages for step in stage.steps)
+
+    @property
+    def deferred(self) -> tuple[Deferred, ...]:
+        return tuple(deferred for stage in self.stages for deferred in stage.deferred)
+
+    @property
+    def risks(self) -> tuple[str, ...]:
+        """Consents without which `apply` does not begin."""
+        return in_order(risk for step in self.steps for risk in step.risks)
+
+    @property
+    def possible_risks(self) -> tuple[str, ...]:
+        """Consents that a step or a later stage may turn out to ask for."""
+        later = (risk for deferred in self.deferred for risk in deferred.asks)
+        maybe = (risk for step in self.steps for risk in step.may_need)
+        return in_order(risk for risk in (*maybe, *later) if risk not in self.risks)
+
+
+def in_order(risks: Iterable[str]) -> tuple[str, ...]:
+    """Each once, in the order of RISKS, so that plans compare."""
+    found = set(risks)
+    return tuple(risk for risk in RISKS if risk in found)

@@ -1,0 +1,164 @@
+"""What is said of a host: reasons, the verdicts that follow from them, and what is known behind each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+Mender = Literal["winhost", "admin", "firmware", "money"]
+Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
+
+HOST = "host"
+
+
+class Severity(StrEnum):
+    """How much a finding weighs, lightest first. A note changes no verdict."""
+
+    NOTE = "note"
+    DEGRADED = "degraded"
+    UNVERIFIED = "unverified"
+    UNSUPPORTED = "unsupported"
+
+    @property
+    def rank(self) -> int:
+        """Heavier is higher."""
+        return list(Severity).index(self)
+
+
+class Verdict(StrEnum):
+    """What follows for a path, best first. Never a bare boolean."""
+
+    SUPPORTED = "supported"
+    DEGRADED = "degraded"
+    UNVERIFIED = "unverified"
+    UNSUPPORTED = "unsupported"
+
+    @property
+    def rank(self) -> int:
+        """Worse is higher; equal to the rank of the severity that leads to it."""
+        return list(Verdict).index(self)
+
+    @classmethod
+    def of(cls, reasons: Iterable["Reason"]) -> "Verdict":
+        """The worst of the reasons; supported where there are only notes."""
+        return list(cls)[max((reason.severity.rank for reason in reasons), default=0)]
+
+    @classmethod
+    def worst(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
+        """The worst of them; supported where there are none."""
+        return max(verdicts, key=lambda verdict: verdict.rank, default=cls.SUPPORTED)
+
+    @classmethod
+    def best(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
+        """The best of them; supported where there are none."""
+        return min(verdicts, key=lambda verdict: verdict.rank, default=cls.SUPPORTED)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One finding of one rule.
+
+    observed: what was seen, in numbers and names; subject: `host`, a card's or VM's name, or what is wanted together;
+    remedy, evidence: ids in the catalogue; sentence: why it matters, for people; risks: consents that it asks for.
+    """
+
+    code: str
+    severity: Severity
+    observed: str
+    subject: str
+    remedy: str | None
+    evidence: tuple[str, ...]
+    sentence: str
+    risks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SubjectVerdict:
+    """What is said of one card or VM. `key`: its location path or GUID; `name` is for people."""
+
+    kind: Literal["card", "vm"]
+    key: str
+    name: str
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class PathVerdict:
+    """What is said of one path.
+
+    reasons: those of the host, and of the selection as a whole; because: the codes that the verdict rests on, each
+    once, none where it is supported. Of the subjects only the best count, or all where they were selected.
+    """
+
+    path: str
+    verdict: Verdict
+    because: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    cards: tuple[SubjectVerdict, ...]
+    vms: tuple[SubjectVerdict, ...]
+
+    @property
+    def every_reason(self) -> tuple[Reason, ...]:
+        """Those of the host, then of each card and VM."""
+        return (*self.reasons, *(reason for subject in (*self.cards, *self.vms) for reason in subject.reasons))
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """All paths of one host, in the order in which equally good ones are preferred; `recommended` names one, if any."""
+
+    host: str
+    origin: str
+    paths: tuple[PathVerdict, ...]
+    recommended: str | None
+
+    def path(self, name: str) -> PathVerdict:
+        """Raises KeyError where there is no such path."""
+        found = {path.path: path for path in self.paths}
+        return found[name]
+
+    @property
+    def why_not(self) -> dict[str, tuple[Reason, ...]]:
+        """For each path that is not recommended, the reasons that its verdict rests on."""
+        return {path.path: _decisive(path) for path in self.paths if path.path != self.recommended}
+
+
+def _decisive(path: PathVerdict) -> tuple[Reason, ...]:
+    heavy = (reason for reason in path.every_reason if reason.severity.rank == path.verdict.rank)
+    return tuple(reason for reason in heavy if reason.code in path.because)
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do about a reason. unverified: what it rests on is inferred; nobody has reported that it helps."""
+
+    id: str
+    do: str
+    who: Mender
+    unverified: bool = False
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A claim that a stranger can check. holds: for which versions; settles: what would settle it, where it is open."""
+
+    id: str
+    claim: str
+    kind: Kind
+    source: str
+    seen: str
+    holds: str
+    settles: str | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The whole story of a reason's code."""
+
+    code: str
+    sentence: str
+    means: str
+    risks: tuple[str, ...]
+    remedy: Remedy | None
+    evidence: tuple[Evidence, ...]

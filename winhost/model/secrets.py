@@ -1,0 +1,247 @@
+"""Secrets are references in files, and values only between `resolve` and `reveal`.
+
+No error raised here carries a value, also not by its `__context__`: what caught the cause returns first.
+"""
+
+import json
+import os
+import re
+import shlex
+import stat
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from winhost.model.errors import UsageFault, visible
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
+COMMAND_SECONDS = 60
+"""How long a `cmd:` may take: long enough for a hardware token to be touched."""
+
+_FORMS = "env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER"
+
+
+class Secret:
+    """A value that shows itself only to `reveal`."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value. Call it where it is handed over, and keep no copy."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a secret is neither copied nor pickled")
+
+
+@dataclass(eq=False)
+class SecretUnreadable(UsageFault):
+    """A secret reference led to no secret. Names the reference, never what was found."""
+
+    reference: str
+    why: str
+    mend: str | None = None
+
+    @property
+    def what(self) -> str:
+        return f"the secret {visible(self.reference)} cannot be read: {visible(self.why)}"
+
+    @property
+    def hint(self) -> str | None:
+        return None if self.mend is None else visible(self.mend)
+
+
+@dataclass(frozen=True, repr=False)
+class SecretRef:
+    """Where a secret is: an environment variable, a file of one's own, a program's first line, the keyring."""
+
+    scheme: str
+    target: str
+
+    @classmethod
+    def parse(cls, text: object) -> "SecretRef":
+        """Raises ValueError without a word of the text, because it may be the password itself."""
+        scheme, colon, target = text.partition(":") if isinstance(text, str) else ("", "", "")
+        if not colon or scheme not in _SCHEMES:
+            raise ValueError(f"is not a secret reference: write {_FORMS}")
+        if problem := _SCHEMES[scheme].problem(target):
+            raise ValueError(f"is not a secret reference: {problem}")
+        return cls(scheme, target)
+
+    def resolve(self) -> Secret:
+        """Reads the secret now. Raises SecretUnreadable."""
+        value = _SCHEMES[self.scheme].read(self)
+        if not value:
+            raise self.unreadable("it is empty")
+        return Secret(value)
+
+    def unreadable(self, why: str, mend: str | None = None) -> SecretUnreadable:
+        """The error that names this reference."""
+        return SecretUnreadable(str(self), why, mend)
+
+    def __str__(self) -> str:
+        # The arguments of a program may themselves be telling, such as a token.
+        return f"cmd:{_words(self.target)[0]} …" if self.scheme == "cmd" else f"{self.scheme}:{self.target}"
+
+    def __repr__(self) -> str:
+        return f"SecretRef({self})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: "GetCoreSchemaHandler") -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls.parse)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: "CoreSchema", handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+        return {
+            "type": "string",
+            "pattern": f"^({'|'.join(_SCHEMES)}):.",
+            "description": f"A secret reference, never the secret: {_FORMS}.",
+            "examples": [
+                "env:GPU01_PASSWORD",
+                "file:~/.winhost/gpu-01",
+                "cmd:sops -d gpu-01.enc",
+                "keyring:winhost/svc",
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class _Scheme:
+    problem: Callable[[str], str | None]
+    """What is wrong with a target, told without it."""
+    read: Callable[[SecretRef], str]
+
+
+def _variable_problem(target: str) -> str | None:
+    named = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", target)
+    return None if named else "env: is followed by the name of a variable (letters, digits, _)"
+
+
+def _read_variable(ref: SecretRef) -> str:
+    value = os.environ.get(ref.target)
+    if value is None:
+        raise ref.unreadable("the environment variable is not set")
+    return value
+
+
+def _file_problem(target: str) -> str | None:
+    # A relative path would mean another file in each folder that winhost is called from.
+    clear = target.isprintable() and (target.startswith("~") or PurePath(target).is_absolute())
+    return None if clear else "file: is followed by an absolute path, or one that starts with ~/"
+
+
+def _read_file(ref: SecretRef) -> str:
+    try:
+        path = Path(ref.target).expanduser()
+        if not path.is_file():
+            raise ref.unreadable("there is no such file")
+        with path.open("rb") as file:
+            _refuse_shared(ref, os.fstat(file.fileno()).st_mode)
+            data = file.read()
+    except RuntimeError:
+        raise ref.unreadable("there is no such home folder") from None
+    except OSError as error:
+        raise ref.unreadable(error.strerror or type(error).__name__) from None
+    return re.sub(r"\r?\n\Z", "", _text(ref, data))
+
+
+def _refuse_shared(ref: SecretRef, mode: int) -> None:
+    # Windows answers 0o666 for every file; its access lists are not judged here.
+    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+        raise ref.unreadable("others may open the file", f"chmod 600 {shlex.quote(ref.target)}")
+
+
+def _words(target: str) -> list[str]:
+    """Program and arguments. Raises ValueError."""
+    if target.startswith("["):
+        listed = json.loads(target)
+        if not all(isinstance(word, str) for word in listed):
+            raise ValueError("a word is not text")
+        return list(listed)
+    lexer = shlex.shlex(target, posix=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    # A backslash is part of a path on Windows, not an escape.
+    lexer.escape = "" if os.name == "nt" else "\\"
+    return list(lexer)
+
+
+def _command_problem(target: str) -> str | None:
+    try:
+        words = _words(target)
+    except (ValueError, RecursionError):
+        words = []
+    runs = words and words[0] and all(word.isprintable() for word in words)
+    return None if runs else 'cmd: is followed by a program and its arguments, as words or as a JSON list ["…"]'
+
+
+def _read_command(ref: SecretRef) -> str:
+    """The first line of what the program prints. What it says on stderr is dropped: it may hold the secret."""
+    words = _words(ref.target)
+    why = ""
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own program, no shell
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        why = f"{words[0]} did not end within {COMMAND_SECONDS} seconds"
+    except OSError as error:
+        why = f"{words[0]} cannot be started ({error.strerror})"
+    if why:
+        raise ref.unreadable(why)
+    if done.returncode != 0:
+        raise ref.unreadable(f"{words[0]} ended with exit code {done.returncode}", "run it by hand to see what it says")
+    return _text(ref, done.stdout.split(b"\n", 1)[0]).removesuffix("\r")
+
+
+def _text(ref: SecretRef, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        pass  # this exception holds the bytes, so it must be gone before ours is raised
+    raise ref.unreadable("it is not UTF-8 text")
+
+
+def _keyring_problem(target: str) -> str | None:
+    service, _, user = target.rpartition("/")
+    return None if service and user else "keyring: is followed by SERVICE/USER"
+
+
+def _read_keyring(ref: SecretRef) -> str:
+    service, _, user = ref.target.rpartition("/")
+    try:
+        keyring = import_module("keyring")
+        value = keyring.get_password(service, user)
+    except ImportError:
+        raise ref.unreadable("keyring support is not installed", "pip install 'winhost[keyring]'") from None
+    except import_module("keyring.errors").KeyringError as error:
+        raise ref.unreadable(f"the keyring refused ({type(error).__name__})", "keyring diagnose") from None
+    if value is None:
+        mend = f"keyring set {shlex.quote(service)} {shlex.quote(user)}"
+        raise ref.unreadable("the keyring has no such entry", mend)
+    return str(value)
+
+
+_SCHEMES: Mapping[str, _Scheme] = {
+    "env": _Scheme(_variable_problem, _read_variable),
+    "file": _Scheme(_file_problem, _read_file),
+    "cmd": _Scheme(_command_problem, _read_command),
+    "keyring": _Scheme(_keyring_problem, _read_keyring),
+}

@@ -1,0 +1,397 @@
+"""Reads the files that people write (YAML) and those that are exchanged (JSON) into pydantic models.
+
+All faults of a file are told at once, each with its place. What YAML 1.1 turns into something else than was written
+is left as it was written: `no`, `on`, `12:30`, `0755` and dates are text, and only `true` and `false` are booleans.
+Tags and aliases are refused, so that no document is larger than its file. Validation is pydantic's strict JSON mode:
+`"5986"` is no number and `yes` no boolean.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from winhost.model.errors import Fault, FileFaults, did_you_mean, visible
+from winhost.model.secrets import SecretRef
+
+Loc: TypeAlias = tuple[str | int, ...]
+"""Keys and list positions from the root of a document."""
+
+Finding: TypeAlias = tuple[Loc, str]
+"""A place in the data and what is wrong there."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DEEPEST = 64
+_LONGEST = 60
+
+
+@dataclass(frozen=True)
+class Place:
+    """Line and column, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[Model]):
+    """A valid file, and where in it everything was written."""
+
+    path: Path
+    value: Model
+    places: Mapping[Loc, Place]
+
+    def where(self, loc: Loc) -> str:
+        """`hosts.gpu-01.transport.password (fleet.yaml:14)`."""
+        return visible(f"{dotted(loc)} ({self.path.name}:{_nearest(self.places, loc).line})")
+
+
+def load(path: Path, model: type[Model]) -> Model:
+    """Reads a YAML file. Raises FileFaults."""
+    return load_placed(path, model, lambda _: ()).value
+
+
+def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterable[Finding]]) -> Loaded[Model]:
+    """Reads a YAML file whose parts must also agree with each other. Raises FileFaults.
+
+    `check` tells what a model alone cannot. It is also asked about the rest of a file that has other faults.
+    """
+    document = _Document(str(path))
+    data = document.read(_text(path))
+    value, findings = _validated(json.dumps(data), data, model)
+    rest = value if value is not None else _rest(data, findings, model)
+    if rest is not None:
+        known = {loc for loc, _ in findings}
+        findings += [finding for finding in check(rest) if finding[0] not in known]
+    findings = [finding for finding in findings if finding[0] not in document.unread]
+    faults = [*document.faults, *(document.fault(loc, message) for loc, message in findings)]
+    if value is None or faults:
+        raise FileFaults(tuple(sorted(dict.fromkeys(faults), key=lambda fault: (fault.line or 0, fault.column or 0))))
+    return Loaded(path, value, document.places)
+
+
+def load_json(path: Path, model: type[Model]) -> Model:
+    """Reads a JSON file. Places are known for broken syntax only. Raises FileFaults."""
+    text = _text(path)
+    findings: list[Finding] = []
+    data = _parsed_json(path, text, findings)
+    value, invalid = _validated(text, data, model)
+    findings += invalid
+    if value is None or findings:
+        raise FileFaults(tuple(Fault(str(path), None, None, dotted(loc), message) for loc, message in findings))
+    return value
+
+
+def dotted(loc: Loc) -> str:
+    """`hosts.gpu-01.groups[1]`; a key that is no plain word is quoted."""
+    return "".join(map(_segment, loc)).removeprefix(".")
+
+
+def _segment(part: str | int) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}" if re.fullmatch(r"[\w-]+", part) else f".{json.dumps(part, ensure_ascii=False)}"
+
+
+def _nearest(places: Mapping[Loc, Place], loc: Loc) -> Place:
+    """The place of the nearest ancestor that is written in the file."""
+    return next((places[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in places), Place(1, 1))
+
+
+# ---- text
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _single(path, f"cannot be read ({error.strerror or error})") from None
+    # Windows PowerShell 5.1 writes UTF-16 by default, Notepad a byte order mark.
+    coding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(coding)
+    except UnicodeDecodeError as error:
+        start = error.start
+    else:
+        return text
+    raise _single(path, f"is not {coding.removesuffix('-sig').upper()} text (byte {start + 1})")
+
+
+def _single(path: Path, message: str, line: int | None = None, column: int | None = None) -> FileFaults:
+    return FileFaults((Fault(str(path), line, column, "", message),))
+
+
+# ---- JSON
+
+
+def _parsed_json(path: Path, text: str, findings: list[Finding]) -> object:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            findings.extend(((), f"key '{visible(key)}' is there twice") for key, count in counts.items() if count > 1)
+        return entries
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        fault = _single(path, f"is not JSON: {error.msg}", error.lineno, error.colno)
+    except RecursionError:
+        fault = _single(path, "is nested too deeply")
+    raise fault  # outside of `except`, because the decoder's error holds the whole text
+
+
+# ---- YAML
+
+_NOTHING = re.compile(r"~|null|Null|NULL|")
+_BOOLEAN = re.compile(r"(true|True|TRUE)|false|False|FALSE")
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
+_DECIMAL = re.compile(r"(?=.*[.eE])[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?")
+
+_MENDS = {
+    "found unknown escape character": "in double quotes write \\\\ for a backslash, or leave the quotes out",
+    "found character": "indent with spaces, not with tabs, and quote text that starts with a special character",
+    "mapping values are not allowed": "quote text that holds a colon and a space",
+}
+
+# The pure Python parser quotes what it found, which may be of a password that starts with "!" or "*".
+_ECHO = re.compile(r"""(?:, but found)? ['"](?![<>:])""")
+
+
+class _Document:
+    """Builds plain data from parser events, and keeps the place of every key and list item."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.places: dict[Loc, Place] = {}
+        self.faults: list[Fault] = []
+        self.unread: set[Loc] = set()
+        """Where something is written that we refused to read, so that nothing can be said of its value."""
+        self._events: Iterator[Any] = iter(())
+
+    def read(self, text: str) -> object:
+        """The data of the one document in the text. Raises FileFaults where the text cannot be parsed."""
+        try:
+            self._refuse_control_characters(text)
+            self._events = iter(yaml.parse(text, Loader=_PARSER))
+            return self._only_document()
+        except yaml.YAMLError as error:
+            fault = _syntax_fault(self.file, error)
+        raise FileFaults((fault,))
+
+    def fault(self, loc: Loc, message: str) -> Fault:
+        """A fault at the nearest place that is written in the file."""
+        place = _nearest(self.places, loc)
+        return Fault(self.file, place.line, place.column, dotted(loc), message)
+
+    def _refuse_control_characters(self, text: str) -> None:
+        if found := yaml.reader.Reader.NON_PRINTABLE.search(text):
+            *before, last = text[: found.start()].split("\n")
+            mark = yaml.Mark(self.file, found.start(), len(before), len(last), "", 0)
+            raise yaml.MarkedYAMLError(problem=f"found control character {visible(found[0])}", problem_mark=mark)
+
+    def _only_document(self) -> object:
+        next(self._events)  # start of stream
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return {}
+        data = self._value(next(self._events), ())
+        next(self._events)  # end of document
+        after = next(self._events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            self._blame(after, (), "starts a second document; one file holds one")
+        return data
+
+    def _value(self, event: Any, loc: Loc) -> object:
+        self.places.setdefault(loc, _place(event))
+        if isinstance(event, yaml.AliasEvent):
+            self._blame(event, loc, "is an alias (*…); aliases are not read, write the value out")
+            self.unread.add(loc)
+            return None
+        if event.tag is not None:
+            self._blame(event, loc, "has a tag (!…); tags are not read, write the plain value, or quote it")
+        if len(loc) > _DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {_DEEPEST} levels", problem_mark=event.start_mark)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(loc)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = enumerate(self._until(yaml.SequenceEndEvent))
+            return [self._value(item, (*loc, position)) for position, item in items]
+        return _plain(event.value) if event.implicit[0] else event.value
+
+    def _mapping(self, loc: Loc) -> dict[str, object]:
+        entries: dict[str, object] = {}
+        for key in self._until(yaml.MappingEndEvent):
+            if not isinstance(key, yaml.ScalarEvent):
+                raise yaml.MarkedYAMLError(problem="found a key that is not text", problem_mark=key.start_mark)
+            inner = (*loc, key.value)
+            if key.value in entries:
+                self._blame(key, inner, f"is there twice; the first is on line {self.places[inner].line}")
+            # A key is the place of its entry; of a key that is there twice, the first.
+            self.places.setdefault(inner, _place(key))
+            value = self._value(next(self._events), inner)
+            entries.setdefault(key.value, value)
+        return entries
+
+    def _until(self, end: type[Any]) -> Iterator[Any]:
+        while not isinstance(event := next(self._events), end):
+            yield event
+
+    def _blame(self, event: Any, loc: Loc, message: str) -> None:
+        place = _place(event)
+        self.faults.append(Fault(self.file, place.line, place.column, dotted(loc), message))
+
+
+def _place(event: Any) -> Place:
+    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def _plain(text: str) -> bool | int | float | str | None:
+    """What an unquoted scalar means: JSON's types, else text."""
+    if _NOTHING.fullmatch(text):
+        return None
+    if boolean := _BOOLEAN.fullmatch(text):
+        return boolean[1] is not None
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if _DECIMAL.fullmatch(text) and math.isfinite(number := float(text)):
+        return number
+    return text
+
+
+def _syntax_fault(file: str, error: yaml.YAMLError) -> Fault:
+    mark = getattr(error, "problem_mark", None)
+    problem = _ECHO.split(str(getattr(error, "problem", None) or "found a character that is not allowed"))[0]
+    mend = next((f"; {mend}" for start, mend in _MENDS.items() if problem.startswith(start)), "")
+    line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+    return Fault(file, line, column, "", f"is not YAML: {problem}{mend}")
+
+
+# ---- validation
+
+_SHOULD = {
+    "bool_type": "should be true or false",
+    "dict_type": "should be a mapping",
+    "int_type": "should be a whole number",
+    "list_type": "should be a list",
+    "missing": "is missing",
+    "model_type": "should be a mapping",
+    "string_type": "should be text in quotes",
+    "tuple_type": "should be a list",
+}
+_COMPLETE = frozenset({"missing", "union_tag_invalid", "union_tag_not_found"})
+
+
+def _validated(text: str, data: object, model: type[Model]) -> tuple[Model | None, list[Finding]]:
+    try:
+        return model.model_validate_json(text, strict=True), []
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    return None, [_finding(detail, data, model) for detail in errors]
+
+
+def _finding(detail: ErrorDetails, data: object, model: type[BaseModel]) -> Finding:
+    loc = _written(detail["loc"], data)
+    if detail["type"] == "extra_forbidden":
+        return loc, _unknown_key(str(loc[-1]), _keys(_kinds_at(model, loc[:-1])))
+    if detail["type"] == "missing":
+        loc = (*loc, detail["loc"][-1])
+    if detail["type"] == "value_error":
+        return loc, str(detail["ctx"]["error"])
+    message = _SHOULD.get(detail["type"]) or detail["msg"].replace("Input should", "should")
+    shows = detail["type"] not in _COMPLETE and not any(map(_is_secret, _kinds_at(model, loc)))
+    return loc, message + (_not_this(detail["input"]) if shows else "")
+
+
+def _written(loc: Loc, data: Any) -> Loc:
+    """The part of a pydantic location that is in the data: it also names union members and `[key]`."""
+    kept: list[str | int] = []
+    for part in loc:
+        if part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int):
+            data = data[part]
+            kept.append(part)
+    return tuple(kept)
+
+
+def _not_this(value: object) -> str:
+    if isinstance(value, dict | list):
+        return ""
+    shown = f"'{visible(value)}'" if isinstance(value, str) else json.dumps(value)
+    return f", not {shown}" if len(shown) <= _LONGEST else f", not {shown[:_LONGEST]}…"
+
+
+def _unknown_key(key: str, known: list[str]) -> str:
+    nearest = did_you_mean(key, known)
+    return f"unknown key{nearest}" if nearest or not known else f"unknown key; known here: {', '.join(known)}"
+
+
+def _rest(data: object, findings: Iterable[Finding], model: type[Model]) -> Model | None:
+    """What is left without the faulty entries, where that is a valid file."""
+    gone = {_entry(loc) for loc, _ in findings}
+
+    def copy(value: object, here: Loc) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {key: copy(inner, (*here, key)) for key, inner in value.items() if (*here, key) not in gone}
+
+    return _validated(json.dumps(copy(data, ())), data, model)[0]
+
+
+def _entry(loc: Loc) -> Loc:
+    """The mapping entry that holds a place: a list is dropped whole, because its positions are places."""
+    end = next((index for index, part in enumerate(loc) if isinstance(part, int)), len(loc))
+    return loc[:end]
+
+
+# ---- what a model expects at a place
+
+
+def _kinds_at(model: type[BaseModel], loc: Loc) -> list[object]:
+    kinds: list[object] = [model]
+    for part in loc:
+        kinds = [inner for kind in kinds for inner in _inner(kind, part)]
+    return kinds
+
+
+def _inner(kind: object, part: str | int) -> Iterator[object]:
+    if get_origin(kind) in (dict, Mapping):
+        yield from _flat(get_args(kind)[1])
+    elif get_origin(kind) in (list, tuple):
+        yield from _flat(get_args(kind)[0])
+    for name, info in _fields(kind):
+        if name == part:
+            yield from _flat(info.annotation)
+
+
+def _flat(annotation: object) -> Iterator[object]:
+    """The members of a union, without what is annotated to them."""
+    if get_origin(annotation) is Annotated:
+        yield from _flat(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _flat(member)
+    else:
+        yield annotation
+
+
+def _is_secret(kind: object) -> bool:
+    return kind is SecretRef or any(map(_is_secret, get_args(kind)))
+
+
+def _keys(kinds: Iterable[object]) -> list[str]:
+    return [name for kind in kinds for name, _ in _fields(kind)]
+
+
+def _fields(kind: object) -> Iterator[tuple[str, Any]]:
+    if isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel):
+        yield from ((info.alias or name, info) for name, info in kind.model_fields.items())

@@ -1,0 +1,195 @@
+"""Decisions of Discrete Device Assignment: which cards, which VM, which windows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.facts import Instance, MissingFact
+from winhost.model.plan import Wish
+from winhost.model.units import Bytes, mib, size
+from winhost.paths import mmio
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import PciDevice, Vm, VmPower
+from winhost.resources.windows.assignable_device import DISMOUNTED, assigned, owner
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cards that go, and the VM that gets them; None where no VM was chosen."""
+
+    cards: tuple[Card, ...]
+    vm: Instance[Vm] | None = None
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The MMIO windows that a selection needs."""
+
+    high: mmio.HighWindow
+    low: mmio.LowWindow
+
+
+@dataclass(eq=False)
+class NoSuchThing(UsageFault):
+    """A VM or card that the host does not have, or a name that several share."""
+
+    host: str
+    kind: str
+    asked: str
+    known: Mapping[str, str]
+    several: bool = False
+
+    @property
+    def what(self) -> str:
+        asked = visible(self.asked)
+        if self.several:
+            return f"{self.host} has several {self.kind}s called '{asked}'"
+        return f"{self.host} has no {self.kind} '{asked}'{did_you_mean(self.asked, self.known.values())}"
+
+    @property
+    def hint(self) -> str | None:
+        listed = "\n".join(f"  {key}  {visible(name)}" for key, name in self.known.items())
+        return f"Name one of these, by its first column where names repeat:\n{listed}" if listed else None
+
+
+@dataclass(eq=False)
+class WhichVm(UsageFault):
+    """The path needs a VM and the user named none."""
+
+    host: str
+    known: Mapping[str, str]
+
+    @property
+    def what(self) -> str:
+        return f"{self.host} has {len(self.known)} VMs: say which one gets the cards"
+
+    @property
+    def hint(self) -> str | None:
+        if not self.known:
+            return "winhost adopts a VM and never makes one: create it on the host (generation 2), then plan again."
+        return "Add --vm with one of: " + ", ".join(visible(name) for name in self.known.values())
+
+
+def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
+    """By GUID or exact name; the only one where none is asked for. Raises NoSuchThing, WhichVm, MissingFact."""
+    known = {vm.key["vm"]: vm.state.name for vm in facts.vms}
+    if asked is None:
+        if len(known) != 1:
+            raise WhichVm(facts.host, known)
+        return facts.vms[0]
+    found = [vm for vm in facts.vms if vm.key["vm"] == asked.strip("{}").lower()]
+    found = found or [vm for vm in facts.vms if vm.state.name == asked]
+    if len(found) != 1:
+        raise NoSuchThing(facts.host, "VM", asked, known, several=bool(found))
+    return found[0]
+
+
+def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
+    """By location path or exact name. Raises NoSuchThing."""
+    known = {card.location: card.gpu.state.name for card in facts.cards}
+    chosen: dict[str, Card] = {}
+    for word in asked:
+        found = [c for c in facts.cards if word in (c.location, c.gpu.key["location"])]
+        found = found or [c for c in facts.cards if c.gpu.state.name.casefold() == word.casefold()]
+        if len(found) != 1:
+            raise NoSuchThing(facts.host, "card", word, known, several=bool(found))
+        chosen[found[0].location] = found[0]
+    return tuple(chosen[location] for location in sorted(chosen))
+
+
+def as_mmio_sees(card: Card) -> mmio.Card:
+    """The BARs of a card from the best source. Raises MmioRefused, MissingFact."""
+    gpu = card.gpu.state
+    return mmio.card(gpu.name, ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)
+
+
+def windows(facts: HostFacts, selection: Selection) -> Windows:
+    """The windows for the cards of a selection and those that its VM has already. Raises MmioRefused, MissingFact."""
+    cards = {card.location: card for card in selection.cards}
+    if selection.vm is not None:
+        vm = selection.vm.key["vm"]
+        cards |= {card.location: card for card in facts.cards if owner(facts.place(card.gpu)) == vm}
+    seen = [as_mmio_sees(cards[location]) for location in sorted(cards)]
+    return Windows(mmio.high_window(seen, address_width=address_width(facts)), mmio.low_window(seen))
+
+
+def address_width(facts: HostFacts) -> int | None:
+    """Physical address bits, where the host could tell; not knowing limits nothing here, and a rule says so."""
+    try:
+        return facts.firmware.address_width
+    except MissingFact:
+        return None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The windows that are set, with the reasons."""
+
+    high: Bytes
+    low: Bytes
+    why: str
+
+
+@dataclass(frozen=True)
+class Function:
+    """A PCI function as the playbook names it."""
+
+    location: str
+    device: str
+    name: str
+
+
+class Decisions:
+    """What the playbook of this path may refer to. Each is made when it is asked for: before the Hyper-V role is
+    there, `vm` cannot be, and the entries that ask for it wait for the next stage.
+    """
+
+    def __init__(self, facts: HostFacts, wish: Wish, cards: tuple[Card, ...]) -> None:
+        self._facts = facts
+        self._wish = wish
+        self._cards = cards
+
+    @cached_property
+    def selection(self) -> Selection:
+        return Selection(self._cards, choose_vm(self._facts, self._wish.vm))
+
+    @cached_property
+    def vm(self) -> Mapping[str, str]:
+        vm = self.selection.vm
+        assert vm is not None
+        return {"id": vm.key["vm"], "name": visible(vm.state.name)}
+
+    @cached_property
+    def mmio(self) -> Chosen:
+        """Ours, or the user's where it is large enough. Raises MmioRefused."""
+        needed = windows(self._facts, self.selection)
+        high = mmio.check_high(self._wish.high, needed.high) if self._wish.high else needed.high.size
+        low = mmio.check_low(self._wish.low, needed.low) if self._wish.low else needed.low.size
+        why = f"High window {size(high)}, nothing below {mib(needed.high.floor)} works. {needed.high.why}"
+        return Chosen(high, low, " ".join((why, *needed.high.doubts)))
+
+    @cached_property
+    def place(self) -> Mapping[str, str]:
+        return {"assigned": assigned(self.vm["id"]), "dismounted": DISMOUNTED}
+
+    @cached_property
+    def gpus(self) -> tuple[Function, ...]:
+        return tuple(_function(card.gpu) for card in self._cards)
+
+    @cached_property
+    def companions(self) -> tuple[Function, ...]:
+        return tuple(_function(other) for card in self._cards for other in card.companions)
+
+    @cached_property
+    def power(self) -> str:
+        """The power state after the run: as found, unless the user asks for another."""
+        if self._wish.power != "as-found":
+            return self._wish.power
+        found = self._facts.of(VmPower, {"vm": self.vm["id"]})
+        assert found is not None
+        return found.state
+
+
+def _function(device: Instance[PciDevice]) -> Function:
+    return Function(device.key["location"], device.key["device"], visible(device.state.name))

@@ -1,0 +1,560 @@
+"""MMIO windows of a VM with passed-through cards, sized by the rule with which a Linux guest fills them.
+
+Per device, hv_pci adds up all 64-bit BARs and asks for one piece of the high window, aligned to the largest power of
+two that is not above the sum, first fit; likewise all 32-bit BARs in the low window (linux pci-hyperv.c, vmbus_drv.c).
+In which order it meets the devices is not established, so the order that needs most counts. Pure: BARs in, layout out.
+"""
+
+import re
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from math import factorial, prod
+from typing import Any, Protocol
+
+import yaml
+
+from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
+
+STEP = 2 * MiB  # Set-VM takes windows in steps of this size
+PAGE = 4 * KiB
+FOUR_GIB = 4 * GiB
+
+HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise
+HIGH_CAP = 262_656 * MiB  # 256.5 GiB, measured by one tool (ExHyperV) on its hosts; unverified
+HIGH_SLACK = GiB  # for what else a guest may put there
+HIGH_LEAST = 64 * GiB  # what is set for the common BAR1 of 16 to 32 GiB; proven in the field with an A30
+
+LOW_LEAST = 128 * MiB
+LOW_MOST = 3584 * MiB
+LOW_SIZE = GiB
+LOW_USABLE_END = 0xFED4_0000  # the 18.75 MiB from here to 4 GiB are reserved
+FRAME_BUFFER_MOST = 128 * MiB
+CONFIG_WINDOW = 8 * KiB  # one per device at the start of the low window, in newer guests of the high one
+
+APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it
+LEGACY_END = MiB  # VGA's legacy range below 1 MiB shows up among a display card's ranges but is no BAR
+SMALL_BAR = 32 * MiB  # the second 64-bit BAR of every NVIDIA card whose BARs are known
+REGISTERS_MOST = 64 * MiB  # the largest register BAR known
+
+
+class BarSource(StrEnum):
+    """Where the sizes of a card's BARs come from, best first."""
+
+    SURVEYED = "surveyed"
+    TABLE = "table"
+    VRAM = "vram"
+
+
+class Range(Protocol):
+    """A memory range that the host gave to a card: start and length in bytes."""
+
+    @property
+    def start(self) -> Bytes: ...
+    @property
+    def length(self) -> Bytes: ...
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card as the windows see it: its BARs by width, in bytes, and how sure that is."""
+
+    name: str
+    bars64: tuple[Bytes, ...]
+    bars32: tuple[Bytes, ...]
+    source: BarSource
+    why: str = ""
+    doubts: tuple[str, ...] = ()
+    surveyed: "Card | None" = None  # as the host has it now, where that is smaller
+
+    @property
+    def aperture(self) -> Bytes:
+        """The largest 64-bit BAR, BAR1 on NVIDIA cards; 0 without any."""
+        return max(self.bars64, default=0)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The piece of a window that a card is expected to get: start address and length in bytes."""
+
+    card: Card
+    start: Bytes
+    length: Bytes
+
+    @property
+    def end(self) -> Bytes:
+        """The first address behind it."""
+        return self.start + self.length
+
+
+@dataclass(frozen=True)
+class HighWindow:
+    """The window above 4 GiB. Nothing below `floor` works, `size` is what to set; both multiples of 2 MiB.
+
+    `placed` is the layout in the order that needs most; `least` is what the luckiest of the `orders` would need.
+    """
+
+    cards: tuple[Card, ...]
+    base: Bytes
+    floor: Bytes
+    size: Bytes
+    least: Bytes
+    orders: int
+    placed: tuple[Placed, ...]
+    address_width: int | None
+    cap: Bytes | None
+    why: str
+    doubts: tuple[str, ...]
+
+    @property
+    def end(self) -> Bytes:
+        """The first address behind the window at its `size`; the host's physical addresses must reach to here."""
+        return self.base + self.size
+
+
+@dataclass(frozen=True)
+class LowWindow:
+    """The window below 4 GiB. Nothing below `floor` works, `size` is what to set; both multiples of 2 MiB.
+
+    `placed` is the layout at `size`, in the order that needs most.
+    """
+
+    cards: tuple[Card, ...]
+    floor: Bytes
+    size: Bytes
+    placed: tuple[Placed, ...]
+    why: str
+
+
+class MmioRefused(Exception):
+    """The windows cannot be as wanted: `need` against what is `given`, in bytes where known, and a remedy."""
+
+    def __init__(
+        self, code: str, sentence: str, remedy: str, *, need: Bytes | None = None, given: Bytes | None = None
+    ) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+        self.remedy = remedy
+        self.need = need
+        self.given = given
+
+
+# --- The BARs of a card --------------------------------------------------------------------------------------------
+
+
+def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None) -> Card:
+    """The BARs of one device, from the best source there is.
+
+    `ranges` as surveyed, empty for a card that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
+    bytes. A BAR1 larger in the table than in the survey counts, because resizable BAR can bring it. Raises MmioRefused
+    (`mmio.unknown-bars`) when nothing tells.
+    """
+    known = [found for found in (_surveyed(name, ranges), _listed(name, device)) if found]
+    if not known:
+        return _guessed(name, vram)
+    first = known[0]
+    largest = max(known, key=lambda found: found.aperture)
+    if largest is not first:
+        why = (
+            f"{largest.why} The survey saw {size(first.aperture)}, which resizable BAR can enlarge: the larger counts."
+        )
+        return replace(largest, bars32=first.bars32, why=why, surveyed=first)
+    if len(known) == 1 and first.source is BarSource.SURVEYED and first.aperture == APERTURE:
+        return replace(
+            first, why=f"{first.why} Should resizable BAR be turned on, its {size(APERTURE)} grow: plan again."
+        )
+    return first
+
+
+def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
+    bars = [found for found in ranges if found.start >= LEGACY_END]
+    if not bars:
+        return None
+    # Firmware without above-4G decoding puts 64-bit BARs low, too. The aperture gives that away; the prefetchable BARs
+    # of a card lie together, so then the small ones may be of either width, and are counted as both.
+    unsure = any(bar.length >= APERTURE and bar.start < FOUR_GIB for bar in bars)
+    above = tuple(bar.length for bar in bars if bar.start >= FOUR_GIB or bar.length >= APERTURE or unsure)
+    below = tuple(bar.length for bar in bars if bar.start < FOUR_GIB and bar.length < APERTURE)
+    doubts = (f"{name} has its BARs below 4 GiB, so the small ones are counted in both windows.",) if unsure else ()
+    return Card(name, above, below, BarSource.SURVEYED, f"{name}: BARs as surveyed on the host.", doubts)
+
+
+def _listed(name: str, device: str | None) -> Card | None:
+    ids = re.match(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", device or "", re.IGNORECASE)
+    entry = _table().get(":".join(ids.groups()).lower()) if ids else None
+    if entry is None:
+        return None
+    inferred = f"The BARs of {name} are inferred from {entry['source']}; a survey of the card settles it."
+    return Card(
+        name,
+        bars64=tuple(n * MiB for n in entry["bars64_mib"]),
+        bars32=tuple(n * MiB for n in entry["bars32_mib"]),
+        source=BarSource.TABLE,
+        why=f"{name}: BARs of a {entry['name']} by table ({entry['source']}).",
+        doubts=(inferred,) if entry["kind"] == "inferred" else (),
+    )
+
+
+def _guessed(name: str, vram: Bytes | None) -> Card:
+    if not vram:
+        raise MmioRefused(
+            "mmio.unknown-bars",
+            f"The BAR sizes of {name} are not known: no survey, not in the table, no VRAM size.",
+            "Enable the card on the host, with its driver, and read the host again.",
+        )
+    aperture = max(APERTURE, 1 << (vram - 1).bit_length())
+    doubt = f"The BARs of {name} are guessed from its {size(vram)} of VRAM; a survey of the card settles it."
+    why = f"{name}: {size(vram)} of VRAM rounded up to the next power of two, as a last resort."
+    return Card(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    text = files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
+    table: Mapping[str, Mapping[str, Any]] = yaml.load(text, yaml.CSafeLoader)
+    return table
+
+
+# --- The guest's allocation ----------------------------------------------------------------------------------------
+
+Claim = tuple[Bytes, Bytes]  # length, alignment: what one card asks for
+Span = tuple[Bytes, Bytes]  # start, end
+
+
+@dataclass(frozen=True)
+class _Extremes:
+    """The ends that the layout can have over all orders, and the order with the highest end."""
+
+    least: Bytes
+    most: Bytes
+    order: tuple[Claim, ...]
+
+
+def _claim(bars: Sequence[Bytes]) -> Claim:
+    length = sum(_align(bar, PAGE) for bar in bars)
+    return length, 1 << (length.bit_length() - 1)
+
+
+def _align(n: Bytes, boundary: Bytes) -> Bytes:
+    return -(-n // boundary) * boundary
+
+
+def _first_fit(claim: Claim, taken: Sequence[Span], base: Bytes) -> Span:
+    """The lowest free place; `taken` is sorted."""
+    length, alignment = claim
+    start = _align(base, alignment)
+    for begin, end in taken:
+        if start + length <= begin:
+            break
+        if start < end:
+            start = _align(end, alignment)
+    return start, start + length
+
+
+def _place(claim: Claim, taken: Sequence[Span], base: Bytes, smallest: Bytes) -> tuple[Span, ...]:
+    """`taken` with the claim. Holes below `smallest` count as taken: many orders then lead to the same layout."""
+    first, *others = sorted([*taken, _first_fit(claim, taken, base)])
+    spans = [first]
+    for begin, end in others:
+        if begin - spans[-1][1] < smallest:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((begin, end))
+    return tuple(spans)
+
+
+def _extremes(claims: Sequence[Claim], base: Bytes) -> _Extremes:
+    """Follow all distinct orders; those that led to the same layout are followed together."""
+    counts = Counter(claims)
+    kinds = sorted(counts)
+    smallest = min((length for length, _ in kinds), default=0)
+
+    @cache
+    def follow(left: tuple[int, ...], taken: tuple[Span, ...]) -> _Extremes:
+        if not any(left):
+            end = taken[-1][1] if taken else base
+            return _Extremes(end, end, ())
+        ways = [
+            (kind, follow((*left[:i], left[i] - 1, *left[i + 1 :]), _place(kind, taken, base, smallest)))
+            for i, kind in enumerate(kinds)
+            if left[i]
+        ]
+        kind, worst = max(ways, key=lambda way: way[1].most)
+        return _Extremes(min(way.least for _, way in ways), worst.most, (kind, *worst.order))
+
+    return follow(tuple(counts[kind] for kind in kinds), ())
+
+
+def _orders(claims: Sequence[Claim]) -> int:
+    return factorial(len(claims)) // prod(factorial(n) for n in Counter(claims).values())
+
+
+def _layout(cards: Sequence[Card], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes) -> list[Placed]:
+    waiting = list(zip(claims, cards, strict=True))
+    placed: list[Placed] = []
+    taken: list[Span] = []
+    for claim in order:
+        start, end = _first_fit(claim, taken, base)
+        insort(taken, (start, end))
+        at = next(i for i, (asked, _) in enumerate(waiting) if asked == claim)
+        placed.append(Placed(waiting.pop(at)[1], start, end - start))
+    return placed
+
+
+# --- The high window -----------------------------------------------------------------------------------------------
+
+
+def high_window(
+    cards: Sequence[Card], *, base: Bytes = HIGH_BASE, address_width: int | None = None, cap: Bytes | None = HIGH_CAP
+) -> HighWindow:
+    """Size the window above 4 GiB for these cards in one VM.
+
+    `address_width` in bits, None where the host does not tell; `cap` None to go without the unverified one. Where they
+    leave no room for the BARs that cards may grow to, the surveyed ones count, with a doubt. Raises MmioRefused
+    (`mmio.over-cap`, `mmio.address-width`) when the floor is beyond them; the slack gives way before that.
+    """
+    try:
+        return _high_window(cards, base, address_width, cap)
+    except MmioRefused:
+        if not any(card.surveyed for card in cards):
+            raise
+    return _high_window([_as_surveyed(card) for card in cards], base, address_width, cap)
+
+
+def _as_surveyed(card: Card) -> Card:
+    if card.surveyed is None:
+        return card
+    doubt = (
+        f"There is no room for the {size(card.aperture)} BAR that {card.name} has with resizable BAR: this window is "
+        f"enough only while that BAR keeps the {size(card.surveyed.aperture)} of the survey."
+    )
+    return replace(card.surveyed, doubts=(*card.surveyed.doubts, doubt))
+
+
+def _high_window(cards: Sequence[Card], base: Bytes, address_width: int | None, cap: Bytes | None) -> HighWindow:
+    asking = [card for card in cards if card.bars64]
+    claims = [_claim(card.bars64) for card in asking]
+    found = _extremes(claims, base)
+    floor, least = (_align(end - base, STEP) for end in (found.most, found.least))
+    beyond = _beyond(floor, base, address_width, cap)
+    if beyond:
+        remedy = _instead(asking, base, beyond.given)
+        raise MmioRefused(beyond.code, beyond.sentence, remedy, need=floor, given=beyond.given)
+    placed = _layout(asking, claims, found.order, base)
+    orders = _orders(claims)
+    newer = _extremes(claims, base + len(cards) * CONFIG_WINDOW).most - base
+    chosen, because = _high_size(cards, max(floor, newer), _reach(base, address_width, cap))
+    sources = dict.fromkeys(card.why for card in cards if card.why)
+    return HighWindow(
+        cards=tuple(cards),
+        base=base,
+        floor=floor,
+        size=chosen,
+        least=least,
+        orders=orders,
+        placed=tuple(placed),
+        address_width=address_width,
+        cap=cap,
+        why="\n".join([*sources, *_why_placed(placed, base), *_why_floor(floor, least, orders, base), because]),
+        doubts=(*(doubt for card in cards for doubt in card.doubts), *_newer(newer, chosen)),
+    )
+
+
+def _newer(need: Bytes, chosen: Bytes) -> list[str]:
+    if need <= chosen:
+        return []
+    return [f"Newer Linux guests, which put config windows before the BARs, would need {mib(need)} of high window."]
+
+
+def check_high(asked: Bytes, window: HighWindow) -> Bytes:
+    """The size that a user asks for, if it works; else raises MmioRefused, with `mmio.high-too-small` or as above."""
+    if asked < window.floor:
+        raise MmioRefused(
+            "mmio.high-too-small",
+            f"A high window of {mib(asked)} is {mib(window.floor - asked)} too small.\n{window.why}",
+            f"Set {mib(window.floor)} or more; {size(window.size)} is recommended.",
+            need=window.floor,
+            given=asked,
+        )
+    _check_step(asked)
+    beyond = _beyond(asked, window.base, window.address_width, window.cap)
+    if beyond:
+        raise MmioRefused(beyond.code, beyond.sentence, f"Set {size(window.size)}.", need=asked, given=beyond.given)
+    return asked
+
+
+def _high_size(cards: Sequence[Card], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
+    wanted = _align(need, GiB) + HIGH_SLACK
+    because = f"what older and newer guests need, in whole GiB, and {size(HIGH_SLACK)} of slack"
+    if wanted < HIGH_LEAST and any(16 * GiB <= card.aperture <= 32 * GiB for card in cards):
+        wanted, because = HIGH_LEAST, "the size proven in the field for a BAR1 of 16 to 32 GiB"
+    if reach is not None and wanted > reach:
+        wanted, because = reach // STEP * STEP, f"all that is within reach; {size(wanted)} would leave slack"
+    return wanted, f"Set is {size(wanted)}: {because}."
+
+
+def _reach(base: Bytes, address_width: int | None, cap: Bytes | None) -> Bytes | None:
+    ends = [] if cap is None else [cap]
+    if address_width is not None:
+        ends.append((1 << address_width) - base)
+    return min(ends, default=None)
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """What a window would break, and how large it may be."""
+
+    code: str
+    sentence: str
+    given: Bytes
+
+
+def _beyond(need: Bytes, base: Bytes, address_width: int | None, cap: Bytes | None) -> _Beyond | None:
+    if address_width is not None and base + need > 1 << address_width:
+        return _Beyond(
+            "mmio.address-width",
+            f"A high window of {mib(need)} from {size(base)} up ends at {size(base + need)}, but the host's "
+            f"{address_width} physical address bits end at {size(1 << address_width)}.",
+            max(0, (1 << address_width) - base),
+        )
+    if cap is not None and need > cap:
+        return _Beyond(
+            "mmio.over-cap",
+            f"A high window of {mib(need)} is above the {mib(cap)} that Hyper-V has been seen to take at most "
+            "(measured by one tool, unverified).",
+            cap,
+        )
+    return None
+
+
+def _instead(cards: Sequence[Card], base: Bytes, given: Bytes) -> str:
+    too_large = [card.name for card in cards if _extremes([_claim(card.bars64)], base).most - base > given]
+    if not too_large:
+        return "Split the cards over several VMs: each has a window of its own."
+    return (
+        f"Not even alone does {too_large[0]} fit. Where it has resizable BAR, turn that off in the host's firmware "
+        "and read the host again; otherwise choose another card or path."
+    )
+
+
+def _check_step(asked: Bytes) -> None:
+    if asked % STEP:
+        raise MmioRefused(
+            "mmio.step",
+            f"{asked:,} bytes is not a multiple of {size(STEP)}, in which Hyper-V sizes its windows.",
+            f"Take {mib(_align(asked, STEP))}.",
+            need=_align(asked, STEP),
+            given=asked,
+        )
+
+
+def _why_placed(placed: Sequence[Placed], base: Bytes) -> list[str]:
+    return [
+        f"{it.card.name}: its 64-bit BARs ({_sizes(it.card.bars64)}) are one piece of {mib(it.length)} that must start "
+        f"on a {size(_claim(it.card.bars64)[1])} boundary; the first free one from {size(base)} up is "
+        f"{size(it.start)}."
+        for it in placed
+    ]
+
+
+def _why_floor(floor: Bytes, least: Bytes, orders: int, base: Bytes) -> list[str]:
+    reasons = [
+        f"So the window reaches from {size(base)} to {size(base + floor)}: {mib(floor)}, and nothing smaller works."
+    ]
+    if orders > 1 and least < floor:
+        reasons.append(
+            f"The order in which the guest meets the cards is not established: of {orders:,} orders the best needs "
+            f"{mib(least)}, the worst {mib(floor)}, and that counts."
+        )
+    return reasons
+
+
+def _sizes(bars: Sequence[Bytes]) -> str:
+    return " + ".join(size(bar) for bar in bars)
+
+
+# --- The low window ------------------------------------------------------------------------------------------------
+
+
+def low_window(cards: Sequence[Card]) -> LowWindow:
+    """Size the window below 4 GiB for these cards in one VM. Raises MmioRefused (`mmio.low-full`) above 3.5 GiB."""
+    beyond = _low_excess(cards, LOW_MOST)
+    if beyond > 0:
+        raise MmioRefused(
+            "mmio.low-full",
+            f"The 32-bit BARs of {len(cards)} cards need a low window of {mib(LOW_MOST + beyond)}; "
+            f"Hyper-V takes {mib(LOW_MOST)} at most.",
+            "Split the cards over several VMs: each has a window of its own.",
+            need=LOW_MOST + beyond,
+            given=LOW_MOST,
+        )
+    floor, chosen = _smallest_low(cards, LOW_LEAST), _smallest_low(cards, LOW_SIZE)
+    asking = [card for card in cards if card.bars32]
+    order = _low_layout(cards, chosen).order
+    placed = _layout(asking, _low_claims(asking), order, _low_base(chosen, len(cards)))
+    return LowWindow(tuple(cards), floor, chosen, tuple(placed), _why_low(cards, floor, chosen))
+
+
+def check_low(asked: Bytes, window: LowWindow) -> Bytes:
+    """The size that a user asks for, if it works; else raises MmioRefused (`mmio.low-too-small`, `-too-large`)."""
+    if asked > LOW_MOST:
+        raise MmioRefused(
+            "mmio.low-too-large",
+            f"A low window of {mib(asked)} is above the {mib(LOW_MOST)} that Hyper-V takes.",
+            f"Set {size(window.size)}.",
+            need=asked,
+            given=LOW_MOST,
+        )
+    if asked < LOW_LEAST or _low_excess(window.cards, asked) > 0:
+        raise MmioRefused(
+            "mmio.low-too-small",
+            f"A low window of {mib(asked)} is too small.\n{window.why}",
+            f"Set {size(window.size)}.",
+            need=window.floor,
+            given=asked,
+        )
+    _check_step(asked)
+    return asked
+
+
+def _low_base(low: Bytes, cards: int) -> Bytes:
+    """Where BARs can begin: before them lie the frame buffer of a generation 2 VM and the config windows."""
+    return FOUR_GIB - low + _frame_buffer(low) + cards * CONFIG_WINDOW
+
+
+def _frame_buffer(low: Bytes) -> Bytes:
+    return min(low // 2, FRAME_BUFFER_MOST)
+
+
+def _low_claims(cards: Sequence[Card]) -> list[Claim]:
+    return [_claim(card.bars32) for card in cards if card.bars32]
+
+
+def _low_layout(cards: Sequence[Card], low: Bytes) -> _Extremes:
+    return _extremes(_low_claims(cards), _low_base(low, len(cards)))
+
+
+def _low_excess(cards: Sequence[Card], low: Bytes) -> Bytes:
+    """By how much the layout ends too high, in the order that needs most; not positive when it fits."""
+    return _low_layout(cards, low).most - LOW_USABLE_END
+
+
+def _smallest_low(cards: Sequence[Card], at_least: Bytes) -> Bytes:
+    room = sum(length for length, _ in _low_claims(cards)) + FOUR_GIB - LOW_USABLE_END
+    first = max(at_least, _align(room + min(room, FRAME_BUFFER_MOST), STEP))
+    return next(low for low in range(first, LOW_MOST + STEP, STEP) if _low_excess(cards, low) <= 0)
+
+
+def _why_low(cards: Sequence[Card], floor: Bytes, chosen: Bytes) -> str:
+    bars = sum(sum(card.bars32) for card in cards)
+    because = "the recommended size" if chosen == LOW_SIZE else f"{size(LOW_SIZE)}, the recommended size, is not enough"
+    return (
+        f"Below 4 GiB the guest's frame buffer may take the first {mib(_frame_buffer(chosen))}, the last "
+        f"{mib(FOUR_GIB - LOW_USABLE_END)} are reserved, and the cards' 32-bit BARs ({mib(bars)}) must fit between, "
+        f"each on its own boundary.\nThat takes {mib(floor)} at least. Set is {size(chosen)}: {because}."
+    )

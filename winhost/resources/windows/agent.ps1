@@ -1,0 +1,524 @@
+# Json {exclusive: bool, calls: [{noun, verb: get | set | restart, key, want, expect, how}]}   answer {answers: [...]}
+# Constant text. Values come in as JSON and go out as JSON; none ever becomes part of a script.
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+$WarningPreference = 'Continue'
+# Windows PowerShell 5.1 gives arrays a Count property, and ConvertTo-Json then writes {"value":[],"Count":0} for [].
+Remove-TypeData -TypeName System.Array -ErrorAction Ignore
+
+$script:WinhostPrograms = @('nvidia-smi.exe', 'shutdown.exe')
+$script:WinhostOnce = @{}
+
+# ---- what may go wrong, as data
+
+function Stop-Winhost {
+    param([string]$Code, [string]$Category, [string]$Message, $Target)
+    $exception = New-Object -TypeName System.InvalidOperationException -ArgumentList $Message
+    $fault = New-Object -TypeName System.Management.Automation.ErrorRecord -ArgumentList $exception, $Code, $Category, $Target
+    throw $fault
+}
+
+function ConvertTo-WinhostError {
+    param($Fault)
+    $code = "$($Fault.FullyQualifiedErrorId)"
+    $hresults = @()
+    $exception = $Fault.Exception
+    while ($null -ne $exception) {
+        $hresults += '0x{0:X8}' -f $exception.HResult
+        # Hyper-V says in this word, the same in every language, what its message says in the host's.
+        $identifier = $exception.PSObject.Properties['ErrorIdentifier']
+        if ($null -ne $identifier -and $code -notlike "*$($identifier.Value)*") {
+            $code = "$code,$($identifier.Value)"
+        }
+        $exception = $exception.InnerException
+    }
+    @{
+        category = "$($Fault.CategoryInfo.Category)"
+        code = $code
+        hresults = $hresults
+        cmdlet = "$($Fault.CategoryInfo.Activity)"
+        message = "$($Fault.Exception.Message)"
+    }
+}
+
+function Test-WinhostUnavailable {
+    param($Fault)
+    "$($Fault.FullyQualifiedErrorId)" -eq 'Winhost.Unavailable'
+}
+
+# ---- what nouns read with
+
+function Read-WinhostValue {
+    param([scriptblock]$Expression)
+    try {
+        $value = & $Expression
+    }
+    catch {
+        if (Test-WinhostUnavailable $_) {
+            return @{ unavailable = $_.TargetObject }
+        }
+        return @{ unknown = ConvertTo-WinhostError $_ }
+    }
+    if ($null -eq $value) {
+        return $null
+    }
+    $value
+}
+
+function Read-WinhostList {
+    param([scriptblock]$Expression)
+    try {
+        $values = @(& $Expression)
+    }
+    catch {
+        if (Test-WinhostUnavailable $_) {
+            return @{ unavailable = $_.TargetObject }
+        }
+        return @{ unknown = ConvertTo-WinhostError $_ }
+    }
+    # The comma keeps a list of one and a list of none a list.
+    , $values
+}
+
+function Read-WinhostOnce {
+    param([string]$Label, [scriptblock]$Expression)
+    # For this batch, and until the next change. An expression sees our names before its own: it must not use them.
+    if (-not $script:WinhostOnce.ContainsKey($Label)) {
+        $script:WinhostOnce[$Label] = @(& $Expression)
+    }
+    $script:WinhostOnce[$Label]
+}
+
+function Read-WinhostField {
+    param($Object, [string]$Name)
+    if ($null -eq $Object -or $null -eq $Object.PSObject.Properties[$Name]) {
+        return $null
+    }
+    $Object.$Name
+}
+
+function Assert-WinhostKnown {
+    param($Value)
+    if ($null -eq $Value) {
+        Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' 'This Windows does not tell it.'
+    }
+    $Value
+}
+
+function Open-WinhostRegistry {
+    param([string]$Path)
+    # The 64-bit view, whatever the process is.
+    $machine = [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
+    $machine.OpenSubKey($Path)
+}
+
+function Read-WinhostRegistry {
+    param([string]$Path, [string]$Name)
+    $key = Open-WinhostRegistry $Path
+    if ($null -eq $key) {
+        return $null
+    }
+    $value = $key.GetValue($Name)
+    $key.Close()
+    if ($null -eq $value) {
+        return $null
+    }
+    $value
+}
+
+function Test-WinhostRegistry {
+    param([string]$Path)
+    $null -ne (Open-WinhostRegistry $Path)
+}
+
+function Read-WinhostService {
+    param([string]$Name)
+    try {
+        $service = Get-Service -Name $Name -ErrorAction Stop
+    }
+    catch {
+        if ("$($_.FullyQualifiedErrorId)" -like 'NoServiceFoundForGivenName,*') {
+            return 'absent'
+        }
+        throw
+    }
+    ConvertTo-WinhostWord "$($service.Status)"
+}
+
+function Test-WinhostCommand {
+    param([string]$Name)
+    $null -ne (Get-Command -Name $Name -ErrorAction Ignore)
+}
+
+function Invoke-WinhostNative {
+    param([string]$Program, [string[]]$Arguments, [int]$Seconds)
+    if ($script:WinhostPrograms -notcontains $Program) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Program is not among the programs that winhost runs."
+    }
+    $path = [System.IO.Path]::Combine([System.Environment]::SystemDirectory, $Program)
+    if (-not [System.IO.File]::Exists($path)) {
+        return $null
+    }
+    $start = New-Object -TypeName System.Diagnostics.ProcessStartInfo
+    $start.FileName = $path
+    # Our arguments are constants without blanks or quotes.
+    $start.Arguments = $Arguments -join ' '
+    $start.UseShellExecute = $false
+    $start.CreateNoWindow = $true
+    $start.RedirectStandardOutput = $true
+    $start.RedirectStandardError = $true
+    $process = [System.Diagnostics.Process]::Start($start)
+    # Both streams at once: a program that fills one while we wait for the other would hang.
+    $output = $process.StandardOutput.ReadToEndAsync()
+    $errors = $process.StandardError.ReadToEndAsync()
+    if (-not $process.WaitForExit($Seconds * 1000)) {
+        $process.Kill()
+        Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "$Program did not end within $Seconds s."
+    }
+    @{ code = $process.ExitCode; output = $output.Result; errors = $errors.Result }
+}
+
+# ---- words: TurnOff on the host is turn-off on the wire
+
+function ConvertTo-WinhostWord {
+    param([string]$Name)
+    ($Name -creplace '(?<=[a-z])([A-Z])', '-$1').ToLowerInvariant()
+}
+
+function ConvertFrom-WinhostWord {
+    param([string]$Word, [string[]]$Names)
+    foreach ($name in $Names) {
+        if ((ConvertTo-WinhostWord $name) -eq $Word) {
+            return $name
+        }
+    }
+    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Word is none of $($Names -join ', ')."
+}
+
+# ---- Hyper-V
+
+function Test-WinhostHyperV {
+    Read-WinhostOnce 'hyper-v' {
+        $modules = @(Get-Module -ListAvailable -Name Hyper-V -ErrorAction Stop)
+        $modules.Count -gt 0 -and (Read-WinhostService 'vmms') -ne 'absent'
+    }
+}
+
+function Assert-WinhostHyperV {
+    # A stopped service is another matter: then the cmdlets fail, and what they would tell is unknown.
+    if (-not (Test-WinhostHyperV)) {
+        Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'Hyper-V or its PowerShell module is not there.' 'HyperVRole'
+    }
+}
+
+function Find-WinhostVms {
+    param($Key)
+    Assert-WinhostHyperV
+    # Never by name: names repeat, and -Name takes wildcards. One listing serves a whole batch.
+    $vms = @(Read-WinhostOnce 'vms' { Get-VM -ErrorAction Stop })
+    foreach ($vm in $vms) {
+        if ($null -eq $Key -or "$($vm.Id)" -eq $Key.vm) {
+            $vm
+        }
+    }
+}
+
+function Find-WinhostVm {
+    param($Key)
+    $vms = @(Find-WinhostVms $Key)
+    if ($vms.Count -ne 1) {
+        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no VM $($Key.vm)."
+    }
+    $vms[0]
+}
+
+# ---- what nouns change with
+
+function Assert-WinhostWant {
+    param($Want, [string[]]$Names)
+    foreach ($property in @($Want.PSObject.Properties)) {
+        if ($Names -notcontains $property.Name) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($property.Name) cannot be set."
+        }
+    }
+}
+
+function Test-WinhostWanted {
+    param($Want, [string]$Name)
+    $null -ne $Want.PSObject.Properties[$Name]
+}
+
+function Test-WinhostAccepted {
+    param($How, [string]$Risk)
+    @(Read-WinhostField $How 'accept') -contains $Risk
+}
+
+# ---- one call
+
+function Find-WinhostFunction {
+    param([string]$Verb, [string]$Noun)
+    # The noun is only looked up among the functions that this text defines; it never becomes a command's name.
+    foreach ($function in @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)) {
+        if ($function.Name -eq "$Verb-Winhost$Noun") {
+            return $function
+        }
+    }
+    $known = @('Get', 'Set', 'Restart') -contains $Verb
+    if ($Verb -eq 'Get' -or -not $known) {
+        Stop-Winhost 'Winhost.UnknownNoun' 'InvalidArgument' "There is no noun $Noun."
+    }
+    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Noun cannot be asked to $Verb."
+}
+
+function Invoke-WinhostFunction {
+    param($Function, $Arguments, $Warnings)
+    & $Function @Arguments 3>&1 | ForEach-Object {
+        if ($_ -is [System.Management.Automation.WarningRecord]) {
+            $Warnings.texts += "$_"
+        }
+        else {
+            $_
+        }
+    }
+}
+
+function Test-WinhostKey {
+    param($Key, $Instance)
+    $parts = @($Key.PSObject.Properties)
+    foreach ($name in $Instance.key.Keys) {
+        # Half a key would name several things; changing the first of them is not what anybody asked for.
+        if ($parts.Count -ne $Instance.key.Count -or $null -eq $Key.PSObject.Properties[$name]) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "The key is $(@($Instance.key.Keys) -join ', ')."
+        }
+    }
+    foreach ($part in $parts) {
+        if ("$($Instance.key[$part.Name])" -ne "$($part.Value)") {
+            return $false
+        }
+    }
+    $true
+}
+
+function Read-WinhostInstances {
+    param([string]$Noun, $Key, $Warnings)
+    $function = Find-WinhostFunction 'Get' $Noun
+    foreach ($instance in @(Invoke-WinhostFunction $function @{ Key = $Key } $Warnings)) {
+        if ($null -eq $Key -or (Test-WinhostKey $Key $instance)) {
+            $instance
+        }
+    }
+}
+
+function Read-WinhostState {
+    param([string]$Noun, $Key, $Warnings)
+    $instances = @(Read-WinhostInstances $Noun $Key $Warnings)
+    if ($instances.Count -eq 0) {
+        return $null
+    }
+    $instances[0].state
+}
+
+function Select-WinhostDifferences {
+    param($Wanted, $State)
+    $differences = @{}
+    if ($null -eq $Wanted) {
+        return $differences
+    }
+    foreach ($property in @($Wanted.PSObject.Properties)) {
+        if (-not $State.ContainsKey($property.Name)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "There is no property $($property.Name)."
+        }
+        $expected = ConvertTo-Json -InputObject @{ value = $property.Value } -Depth 10 -Compress -ErrorAction Stop
+        $found = ConvertTo-Json -InputObject @{ value = $State[$property.Name] } -Depth 10 -Compress -ErrorAction Stop
+        if ($expected -cne $found) {
+            $differences[$property.Name] = @{ expected = $property.Value; found = $State[$property.Name] }
+        }
+    }
+    $differences
+}
+
+function Invoke-WinhostGet {
+    param($Call, $Warnings)
+    $key = Read-WinhostField $Call 'key'
+    if ($null -eq $key) {
+        $instances = @(Read-WinhostInstances $Call.noun $null $Warnings)
+        return @{ ok = $true; instances = $instances; warnings = @($Warnings.texts) }
+    }
+    $state = Read-WinhostState $Call.noun $key $Warnings
+    @{ ok = $true; state = $state; warnings = @($Warnings.texts) }
+}
+
+function Invoke-WinhostSet {
+    param($Call, $Warnings)
+    if (-not [System.Environment]::Is64BitProcess) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A 32-bit PowerShell sees another Windows; nothing is changed from it.'
+    }
+    $script:WinhostOnce = @{}
+    $noun = $Call.noun
+    $key = Read-WinhostField $Call 'key'
+    $want = Read-WinhostField $Call 'want'
+    $function = Find-WinhostFunction 'Set' $noun
+    if ($null -eq $key -or $null -eq $want) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A set says of what, and what it wants.'
+    }
+    $before = Read-WinhostState $noun $key $Warnings
+    if ($null -eq $before) {
+        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no such $noun."
+    }
+    $drift = Select-WinhostDifferences (Read-WinhostField $Call 'expect') $before
+    if ($drift.Count -gt 0) {
+        return @{ ok = $false; drift = $drift; before = $before; warnings = @($Warnings.texts) }
+    }
+    $missing = Select-WinhostDifferences $want $before
+    if ($missing.Count -eq 0) {
+        return @{ ok = $true; before = $before; after = $before; restart = @(); warnings = @($Warnings.texts) }
+    }
+    try {
+        $script:WinhostOnce = @{}
+        $arguments = @{ Key = $key; Want = $want; How = Read-WinhostField $Call 'how' }
+        $said = @(Invoke-WinhostFunction $function $arguments $Warnings)
+        $restart = @(foreach ($word in $said) { $word.restart })
+        $script:WinhostOnce = @{}
+        $after = Read-WinhostState $noun $key $Warnings
+    }
+    catch {
+        $script:WinhostOnce = @{}
+        $fault = ConvertTo-WinhostError $_
+        $after = Read-WinhostAgain $noun $key
+        return @{ ok = $false; error = $fault; before = $before; after = $after; warnings = @($Warnings.texts) }
+    }
+    @{ ok = $true; before = $before; after = $after; restart = $restart; warnings = @($Warnings.texts) }
+}
+
+function Read-WinhostAgain {
+    param([string]$Noun, $Key)
+    try {
+        Read-WinhostState $Noun $Key @{ texts = @() }
+    }
+    catch {
+        $null
+    }
+}
+
+function Invoke-WinhostRestart {
+    param($Call, $Warnings)
+    $function = Find-WinhostFunction 'Restart' $Call.noun
+    $said = @(Invoke-WinhostFunction $function @{} $Warnings)
+    @{ ok = $true; restart = @(foreach ($word in $said) { $word.restart }); warnings = @($Warnings.texts) }
+}
+
+function Invoke-WinhostCall {
+    param($Call)
+    $warnings = @{ texts = @() }
+    try {
+        switch ("$(Read-WinhostField $Call 'verb')") {
+            'get' {
+                Invoke-WinhostGet $Call $warnings
+            }
+            'set' {
+                Invoke-WinhostSet $Call $warnings
+            }
+            'restart' {
+                Invoke-WinhostRestart $Call $warnings
+            }
+            default {
+                Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The verb is get, set or restart.'
+            }
+        }
+    }
+    catch {
+        if (Test-WinhostUnavailable $_) {
+            @{ ok = $false; unavailable = $_.TargetObject }
+        }
+        else {
+            @{ ok = $false; error = ConvertTo-WinhostError $_; warnings = @($warnings.texts) }
+        }
+    }
+}
+
+# ---- a batch
+
+function Enter-WinhostMutex {
+    # Host-wide: a call that outlived its controller still holds it, and is waited for instead of raced.
+    $mutex = New-Object -TypeName System.Threading.Mutex -ArgumentList $false, 'Global\winhost'
+    try {
+        # In slices, so that a stopped pipeline stops waiting.
+        do {
+            $taken = $mutex.WaitOne(1000)
+        } until ($taken)
+    }
+    catch [System.Threading.AbandonedMutexException] {
+        # Its holder died, and it is ours now; what was left half done is what the calls read next.
+        $taken = $true
+    }
+    $mutex
+}
+
+function Invoke-WinhostBatch {
+    param($Calls)
+    $failed = $false
+    foreach ($call in $Calls) {
+        $changes = "$(Read-WinhostField $call 'verb')" -ne 'get'
+        if ($changes -and $failed) {
+            $skipped = @{ category = 'OperationStopped'; code = 'Winhost.Skipped'; hresults = @(); cmdlet = ''; message = 'A call before it failed.' }
+            @{ ok = $false; error = $skipped; warnings = @() }
+            continue
+        }
+        $answer = Invoke-WinhostCall $call
+        if ($changes -and -not $answer.ok) {
+            $failed = $true
+        }
+        $answer
+    }
+}
+
+function Deny-WinhostBatch {
+    param($Calls, $Fault)
+    foreach ($call in $Calls) {
+        @{ ok = $false; error = ConvertTo-WinhostError $Fault; warnings = @() }
+    }
+}
+
+function Test-WinhostExclusive {
+    param($Request, $Calls)
+    foreach ($call in $Calls) {
+        if ("$(Read-WinhostField $call 'verb')" -ne 'get') {
+            return $true
+        }
+    }
+    [bool](Read-WinhostField $Request 'exclusive')
+}
+
+function Invoke-Winhost {
+    param([Parameter(Mandatory = $true)][string]$Json)
+    $request = ConvertFrom-Json -InputObject $Json -ErrorAction Stop
+    $calls = @(Read-WinhostField $request 'calls')
+    $script:WinhostOnce = @{}
+    $mutex = $null
+    $denied = $null
+    try {
+        try {
+            if (Test-WinhostExclusive $request $calls) {
+                $mutex = Enter-WinhostMutex
+            }
+        }
+        catch {
+            $denied = $_
+        }
+        if ($null -ne $denied) {
+            $answers = @(Deny-WinhostBatch $calls $denied)
+        }
+        else {
+            $answers = @(Invoke-WinhostBatch $calls)
+        }
+        ConvertTo-Json -InputObject @{ answers = $answers } -Depth 10 -Compress -ErrorAction Stop
+    }
+    finally {
+        $script:WinhostOnce = @{}
+        if ($null -ne $mutex) {
+            $mutex.ReleaseMutex()
+            $mutex.Dispose()
+        }
+    }
+}

@@ -1,0 +1,4 @@
+# key {}   state {state: absent | stopped | running}
+function Get-WinhostClusterService {
+    @{ key = @{}; state = @{ state = Read-WinhostService 'ClusSvc' } }
+}

@@ -1,0 +1,28 @@
+# key {}   state {manufacturer, model, bios_version: text, hypervisor_present, virtualization_enabled, second_level_translation: bool, security_properties: [int], address_width: int}
+function Get-WinhostFirmware {
+    $machine = Get-CimInstance -ClassName Win32_ComputerSystem -ErrorAction Stop
+    $state = @{
+        manufacturer = "$($machine.Manufacturer)"
+        model = "$($machine.Model)"
+        bios_version = Read-WinhostValue { "$((Get-CimInstance -ClassName Win32_BIOS -ErrorAction Stop).SMBIOSBIOSVersion)" }
+        hypervisor_present = [bool]$machine.HypervisorPresent
+        virtualization_enabled = Read-WinhostValue { [bool](Read-WinhostFirstProcessor).VirtualizationFirmwareEnabled }
+        second_level_translation = Read-WinhostValue { [bool](Read-WinhostFirstProcessor).SecondLevelAddressTranslationExtensions }
+        security_properties = Read-WinhostList { Read-WinhostSecurityProperties }
+        # CPUID tells it, but no Windows interface hands it out.
+        address_width = Read-WinhostValue { Assert-WinhostKnown $null }
+    }
+    @{ key = @{}; state = $state }
+}
+
+function Read-WinhostFirstProcessor {
+    $processors = @(Read-WinhostOnce 'processors' { Get-CimInstance -ClassName Win32_Processor -ErrorAction Stop })
+    $processors[0]
+}
+
+function Read-WinhostSecurityProperties {
+    $guard = Get-CimInstance -Namespace 'root\Microsoft\Windows\DeviceGuard' -ClassName Win32_DeviceGuard -ErrorAction Stop
+    foreach ($property in @($guard.AvailableSecurityProperties)) {
+        [int]$property
+    }
+}

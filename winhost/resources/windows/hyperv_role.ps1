@@ -1,0 +1,96 @@
+# key {}   state {role: text, tools: text, vms: int}; set: role, tools are installed or available
+function Get-WinhostHyperVRole {
+    if (Test-WinhostClient) {
+        $features = Read-WinhostOptionalFeatures
+    }
+    else {
+        $features = Read-WinhostServerFeatures
+    }
+    $state = @{ role = $features.role; tools = $features.tools; vms = Read-WinhostValue { Measure-WinhostVms } }
+    @{ key = @{}; state = $state }
+}
+
+function Test-WinhostClient {
+    # Not by the module: ServerManager may stand on a client too, with the administration tools.
+    $type = Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows NT\CurrentVersion' 'InstallationType'
+    "$type" -eq 'Client'
+}
+
+function Read-WinhostServerFeatures {
+    $features = @{ role = 'removed'; tools = 'removed' }
+    foreach ($feature in @(Get-WindowsFeature -Name 'Hyper-V', 'Hyper-V-PowerShell' -ErrorAction Stop)) {
+        if ($feature.Name -eq 'Hyper-V') {
+            $features.role = ConvertTo-WinhostWord "$($feature.InstallState)"
+        }
+        else {
+            $features.tools = ConvertTo-WinhostWord "$($feature.InstallState)"
+        }
+    }
+    $features
+}
+
+function Read-WinhostOptionalFeatures {
+    $words = @{
+        Enabled = 'installed'
+        Disabled = 'available'
+        EnablePending = 'install-pending'
+        DisablePending = 'uninstall-pending'
+    }
+    $features = @{ role = 'removed'; tools = 'removed' }
+    # All of them: asking by name for one that this edition lacks is an error.
+    foreach ($feature in @(Get-WindowsOptionalFeature -Online -ErrorAction Stop)) {
+        $state = "$($feature.State)"
+        if (-not $words.ContainsKey($state)) {
+            continue
+        }
+        if ($feature.FeatureName -eq 'Microsoft-Hyper-V-All') {
+            $features.role = $words[$state]
+        }
+        if ($feature.FeatureName -eq 'Microsoft-Hyper-V-Management-PowerShell') {
+            $features.tools = $words[$state]
+        }
+    }
+    $features
+}
+
+function Measure-WinhostVms {
+    if (-not (Test-WinhostHyperV)) {
+        return 0
+    }
+    @(Find-WinhostVms $null).Count
+}
+
+function Set-WinhostHyperVRole {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('role', 'tools')
+    if (Test-WinhostClient) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'Roles belong to Windows Server; this is a client.'
+    }
+    $names = @{ role = 'Hyper-V'; tools = 'Hyper-V-PowerShell' }
+    $install = @()
+    $remove = @()
+    foreach ($property in @($Want.PSObject.Properties)) {
+        if ((ConvertFrom-WinhostWord $property.Value @('Installed', 'Available')) -eq 'Installed') {
+            $install += $names[$property.Name]
+        }
+        else {
+            $remove += $names[$property.Name]
+        }
+    }
+    # One call each way: a second one is refused while a first waits for its restart.
+    $results = @()
+    if ($install.Count -gt 0) {
+        $results += Install-WindowsFeature -Name $install -Confirm:$false -ErrorAction Stop
+    }
+    if ($remove.Count -gt 0) {
+        $results += Uninstall-WindowsFeature -Name $remove -Confirm:$false -ErrorAction Stop
+    }
+    $state = (Get-WinhostHyperVRole).state
+    $pending = $state.role -like '*-pending' -or $state.tools -like '*-pending'
+    foreach ($result in $results) {
+        $pending = $pending -or "$($result.RestartNeeded)" -eq 'Yes'
+    }
+    if ($pending) {
+        @{ restart = @(@{ system = 'host' }) }
+    }
+}

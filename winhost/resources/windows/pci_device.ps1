@@ -1,0 +1,297 @@
+# key {location: path, device: ids}  state {instance, name, kind, device_class: text, problem: int, driver, driver_version, driver_model: text or null, post_path: bool, ranges: [{start, length: bytes}], base_class, device_type: int, acs: int or null, rmrr, line_interrupts_only, pcie_control, tunneled: bool, displays: int, vram: bytes or null}
+
+# By number, as Microsoft's SurveyDDA.ps1 asks: Windows Server 2016 does not know every one of them by name.
+$script:WinhostPciKeys = @{
+    device_type = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 1'
+    base_class = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 3'
+    sub_class = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 4'
+    acs = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 31'
+    rmrr = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 34'
+    post_path = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 37'
+    tunneled = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 47'
+    pcie_control = '{D817FC28-793E-4B9E-9970-469D8BE63073} 17'
+    locations = 'DEVPKEY_Device_LocationPaths'
+    parent = 'DEVPKEY_Device_Parent'
+    driver = 'DEVPKEY_Device_Driver'
+    driver_version = 'DEVPKEY_Device_DriverVersion'
+    bus = 'DEVPKEY_Device_BusNumber'
+    address = 'DEVPKEY_Device_Address'
+}
+
+function Get-WinhostPciDevice {
+    foreach ($function in @(Find-WinhostPciFunctions)) {
+        $entity = $function.entity
+        $state = @{
+            instance = $function.instance
+            name = "$($entity.Name)"
+            kind = Read-WinhostValue { Read-WinhostPciKind $function }
+            device_class = "$($entity.Class)"
+            problem = Read-WinhostValue { [int]$entity.ConfigManagerErrorCode }
+            driver = Read-WinhostValue { $entity.Service }
+            driver_version = Read-WinhostValue { Read-WinhostPci $function 'driver_version' }
+            driver_model = Read-WinhostValue { Read-WinhostDriverModel $function }
+            post_path = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostPci $function 'post_path')) }
+            ranges = Read-WinhostList { Read-WinhostPciRanges $function }
+            base_class = Read-WinhostValue { [int](Assert-WinhostKnown $function.base_class) }
+            device_type = Read-WinhostValue { [int](Assert-WinhostKnown (Read-WinhostPci $function 'device_type')) }
+            acs = Read-WinhostValue { Read-WinhostPci $function 'acs' }
+            rmrr = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostPci $function 'rmrr')) }
+            line_interrupts_only = Read-WinhostValue { Test-WinhostLineInterruptsOnly $function }
+            pcie_control = Read-WinhostValue { Test-WinhostPcieControl $function }
+            tunneled = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostPci $function 'tunneled')) }
+            displays = Read-WinhostValue { Measure-WinhostDisplays $function }
+            vram = Read-WinhostValue { Read-WinhostVram $function }
+        }
+        @{ key = $function.key; state = $state }
+    }
+}
+
+# ---- which functions: display ones, and what shares their slot
+
+function Find-WinhostPnp {
+    param([string]$Pattern)
+    foreach ($entity in @(Read-WinhostOnce 'pnp' { Get-PnpDevice -PresentOnly -ErrorAction Stop })) {
+        if ($entity.InstanceId -like $Pattern) {
+            $entity
+        }
+    }
+}
+
+function Read-WinhostPnp {
+    param($Entities, [string]$KeyName)
+    # One property of many devices at a time: where Windows does not know the property, only that one is lost.
+    $table = @{}
+    if (@($Entities).Count -eq 0) {
+        return $table
+    }
+    foreach ($property in @(Get-PnpDeviceProperty -InputObject $Entities -KeyName $KeyName -ErrorAction Stop)) {
+        # A property that a device does not have is there without data.
+        if ($null -ne $property.PSObject.Properties['Data']) {
+            $table[$property.DeviceID] = $property.Data
+        }
+    }
+    $table
+}
+
+function Read-WinhostPci {
+    param($Function, [string]$Property)
+    $table = Read-WinhostOnce "pci $Property" {
+        $entities = @(foreach ($each in @(Find-WinhostPciFunctions)) { $each.entity })
+        Read-WinhostPnp $entities $script:WinhostPciKeys[$Property]
+    }
+    $table[$Function.instance]
+}
+
+function Select-WinhostRootPath {
+    param($Paths)
+    foreach ($path in @($Paths)) {
+        if ("$path" -like 'PCIROOT(*') {
+            return "$path"
+        }
+    }
+}
+
+function Find-WinhostPciAll {
+    Read-WinhostOnce 'pci' {
+        # PCIP: dismounted, so the pass-through driver answers for it.
+        $entities = @(Find-WinhostPnp 'PCI\*') + @(Find-WinhostPnp 'PCIP\*')
+        $locations = Read-WinhostPnp $entities $script:WinhostPciKeys.locations
+        $classes = Read-WinhostPnp $entities $script:WinhostPciKeys.base_class
+        foreach ($entity in $entities) {
+            $path = Select-WinhostRootPath $locations[$entity.InstanceId]
+            if ($null -ne $path) {
+                $location = $path.ToUpperInvariant()
+                @{
+                    entity = $entity
+                    instance = "$($entity.InstanceId)"
+                    path = $path
+                    slot = $location -replace '..\)$', ''
+                    base_class = $classes[$entity.InstanceId]
+                    key = @{ location = $location; device = ConvertTo-WinhostPciIds $entity.InstanceId }
+                }
+            }
+        }
+    }
+}
+
+function ConvertTo-WinhostPciIds {
+    param([string]$Instance)
+    # PCI\VEN_10DE&DEV_2684&SUBSYS_16F310DE&REV_A1\4&...: what stays when slot numbering and revision naming move.
+    $parts = @($Instance.Split('\'))
+    if ($parts.Count -lt 2) {
+        return ''
+    }
+    ($parts[1] -replace '&REV_.*$', '').ToUpperInvariant()
+}
+
+function Find-WinhostPciFunctions {
+    Read-WinhostOnce 'pci functions' {
+        $all = @(Find-WinhostPciAll)
+        $slots = @()
+        foreach ($function in $all) {
+            if (Test-WinhostDisplay $function) {
+                $slots += $function.slot
+            }
+        }
+        foreach ($function in $all) {
+            if ($slots -contains $function.slot) {
+                $function
+            }
+        }
+    }
+}
+
+function Test-WinhostDisplay {
+    param($Function)
+    $Function.base_class -eq 3 -or $Function.entity.Class -eq 'Display'
+}
+
+# ---- single properties
+
+function Read-WinhostPciKind {
+    param($Function)
+    if (Test-WinhostDisplay $Function) {
+        return 'display'
+    }
+    if ($Function.base_class -eq 4) {
+        return 'audio'
+    }
+    # 0C is serial buses, of which 03 is USB.
+    if ($Function.base_class -eq 12 -and (Read-WinhostPci $Function 'sub_class') -eq 3) {
+        return 'usb'
+    }
+    'other'
+}
+
+function Find-WinhostAllocated {
+    param($Function, [string]$Class)
+    # The whole list once: one query for each device takes a second each.
+    foreach ($row in @(Read-WinhostOnce 'allocated' { Get-CimInstance -ClassName Win32_PnPAllocatedResource -ErrorAction Stop })) {
+        if ($row.Dependent.DeviceID -eq $Function.instance -and $row.Antecedent.CimSystemProperties.ClassName -eq $Class) {
+            $row.Antecedent
+        }
+    }
+}
+
+function Read-WinhostMemoryEnds {
+    $ends = @{}
+    foreach ($range in @(Get-CimInstance -ClassName Win32_DeviceMemoryAddress -ErrorAction Stop)) {
+        $start = "$($range.StartingAddress)"
+        # A bridge's window may start where the first range behind it does; the shorter one is the device's own.
+        if (-not $ends.ContainsKey($start) -or [long]$range.EndingAddress -lt $ends[$start]) {
+            $ends[$start] = [long]$range.EndingAddress
+        }
+    }
+    $ends
+}
+
+function Read-WinhostPciRanges {
+    param($Function)
+    $ends = Read-WinhostOnce 'memory ends' { Read-WinhostMemoryEnds }
+    $ranges = @(Find-WinhostAllocated $Function 'Win32_DeviceMemoryAddress')
+    foreach ($range in @($ranges | Sort-Object -Property StartingAddress)) {
+        $start = [long]$range.StartingAddress
+        $end = Assert-WinhostKnown $ends["$start"]
+        @{ start = $start; length = $end - $start + 1 }
+    }
+}
+
+function Test-WinhostLineInterruptsOnly {
+    param($Function)
+    $lines = 0
+    foreach ($interrupt in @(Find-WinhostAllocated $Function 'Win32_IRQResource')) {
+        $number = [long]$interrupt.IRQNumber
+        # Message-signalled interrupts count down from 2^32, read as signed or unsigned.
+        if ($number -lt 0 -or $number -ge 2147483648) {
+            return $false
+        }
+        $lines += 1
+    }
+    $lines -gt 0
+}
+
+function Read-WinhostRootControl {
+    $table = @{}
+    $roots = @(Find-WinhostPnp 'ACPI\PNP0A0*')
+    $locations = Read-WinhostPnp $roots $script:WinhostPciKeys.locations
+    $controls = Read-WinhostPnp $roots $script:WinhostPciKeys.pcie_control
+    foreach ($root in $roots) {
+        $path = Select-WinhostRootPath $locations[$root.InstanceId]
+        if ($null -ne $path) {
+            $table[$path] = $controls[$root.InstanceId]
+        }
+    }
+    $table
+}
+
+function Test-WinhostPcieControl {
+    param($Function)
+    # The location path begins with that of the root bus.
+    $root = @($Function.path.Split('#'))[0]
+    $table = Read-WinhostOnce 'root control' { Read-WinhostRootControl }
+    [bool](Assert-WinhostKnown $table[$root])
+}
+
+function Measure-WinhostDisplays {
+    param($Function)
+    $parents = Read-WinhostOnce 'display parents' { Read-WinhostPnp @(Find-WinhostPnp 'DISPLAY\*') $script:WinhostPciKeys.parent }
+    $displays = 0
+    foreach ($parent in $parents.Values) {
+        if ("$parent" -eq $Function.instance) {
+            $displays += 1
+        }
+    }
+    $displays
+}
+
+function Read-WinhostVram {
+    param($Function)
+    $driver = Read-WinhostPci $Function 'driver'
+    if ($null -eq $driver) {
+        return $null
+    }
+    $size = Read-WinhostRegistry "SYSTEM\CurrentControlSet\Control\Class\$driver" 'HardwareInformation.qwMemorySize'
+    if ($null -eq $size) {
+        return $null
+    }
+    [long]$size
+}
+
+function Read-WinhostDriverModels {
+    $models = @{}
+    $query = @('--query-gpu=pci.bus_id,driver_model.current', '--format=csv,noheader')
+    $ended = Invoke-WinhostNative 'nvidia-smi.exe' $query 60
+    # 6: it found no device; 9: its driver is not loaded. Then it has nothing to say of any card.
+    if ($null -eq $ended -or @(6, 9) -contains $ended.code) {
+        return $models
+    }
+    if ($ended.code -ne 0) {
+        Stop-Winhost 'Winhost.ProgramFailed' 'InvalidResult' "nvidia-smi.exe: $($ended.code) $($ended.output)"
+    }
+    foreach ($line in @($ended.output.Split("`n"))) {
+        $fields = @($line.Split(','))
+        if ($fields.Count -eq 2) {
+            $models[$fields[0].Trim()] = $fields[1].Trim()
+        }
+    }
+    $models
+}
+
+function Read-WinhostDriverModel {
+    param($Function)
+    if (-not (Test-WinhostDisplay $Function)) {
+        return $null
+    }
+    $models = Read-WinhostOnce 'driver models' { Read-WinhostDriverModels }
+    if ($models.Count -eq 0) {
+        return $null
+    }
+    $bus = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'bus'))
+    $address = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'address'))
+    # Windows keeps the segment above the bus number, and the device above the function.
+    $place = ($bus -shr 8), ($bus -band 255), ($address -shr 16), ($address -band 65535)
+    $model = $models['{0:X8}:{1:X2}:{2:X2}.{3:X}' -f $place]
+    if (@('WDDM', 'TCC', 'MCDM') -contains $model) {
+        return $model
+    }
+}

@@ -1,0 +1,53 @@
+# key {vm: guid}   state {name, state: text, generation: int, version: text, nested, clustered: bool, checkpoints: int, secure_boot: bool, secure_boot_template: text or null, devices: [location path], partitions: int}
+function Get-WinhostVm {
+    param($Key)
+    foreach ($vm in @(Find-WinhostVms $Key)) {
+        $state = @{
+            name = "$($vm.Name)"
+            state = ConvertTo-WinhostWord "$($vm.State)"
+            generation = [int]$vm.Generation
+            version = "$($vm.Version)"
+            nested = Read-WinhostValue { [bool](Get-VMProcessor -VM $vm -ErrorAction Stop).ExposeVirtualizationExtensions }
+            clustered = [bool]$vm.IsClustered
+            checkpoints = Read-WinhostValue { @(Get-VMSnapshot -VM $vm -ErrorAction Stop).Count }
+            secure_boot = Read-WinhostValue { Test-WinhostSecureBoot $vm }
+            secure_boot_template = Read-WinhostValue { Read-WinhostSecureBootTemplate $vm }
+            devices = Read-WinhostList { Read-WinhostVmDevices $vm }
+            partitions = Read-WinhostValue { Measure-WinhostVmPartitions $vm }
+        }
+        @{ key = @{ vm = "$($vm.Id)" }; state = $state }
+    }
+}
+
+function Test-WinhostSecureBoot {
+    param($Vm)
+    # Generation 1 has a BIOS; Get-VMFirmware refuses it.
+    if ($Vm.Generation -lt 2) {
+        return $false
+    }
+    "$((Get-VMFirmware -VM $Vm -ErrorAction Stop).SecureBoot)" -eq 'On'
+}
+
+function Read-WinhostSecureBootTemplate {
+    param($Vm)
+    if ($Vm.Generation -lt 2) {
+        return $null
+    }
+    "$((Get-VMFirmware -VM $Vm -ErrorAction Stop).SecureBootTemplate)"
+}
+
+function Read-WinhostVmDevices {
+    param($Vm)
+    foreach ($device in @(Get-VMAssignableDevice -VM $Vm -ErrorAction Stop)) {
+        "$($device.LocationPath)".ToUpperInvariant()
+    }
+}
+
+function Measure-WinhostVmPartitions {
+    param($Vm)
+    # Windows Server 2016 has no partitions, and no cmdlet to say so.
+    if (-not (Test-WinhostCommand 'Get-VMGpuPartitionAdapter')) {
+        return 0
+    }
+    @(Get-VMGpuPartitionAdapter -VM $Vm -ErrorAction Stop).Count
+}

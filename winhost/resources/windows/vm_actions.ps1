@@ -1,0 +1,25 @@
+# key {vm: guid}   state {stop: turn-off | save | shut-down, start: nothing | start-if-running | start}
+function Get-WinhostVmActions {
+    param($Key)
+    foreach ($vm in @(Find-WinhostVms $Key)) {
+        $state = @{
+            stop = ConvertTo-WinhostWord "$($vm.AutomaticStopAction)"
+            start = ConvertTo-WinhostWord "$($vm.AutomaticStartAction)"
+        }
+        @{ key = @{ vm = "$($vm.Id)" }; state = $state }
+    }
+}
+
+function Set-WinhostVmActions {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('stop', 'start')
+    $vm = Find-WinhostVm $Key
+    if (Test-WinhostWanted $Want 'stop') {
+        $stop = ConvertFrom-WinhostWord $Want.stop @('TurnOff', 'Save', 'ShutDown')
+        Set-VM -VM $vm -AutomaticStopAction $stop -ErrorAction Stop
+    }
+    if (Test-WinhostWanted $Want 'start') {
+        $start = ConvertFrom-WinhostWord $Want.start @('Nothing', 'StartIfRunning', 'Start')
+        Set-VM -VM $vm -AutomaticStartAction $start -ErrorAction Stop
+    }
+}

@@ -1,0 +1,26 @@
+# key {vm: guid}   state {kind: disabled | production | production-only | standard, automatic: bool}
+function Get-WinhostVmCheckpoints {
+    param($Key)
+    foreach ($vm in @(Find-WinhostVms $Key)) {
+        $automatic = $false
+        # Windows Server 2016 makes none by itself and has no such property.
+        if ($null -ne $vm.PSObject.Properties['AutomaticCheckpointsEnabled']) {
+            $automatic = [bool]$vm.AutomaticCheckpointsEnabled
+        }
+        $state = @{ kind = ConvertTo-WinhostWord "$($vm.CheckpointType)"; automatic = $automatic }
+        @{ key = @{ vm = "$($vm.Id)" }; state = $state }
+    }
+}
+
+function Set-WinhostVmCheckpoints {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('kind', 'automatic')
+    $vm = Find-WinhostVm $Key
+    if (Test-WinhostWanted $Want 'kind') {
+        $kind = ConvertFrom-WinhostWord $Want.kind @('Disabled', 'Production', 'ProductionOnly', 'Standard')
+        Set-VM -VM $vm -CheckpointType $kind -ErrorAction Stop
+    }
+    if (Test-WinhostWanted $Want 'automatic') {
+        Set-VM -VM $vm -AutomaticCheckpointsEnabled ([bool]$Want.automatic) -ErrorAction Stop
+    }
+}

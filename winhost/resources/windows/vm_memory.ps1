@@ -1,0 +1,20 @@
+# key {vm: guid}   state {dynamic: bool, startup: bytes, minimum: bytes, maximum: bytes}; set: dynamic
+function Get-WinhostVmMemory {
+    param($Key)
+    foreach ($vm in @(Find-WinhostVms $Key)) {
+        $state = @{
+            dynamic = [bool]$vm.DynamicMemoryEnabled
+            startup = [long]$vm.MemoryStartup
+            minimum = [long]$vm.MemoryMinimum
+            maximum = [long]$vm.MemoryMaximum
+        }
+        @{ key = @{ vm = "$($vm.Id)" }; state = $state }
+    }
+}
+
+function Set-WinhostVmMemory {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('dynamic')
+    $vm = Find-WinhostVm $Key
+    Set-VMMemory -VM $vm -DynamicMemoryEnabled ([bool]$Want.dynamic) -ErrorAction Stop
+}

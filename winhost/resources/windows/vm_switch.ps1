@@ -1,0 +1,17 @@
+# key {switch: guid}   state {name: text, kind: text, adapter: text or null, management_os: bool}
+function Get-WinhostVmSwitch {
+    Assert-WinhostHyperV
+    foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
+        $adapter = $null
+        if ("$($switch.NetAdapterInterfaceDescription)" -ne '') {
+            $adapter = "$($switch.NetAdapterInterfaceDescription)"
+        }
+        $state = @{
+            name = "$($switch.Name)"
+            kind = ConvertTo-WinhostWord "$($switch.SwitchType)"
+            adapter = $adapter
+            management_os = [bool]$switch.AllowManagementOS
+        }
+        @{ key = @{ switch = "$($switch.Id)" }; state = $state }
+    }
+}
