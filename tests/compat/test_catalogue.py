@@ -20,7 +20,7 @@ SOURCES = list(Path(winhost.compat.__file__).parent.glob("*.py"))
 CODE = re.compile(rf'"((?:{"|".join(PATHS)})\.[a-z0-9-]+)"')
 GAPS = {f"{path}.{gap}" for path in PATHS for gap in ("unknown", "later")}
 
-SEEN = {"dda.no-card", "dda.no-vm", "dual-boot.no-card", "bare-metal.no-card"}
+SEEN = {"dda.no-card", "dda.no-vm", "gpu-p.no-card", "dual-boot.no-card", "bare-metal.no-card"}
 
 
 def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:

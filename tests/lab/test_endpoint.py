@@ -8,7 +8,7 @@ import requests.exceptions
 from pypsrp.complex_objects import PSInvocationState
 from pypsrp.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
 from pypsrp.powershell import PowerShell, RunspacePool
-from pypsrp.shell import SignalCode
+from pypsrp.shell import CommandState, SignalCode
 from pypsrp.wsman import SelectorSet, WSMan
 
 from winhost.lab.endpoint import (
@@ -239,6 +239,24 @@ def test_a_large_output_arrives_whole(machine, envelope):
         assert call(pool, "repeat", text="0123456789", times=100_000) == ["0123456789" * 100_000]
 
 
+def test_a_pipeline_is_done_when_its_last_output_is_fetched_and_not_before(machine):
+    with serve(machine) as endpoint, opened(endpoint) as pool:
+        shell = PowerShell(pool).add_cmdlet("repeat").add_parameters({"text": "0123456789", "times": 100_000})
+        shell.begin_invoke()
+        states, size = [CommandState.RUNNING], 0
+        while states[-1] == CommandState.RUNNING:
+            state, _, streams = pool.shell.receive("stdout", command_id=shell.id)
+            states.append(state)
+            size += len(streams["stdout"])
+    assert states[-1] == CommandState.DONE
+    assert size > 1_000_000
+
+
+def test_metadata_of_commands_is_refused_instead_of_hanging_the_client(machine):
+    with serve(machine) as endpoint, opened(endpoint) as pool, pytest.raises(IndexError):
+        pool.get_command_metadata("*")  # pypsrp takes the first of no answers
+
+
 def test_yielded_output_arrives_in_order(machine):
     with serve(machine) as endpoint, opened(endpoint) as pool:
         assert call(pool, "count", to=500) == list(range(500))
@@ -410,7 +428,7 @@ def test_a_rebooting_machine_answers_nobody(machine):
 
 def test_a_reboot_cuts_a_waiting_client(machine):
     with serve(machine) as endpoint:
-        pool = RunspacePool(connect(endpoint))
+        pool = RunspacePool(connect(endpoint, operation_timeout=600, read_timeout=600))
         pool.open()
         shell = PowerShell(pool).add_cmdlet("wait")
         shell.begin_invoke()
@@ -418,6 +436,7 @@ def test_a_reboot_cuts_a_waiting_client(machine):
         threading.Timer(0.1, machine.reboot).start()
         with pytest.raises(requests.exceptions.ConnectionError):
             shell.end_invoke()
+        assert not machine.ended.is_set()
         machine.release.set()
 
 

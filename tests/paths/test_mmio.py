@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winhost.model.units import Bytes, GiB, KiB, MiB
-from winhost.paths import mmio
-from winhost.paths.mmio import BarSource, Card, HighWindow, LowWindow, MmioRefused
+from winhost.paths import bars, mmio
+from winhost.paths.bars import BarSource, Card, MmioRefused
+from winhost.paths.mmio import HighWindow, LowWindow
 
 DATA = Path(__file__).parent.parent / "data" / "mmio"
 
@@ -47,7 +48,7 @@ class CardCase:
         if self.bars64_mib:
             return a_card([n * MiB for n in self.bars64_mib], [n * MiB for n in self.bars32_mib], self.name)
         vram = None if self.vram_mib is None else self.vram_mib * MiB
-        return mmio.card(self.name, ranges=[Stretch(**each) for each in self.ranges], device=self.device, vram=vram)
+        return bars.card(self.name, ranges=[Stretch(**each) for each in self.ranges], device=self.device, vram=vram)
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ TABLE = yaml.safe_load((Path(mmio.__file__).parent / "gpus.yaml").read_text(enco
 def test_a_table_entry_is_complete_and_found_by_its_device(ids: str) -> None:
     entry = TABLE[ids]
     vendor, device = ids.split(":")
-    found = mmio.card("card", device=f"VEN_{vendor.upper()}&DEV_{device.upper()}&SUBSYS_00000000")
+    found = bars.card("card", device=f"VEN_{vendor.upper()}&DEV_{device.upper()}&SUBSYS_00000000")
     assert set(entry) == {"name", "bars64_mib", "bars32_mib", "kind", "source"}
     assert entry["kind"] in {"source", "issue", "inferred"}
     assert [n * MiB for n in entry["bars64_mib"]] == list(found.bars64)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 from winhost.compat import dda_card, dda_host, dda_vm, others
+from winhost.compat.cards import serves
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reasons
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.reason import HOST as THE_HOST
@@ -43,8 +44,8 @@ def _path(facts: HostFacts, path: str, selection: Selection | None) -> PathVerdi
 
 
 def _open(facts: HostFacts, path: str) -> Wanted:
-    """Nothing chosen yet: every card and VM there is."""
-    cards, missing_cards = _readable(path, CARD, lambda: facts.cards)
+    """Nothing chosen yet: every VM there is, and every card but the display of a management controller."""
+    cards, missing_cards = _readable(path, CARD, lambda: tuple(filter(serves, facts.cards)))
     vms, missing_vms = _readable(path, VM, lambda: facts.vms)
     host = reasons(path, HOST, THE_HOST, facts)
     return tuple(dict.fromkeys((*host, *missing_cards, *missing_vms))), cards, vms

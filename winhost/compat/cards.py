@@ -1,6 +1,7 @@
-"""What makes a display device a card to serve with."""
+"""What display devices are good for: to serve with, to be cut up."""
 
-from winhost.resources.host import Card
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import PartitionableGpu
 
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers
 
@@ -8,3 +9,14 @@ MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of 
 def serves(card: Card) -> bool:
     """Whether it is a GPU, and not the display of a management controller."""
     return not card.gpu.key["device"].upper().startswith(MANAGEMENT_VENDORS)
+
+
+def partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:
+    """The card as a GPU that can be cut up, if it can.
+
+    Windows also lists each GPU that it shares with its own guests (paravirtualization): those have one count, 32, which
+    says nothing. A partitionable GPU is keyed by its interface path, the instance id with another separator.
+    """
+    path = card.gpu.state.instance.replace("\\", "#").casefold()
+    listed = (gpu.state for gpu in facts.all(PartitionableGpu) if path in gpu.key["gpu"].casefold())
+    return next((gpu for gpu in listed if len(gpu.valid_counts) > 1 or gpu.used), None)

@@ -1,6 +1,6 @@
 """Discrete Device Assignment: what each card says, and what the chosen cards and VM say together."""
 
-from winhost.compat.cards import serves
+from winhost.compat.cards import partitions, serves
 from winhost.compat.rule import (
     ASSIGNMENT,
     BLOCKS,
@@ -13,10 +13,9 @@ from winhost.compat.rule import (
     unsupported,
     unverified,
 )
+from winhost.paths.bars import MmioRefused
 from winhost.paths.dda import Selection, windows
-from winhost.paths.mmio import MmioRefused
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import PartitionableGpu
 from winhost.resources.windows.assignable_device import owner
 
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
@@ -130,7 +129,7 @@ def only_display(facts: HostFacts, selection: Selection) -> Finding | None:
 @rule("dda", unknown=NOTES, each=CARD)
 def partitions_in_use(facts: HostFacts, card: Card) -> Finding | None:
     """A GPU is given away whole or in parts, never both."""
-    parts = _partitions(facts, card)
+    parts = partitions(facts, card)
     if parts and parts.used:
         return unsupported("dda.partitions-in-use", observed=f"{parts.used} of {parts.partitions} partitions in use")
     return None
@@ -139,7 +138,7 @@ def partitions_in_use(facts: HostFacts, card: Card) -> Finding | None:
 @rule("dda", unknown=NOTES, each=CARD)
 def partitioned(facts: HostFacts, card: Card) -> Finding | None:
     """Cut up for GPU-P, but no VM has a part of it."""
-    parts = _partitions(facts, card)
+    parts = partitions(facts, card)
     if parts and parts.partitions > 1 and not parts.used:
         return unverified("dda.partitioned", observed=f"{parts.partitions} partitions, none in use")
     return None
@@ -228,9 +227,3 @@ def _shown(card: Card) -> str:
 
 def _stays(card: Card) -> bool:
     return not card.gpu.state.dismounted and card.gpu.state.problem == NO_PROBLEM
-
-
-def _partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:
-    """A partitionable GPU is keyed by its interface path, which is the instance id with another separator."""
-    path = card.gpu.state.instance.replace("\\", "#").casefold()
-    return next((gpu.state for gpu in facts.all(PartitionableGpu) if path in gpu.key["gpu"].casefold()), None)

@@ -1,17 +1,16 @@
 """The other paths: only whether they are possible at all. Their own rules come with their engines."""
 
 from winhost.compat.builds import SERVER_2022, SERVER_2025, WINDOWS_10_21H2, WINDOWS_11
-from winhost.compat.cards import serves
+from winhost.compat.cards import partitions, serves
 from winhost.compat.rule import BLOCKS, CARD, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.model.facts import Instance
 from winhost.model.units import size
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import BitLocker, Disk, PartitionableGpu, Wsl
+from winhost.resources.windows import BitLocker, Disk, Wsl
 from winhost.resources.windows.operating_system import OsFamily
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
-X64 = ("amd64", "x64", "x86_64")
 PLAIN_BUSES = ("nvme", "sata", "ata", "sas", "scsi")
 LISTED_FOR_PARTITIONS = ("A2", "A10", "A16", "A40", "L2", "L4", "L40", "L40S")
 
@@ -121,6 +120,29 @@ def partitions_before_2025(facts: HostFacts) -> Finding | None:
 
 
 @rule("gpu-p", unknown=BLOCKS)
+def partitions_without_virtualization(facts: HostFacts) -> Finding | None:
+    """Without a hypervisor there is no VM to have one."""
+    firmware = facts.firmware
+    if not firmware.hypervisor_present and not firmware.virtualization_enabled:
+        return unsupported("gpu-p.virtualization-off", observed=f"{firmware.manufacturer} {firmware.model}")
+    return None
+
+
+@rule("gpu-p", unknown=BLOCKS)
+def partitions_without_card(facts: HostFacts) -> Finding | None:
+    """There is nothing to cut up."""
+    if not any(map(serves, facts.cards)):
+        return unsupported("gpu-p.no-card", observed=f"{len(facts.cards)} display device(s), none of them a GPU")
+    return None
+
+
+@rule("gpu-p", unknown=BLOCKS)
+def partitions_need_a_licence(facts: HostFacts) -> Finding | None:
+    """True on every host: nothing on it tells whether there is one."""
+    return unverified("gpu-p.licence", observed=facts.os.named)
+
+
+@rule("gpu-p", unknown=BLOCKS)
 def partition_is_a_slice(facts: HostFacts) -> Finding | None:
     """True on every host that can do it."""
     return degraded("gpu-p.slice", observed=facts.os.named)
@@ -138,9 +160,8 @@ def not_listed_for_partitions(facts: HostFacts, card: Card) -> Finding | None:
 @rule("gpu-p", unknown=BLOCKS, each=CARD)
 def not_offered_for_partitions(facts: HostFacts, card: Card) -> Finding | None:
     """Windows offers a card for it only with the vendor's vGPU driver."""
-    path = card.gpu.state.instance.replace("\\", "#").casefold()
-    if not any(path in gpu.key["gpu"].casefold() for gpu in facts.all(PartitionableGpu)):
-        return unsupported("gpu-p.not-offered", observed="not among the host's partitionable GPUs")
+    if partitions(facts, card) is None:
+        return unsupported("gpu-p.not-offered", observed="not among the GPUs that the host can cut up")
     return None
 
 
@@ -156,7 +177,7 @@ def dual_boot_untried(facts: HostFacts) -> Finding | None:
 @rule("dual-boot", unknown=BLOCKS)
 def dual_boot_not_x64(facts: HostFacts) -> Finding | None:
     """What is installed is Ubuntu for x64."""
-    if facts.os.architecture.casefold() not in X64:
+    if not _is_x64(facts.os.architecture):
         return unsupported("dual-boot.not-x64", observed=facts.os.architecture)
     return None
 
@@ -205,7 +226,7 @@ def bare_metal_untried(facts: HostFacts) -> Finding | None:
 @rule("bare-metal", unknown=BLOCKS)
 def bare_metal_not_x64(facts: HostFacts) -> Finding | None:
     """What is installed is Ubuntu for x64."""
-    if facts.os.architecture.casefold() not in X64:
+    if not _is_x64(facts.os.architecture):
         return unsupported("bare-metal.not-x64", observed=facts.os.architecture)
     return None
 
@@ -216,6 +237,11 @@ def bare_metal_without_card(facts: HostFacts) -> Finding | None:
     if not any(map(serves, facts.cards)):
         return unsupported("bare-metal.no-card", observed=f"{len(facts.cards)} display device(s), none of them a GPU")
     return None
+
+
+def _is_x64(architecture: str) -> bool:
+    """Windows says `64-bit` in its own language for x64, and puts `ARM` before it for the other."""
+    return "64" in architecture and "arm" not in architecture.casefold()
 
 
 def _system_disks(facts: HostFacts) -> list[Instance[Disk]]:

@@ -32,7 +32,10 @@ class Way(Protocol):
 
 @dataclass(frozen=True)
 class SetAnswer:
-    """What the host itself saw before and after a set; `restart`: it takes effect with a restart."""
+    """What the host itself saw before and after a set; nothing after, where what was there is gone.
+
+    restart: the change takes effect with a restart.
+    """
 
     before: Mapping[str, Json]
     after: Mapping[str, Json]
@@ -75,7 +78,7 @@ class Agent:
         (answer,) = self._call([call], extra=float(how.get("within", 0)))
         if not answer["ok"]:
             raise self._error(answer, f"set {noun}")
-        return SetAnswer(answer["before"], answer["after"], bool(answer["restart"]), tuple(answer["warnings"]))
+        return SetAnswer(answer["before"], answer["after"] or {}, bool(answer["restart"]), tuple(answer["warnings"]))
 
     def restart(self) -> None:
         """Ask the host to restart; it answers before it goes."""

@@ -10,8 +10,8 @@ from winhost.model.errors import Exit, WinhostError
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.plan import Plan, Stage, Wish
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
+from winhost.paths.bars import MmioRefused
 from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
-from winhost.paths.mmio import MmioRefused
 from winhost.paths.playbook import Playbook, expand
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PciDevice, Vm

@@ -98,7 +98,7 @@ def _begin(record: Record, entry: Entry) -> Record:
 def _end(record: Record, entry: Entry) -> Record:
     due = record.restart_due or bool(entry["restart"])
     record = replace(record, in_flight=None, restart_due=due)
-    if record.going_back:
+    if record.going_back or entry["after"] is None:
         return record
     return _left(record, identity(entry["noun"], entry["key"]), entry["after"])
 

@@ -206,12 +206,12 @@ class Runner:
             noun=step.noun,
             key=dict(step.key),
             before=dict(answer.before),
-            after=dict(answer.after),
+            after=dict(answer.after) or None,
             restart=answer.restart,
             warnings=list(answer.warnings),
         )
         self.changed += 1
-        lacking = {n: (v, answer.after[n]) for n, v in step.want.items() if answer.after[n] != v}
+        lacking = {n: (v, answer.after.get(n)) for n, v in step.want.items() if answer.after.get(n) != v}
         if lacking and not answer.restart:
             raise NotTaken(self.run, self.record.host, step, lacking)
 

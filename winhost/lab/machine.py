@@ -211,7 +211,7 @@ class Machine(HostState):
         port = f"{vm.guid.upper()}\\{len(vm.assignments)}"
         if vm.dynamic_memory:
             raise self._error("dynamic-memory", "Start-VM", vm=vm.name)
-        if vm.traits["partitions"]:
+        if vm.says("partitions", 0):
             raise self._error("partition-and-device", "Start-VM", vm=vm.name)
         present = [self._present(claim) for claim in vm.assignments]
         if None in present:
@@ -258,7 +258,7 @@ class Machine(HostState):
     def _shutdown_seconds(self, vm: VirtualMachine) -> float:
         """Infinite where the guest does not answer."""
         guest = self.lab.guests.get(vm.guid, GuestPhysics())
-        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.traits["nested"])
+        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.says("nested", False))
         return guest.shutdown_seconds if answers else float("inf")
 
     @_cmdlet("Save-VM")
@@ -339,12 +339,10 @@ class Machine(HostState):
         raise self._error("device-not-on-server", cmdlet)
 
     def _partitioned(self, found: Device) -> bool:
-        """A GPU whose partitions are in use is no device to give away."""
+        """A GPU that was split is no device to give away. Client Windows knows one count, meaning that it is whole."""
         interface = found.instance.replace("\\", "#").casefold()
-        return any(
-            interface in r.key["gpu"].casefold() and (r.state["partitions"] > 1 or r.state["used"])
-            for r in self._given.get("PartitionableGpu", ())
-        )
+        states = [r.state for r in self._given.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
+        return any(state["used"] or state["partitions"] > min(state["valid_counts"]) for state in states)
 
     @_cmdlet("Add-VMAssignableDevice")
     def add_vm_assignable_device(self, guid: str, location: str) -> None:
@@ -352,9 +350,9 @@ class Machine(HostState):
         cmdlet = "Add-VMAssignableDevice"
         vm = self._vm_in(("off",), guid, cmdlet)
         for error, hinders in (
-            ("has-checkpoints", vm.traits["checkpoints"]),
+            ("has-checkpoints", vm.says("checkpoints", 0)),
             ("action-save", vm.stop_action == "save"),
-            ("clustered-too-early", vm.traits["clustered"] and self._build() < SERVER_2025),
+            ("clustered-too-early", vm.says("clustered", False) and self._build() < SERVER_2025),
         ):
             if hinders:
                 raise self._error(error, cmdlet, vm=vm.name)

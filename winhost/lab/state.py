@@ -64,7 +64,8 @@ class HostState:
 
     def _make_vms(self) -> dict[str, VirtualMachine]:
         places = {r.key["location"]: str(r.state["place"]) for r in self._given.get("AssignableDevice", ())}
-        instances = {d.location: d.instance for d in self.devices}
+        gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self._given.get("AssignableDevice", ())}
+        instances = gone | {d.location: d.instance for d in self.devices}
 
         def make(guid: str) -> VirtualMachine:
             def state_of(noun: str) -> Mapping[str, Json]:
@@ -121,7 +122,7 @@ class HostState:
         with self._lock:
             vm = self.vms[guid]
             # With nested virtualization beside a device, guests have been seen to crash in a loop.
-            if vm.power != "running" or (vm.assignments and vm.traits["nested"]):
+            if vm.power != "running" or (vm.assignments and vm.says("nested", False)):
                 return []
             met = [self._present(a) for a in vm.assignments]
             found = [d for d in met if d is not None]

@@ -44,6 +44,11 @@ class VirtualMachine:
     def name(self) -> str:
         return str(self.traits["name"])
 
+    def says(self, name: str, otherwise: Json) -> Json:
+        """A trait, or `otherwise` where even the recorded host could not tell it."""
+        value = self.traits.get(name, otherwise)
+        return otherwise if isinstance(value, Mapping) else value
+
     @property
     def occupies_memory(self) -> bool:
         return self.power in ("running", "paused")

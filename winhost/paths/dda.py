@@ -8,7 +8,7 @@ from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.plan import Wish
 from winhost.model.units import Bytes, mib, size
-from winhost.paths import mmio
+from winhost.paths import bars, mmio
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PciDevice, Vm, VmPower
 from winhost.resources.windows.assignable_device import DISMOUNTED, assigned, owner
@@ -98,10 +98,10 @@ def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
     return tuple(chosen[location] for location in sorted(chosen))
 
 
-def as_mmio_sees(card: Card) -> mmio.Card:
+def as_mmio_sees(card: Card) -> bars.Card:
     """The BARs of a card from the best source. Raises MmioRefused, MissingFact."""
     gpu = card.gpu.state
-    return mmio.card(gpu.name, ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)
+    return bars.card(gpu.name, ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)
 
 
 def windows(facts: HostFacts, selection: Selection) -> Windows:

@@ -5,25 +5,14 @@ two that is not above the sum, first fit; likewise all 32-bit BARs in the low wi
 In which order it meets the devices is not established, so the order that needs most counts. Pure: BARs in, layout out.
 """
 
-import re
-from bisect import insort
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import cache
-from importlib.resources import files
-from math import factorial, prod
-from typing import Any, Protocol
-
-import yaml
 
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
+from winhost.paths.allocation import Claim, Extremes, Placed, align, claim, count_orders, extremes, layout
+from winhost.paths.bars import FOUR_GIB, Card, MmioRefused
 
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
-PAGE = 4 * KiB
-FOUR_GIB = 4 * GiB
-
 HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise
 HIGH_CAP = 262_656 * MiB  # 256.5 GiB, measured by one tool (ExHyperV) on its hosts; unverified
 HIGH_SLACK = GiB  # for what else a guest may put there
@@ -35,60 +24,6 @@ LOW_SIZE = GiB
 LOW_USABLE_END = 0xFED4_0000  # the 18.75 MiB from here to 4 GiB are reserved
 FRAME_BUFFER_MOST = 128 * MiB
 CONFIG_WINDOW = 8 * KiB  # one per device at the start of the low window, in newer guests of the high one
-
-APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it
-LEGACY_END = MiB  # VGA's legacy range below 1 MiB shows up among a display card's ranges but is no BAR
-SMALL_BAR = 32 * MiB  # the second 64-bit BAR of every NVIDIA card whose BARs are known
-REGISTERS_MOST = 64 * MiB  # the largest register BAR known
-
-
-class BarSource(StrEnum):
-    """Where the sizes of a card's BARs come from, best first."""
-
-    SURVEYED = "surveyed"
-    TABLE = "table"
-    VRAM = "vram"
-
-
-class Range(Protocol):
-    """A memory range that the host gave to a card: start and length in bytes."""
-
-    @property
-    def start(self) -> Bytes: ...
-    @property
-    def length(self) -> Bytes: ...
-
-
-@dataclass(frozen=True)
-class Card:
-    """A card as the windows see it: its BARs by width, in bytes, and how sure that is."""
-
-    name: str
-    bars64: tuple[Bytes, ...]
-    bars32: tuple[Bytes, ...]
-    source: BarSource
-    why: str = ""
-    doubts: tuple[str, ...] = ()
-    surveyed: "Card | None" = None  # as the host has it now, where that is smaller
-
-    @property
-    def aperture(self) -> Bytes:
-        """The largest 64-bit BAR, BAR1 on NVIDIA cards; 0 without any."""
-        return max(self.bars64, default=0)
-
-
-@dataclass(frozen=True)
-class Placed:
-    """The piece of a window that a card is expected to get: start address and length in bytes."""
-
-    card: Card
-    start: Bytes
-    length: Bytes
-
-    @property
-    def end(self) -> Bytes:
-        """The first address behind it."""
-        return self.start + self.length
 
 
 @dataclass(frozen=True)
@@ -130,182 +65,6 @@ class LowWindow:
     why: str
 
 
-class MmioRefused(Exception):
-    """The windows cannot be as wanted: `need` against what is `given`, in bytes where known, and a remedy."""
-
-    def __init__(
-        self, code: str, sentence: str, remedy: str, *, need: Bytes | None = None, given: Bytes | None = None
-    ) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
-        self.remedy = remedy
-        self.need = need
-        self.given = given
-
-
-# --- The BARs of a card --------------------------------------------------------------------------------------------
-
-
-def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None) -> Card:
-    """The BARs of one device, from the best source there is.
-
-    `ranges` as surveyed, empty for a card that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
-    bytes. A BAR1 larger in the table than in the survey counts, because resizable BAR can bring it. Raises MmioRefused
-    (`mmio.unknown-bars`) when nothing tells.
-    """
-    known = [found for found in (_surveyed(name, ranges), _listed(name, device)) if found]
-    if not known:
-        return _guessed(name, vram)
-    first = known[0]
-    largest = max(known, key=lambda found: found.aperture)
-    if largest is not first:
-        why = (
-            f"{largest.why} The survey saw {size(first.aperture)}, which resizable BAR can enlarge: the larger counts."
-        )
-        return replace(largest, bars32=first.bars32, why=why, surveyed=first)
-    if len(known) == 1 and first.source is BarSource.SURVEYED and first.aperture == APERTURE:
-        return replace(
-            first, why=f"{first.why} Should resizable BAR be turned on, its {size(APERTURE)} grow: plan again."
-        )
-    return first
-
-
-def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
-    bars = [found for found in ranges if found.start >= LEGACY_END]
-    if not bars:
-        return None
-    # Firmware without above-4G decoding puts 64-bit BARs low, too. The aperture gives that away; the prefetchable BARs
-    # of a card lie together, so then the small ones may be of either width, and are counted as both.
-    unsure = any(bar.length >= APERTURE and bar.start < FOUR_GIB for bar in bars)
-    above = tuple(bar.length for bar in bars if bar.start >= FOUR_GIB or bar.length >= APERTURE or unsure)
-    below = tuple(bar.length for bar in bars if bar.start < FOUR_GIB and bar.length < APERTURE)
-    doubts = (f"{name} has its BARs below 4 GiB, so the small ones are counted in both windows.",) if unsure else ()
-    return Card(name, above, below, BarSource.SURVEYED, f"{name}: BARs as surveyed on the host.", doubts)
-
-
-def _listed(name: str, device: str | None) -> Card | None:
-    ids = re.match(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", device or "", re.IGNORECASE)
-    entry = _table().get(":".join(ids.groups()).lower()) if ids else None
-    if entry is None:
-        return None
-    inferred = f"The BARs of {name} are inferred from {entry['source']}; a survey of the card settles it."
-    return Card(
-        name,
-        bars64=tuple(n * MiB for n in entry["bars64_mib"]),
-        bars32=tuple(n * MiB for n in entry["bars32_mib"]),
-        source=BarSource.TABLE,
-        why=f"{name}: BARs of a {entry['name']} by table ({entry['source']}).",
-        doubts=(inferred,) if entry["kind"] == "inferred" else (),
-    )
-
-
-def _guessed(name: str, vram: Bytes | None) -> Card:
-    if not vram:
-        raise MmioRefused(
-            "mmio.unknown-bars",
-            f"The BAR sizes of {name} are not known: no survey, not in the table, no VRAM size.",
-            "Enable the card on the host, with its driver, and read the host again.",
-        )
-    aperture = max(APERTURE, 1 << (vram - 1).bit_length())
-    doubt = f"The BARs of {name} are guessed from its {size(vram)} of VRAM; a survey of the card settles it."
-    why = f"{name}: {size(vram)} of VRAM rounded up to the next power of two, as a last resort."
-    return Card(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))
-
-
-@cache
-def _table() -> Mapping[str, Mapping[str, Any]]:
-    text = files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
-    table: Mapping[str, Mapping[str, Any]] = yaml.load(text, yaml.CSafeLoader)
-    return table
-
-
-# --- The guest's allocation ----------------------------------------------------------------------------------------
-
-Claim = tuple[Bytes, Bytes]  # length, alignment: what one card asks for
-Span = tuple[Bytes, Bytes]  # start, end
-
-
-@dataclass(frozen=True)
-class _Extremes:
-    """The ends that the layout can have over all orders, and the order with the highest end."""
-
-    least: Bytes
-    most: Bytes
-    order: tuple[Claim, ...]
-
-
-def _claim(bars: Sequence[Bytes]) -> Claim:
-    length = sum(_align(bar, PAGE) for bar in bars)
-    return length, 1 << (length.bit_length() - 1)
-
-
-def _align(n: Bytes, boundary: Bytes) -> Bytes:
-    return -(-n // boundary) * boundary
-
-
-def _first_fit(claim: Claim, taken: Sequence[Span], base: Bytes) -> Span:
-    """The lowest free place; `taken` is sorted."""
-    length, alignment = claim
-    start = _align(base, alignment)
-    for begin, end in taken:
-        if start + length <= begin:
-            break
-        if start < end:
-            start = _align(end, alignment)
-    return start, start + length
-
-
-def _place(claim: Claim, taken: Sequence[Span], base: Bytes, smallest: Bytes) -> tuple[Span, ...]:
-    """`taken` with the claim. Holes below `smallest` count as taken: many orders then lead to the same layout."""
-    first, *others = sorted([*taken, _first_fit(claim, taken, base)])
-    spans = [first]
-    for begin, end in others:
-        if begin - spans[-1][1] < smallest:
-            spans[-1] = (spans[-1][0], end)
-        else:
-            spans.append((begin, end))
-    return tuple(spans)
-
-
-def _extremes(claims: Sequence[Claim], base: Bytes) -> _Extremes:
-    """Follow all distinct orders; those that led to the same layout are followed together."""
-    counts = Counter(claims)
-    kinds = sorted(counts)
-    smallest = min((length for length, _ in kinds), default=0)
-
-    @cache
-    def follow(left: tuple[int, ...], taken: tuple[Span, ...]) -> _Extremes:
-        if not any(left):
-            end = taken[-1][1] if taken else base
-            return _Extremes(end, end, ())
-        ways = [
-            (kind, follow((*left[:i], left[i] - 1, *left[i + 1 :]), _place(kind, taken, base, smallest)))
-            for i, kind in enumerate(kinds)
-            if left[i]
-        ]
-        kind, worst = max(ways, key=lambda way: way[1].most)
-        return _Extremes(min(way.least for _, way in ways), worst.most, (kind, *worst.order))
-
-    return follow(tuple(counts[kind] for kind in kinds), ())
-
-
-def _orders(claims: Sequence[Claim]) -> int:
-    return factorial(len(claims)) // prod(factorial(n) for n in Counter(claims).values())
-
-
-def _layout(cards: Sequence[Card], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes) -> list[Placed]:
-    waiting = list(zip(claims, cards, strict=True))
-    placed: list[Placed] = []
-    taken: list[Span] = []
-    for claim in order:
-        start, end = _first_fit(claim, taken, base)
-        insort(taken, (start, end))
-        at = next(i for i, (asked, _) in enumerate(waiting) if asked == claim)
-        placed.append(Placed(waiting.pop(at)[1], start, end - start))
-    return placed
-
-
 # --- The high window -----------------------------------------------------------------------------------------------
 
 
@@ -338,16 +97,16 @@ def _as_surveyed(card: Card) -> Card:
 
 def _high_window(cards: Sequence[Card], base: Bytes, address_width: int | None, cap: Bytes | None) -> HighWindow:
     asking = [card for card in cards if card.bars64]
-    claims = [_claim(card.bars64) for card in asking]
-    found = _extremes(claims, base)
-    floor, least = (_align(end - base, STEP) for end in (found.most, found.least))
+    claims = [claim(card.bars64) for card in asking]
+    found = extremes(claims, base)
+    floor, least = (align(end - base, STEP) for end in (found.most, found.least))
     beyond = _beyond(floor, base, address_width, cap)
     if beyond:
         remedy = _instead(asking, base, beyond.given)
         raise MmioRefused(beyond.code, beyond.sentence, remedy, need=floor, given=beyond.given)
-    placed = _layout(asking, claims, found.order, base)
-    orders = _orders(claims)
-    newer = _extremes(claims, base + len(cards) * CONFIG_WINDOW).most - base
+    placed = layout(asking, claims, found.order, base)
+    orders = count_orders(claims)
+    newer = extremes(claims, base + len(cards) * CONFIG_WINDOW).most - base
     chosen, because = _high_size(cards, max(floor, newer), _reach(base, address_width, cap))
     sources = dict.fromkeys(card.why for card in cards if card.why)
     return HighWindow(
@@ -389,7 +148,7 @@ def check_high(asked: Bytes, window: HighWindow) -> Bytes:
 
 
 def _high_size(cards: Sequence[Card], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
-    wanted = _align(need, GiB) + HIGH_SLACK
+    wanted = align(need, GiB) + HIGH_SLACK
     because = f"what older and newer guests need, in whole GiB, and {size(HIGH_SLACK)} of slack"
     if wanted < HIGH_LEAST and any(16 * GiB <= card.aperture <= 32 * GiB for card in cards):
         wanted, because = HIGH_LEAST, "the size proven in the field for a BAR1 of 16 to 32 GiB"
@@ -433,7 +192,7 @@ def _beyond(need: Bytes, base: Bytes, address_width: int | None, cap: Bytes | No
 
 
 def _instead(cards: Sequence[Card], base: Bytes, given: Bytes) -> str:
-    too_large = [card.name for card in cards if _extremes([_claim(card.bars64)], base).most - base > given]
+    too_large = [card.name for card in cards if extremes([claim(card.bars64)], base).most - base > given]
     if not too_large:
         return "Split the cards over several VMs: each has a window of its own."
     return (
@@ -447,8 +206,8 @@ def _check_step(asked: Bytes) -> None:
         raise MmioRefused(
             "mmio.step",
             f"{asked:,} bytes is not a multiple of {size(STEP)}, in which Hyper-V sizes its windows.",
-            f"Take {mib(_align(asked, STEP))}.",
-            need=_align(asked, STEP),
+            f"Take {mib(align(asked, STEP))}.",
+            need=align(asked, STEP),
             given=asked,
         )
 
@@ -456,7 +215,7 @@ def _check_step(asked: Bytes) -> None:
 def _why_placed(placed: Sequence[Placed], base: Bytes) -> list[str]:
     return [
         f"{it.card.name}: its 64-bit BARs ({_sizes(it.card.bars64)}) are one piece of {mib(it.length)} that must start "
-        f"on a {size(_claim(it.card.bars64)[1])} boundary; the first free one from {size(base)} up is "
+        f"on a {size(claim(it.card.bars64)[1])} boundary; the first free one from {size(base)} up is "
         f"{size(it.start)}."
         for it in placed
     ]
@@ -496,7 +255,7 @@ def low_window(cards: Sequence[Card]) -> LowWindow:
     floor, chosen = _smallest_low(cards, LOW_LEAST), _smallest_low(cards, LOW_SIZE)
     asking = [card for card in cards if card.bars32]
     order = _low_layout(cards, chosen).order
-    placed = _layout(asking, _low_claims(asking), order, _low_base(chosen, len(cards)))
+    placed = layout(asking, _low_claims(asking), order, _low_base(chosen, len(cards)))
     return LowWindow(tuple(cards), floor, chosen, tuple(placed), _why_low(cards, floor, chosen))
 
 
@@ -532,11 +291,11 @@ def _frame_buffer(low: Bytes) -> Bytes:
 
 
 def _low_claims(cards: Sequence[Card]) -> list[Claim]:
-    return [_claim(card.bars32) for card in cards if card.bars32]
+    return [claim(card.bars32) for card in cards if card.bars32]
 
 
-def _low_layout(cards: Sequence[Card], low: Bytes) -> _Extremes:
-    return _extremes(_low_claims(cards), _low_base(low, len(cards)))
+def _low_layout(cards: Sequence[Card], low: Bytes) -> Extremes:
+    return extremes(_low_claims(cards), _low_base(low, len(cards)))
 
 
 def _low_excess(cards: Sequence[Card], low: Bytes) -> Bytes:
@@ -546,7 +305,7 @@ def _low_excess(cards: Sequence[Card], low: Bytes) -> Bytes:
 
 def _smallest_low(cards: Sequence[Card], at_least: Bytes) -> Bytes:
     room = sum(length for length, _ in _low_claims(cards)) + FOUR_GIB - LOW_USABLE_END
-    first = max(at_least, _align(room + min(room, FRAME_BUFFER_MOST), STEP))
+    first = max(at_least, align(room + min(room, FRAME_BUFFER_MOST), STEP))
     return next(low for low in range(first, LOW_MOST + STEP, STEP) if _low_excess(cards, low) <= 0)
 
 

@@ -46,8 +46,6 @@ class Connection(BaseHTTPRequestHandler):
     server: Listener
 
     def setup(self) -> None:
-        if isinstance(self.request, ssl.SSLSocket):
-            self.request.do_handshake()  # here and not in accept(), where one silent client would keep out all others
         super().setup()
         self._boot = self.server.host.boot
         self._session = Session(self.server.accounts, allow_basic=self.server.allow_basic)
@@ -181,6 +179,7 @@ class Listener(socketserver.ThreadingTCPServer):
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()
         if self.tls is not None:
+            # The handshake waits for the connection's own thread: here one silent client would keep out all others.
             connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         with self._lock:
             self._open.add(connection)

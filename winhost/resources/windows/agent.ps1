@@ -273,7 +273,7 @@ function Find-WinhostFunction {
 
 function Invoke-WinhostFunction {
     param($Function, $Arguments, $Warnings)
-    & $Function @Arguments 3>&1 | ForEach-Object {
+    & $Function @Arguments 3>&1 | ForEach-Object -Process {
         if ($_ -is [System.Management.Automation.WarningRecord]) {
             $Warnings.texts += "$_"
         }

@@ -1,4 +1,4 @@
-# key {location: path, device: ids}  state {instance, name, kind, device_class: text, problem: int, driver, driver_version, driver_model: text or null, post_path: bool, ranges: [{start, length: bytes}], base_class, device_type: int, acs: int or null, rmrr, line_interrupts_only, pcie_control, tunneled: bool, displays: int, vram: bytes or null}
+# key {location: path, device: ids}   state {instance, name, kind, device_class: text, problem: int, driver, driver_version, driver_model: text or null, post_path: bool, ranges: [{start, length: bytes}], base_class, device_type: int, acs: int or null, rmrr, line_interrupts_only, pcie_control, tunneled: bool, displays: int, vram: bytes or null}
 
 # By number, as Microsoft's SurveyDDA.ps1 asks: Windows Server 2016 does not know every one of them by name.
 $script:WinhostPciKeys = @{

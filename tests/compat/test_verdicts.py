@@ -1,0 +1,88 @@
+"""What is said of whole hosts: tests/data/verdicts/*.yaml.
+
+host: a shipped host file by name, or a delta {base, change}. select: cards (or all) and VM, as a user names them.
+say: for each path verdict, because (exactly), cards and vms (name to verdict), says (codes that come up somewhere)
+and risks; and the path that is recommended.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from winhost.compat.assess import PATHS, assess
+from winhost.compat.cards import serves
+from winhost.lab.hostfile import expand, find, host_files
+from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
+from winhost.paths.dda import Selection, choose_cards, choose_vm
+from winhost.resources.host import HostFacts
+
+CASES = sorted((Path(__file__).parents[1] / "data" / "verdicts").glob("*.yaml"))
+
+
+def facts_of(host: str | Mapping[str, Any], folder: Path) -> HostFacts:
+    if isinstance(host, str):
+        return HostFacts(expand(find(host))[0])
+    for known in host_files():
+        shutil.copy(known, folder)
+    delta = {"schema": "winhost.host/1", "origin": "synthetic", "about": "a case", **host}
+    path = folder / "case.yaml"
+    path.write_text(yaml.safe_dump(delta), encoding="utf-8")
+    return HostFacts(expand(path)[0])
+
+
+def named(subjects: tuple[SubjectVerdict, ...], wanted: Mapping[str, str]) -> dict[str, str]:
+    return {name: s.verdict.value for name in wanted for s in subjects if s.name.startswith(name)}
+
+
+def said(path: PathVerdict, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What the assessment says of everything that a case asks for."""
+    codes = {reason.code for reason in path.every_reason}
+    answers = {
+        "verdict": path.verdict.value,
+        "because": list(path.because),
+        "cards": named(path.cards, wanted.get("cards", {})),
+        "vms": named(path.vms, wanted.get("vms", {})),
+        "says": [code for code in wanted.get("says", ()) if code in codes],
+        "risks": sorted({risk for reason in path.every_reason for risk in reason.risks}),
+    }
+    return {key: answers[key] for key in wanted}
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_the_host_is_judged(path: Path, tmp_path: Path) -> None:
+    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert case.keys() <= {"host", "select", "say"}
+    facts = facts_of(case["host"], tmp_path)
+    assessment = assess(facts, selection(facts, case.get("select")))
+    say = case["say"]
+    assert say.keys() <= {*PATHS, "recommended"}
+    assert {name: answered(assessment, name, wanted) for name, wanted in say.items()} == say
+
+
+def answered(assessment: Assessment, name: str, wanted: Any) -> Any:
+    if name == "recommended":
+        return assessment.recommended
+    return said(assessment.path(name), wanted)
+
+
+def selection(facts: HostFacts, select: Mapping[str, Any] | None) -> Selection | None:
+    if select is None:
+        return None
+    assert select.keys() <= {"cards", "vm"}
+    vm = choose_vm(facts, select["vm"]) if "vm" in select else None
+    cards = (
+        tuple(filter(serves, facts.cards)) if select["cards"] == "all" else choose_cards(facts, tuple(select["cards"]))
+    )
+    return Selection(cards, vm)
+
+
+@pytest.mark.parametrize("host", host_files(), ids=lambda path: path.stem)
+def test_every_shipped_host_is_judged_whole(host: Path) -> None:
+    assessment = assess(HostFacts(expand(host)[0]))
+    assert [path.path for path in assessment.paths] == list(PATHS)
+    assert assessment.origin == "synthetic"
+    assert assessment.recommended is not None

@@ -1,0 +1,83 @@
+"""The house stands on two rules: dependencies point downward, and `--help` is quick."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import winhost
+
+ROOT = Path(winhost.__file__).parent
+
+# A part may import itself and the parts below it. `__main__` only starts the command line.
+MAY_IMPORT = {
+    "model": set(),
+    "connect": {"model"},
+    "resources": {"model"},
+    "paths": {"model", "resources"},
+    "compat": {"model", "resources", "paths"},
+    "engine": {"model", "resources", "paths", "compat", "connect"},
+    "lab": {"model", "resources"},
+    "render": {"model", "resources", "paths", "compat"},
+    "cli": {"model", "resources", "paths", "compat", "connect", "engine", "lab", "render"},
+    "__main__": {"cli"},
+}
+MODULES = sorted(ROOT.rglob("*.py"))
+
+# All that `winhost --help` may load beside the standard library and click: a slow help is a tool that feels broken.
+HELP_MAY_LOAD = {"winhost", "winhost.__main__", "winhost.cli"}
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of winhost that a file imports anywhere in it, lazily or not."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "winhost" else [f"winhost.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        else:
+            continue
+        found |= {part_of(name) for name in names if name.startswith("winhost.")}
+    return found - {"", "__version__"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_dependencies_point_downward(path: Path) -> None:
+    relative = path.relative_to(ROOT)
+    part = relative.parts[0] if len(relative.parts) > 1 else relative.stem
+    if part == "__init__":
+        assert imported(path) == set()
+        return
+    assert imported(path) - {part} <= MAY_IMPORT[part]
+
+
+def test_every_part_has_its_rule() -> None:
+    folders = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(MAY_IMPORT) - {"__main__"}
+
+
+def test_help_loads_click_and_nothing_else() -> None:
+    code = (
+        "import sys\n"
+        "from winhost.__main__ import main\n"
+        "sys.argv = ['winhost', '--help']\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code in (0, None), end.code\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    plain = subprocess.run(
+        [sys.executable, "-I", "-c", "import click, sys; print(*sorted(sys.modules))"], capture_output=True, text=True
+    )
+    known = {*sys.stdlib_module_names, "click"}
+    beyond = {name for name in loaded - set(plain.stdout.split()) if name.split(".")[0] not in known}
+    assert beyond <= HELP_MAY_LOAD
+    assert "Usage: winhost" in done.stdout

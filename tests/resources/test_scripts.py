@@ -1,0 +1,355 @@
+"""The scripts can be read: they parse, call only what exists, and keep away from what Windows PowerShell lacks."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import tree_sitter_powershell
+import yaml
+from tree_sitter import Language, Node, Parser
+
+from winhost.resources.base import Noun, State
+from winhost.resources.windows import NOUNS, STATES
+from winhost.resources.windows.scripts import AGENT, agent_digest, agent_text, files
+
+DATA = Path(__file__).parents[1] / "data" / "powershell"
+TABLE = json.loads((DATA / "cmdlets.json").read_text("utf-8"))
+CMDLETS = TABLE["cmdlets"]
+REFUSED = yaml.safe_load((DATA / "refused.yaml").read_text("utf-8"))
+
+# They work on what is in memory: nothing that a module could report and go on.
+ONLY_IN_MEMORY = {"ForEach-Object", "New-Object", "Set-StrictMode", "Sort-Object"}
+MAY_BE_ABSENT = {"Get-Command", "Remove-TypeData"}  # asked for what may not be there, with -ErrorAction Ignore
+ASK_BACK = {"Disable-PnpDevice", "Dismount-VMHostAssignableDevice", "Enable-PnpDevice", "Install-WindowsFeature"}
+ASK_BACK |= {"Mount-VMHostAssignableDevice", "Remove-VMAssignableDevice", "Stop-VM", "Uninstall-WindowsFeature"}
+FORCED = ("assignable_device.ps1", "Dismount-VMHostAssignableDevice")  # only there, and only with consent
+SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledExperimentalFeatures"}
+HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
+CALLS_BY_VALUE = {"& $Expression", "& $Function"}  # a block that a noun hands over, a function that was looked up
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script as text and as tree-sitter reads it."""
+
+    name: str
+    text: str
+
+    @property
+    def root(self) -> Node:
+        return Parser(Language(tree_sitter_powershell.language())).parse(self.text.encode()).root_node
+
+    def nodes(self, *types: str) -> Iterator[Node]:
+        return (node for node in _walk(self.root) if node.type in types)
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from _walk(child)
+
+
+def said(node: Node | None) -> str:
+    return "" if node is None or node.text is None else node.text.decode().strip()
+
+
+def first(node: Node, kind: str) -> Node | None:
+    return next((n for n in _walk(node) if n.type == kind), None)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One command: its name, the parameters with their arguments, and the arguments without a parameter."""
+
+    name: str
+    named: dict[str, str]
+    unnamed: tuple[str, ...]
+
+
+def calls(script: Script) -> Iterator[Call]:
+    for command in script.nodes("command"):
+        name = next((c for c in command.children if c.type == "command_name"), None)
+        if name is not None:
+            yield _call(said(name), next((c for c in command.children if c.type == "command_elements"), None))
+
+
+def _call(name: str, elements: Node | None) -> Call:
+    named: dict[str, str] = {}
+    unnamed: list[str] = []
+    waiting = ""
+    for element in () if elements is None else elements.children:
+        if element.type == "command_parameter":
+            waiting = said(element).removeprefix("-")
+            named[waiting] = ""
+        elif element.type not in ("command_argument_sep", "redirection"):
+            if waiting:
+                named[waiting] = said(element)
+            else:
+                unnamed.append(said(element))
+            waiting = ""
+    return Call(name, named, tuple(unnamed))
+
+
+@cache
+def scripts() -> tuple[Script, ...]:
+    return tuple(Script(f.name, f.read_bytes().decode("utf-8")) for f in files())
+
+
+@cache
+def functions() -> tuple[str, ...]:
+    return tuple(said(node) for script in scripts() for node in script.nodes("function_name"))
+
+
+@cache
+def programs() -> frozenset[str]:
+    (found,) = re.findall(r"^\$script:WinhostPrograms = @\((.*)\)$", scripts()[0].text, re.MULTILINE)
+    return frozenset(re.findall(r"'([^']+)'", found))
+
+
+# ---- the checks, each telling what it found
+
+
+def does_not_parse(script: Script) -> Iterator[str]:
+    for node in _walk(script.root):
+        if (node.is_error and not (node.parent and node.parent.is_error)) or node.is_missing:
+            yield f"does not parse: {said(node)}"
+
+
+def not_in_51(script: Script) -> Iterator[str]:
+    if any(True for _ in script.nodes("pipeline_chain_tail")):
+        yield "&& and || are not in 5.1"
+    if re.search(r"\?\?|[\w})]\?\.", bare(script)):
+        yield "?? and ?. are not in 5.1"
+    for number in re.findall(r"(?i)(?<![\w.])\d+[kmgtp]b\b", bare(script)):
+        yield f"{number}: write bytes as a plain number"
+    for variable in script.nodes("variable"):
+        if said(variable).removeprefix("$") in SINCE_6:
+            yield f"{said(variable)} is not in 5.1"
+
+
+def bare(script: Script) -> str:
+    """The code without comments and strings."""
+    code = bytearray(script.text.encode())
+    for node in script.nodes("comment", "string_literal"):
+        code[node.start_byte : node.end_byte] = b" " * (node.end_byte - node.start_byte)
+    return code.decode()
+
+
+def makes_code_of_text(script: Script) -> Iterator[str]:
+    for node in script.nodes("type_literal"):
+        if said(node).lower() in ("[scriptblock]", "[system.management.automation.scriptblock]"):
+            parent = node.parent
+            if parent is not None and parent.type == "invokation_expression":
+                yield f"{said(node)} makes code of text"
+    for node in script.nodes("member_name"):
+        if said(node).lower() in ("invokescript", "newscriptblock"):
+            yield f".{said(node)} makes code of text"
+
+
+def calls_by_value(script: Script) -> Iterator[str]:
+    for node in script.nodes("command_invokation_operator"):
+        called = f"{said(node)} {said(node.next_named_sibling)}"
+        if script.name != AGENT or called not in CALLS_BY_VALUE:
+            yield f"{called}: only the agent calls by value"
+
+
+def calls_what_exists(script: Script) -> Iterator[str]:
+    for call in calls(script):
+        if call.name == "Invoke-WinhostNative":
+            if call.unnamed[0].strip("'") not in programs():
+                yield f"{call.name} {call.unnamed[0]} is not allowed"
+        elif call.name in CMDLETS:
+            yield from _cmdlet(call)
+        elif call.name not in functions():
+            yield f"unknown command {call.name}"
+
+
+def _cmdlet(call: Call) -> Iterator[str]:
+    known = {*CMDLETS[call.name]["parameters"], *TABLE["common"]}
+    if CMDLETS[call.name].get("confirms"):
+        known |= {"Confirm", "WhatIf"}
+    for parameter in call.named:
+        if parameter not in known:
+            yield f"{call.name} has no -{parameter}"
+    for argument in call.unnamed:
+        yield f"{call.name} {argument}: name the parameter"
+
+
+def stops_on_errors(script: Script) -> Iterator[str]:
+    for call in calls(script):
+        if call.name in CMDLETS and call.name not in ONLY_IN_MEMORY:
+            wanted = "Ignore" if call.name in MAY_BE_ABSENT else "Stop"
+            if call.named.get("ErrorAction") != wanted:
+                yield f"{call.name} without -ErrorAction {wanted}"
+
+
+def is_careful(script: Script) -> Iterator[str]:
+    for call in calls(script):
+        if "Force" in call.named and (script.name, call.name) != FORCED:
+            yield f"{call.name} -Force weakens something"
+        if call.name in ASK_BACK and call.named.get("Confirm") != "$false":
+            yield f"{call.name} without -Confirm:$false"
+        if call.named.get("WarningAction", "Continue") != "Continue":
+            yield f"{call.name} silences warnings"
+        for parameter in ("Name", "VMName"):
+            if parameter in call.named and CMDLETS.get(call.name, {}).get("module") == "Hyper-V":
+                yield f"{call.name} -{parameter} takes wildcards and repeats"
+
+
+def keeps_its_own_names(script: Script) -> Iterator[str]:
+    names = {said(node) for node in script.nodes("variable")}
+    for name in sorted(names):
+        if script.name != AGENT and name.removeprefix("$").lower() in HELPERS_OWN:
+            yield f"{name} belongs to the agent's helpers"
+
+
+def is_plain_text(script: Script) -> Iterator[str]:
+    for number, line in enumerate(script.text.split("\n"), 1):
+        if not re.fullmatch(r"[ -~]*", line):
+            yield f"line {number} is not plain ASCII"
+
+
+def has_a_contract(script: Script) -> Iterator[str]:
+    kind = r"# Json \{.*\}   answer \{.*\}" if script.name == AGENT else r"# key \{.*\}   state \{.*\}.*"
+    if not re.fullmatch(kind, script.text.split("\n", 1)[0]):
+        yield "the first line is no contract"
+
+
+CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (
+    does_not_parse,
+    not_in_51,
+    makes_code_of_text,
+    calls_by_value,
+    calls_what_exists,
+    stops_on_errors,
+    is_careful,
+    keeps_its_own_names,
+    is_plain_text,
+    has_a_contract,
+)
+
+
+def faults(script: Script) -> list[str]:
+    return [fault for check in CHECKS for fault in check(script)]
+
+
+# ---- the scripts
+
+
+@pytest.mark.parametrize("script", scripts(), ids=lambda script: script.name)
+def test_a_script_has_no_faults(script: Script) -> None:
+    assert faults(script) == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_bites_is_refused(name: str) -> None:
+    case = dict(REFUSED[name])
+    text = f"{case.pop('contract', '# key {}   state {}')}\n{case.pop('script')}\n"
+    expected = case.pop("faults")
+    assert case == {}, "a key that this harness does not know"
+    assert sorted(set(faults(Script("noun.ps1", text)))) == sorted(expected)
+
+
+def test_each_check_has_a_case_that_proves_it() -> None:
+    texts = [
+        Script("noun.ps1", f"{c.get('contract', '# key {}   state {}')}\n{c['script']}\n") for c in REFUSED.values()
+    ]
+    assert [check.__name__ for check in CHECKS if not any(list(check(script)) for script in texts)] == []
+
+
+def test_the_cmdlet_table_holds_what_is_called_and_nothing_else() -> None:
+    called = {call.name for script in scripts() for call in calls(script)}
+    assert set(CMDLETS) == {name for name in called if "-Winhost" not in name}
+
+
+def test_a_program_is_allowed_only_if_a_noun_runs_it() -> None:
+    run = {call.unnamed[0].strip("'") for s in scripts() for call in calls(s) if call.name == "Invoke-WinhostNative"}
+    assert run == programs()
+
+
+def test_every_function_is_defined_once_and_used() -> None:
+    entries = {"Invoke-Winhost", "Restart-WinhostBoot"}
+    entries |= {f"{verb}-Winhost{noun}" for noun in NOUNS for verb in ("Get", "Set")}
+    called = {call.name for script in scripts() for call in calls(script)}
+    assert len(set(functions())) == len(functions())
+    assert set(functions()) - called - entries == set()
+
+
+# ---- scripts and nouns
+
+
+def file_name(noun: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.replace("HyperV", "Hyperv")).lower() + ".ps1"
+
+
+def script_of(noun: Noun) -> Script:
+    return next(script for script in scripts() if script.name == file_name(noun.name))
+
+
+def names(braced: str) -> tuple[str, ...]:
+    """The names in `{a, b: int, c: [{start, length: bytes}], d: text}`."""
+    inner = braced[1:-1]
+    while re.search(r"[\[{][^\[\]{}]*[\]}]", inner):
+        inner = re.sub(r"[\[{][^\[\]{}]*[\]}]", "", inner)
+    return tuple(part.split(":")[0].strip() for part in inner.split(",")) if inner else ()
+
+
+def test_every_noun_has_its_script_and_every_script_its_noun() -> None:
+    assert [s.name for s in scripts()] == [AGENT, *sorted(file_name(noun) for noun in NOUNS)]
+    assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{noun}" for noun in NOUNS}
+
+
+def test_what_can_be_set_has_a_set_and_nothing_else_has() -> None:
+    settable = {f"Set-Winhost{noun.name}" for noun in NOUNS.values() if noun.sets}
+    assert {f for f in functions() if f.startswith("Set-")} == settable
+
+
+@pytest.mark.parametrize("noun", [noun for noun in NOUNS.values() if noun.sets], ids=lambda noun: noun.name)
+def test_a_set_takes_what_its_noun_says(noun: Noun) -> None:
+    (taken,) = re.findall(r"Assert-WinhostWant \$Want @\((.*)\)", script_of(noun).text)
+    assert set(re.findall(r"'(\w+)'", taken)) == set(noun.sets)
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.noun.name)
+def test_contract_and_script_have_the_properties_of_the_state(state: type[State]) -> None:
+    script = script_of(state.noun)
+    contract = script.text.split("\n", 1)[0]
+    ((key, properties),) = re.findall(r"# key (\{.*?\})   state (\{.*\})", contract.split("; ")[0])
+    wanted = set(state.__annotations__)
+    assert names(key) == state.noun.key
+    assert set(names(properties)) == wanted
+    assert set(map(frozenset, tables(script, "state"))) == {frozenset(wanted)}
+    assert set(map(frozenset, tables(script, "key"))) == {frozenset(state.noun.key)}
+
+
+def tables(script: Script, name: str) -> Iterator[set[str]]:
+    """The keys of each hashtable literal that is given to `$name` or put under `name`."""
+    for table in script.nodes("hash_literal_expression"):
+        holder = table.parent
+        while holder is not None and holder.type not in ("assignment_expression", "hash_entry"):
+            holder = holder.parent
+        if holder is not None and said(holder).split("=")[0].strip() in (name, f"${name}"):
+            entries = (n for body in table.children for n in body.children if n.type == "hash_entry")
+            yield {said(entry.children[0]) for entry in entries}
+
+
+# ---- on the wire
+
+
+def test_the_text_on_the_wire_is_constant() -> None:
+    shown = agent_text()
+    agent_text.cache_clear()
+    assert agent_text() == shown
+    assert agent_digest() == sha256(shown.encode()).hexdigest()
+    assert shown == "\n".join(script.text for script in scripts())
+
+
+def test_the_agent_comes_first_and_the_nouns_in_order() -> None:
+    shown = [f.name for f in files()]
+    assert shown[0] == AGENT
+    assert shown[1:] == sorted(shown[1:])

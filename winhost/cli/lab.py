@@ -1,0 +1,61 @@
+"""winhost lab: hosts to rehearse on."""
+
+from pathlib import Path
+
+import click
+
+from winhost.cli.options import json_option
+
+
+@click.group()
+def lab() -> None:
+    """Simulated hosts behind a real remoting endpoint.
+
+    They answer real PowerShell remoting on loopback, keep state, and obey the rules of Windows that bite. They run no
+    PowerShell: they answer at the level of the agent's JSON contract, and everything made from them says `synthetic`.
+    """
+
+
+@lab.command()
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST_OR_FACTS...")
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where fleet.yaml goes.")
+@click.option("--tls", is_flag=True, help="Serve HTTPS with a throw-away certificate.")
+@click.option("--speed", type=float, default=1.0, show_default=True, help="Lab seconds per real second.")
+def up(hosts: tuple[str, ...], output: Path | None, tls: bool, speed: float) -> None:
+    """Serve hosts until Ctrl-C, and write the fleet.yaml that leads to them.
+
+    HOST_OR_FACTS is an example's name (`winhost lab list`), a host file, or facts that detect wrote of a real host:
+    rehearse a plan on the twin of your own.
+    """
+    import tempfile
+    import threading
+
+    from winhost.lab.hostfile import find
+    from winhost.lab.lab import ALL, Lab
+
+    folder = output or Path(tempfile.mkdtemp(prefix="winhost-lab-"))
+    files = [find(host) for host in hosts]
+    with Lab(files, folder, scale=1 / speed, tls=ALL if tls else ()) as running:
+        click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
+        click.echo(f"{len(running.hosts)} simulated hosts are up. In another terminal:", err=True)
+        click.echo(f"  winhost detect '*' --fleet {running.fleet_file}", err=True)
+        click.echo("Ctrl-C ends them.", err=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            click.echo("The lab is closed.", err=True)
+
+
+@lab.command("list")
+@json_option
+def list_hosts(as_json: bool) -> None:
+    """List the example hosts and situations that winhost ships."""
+    from winhost.cli.output import print_json, table
+    from winhost.lab.hostfile import HostFile, host_files
+    from winhost.model.yamlfile import load
+
+    rows = {path.stem: load(path, HostFile).about for path in host_files()}
+    if as_json:
+        print_json([{"name": name, "about": about} for name, about in rows.items()])
+    else:
+        table(("name", "about"), rows.items())

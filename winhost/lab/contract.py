@@ -1,0 +1,214 @@
+"""Answers to the agent's JSON contract from a simulated host: what `Invoke-Winhost` answers on a real one."""
+
+import json
+import threading
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from winhost.lab.errors import CmdletError
+from winhost.lab.faults import Faults
+from winhost.lab.machine import HostDown, Machine
+from winhost.lab.setters import SETTERS, Wish, own_error
+from winhost.model.facts import Json, Key, Record, Unavailable, Unknown
+from winhost.resources.windows import NOUNS
+
+Answer = dict[str, Json]
+
+_SHUTDOWN_IN_PROGRESS = "0x8007045B"  # 1115
+_SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
+
+
+class PipelineStopped(Exception):
+    """The client stopped the pipeline; what was done by then stays done."""
+
+
+class _NotYet(Exception):
+    def __init__(self, noun: str) -> None:
+        self.noun = noun
+
+
+class AgentAnswers:
+    """One for each machine, for all its sessions. `faults` is what a test or a rehearsal has ordered."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.faults = Faults()
+
+    def invoke(self, json_text: str, stop: threading.Event | None = None) -> str:
+        """The answer to one request. Raises HostDown when the host goes down meanwhile, and PipelineStopped."""
+        boot, stop = self.machine.boot, stop or threading.Event()
+        request = json.loads(json_text)
+        calls = request.get("calls") or []
+        exclusive = request.get("exclusive") or any(call.get("verb") != "get" for call in calls)
+        with _Mutex(self.machine, boot, stop) if exclusive else nullcontext():
+            answers = self._batch(calls, stop)
+        if self.machine.boot != boot or not self.machine.accepting():
+            raise HostDown
+        return json.dumps({"answers": answers}, ensure_ascii=False)
+
+    def _batch(self, calls: list[Mapping[str, Json]], stop: threading.Event) -> list[Answer]:
+        answers: list[Answer] = []
+        failed = False
+        for call in calls:
+            changes = call.get("verb") != "get"
+            if changes and failed:
+                skipped = own_error("Skipped", "OperationStopped", "A call before it failed.")
+                answers.append(_failure(skipped))
+                continue
+            answers.append(self._call(call, stop))
+            failed = failed or (changes and not answers[-1]["ok"])
+            if stop.is_set():
+                raise PipelineStopped
+        return answers
+
+    def _call(self, call: Mapping[str, Json], stop: threading.Event) -> Answer:
+        try:
+            match call.get("verb"):
+                case "get":
+                    return self._get(call)
+                case "set":
+                    return self._set(call, stop)
+                case "restart":
+                    return self._restart(call)
+                case _:
+                    raise own_error("BadRequest", "InvalidArgument", "The verb is get, set or restart.")
+        except _NotYet as missing:
+            return {"ok": False, "unavailable": missing.noun}
+        except CmdletError as error:
+            return _failure(error)
+
+    # ---- get
+
+    def _get(self, call: Mapping[str, Json]) -> Answer:
+        noun, key = str(call.get("noun")), call.get("key")
+        self._meet_fault(noun, "get", after=False)
+        instances = self._instances(noun, key)
+        if key is None:
+            found = [{"key": dict(r.key), "state": dict(r.state)} for r in instances]
+            return {"ok": True, "instances": found, "warnings": []}
+        return {"ok": True, "state": dict(instances[0].state) if instances else None, "warnings": []}
+
+    def _instances(self, noun: str, key: Key | None) -> list[Record]:
+        """Those that match the key. Raises CmdletError and _NotYet."""
+        if noun not in NOUNS:
+            raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
+        unknown = set(key or {}) - set(NOUNS[noun].key)
+        if unknown:
+            raise own_error("BadRequest", "InvalidArgument", f"The key has no {min(unknown)}.")
+        answer = self.machine.answer(noun)
+        if isinstance(answer, Unavailable):
+            raise _NotYet(answer.unavailable)
+        if isinstance(answer, Unknown):
+            fault = answer.unknown
+            raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
+        return [r for r in answer if all(_same(r.key[name], value) for name, value in (key or {}).items())]
+
+    # ---- set
+
+    def _set(self, call: Mapping[str, Json], stop: threading.Event) -> Answer:
+        noun, want = str(call.get("noun")), call.get("want")
+        if noun in NOUNS and noun not in SETTERS:
+            raise own_error("BadRequest", "InvalidArgument", f"{noun} cannot be asked to set.")
+        if want is None:
+            raise own_error("BadRequest", "InvalidArgument", "A set says what it wants.")
+        instances = self._instances(noun, call.get("key"))
+        if not instances:
+            raise own_error("NotFound", "ObjectNotFound", f"There is no such {noun}.")
+        key, before = instances[0].key, dict(instances[0].state)
+        drift = _differences(call.get("expect") or {}, before)
+        if drift:
+            return {"ok": False, "drift": drift, "before": before, "warnings": []}
+        if not _differences(want, before):
+            return {"ok": True, "before": before, "after": before, "restart": [], "warnings": []}
+        return self._change(noun, _wish(key, want, call.get("how") or {}, stop), before)
+
+    def _change(self, noun: str, wish: Wish, before: Mapping[str, Json]) -> Answer:
+        seen: Answer = {"before": dict(before)}
+        try:
+            fixed = set(wish.want) - set(NOUNS[noun].sets)
+            if fixed:
+                raise own_error("BadRequest", "InvalidArgument", f"{min(fixed)} cannot be set.")
+            self._meet_fault(noun, "set", after=False)
+            restart = SETTERS[noun](self.machine, wish)
+            self._meet_fault(noun, "set", after=True)
+        except CmdletError as error:
+            return {**_failure(error), **seen, "after": self._again(noun, wish.key)}
+        except _NotYet as missing:
+            return {"ok": False, "unavailable": missing.noun}
+        restarts = [{"system": "host"}] if restart else []
+        return {"ok": True, **seen, "after": self._read(noun, wish.key), "restart": restarts, "warnings": []}
+
+    def _again(self, noun: str, key: Key) -> Json:
+        try:
+            return self._read(noun, key)
+        except (CmdletError, _NotYet):
+            return None
+
+    def _read(self, noun: str, key: Key) -> Json:
+        found = self._instances(noun, key)
+        return dict(found[0].state) if found else None
+
+    # ---- restart
+
+    def _restart(self, call: Mapping[str, Json]) -> Answer:
+        if call.get("noun") != "Boot":
+            raise own_error("BadRequest", "InvalidArgument", f"{call.get('noun')} cannot be asked to restart.")
+        self._meet_fault("Boot", "restart", after=False)
+        try:
+            self.machine.restart_computer()
+        except CmdletError as error:
+            # Which is what was asked for.
+            if _SHUTDOWN_IN_PROGRESS not in error.hresults:
+                raise
+        return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
+
+    def _meet_fault(self, noun: str, verb: str, *, after: bool) -> None:
+        fault = self.faults.take(noun, verb, changed=after)
+        if fault is None:
+            return
+        self.machine.clock.sleep(fault.seconds)
+        if fault.error is not None:
+            raise fault.error
+
+
+class _Mutex:
+    """The host-wide mutex, waited for until the pipeline is stopped or the host goes down."""
+
+    def __init__(self, machine: Machine, boot: int, stop: threading.Event) -> None:
+        self._machine, self._boot, self._stop = machine, boot, stop
+
+    def __enter__(self) -> None:
+        while not self._machine.mutex.acquire(timeout=_SLICE):
+            if self._stop.is_set():
+                raise PipelineStopped
+            if self._machine.boot != self._boot:
+                raise HostDown
+
+    def __exit__(self, *_: object) -> None:
+        self._machine.mutex.release()
+
+
+def _wish(key: Key, want: Mapping[str, Json], how: Mapping[str, Any], stop: threading.Event) -> Wish:
+    given = {"within": float(how["within"])} if how.get("within") is not None else {}
+    return Wish(key, want, frozenset(how.get("accept") or ()), stop=stop, **given)
+
+
+def _failure(error: CmdletError) -> Answer:
+    return {"ok": False, "error": error.as_json(), "warnings": []}
+
+
+def _differences(wanted: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for name, expected in wanted.items():
+        if name not in state:
+            raise own_error("BadRequest", "InvalidArgument", f"There is no property {name}.")
+        # As JSON, because true is not 1 there.
+        if json.dumps(expected, sort_keys=True) != json.dumps(state[name], sort_keys=True):
+            found[name] = {"expected": expected, "found": state[name]}
+    return found
+
+
+def _same(mine: str, asked: object) -> bool:
+    # PowerShell's -ne does not look at case.
+    return mine.casefold() == str(asked).casefold()

@@ -1,0 +1,59 @@
+"""A simulated host behind the endpoint: runspaces that know the agent's text and nothing else."""
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from winhost.lab.contract import AgentAnswers, PipelineStopped
+from winhost.lab.endpoint import Command, PipelineError
+from winhost.lab.machine import HostDown, Machine
+from winhost.resources.windows.scripts import agent_text
+
+INVOKE = "Invoke-Winhost"
+
+
+class LabRunspace:
+    """Answers at the level of the agent's JSON contract. It runs no PowerShell: any script but the agent is refused."""
+
+    def __init__(self, answers: AgentAnswers) -> None:
+        self._answers = answers
+        self._defined = False
+
+    def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+        if len(commands) != 1:
+            raise PipelineError("The lab runs one command at a time.", "LabOneCommand", "NotImplemented")
+        (command,) = commands
+        if command.is_script:
+            return self._define(command.text)
+        if command.text.casefold() != INVOKE.casefold() or not self._defined:
+            message = f"The term '{command.text}' is not recognized as the name of a cmdlet."
+            raise PipelineError(message, "CommandNotFoundException", "ObjectNotFound")
+        try:
+            return [self._answers.invoke(str(command.parameters["Json"]), stop)]
+        except HostDown:
+            raise PipelineError("The host went down.", "HostDown", "ConnectionError") from None
+        except PipelineStopped:
+            raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
+
+    def _define(self, text: str) -> Iterable[object]:
+        if text != agent_text():
+            raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
+        self._defined = True
+        return ()
+
+
+class LabHost:
+    """What the endpoint serves for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.answers = AgentAnswers(machine)
+
+    @property
+    def boot(self) -> int:
+        return self.machine.boot
+
+    def accepting(self) -> bool:
+        return self.machine.accepting()
+
+    def open_runspace(self, user: str) -> LabRunspace:
+        return LabRunspace(self.answers)

@@ -1,0 +1,347 @@
+"""Host files: complete machines, and small deltas on them. A recorded facts file is a host file, too.
+
+A base has `nouns`, a delta `base` and `change`; both may have `lab`. `change` names nouns. Of a noun without a key it
+gives properties; of one with a key a list, each entry with `match` (key parts or properties, which must all agree and
+fit at least one instance) and `set` or `remove: true`, or `add` (an instance). What is removed goes from all nouns with
+the same key. `{unknown: …}` stands for a noun that cannot be read. Sizes and addresses may be written as text:
+`32 GiB`, `0x6000000000`.
+
+A host file says what is there. What a session sees of it, such as no VMs before the role or no ranges of a dismounted
+card, the machine knows.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
+
+from winhost import __version__
+from winhost.lab.machine import Machine
+from winhost.lab.section import LabSection
+from winhost.model.errors import Fault, FileFaults, UsageFault, did_you_mean
+from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
+from winhost.model.shipped import shipped
+from winhost.model.units import GiB, KiB, MiB
+from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load_placed
+from winhost.resources.host import WrongState, typed
+from winhost.resources.windows import NOUNS, STATES
+from winhost.resources.windows.assignable_device import DISABLED, ENABLED
+
+SCHEMA = "winhost.host/1"
+READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed time keeps outputs comparable
+
+_CLOSED = ConfigDict(extra="forbid", frozen=True)
+_STATES = {state.noun.name: state for state in STATES}
+_UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
+_SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
+_DERIVED = {"AssignableDevice", "VmPower"}  # what a complete host need not write: it follows from PciDevice and Vm
+
+Nouns = dict[str, Any]
+"""Noun to its instances as JSON, or to `{unknown: …}`."""
+
+
+class Instance(BaseModel):
+    """As in a facts file."""
+
+    model_config = _CLOSED
+
+    key: dict[str, str] = Field(default_factory=dict)
+    state: dict[str, JsonValue]
+
+
+class Edit(BaseModel):
+    """One change to the instances of a noun."""
+
+    model_config = _CLOSED
+
+    match: dict[str, JsonValue] | None = None
+    set: dict[str, JsonValue] | None = None
+    remove: Literal[True] | None = None
+    add: Instance | None = None
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> "Edit":
+        given = {name for name in ("match", "set", "remove", "add") if getattr(self, name) is not None}
+        if given not in ({"match", "set"}, {"match", "remove"}, {"add"}):
+            raise ValueError("should be {match, set}, {match, remove: true} or {add}")
+        return self
+
+
+class HostFile(BaseModel):
+    """One host, complete or as a delta."""
+
+    model_config = _CLOSED
+
+    schema_id: Literal["winhost.host/1"] = Field(alias="schema")
+    origin: Literal["synthetic"]
+    about: str = Field(description="one line: what is special about this host")
+    host: str | None = None
+    base: str | None = Field(default=None, description="the name of another host file, without .yaml")
+    nouns: dict[str, list[Instance] | dict[str, JsonValue]] = Field(default_factory=dict)
+    change: dict[str, list[Edit] | dict[str, JsonValue]] = Field(default_factory=dict)
+    lab: LabSection = Field(default_factory=LabSection)
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> "HostFile":
+        if (self.base is None) == (not self.nouns):
+            raise ValueError("should have either nouns (a complete host) or a base (a delta)")
+        if self.base is None and (self.change or self.host is None):
+            raise ValueError("a complete host has a host name and no change")
+        return self
+
+
+class RecordedFacts(BaseModel):
+    """A facts file, as far as a lab needs to know it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    schema_id: Literal["winhost.facts/1"] = Field(alias="schema")
+
+
+class UnknownHostFile(UsageFault):
+    """There is no host file of this name among those that are shipped."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    @property
+    def what(self) -> str:
+        return f"there is no host file {self.name!r}{did_you_mean(self.name, [path.stem for path in host_files()])}"
+
+    @property
+    def hint(self) -> str | None:
+        return f"Give a path, or one of: {', '.join(path.stem for path in host_files())}."
+
+
+def host_files() -> list[Path]:
+    """Those that are shipped, by name."""
+    return sorted((shipped("examples") / "hosts").glob("*.yaml"))
+
+
+def find(name: str) -> Path:
+    """The shipped host file of this name, or the path that `name` is. Raises UnknownHostFile."""
+    path = Path(name)
+    if path.suffix and path.is_file():
+        return path
+    for known in host_files():
+        if known.stem == name:
+            return known
+    raise UnknownHostFile(name)
+
+
+def expand_all() -> dict[str, tuple[Facts, LabSection]]:
+    """All shipped host files, by name. Raises FileFaults."""
+    return {path.stem: expand(path) for path in host_files()}
+
+
+def expand(path: Path) -> tuple[Facts, LabSection]:
+    """The facts that a session sees of this host, and what they do not show. Raises FileFaults."""
+    if path.suffix == ".json":
+        return _recorded(path), LabSection()
+    whole = _Whole(path)
+    facts = Facts(whole.host, "synthetic", READ_AT, __version__, whole.answers())
+    return _as_seen(facts, whole.lab())
+
+
+def _as_seen(written: Facts, lab: LabSection) -> tuple[Facts, LabSection]:
+    facts = Machine(written, lab).facts()
+    differ = {noun: answer for noun, answer in written.nouns.items() if answer != facts.nouns[noun]}
+    hidden = {
+        noun: tuple({"key": dict(r.key), "state": dict(r.state)} for r in answer)
+        for noun, answer in differ.items()
+        if isinstance(answer, tuple)
+    }
+    return facts, lab.model_copy(update={"hidden": hidden})
+
+
+def _recorded(path: Path) -> Facts:
+    load_json(path, RecordedFacts)
+    try:
+        return _facts_adapter().validate_json(path.read_bytes())
+    except ValidationError as error:
+        faults = [Fault(str(path), None, None, dotted(e["loc"]), e["msg"]) for e in error.errors()]
+    raise FileFaults(tuple(faults))
+
+
+@cache
+def _facts_adapter() -> TypeAdapter[Facts]:
+    return TypeAdapter(Facts)
+
+
+class _Whole:
+    """A host file with all that it is based on. Raises FileFaults."""
+
+    def __init__(self, path: Path, above: tuple[Path, ...] = ()) -> None:
+        self.path = path
+        self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _findings(file, path, above))
+        file = self.loaded.value
+        self.base = _Whole(_sibling(path, file.base), (*above, path)) if file.base else None
+        self.host: str = file.host or (self.base.host if self.base else "")
+        self.nouns: Nouns = deepcopy(self.base.nouns) if self.base else _complete(file)
+        self._check(self._change(file.change))
+
+    def lab(self) -> LabSection:
+        return LabSection.model_validate(self._lab())
+
+    def answers(self) -> dict[str, Answer]:
+        return {noun: _answer(found) for noun, found in self.nouns.items()}
+
+    def _lab(self) -> dict[str, Any]:
+        mine = self.loaded.value.lab.model_dump(exclude_unset=True)
+        return _merged(self.base._lab(), mine) if self.base else mine
+
+    def _change(self, change: Mapping[str, Any]) -> Iterator[Finding]:
+        for noun, edits in change.items():
+            if isinstance(edits, list):
+                yield from _edit(self.nouns, noun, edits)
+            elif "unknown" in edits:
+                self.nouns[noun] = edits
+            else:
+                self.nouns[noun][0]["state"] |= _in_bytes(edits)
+        for noun in ("nouns", "change"):
+            for name in getattr(self.loaded.value, noun):
+                yield from _state_findings((noun, name), name, self.nouns[name])
+
+    def _check(self, findings: Iterable[Finding]) -> None:
+        faults = tuple(self._fault(loc, message) for loc, message in findings)
+        if faults:
+            raise FileFaults(faults)
+
+    def _fault(self, loc: Loc, message: str) -> Fault:
+        places = self.loaded.places
+        place = next((places[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in places), None)
+        line, column = (place.line, place.column) if place else (None, None)
+        return Fault(str(self.path), line, column, dotted(loc), message)
+
+
+def _sibling(path: Path, name: str) -> Path:
+    return path.with_name(f"{name}.yaml")
+
+
+def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
+    """What the model alone cannot tell."""
+    if file.base:
+        yield from _base_findings(_sibling(path, file.base), (*above, path))
+    if file.nouns:
+        for noun in sorted(set(NOUNS) - set(file.nouns) - _DERIVED):
+            yield ("nouns",), f"{noun} is missing"
+    for section, given in (("nouns", file.nouns), ("change", file.change)):
+        for noun, value in given.items():
+            if problem := _shape_problem(noun, value):
+                yield (section, noun), problem
+
+
+def _base_findings(base: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
+    if base in above:
+        yield ("base",), "is based on itself"
+    elif not base.is_file():
+        near = did_you_mean(base.stem, [other.stem for other in base.parent.glob("*.yaml")])
+        yield ("base",), f"there is no host file {base.stem!r} beside this one{near}"
+
+
+def _shape_problem(noun: str, value: object) -> str | None:
+    if noun not in NOUNS:
+        return f"is no noun{did_you_mean(noun, NOUNS)}"
+    if isinstance(value, Mapping) and "unknown" in value:
+        return None
+    if NOUNS[noun].key:
+        return None if isinstance(value, list) else f"should be a list: {noun} has a key"
+    return None if isinstance(value, Mapping) else f"should be a mapping of properties: {noun} has no key"
+
+
+def _complete(file: HostFile) -> Nouns:
+    nouns: Nouns = {}
+    for noun, given in file.nouns.items():
+        if isinstance(given, list):
+            nouns[noun] = [{"key": each.key, "state": _in_bytes(each.state)} for each in given]
+        else:
+            nouns[noun] = given if "unknown" in given else [{"key": {}, "state": _in_bytes(given)}]
+    nouns.setdefault("AssignableDevice", [_place(each) for each in nouns.get("PciDevice", ())])
+    return nouns
+
+
+def _place(instance: Mapping[str, Any]) -> dict[str, Any]:
+    place = DISABLED if instance["state"].get("problem") == 22 else ENABLED
+    return {"key": instance["key"], "state": {"place": place}}
+
+
+def _edit(nouns: Nouns, noun: str, edits: list[Edit]) -> Iterator[Finding]:
+    instances: list[dict[str, Any]] = nouns.setdefault(noun, [])
+    for position, edit in enumerate(edits):
+        if edit.add is not None:
+            instances.append({"key": edit.add.key, "state": _in_bytes(edit.add.state)})
+            if noun == "PciDevice":
+                nouns["AssignableDevice"].append(_place(instances[-1]))
+            continue
+        found = [each for each in instances if _matches(edit.match or {}, each)]
+        if not found:
+            yield ("change", noun, position, "match"), f"fits no instance of {noun}"
+        for each in found:
+            if edit.remove:
+                _remove(nouns, each["key"])
+            else:
+                each["state"] |= _in_bytes(edit.set or {})
+
+
+def _remove(nouns: Nouns, key: Mapping[str, str]) -> None:
+    """Nouns with the same key tell of the same thing, so it goes from all of them."""
+    for found in nouns.values():
+        if isinstance(found, list):
+            found[:] = [each for each in found if each["key"] != key]
+
+
+def _matches(wanted: Mapping[str, Json], instance: Mapping[str, Any]) -> bool:
+    both = {**instance["state"], **instance["key"]}
+    return all(name in both and both[name] == value for name, value in wanted.items())
+
+
+def _state_findings(loc: Loc, noun: str, found: Any) -> Iterator[Finding]:
+    """What the typed state of the noun does not take."""
+    if isinstance(found, Mapping):
+        return
+    state = _STATES[noun]
+    for position, instance in enumerate(found):
+        here = (*loc, position) if state.noun.key else loc
+        if set(instance["key"]) != set(state.noun.key):
+            yield here, f"should have the key {', '.join(state.noun.key)}"
+        known = list(state.__annotations__)
+        for name in set(instance["state"]) - set(known):
+            yield (*here, name), f"is no property of {noun}{did_you_mean(name, known)}"
+        try:
+            typed(state, Record(instance["state"], instance["key"]))
+        except WrongState as wrong:
+            yield here, wrong.faults
+
+
+def _answer(found: Any) -> Answer:
+    if isinstance(found, Mapping):
+        return Unknown(RemoteFault(**found["unknown"]))
+    return tuple(Record(each["state"], each["key"]) for each in found)
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings are merged, everything else is replaced."""
+    result = dict(under)
+    for name, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+        result[name] = _merged(result[name], value) if both else value
+    return result
+
+
+def _in_bytes(value: Any, name: str = "") -> Any:
+    """The same with sizes and addresses that were written as text as numbers."""
+    if isinstance(value, Mapping):
+        return {inner: _in_bytes(each, inner) for inner, each in value.items()}
+    if isinstance(value, list):
+        return [_in_bytes(each, name) for each in value]
+    if name not in _SIZES or not isinstance(value, str):
+        return value
+    if re.fullmatch(r"0x[0-9A-Fa-f]+", value):
+        return int(value, 16)
+    number, _, unit = value.partition(" ")
+    return int(number) * _UNITS[unit] if unit in _UNITS and number.isdecimal() else value

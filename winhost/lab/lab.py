@@ -1,0 +1,84 @@
+"""Simulated hosts, served: endpoints on loopback and the fleet file that leads to them."""
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from winhost.lab.clock import LabClock
+from winhost.lab.endpoint import Endpoint
+from winhost.lab.host import LabHost
+from winhost.lab.hostfile import expand
+from winhost.lab.machine import Machine
+
+USER = "LAB\\admin"
+ALL = ("*",)
+
+
+class Lab:
+    """Hosts from host files or facts files, each behind its own endpoint until the lab is closed.
+
+    `folder` gets fleet.yaml, the password's file (the owner's alone) and the certificates. `scale`: real seconds per
+    lab second. Hosts in `tls` (or ALL) answer on HTTPS, the others on HTTP, where NTLM encrypts the messages.
+    """
+
+    def __init__(self, files: Sequence[Path], folder: Path, *, scale: float = 0.01, tls: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.hosts: dict[str, LabHost] = {}
+        self.endpoints: dict[str, Endpoint] = {}
+        self._running = ExitStack()
+        self._password = secrets.token_urlsafe(18)
+        clock = LabClock(scale)
+        for file in files:
+            facts, section = expand(file)
+            # Situations are often of one machine: then the file's name tells them apart.
+            name = facts.host if facts.host not in self.hosts else file.stem
+            self.hosts[name] = LabHost(Machine(facts, section, clock))
+        self._tls = frozenset(self.hosts if tls == ALL else tls)
+
+    @property
+    def fleet_file(self) -> Path:
+        return self.folder / "fleet.yaml"
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            for name, host in self.hosts.items():
+                endpoint = Endpoint(host, {USER: self._password}, tls=name in self._tls)
+                self.endpoints[name] = undo.enter_context(endpoint)
+            self._running = undo.pop_all()
+        self._write()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+        (self.folder / "password").unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        password = self.folder / "password"
+        password.unlink(missing_ok=True)
+        with os.fdopen(os.open(password, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(self._password)
+        self.fleet_file.write_text(self.fleet(), encoding="utf-8")
+
+    def fleet(self) -> str:
+        """The fleet file that leads to these hosts."""
+        lines = ["# Simulated hosts: they are there as long as the lab runs.", "schema: winhost.fleet/1", "hosts:"]
+        for name, endpoint in self.endpoints.items():
+            lines += [f"  {json.dumps(name)}:", "    address: 127.0.0.1", "    groups: [lab]", "    transport:"]
+            lines += [f"      {key}: {json.dumps(value)}" for key, value in self._transport(endpoint).items()]
+        return "\n".join(lines) + "\n"
+
+    def _transport(self, endpoint: Endpoint) -> dict[str, object]:
+        certificate = endpoint.certificate_path
+        return {
+            "port": endpoint.port,
+            "tls": certificate is not None,
+            "auth": "ntlm",
+            "user": USER,
+            "password": f"file:{(self.folder / 'password').resolve()}",
+            **({"verify": str(certificate)} if certificate else {}),
+        }

@@ -1,0 +1,185 @@
+"""What the scripts of the nouns do to change a host, on a simulated one: the same cmdlets in the same order."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from winhost.lab.devices import Device
+from winhost.lab.errors import CmdletError
+from winhost.lab.machine import ROLE, TOOLS, Machine
+from winhost.model.facts import Json, Key
+from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
+
+FORCE = "force-dismount"
+TURN_OFF = "vm-turn-off"
+
+_OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts wrap their own codes
+_WITHIN = 300.0
+
+
+def own_error(code: str, category: str, message: str) -> CmdletError:
+    """An error of the agent itself."""
+    return CmdletError("", category, f"Winhost.{code}", (_OWN_HRESULT,), message)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One `set`: what is wanted of which instance, and how."""
+
+    key: Key
+    want: Mapping[str, Json]
+    accept: frozenset[str] = frozenset()
+    within: float = _WITHIN
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+Setter = Callable[[Machine, Wish], bool]
+"""Changes the host; tells whether that takes a restart. Raises CmdletError."""
+
+
+def _set_mmio(machine: Machine, wish: Wish) -> bool:
+    guid = _vm(machine, wish.key["vm"])
+    if "low" in wish.want:
+        machine.set_vm(guid, low_memory_mapped_io_space=wish.want["low"])
+    if "high" in wish.want:
+        machine.set_vm(guid, high_memory_mapped_io_space=wish.want["high"])
+    if "cache" in wish.want:
+        machine.set_vm(guid, guest_controlled_cache_types=wish.want["cache"])
+    return False
+
+
+def _set_actions(machine: Machine, wish: Wish) -> bool:
+    guid = _vm(machine, wish.key["vm"])
+    if "stop" in wish.want:
+        machine.set_vm(guid, automatic_stop_action=wish.want["stop"])
+    if "start" in wish.want:
+        machine.set_vm(guid, automatic_start_action=wish.want["start"])
+    return False
+
+
+def _set_checkpoints(machine: Machine, wish: Wish) -> bool:
+    guid = _vm(machine, wish.key["vm"])
+    if "kind" in wish.want:
+        machine.set_vm(guid, checkpoint_type=wish.want["kind"])
+    if "automatic" in wish.want:
+        machine.set_vm(guid, automatic_checkpoints_enabled=wish.want["automatic"])
+    return False
+
+
+def _set_memory(machine: Machine, wish: Wish) -> bool:
+    machine.set_vm_memory(_vm(machine, wish.key["vm"]), dynamic_memory_enabled=wish.want["dynamic"])
+    return False
+
+
+def _set_power(machine: Machine, wish: Wish) -> bool:
+    guid = _vm(machine, wish.key["vm"])
+    power = machine.vms[guid].power
+    match wish.want["state"]:
+        case "off":
+            _stop(machine, guid, wish)
+        case "running" if power == "paused":
+            machine.resume_vm(guid)
+        case "running":
+            machine.start_vm(guid)
+        case "saved":
+            machine.save_vm(guid)
+        case "paused":
+            machine.suspend_vm(guid)
+        case other:
+            raise own_error("BadRequest", "InvalidArgument", f"{other} is none of Off, Running, Saved, Paused.")
+    return False
+
+
+def _stop(machine: Machine, guid: str, wish: Wish) -> None:
+    power = machine.vms[guid].power
+    if power in ("saved", "paused"):
+        message = f"The VM is {power}: start it, and shut it down from inside."
+        raise own_error("WrongPlace", "InvalidOperation", message)
+    try:
+        machine.stop_vm(guid, within=wish.within, stop=wish.stop)
+    except CmdletError as error:
+        if error.category != "OperationTimeout":
+            raise
+        if TURN_OFF not in wish.accept:
+            message = f"The guest did not shut down within {wish.within:g} s."
+            raise own_error("GuestDidNotStop", "OperationTimeout", message) from None
+        machine.stop_vm(guid, turn_off=True)
+
+
+def _set_role(machine: Machine, wish: Wish) -> bool:
+    if machine.is_client:
+        message = "Roles belong to Windows Server; this is a client."
+        raise own_error("WrongPlace", "InvalidOperation", message)
+    names = {"role": ROLE, "tools": TOOLS}
+    unknown = set(wish.want.values()) - {"installed", "available"}
+    if unknown:
+        message = f"{sorted(map(str, unknown))} is none of Installed, Available."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    install = [names[name] for name, state in wish.want.items() if state == "installed"]
+    remove = [names[name] for name, state in wish.want.items() if state == "available"]
+    restart = bool(install) and machine.install_windows_feature(*install)
+    return (bool(remove) and machine.uninstall_windows_feature(*remove)) or restart
+
+
+def _set_place(machine: Machine, wish: Wish) -> bool:
+    place, location = str(wish.want["place"]), wish.key["location"]
+    wanted = owner(place)
+    if wanted is not None:
+        _vm(machine, wanted)
+    elif place not in (ENABLED, DISABLED, DISMOUNTED):
+        raise own_error("BadRequest", "InvalidArgument", f"{place} is no place.")
+    for guid in [vm.guid for vm in machine.vms.values() if vm.has(location) and vm.guid != wanted]:
+        machine.remove_vm_assignable_device(guid, location)
+    if place in (ENABLED, DISABLED):
+        _move_to_host(machine, wish.key, place)
+        return False
+    _move_from_host(machine, wish, place)
+    if wanted is not None and not machine.vms[wanted].has(location):
+        machine.add_vm_assignable_device(wanted, location)
+    return False
+
+
+def _move_to_host(machine: Machine, key: Key, place: str) -> None:
+    device = _device(machine, key)
+    if device.dismounted:
+        machine.mount_vm_host_assignable_device(device.location)
+    if place == ENABLED and not device.enabled:
+        machine.enable_pnp_device(device.instance)
+    if place == DISABLED and device.enabled:
+        machine.disable_pnp_device(device.instance)
+
+
+def _move_from_host(machine: Machine, wish: Wish, place: str) -> None:
+    gone = all(device.location != wish.key["location"] for device in machine.devices)
+    if place == DISMOUNTED and gone:
+        return
+    device = _device(machine, wish.key)
+    if device.dismounted:
+        return
+    if device.enabled:
+        machine.disable_pnp_device(device.instance)
+    machine.dismount_vm_host_assignable_device(device.location, force=FORCE in wish.accept)
+
+
+def _vm(machine: Machine, guid: str) -> str:
+    if guid not in machine.vms:
+        raise own_error("NotFound", "ObjectNotFound", f"There is no VM {guid}.")
+    return guid
+
+
+def _device(machine: Machine, key: Key) -> Device:
+    for device in machine.devices:
+        if dict(device.key) == dict(key):
+            return device
+    raise own_error("NotFound", "ObjectNotFound", f"There is no {key['device']} at {key['location']}.")
+
+
+SETTERS: Mapping[str, Setter] = {
+    "HyperVRole": _set_role,
+    "AssignableDevice": _set_place,
+    "VmMmio": _set_mmio,
+    "VmActions": _set_actions,
+    "VmCheckpoints": _set_checkpoints,
+    "VmMemory": _set_memory,
+    "VmPower": _set_power,
+}

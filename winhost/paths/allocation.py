@@ -1,0 +1,110 @@
+"""How a Linux guest fills a window: one aligned piece per device, first fit, in an order that nobody promises."""
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import factorial, prod
+
+from winhost.model.units import Bytes, KiB
+from winhost.paths.bars import Card
+
+PAGE = 4 * KiB
+
+Claim = tuple[Bytes, Bytes]  # length, alignment: what one card asks for
+Span = tuple[Bytes, Bytes]  # start, end
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The piece of a window that a card is expected to get: start address and length in bytes."""
+
+    card: Card
+    start: Bytes
+    length: Bytes
+
+    @property
+    def end(self) -> Bytes:
+        """The first address behind it."""
+        return self.start + self.length
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The ends that the layout can have over all orders, and the order with the highest end."""
+
+    least: Bytes
+    most: Bytes
+    order: tuple[Claim, ...]
+
+
+def claim(bars: Sequence[Bytes]) -> Claim:
+    length = sum(align(bar, PAGE) for bar in bars)
+    return length, 1 << (length.bit_length() - 1)
+
+
+def align(n: Bytes, boundary: Bytes) -> Bytes:
+    return -(-n // boundary) * boundary
+
+
+def _first_fit(claim: Claim, taken: Sequence[Span], base: Bytes) -> Span:
+    """The lowest free place; `taken` is sorted."""
+    length, alignment = claim
+    start = align(base, alignment)
+    for begin, end in taken:
+        if start + length <= begin:
+            break
+        if start < end:
+            start = align(end, alignment)
+    return start, start + length
+
+
+def _place(claim: Claim, taken: Sequence[Span], base: Bytes, smallest: Bytes) -> tuple[Span, ...]:
+    """`taken` with the claim. Holes below `smallest` count as taken: many orders then lead to the same layout."""
+    first, *others = sorted([*taken, _first_fit(claim, taken, base)])
+    spans = [first]
+    for begin, end in others:
+        if begin - spans[-1][1] < smallest:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((begin, end))
+    return tuple(spans)
+
+
+def extremes(claims: Sequence[Claim], base: Bytes) -> Extremes:
+    """Follow all distinct orders; those that led to the same layout are followed together."""
+    counts = Counter(claims)
+    kinds = sorted(counts)
+    smallest = min((length for length, _ in kinds), default=0)
+
+    @cache
+    def follow(left: tuple[int, ...], taken: tuple[Span, ...]) -> Extremes:
+        if not any(left):
+            end = taken[-1][1] if taken else base
+            return Extremes(end, end, ())
+        ways = [
+            (kind, follow((*left[:i], left[i] - 1, *left[i + 1 :]), _place(kind, taken, base, smallest)))
+            for i, kind in enumerate(kinds)
+            if left[i]
+        ]
+        kind, worst = max(ways, key=lambda way: way[1].most)
+        return Extremes(min(way.least for _, way in ways), worst.most, (kind, *worst.order))
+
+    return follow(tuple(counts[kind] for kind in kinds), ())
+
+
+def count_orders(claims: Sequence[Claim]) -> int:
+    return factorial(len(claims)) // prod(factorial(n) for n in Counter(claims).values())
+
+
+def layout(cards: Sequence[Card], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes) -> list[Placed]:
+    waiting = list(zip(claims, cards, strict=True))
+    placed: list[Placed] = []
+    taken: list[Span] = []
+    for claim in order:
+        start, end = _first_fit(claim, taken, base)
+        insort(taken, (start, end))
+        at = next(i for i, (asked, _) in enumerate(waiting) if asked == claim)
+        placed.append(Placed(waiting.pop(at)[1], start, end - start))
+    return placed

@@ -1,0 +1,141 @@
+"""The BARs of a card: from a survey, a table by device id, or a guess from its memory."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+import yaml
+
+from winhost.model.units import Bytes, GiB, MiB, size
+
+FOUR_GIB = 4 * GiB
+APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it
+LEGACY_END = MiB  # VGA's legacy range below 1 MiB shows up among a display card's ranges but is no BAR
+SMALL_BAR = 32 * MiB  # the second 64-bit BAR of every NVIDIA card whose BARs are known
+REGISTERS_MOST = 64 * MiB  # the largest register BAR known
+
+
+class BarSource(StrEnum):
+    """Where the sizes of a card's BARs come from, best first."""
+
+    SURVEYED = "surveyed"
+    TABLE = "table"
+    VRAM = "vram"
+
+
+class Range(Protocol):
+    """A memory range that the host gave to a card: start and length in bytes."""
+
+    @property
+    def start(self) -> Bytes: ...
+    @property
+    def length(self) -> Bytes: ...
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card as the windows see it: its BARs by width, in bytes, and how sure that is."""
+
+    name: str
+    bars64: tuple[Bytes, ...]
+    bars32: tuple[Bytes, ...]
+    source: BarSource
+    why: str = ""
+    doubts: tuple[str, ...] = ()
+    surveyed: "Card | None" = None  # as the host has it now, where that is smaller
+
+    @property
+    def aperture(self) -> Bytes:
+        """The largest 64-bit BAR, BAR1 on NVIDIA cards; 0 without any."""
+        return max(self.bars64, default=0)
+
+
+class MmioRefused(Exception):
+    """The windows cannot be as wanted: `need` against what is `given`, in bytes where known, and a remedy."""
+
+    def __init__(
+        self, code: str, sentence: str, remedy: str, *, need: Bytes | None = None, given: Bytes | None = None
+    ) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+        self.remedy = remedy
+        self.need = need
+        self.given = given
+
+
+def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None) -> Card:
+    """The BARs of one device, from the best source there is.
+
+    `ranges` as surveyed, empty for a card that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
+    bytes. A BAR1 larger in the table than in the survey counts, because resizable BAR can bring it. Raises MmioRefused
+    (`mmio.unknown-bars`) when nothing tells.
+    """
+    known = [found for found in (_surveyed(name, ranges), _listed(name, device)) if found]
+    if not known:
+        return _guessed(name, vram)
+    first = known[0]
+    largest = max(known, key=lambda found: found.aperture)
+    if largest is not first:
+        why = (
+            f"{largest.why} The survey saw {size(first.aperture)}, which resizable BAR can enlarge: the larger counts."
+        )
+        return replace(largest, bars32=first.bars32, why=why, surveyed=first)
+    if len(known) == 1 and first.source is BarSource.SURVEYED and first.aperture == APERTURE:
+        return replace(
+            first, why=f"{first.why} Should resizable BAR be turned on, its {size(APERTURE)} grow: plan again."
+        )
+    return first
+
+
+def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
+    bars = [found for found in ranges if found.start >= LEGACY_END]
+    if not bars:
+        return None
+    # Firmware without above-4G decoding puts 64-bit BARs low, too. The aperture gives that away; the prefetchable BARs
+    # of a card lie together, so then the small ones may be of either width, and are counted as both.
+    unsure = any(bar.length >= APERTURE and bar.start < FOUR_GIB for bar in bars)
+    above = tuple(bar.length for bar in bars if bar.start >= FOUR_GIB or bar.length >= APERTURE or unsure)
+    below = tuple(bar.length for bar in bars if bar.start < FOUR_GIB and bar.length < APERTURE)
+    doubts = (f"{name} has its BARs below 4 GiB, so the small ones are counted in both windows.",) if unsure else ()
+    return Card(name, above, below, BarSource.SURVEYED, f"{name}: BARs as surveyed on the host.", doubts)
+
+
+def _listed(name: str, device: str | None) -> Card | None:
+    ids = re.match(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", device or "", re.IGNORECASE)
+    entry = _table().get(":".join(ids.groups()).lower()) if ids else None
+    if entry is None:
+        return None
+    inferred = f"The BARs of {name} are inferred from {entry['source']}; a survey of the card settles it."
+    return Card(
+        name,
+        bars64=tuple(n * MiB for n in entry["bars64_mib"]),
+        bars32=tuple(n * MiB for n in entry["bars32_mib"]),
+        source=BarSource.TABLE,
+        why=f"{name}: BARs of a {entry['name']} by table ({entry['source']}).",
+        doubts=(inferred,) if entry["kind"] == "inferred" else (),
+    )
+
+
+def _guessed(name: str, vram: Bytes | None) -> Card:
+    if not vram:
+        raise MmioRefused(
+            "mmio.unknown-bars",
+            f"The BAR sizes of {name} are not known: no survey, not in the table, no VRAM size.",
+            "Enable the card on the host, with its driver, and read the host again.",
+        )
+    aperture = max(APERTURE, 1 << (vram - 1).bit_length())
+    doubt = f"The BARs of {name} are guessed from its {size(vram)} of VRAM; a survey of the card settles it."
+    why = f"{name}: {size(vram)} of VRAM rounded up to the next power of two, as a last resort."
+    return Card(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    text = files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
+    table: Mapping[str, Mapping[str, Any]] = yaml.load(text, yaml.CSafeLoader)
+    return table

@@ -1,0 +1,25 @@
+"""The PowerShell that runs on a host: the agent and one script per noun, as one constant text."""
+
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files as packaged
+from importlib.resources.abc import Traversable
+
+AGENT = "agent.ps1"
+
+
+def files() -> list[Traversable]:
+    """The agent, then the nouns in the order of their file names: the order in which they are sent."""
+    scripts = [entry for entry in packaged(__package__).iterdir() if entry.name.endswith(".ps1")]
+    return sorted(scripts, key=lambda script: (script.name != AGENT, script.name))
+
+
+@cache
+def agent_text() -> str:
+    """What a runspace gets, once. The same for every host and every call: values travel beside it, as JSON."""
+    return "\n".join(script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files())
+
+
+def agent_digest() -> str:
+    """SHA-256 of `agent_text`, in hexadecimal: what an auditor compares with the script block log of a host."""
+    return sha256(agent_text().encode("ascii")).hexdigest()
