@@ -1,18 +1,17 @@
 """Facts of a host for people: what it is, its cards, its VMs, and what could not be read."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from winhost.cli.output import table
-from winhost.engine.detect import missing
+from winhost.engine.detect import missing, not_yet
 from winhost.model.errors import visible
-from winhost.model.facts import Facts, MissingFact
+from winhost.model.facts import Facts, MissingFact, Unavailable, Unknown
 from winhost.model.units import mib, size
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import VmMmio
-
-ASK = "winhost assess"
 
 
 def show_facts(facts: Facts, written_to: Path | None = None) -> None:
@@ -29,18 +28,18 @@ def show_facts(facts: Facts, written_to: Path | None = None) -> None:
     try:
         table(("VM", "state", "generation", "MMIO low / high", "id"), _vms(host))
     except MissingFact as gap:
-        click.echo(f"  VMs: {gap}")
+        if isinstance(gap.missing, Unknown):
+            click.echo(f"  VMs: {gap}")
     _show_missing(facts)
     if written_to is not None:
         click.echo(f"  Written to {written_to / (facts.host + '.json')}")
 
 
-def _said(tell: object) -> str:
-    assert callable(tell)
+def _said(tell: Callable[[], object]) -> str:
     try:
         return str(tell())
     except MissingFact as gap:
-        return str(gap)
+        return "not yet" if isinstance(gap.missing, Unavailable) else "unknown"
 
 
 def _system(host: HostFacts) -> str:
@@ -68,6 +67,8 @@ def _vms(host: HostFacts) -> list[tuple[str, ...]]:
 
 
 def _show_missing(facts: Facts) -> None:
+    for needed, nouns in not_yet(facts).items():
+        click.echo(f"  Not before {needed} is there: {', '.join(nouns)}")
     gaps = list(dict.fromkeys(missing(facts)))
     if gaps:
         click.echo("  Could not be read:")

@@ -10,6 +10,7 @@ from winhost.model.errors import visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.units import MiB, size
+from winhost.resources.windows.assignable_device import owner
 
 ROLES = {"wish": "", "need": "for the others", "give-back": "given back", "undo": ""}
 
@@ -20,6 +21,8 @@ def shown(value: Json) -> str:
         return "on" if value else "off"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
         return size(value)
+    if isinstance(value, str) and (vm := owner(value)):
+        return f"assigned to VM {vm[:8]}…"
     return "none" if value is None else visible(str(value))
 
 
@@ -98,3 +101,6 @@ def _show_next(plan: Plan, written_to: Path | None) -> None:
         return
     accept = f" --accept {','.join(plan.risks)}" if plan.risks else ""
     click.echo(f"Written to {written_to}. Do it: winhost apply {written_to}{accept}")
+    if plan.deferred and plan.possible_risks:
+        everything = ",".join((*plan.risks, *plan.possible_risks))
+        click.echo(f"To let it go through without stopping for a later stage's consents: --accept {everything}")

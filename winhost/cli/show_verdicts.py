@@ -8,7 +8,7 @@ import click
 from winhost.cli.output import table
 from winhost.compat.catalogue import remedies
 from winhost.model.errors import UsageFault, visible
-from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import HOST, Assessment, PathVerdict, Reason, Severity, Verdict
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
 
@@ -71,7 +71,8 @@ def _show_path(verdict: PathVerdict, everything: bool) -> None:
 
 def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:
     for reason in sorted(reasons, key=lambda reason: -reason.severity.rank):
-        if reason.severity is Severity.NOTE and not everything:
+        later = reason.code.endswith(".later") and reason.subject == HOST
+        if reason.severity is Severity.NOTE and not everything and not later:
             continue
         click.echo(f"{indent}{reason.severity} [{reason.code}] {visible(reason.observed)}")
         click.echo(f"{indent}  {reason.sentence}")

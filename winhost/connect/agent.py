@@ -9,6 +9,7 @@ from winhost.connect.errors import Drifted, NotAvailable, NotFound, RemoteError
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
 
 NOT_FOUND = "Winhost.NotFound"
+BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
 
 
 class Wire(Protocol):
@@ -62,9 +63,11 @@ class Agent:
         answers = self._call([{"noun": noun, "verb": "get"} for noun in nouns], settled=settled)
         return {noun: _answer(answer) for noun, answer in zip(nouns, answers, strict=True)}
 
-    def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+    def get(
+        self, noun: str, key: Key, *, settled: bool = False, within: float | None = None
+    ) -> Mapping[str, Json] | None:
         """The state of one instance, or None where there is none. Raises RemoteError, NotAvailable."""
-        (answer,) = self._call([{"noun": noun, "verb": "get", "key": key}], settled=settled)
+        (answer,) = self._call([{"noun": noun, "verb": "get", "key": key}], settled=settled, within=within)
         if not answer["ok"]:
             raise self._error(answer, f"get {noun}")
         state: Mapping[str, Json] | None = answer["state"]
@@ -75,7 +78,7 @@ class Agent:
     ) -> SetAnswer:
         """Change one instance. Raises Drifted (nothing changed), NotFound, RemoteError, NotAvailable."""
         call = {"noun": noun, "verb": "set", "key": key, "want": want, "expect": expect, "how": how}
-        (answer,) = self._call([call], extra=float(how.get("within", 0)))
+        (answer,) = self._call([call], within=self.call_timeout + float(how.get("within", 0)))
         if not answer["ok"]:
             raise self._error(answer, f"set {noun}")
         return SetAnswer(answer["before"], answer["after"] or {}, bool(answer["restart"]), tuple(answer["warnings"]))
@@ -87,10 +90,14 @@ class Agent:
             raise self._error(answer, "restart")
 
     def _call(
-        self, calls: Sequence[Mapping[str, Json]], *, settled: bool = False, extra: float = 0
+        self, calls: Sequence[Mapping[str, Json]], *, settled: bool = False, within: float | None = None
     ) -> list[dict[str, Any]]:
         request = json.dumps({"exclusive": settled, "calls": calls})
-        answers: list[dict[str, Any]] = json.loads(self.wire.invoke(request, self.call_timeout + extra))["answers"]
+        text = self.wire.invoke(request, self.call_timeout if within is None else within)
+        answers = _answers(text)
+        if len(answers) != len(calls):
+            message = f"{len(answers)} answers to {len(calls)} calls: {text[:80]!r}"
+            raise RemoteError(self.host, RemoteFault("InvalidResult", BAD_ANSWER, message=message), "read its answer")
         return answers
 
     def _error(self, answer: Mapping[str, Any], doing: str) -> Exception:
@@ -103,6 +110,16 @@ class Agent:
         kind = NotFound if error.code == NOT_FOUND else RemoteError
         warnings = tuple(answer.get("warnings", ()))
         return kind(self.host, error, doing, answer.get("before"), answer.get("after"), warnings)
+
+
+def _answers(text: str) -> list[dict[str, Any]]:
+    """Those that are in the text; none where it is not what the agent writes."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return []
+    answers = document.get("answers") if isinstance(document, dict) else None
+    return [a for a in answers if isinstance(a, dict) and "ok" in a] if isinstance(answers, list) else []
 
 
 def _answer(answer: Mapping[str, Any]) -> Answer:

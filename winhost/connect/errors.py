@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from winhost.model.errors import Exit, WinhostError
+from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Json, RemoteFault
+
+
+def one_line(text: object) -> str:
+    """Words of a library or a host on one line, with nothing in them that a terminal would obey."""
+    return visible(" ".join(str(text).split()))
 
 
 @dataclass(eq=False)
@@ -33,6 +38,22 @@ class Unreachable(WireError):
         return f"On the host: Enable-PSRemoting. From here, again: winhost detect {self.host}"
 
 
+class NoSession(Unreachable):
+    """Something answers, but opens no session: too many are open, it is starting, or it is no remoting at all."""
+
+    @property
+    def what(self) -> str:
+        return f"{self.host} answers, but opens no session: {self.detail}"
+
+    @property
+    def meaning(self) -> str | None:
+        return "Nothing was changed there. It may still be starting, or this user has too many sessions open there."
+
+    @property
+    def hint(self) -> str | None:
+        return f"Wait a little, and look at hosts.{self.host}.transport.port; then: winhost detect {self.host}"
+
+
 class CertificateRefused(WireError):
     """The host answers, but cannot prove who it is."""
 
@@ -49,8 +70,28 @@ class CertificateRefused(WireError):
         return f"Name its CA at hosts.{self.host}.transport.verify in fleet.yaml (a path to a PEM file)."
 
 
+@dataclass(eq=False)
+class BundleUnusable(UsageFault):
+    """The CA bundle that the host's certificate is to be checked against is not there, or is none."""
+
+    host: str
+    path: str
+    why: str
+
+    @property
+    def what(self) -> str:
+        return f"the CA bundle {visible(self.path)} for {self.host} cannot be used: {self.why}"
+
+    @property
+    def hint(self) -> str | None:
+        return f"Name a PEM file at hosts.{self.host}.transport.verify in fleet.yaml, relative to that file."
+
+
+@dataclass(eq=False)
 class AuthenticationFailed(WireError):
-    """The host answers and refuses the logon."""
+    """The host answers and refuses the logon. `password_at`: where the fleet file refers to the password."""
+
+    password_at: str | None = None
 
     @property
     def what(self) -> str:
@@ -62,7 +103,8 @@ class AuthenticationFailed(WireError):
 
     @property
     def hint(self) -> str | None:
-        return f"Look at hosts.{self.host}.transport.user and .password in fleet.yaml, then: winhost detect {self.host}"
+        place = self.password_at or f"hosts.{self.host}.transport.password in fleet.yaml"
+        return f"Look at the user there and at {place}, then: winhost detect {self.host}"
 
 
 class TimedOut(WireError):
@@ -103,7 +145,7 @@ class RemoteError(WinhostError):
     @property
     def what(self) -> str:
         codes = ", ".join(part for part in (self.fault.category, self.fault.code, *self.fault.hresults) if part)
-        return f"{self.host}: {self.doing}: {self.fault} ({codes})"
+        return f"{self.host}: {self.doing}: {one_line(self.fault)} ({codes})"
 
 
 class NotFound(RemoteError):

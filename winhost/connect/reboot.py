@@ -65,7 +65,7 @@ def wait(
     waiting = (Unreachable, SessionDropped, TimedOut, AuthenticationFailed, RemoteError, _NotYet)
     retrying = Retrying(
         retry=retry_if_exception_type(waiting),
-        wait=wait_exponential_jitter(initial=patience.first, max=patience.longest, jitter=patience.first),
+        wait=wait_exponential_jitter(multiplier=patience.first, max=patience.longest, jitter=patience.first),
         stop=stop_after_delay(patience.deadline),
         before_sleep=lambda attempt: progress(_reason(attempt)),
     )

@@ -1,11 +1,11 @@
 """Reading a host: one batch, one document."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from winhost import __version__
 from winhost.connect.agent import Agent
-from winhost.model.facts import Answer, Facts
+from winhost.model.facts import Answer, Facts, Record, Unavailable, Unknown
 from winhost.resources.windows import NOUNS
 
 
@@ -25,13 +25,27 @@ def _simulated(session: Answer) -> bool:
     return isinstance(session, tuple) and any(record.state.get("simulated") is True for record in session)
 
 
-def missing(facts: Facts) -> Iterable[tuple[str, str]]:
+def not_yet(facts: Facts) -> dict[str, list[str]]:
+    """Nouns that cannot exist yet, by what has to be there first."""
+    waiting: dict[str, list[str]] = {}
+    for noun, answer in facts.nouns.items():
+        if isinstance(answer, Unavailable):
+            waiting.setdefault(answer.unavailable, []).append(noun)
+    return waiting
+
+
+def missing(facts: Facts) -> Iterator[tuple[str, str]]:
     """What could not be read and why, noun or noun.property: what a lack of rights has cost."""
     for noun, answer in facts.nouns.items():
-        if not isinstance(answer, tuple):
-            yield noun, str(answer)
-            continue
-        for record in answer:
-            for name, value in record.state.items():
-                if isinstance(value, dict) and set(value) == {"unknown"}:
-                    yield f"{noun}.{name}", value["unknown"].get("message") or value["unknown"]["category"]
+        if isinstance(answer, Unknown):
+            yield noun, str(answer.unknown)
+        elif isinstance(answer, tuple):
+            for record in answer:
+                yield from _unknown_properties(noun, record)
+
+
+def _unknown_properties(noun: str, record: Record) -> Iterator[tuple[str, str]]:
+    for name, value in record.state.items():
+        if isinstance(value, dict) and set(value) == {"unknown"}:
+            error = value["unknown"]
+            yield f"{noun}.{name}", error.get("message") or error["category"]

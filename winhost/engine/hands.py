@@ -86,7 +86,7 @@ class Hands:
         waiting = self._patience
         Retrying(
             retry=retry_if_exception_type((Unreachable, SessionDropped, TimedOut)),
-            wait=wait_exponential_jitter(initial=waiting.first, max=waiting.longest, jitter=waiting.first),
+            wait=wait_exponential_jitter(multiplier=waiting.first, max=waiting.longest, jitter=waiting.first),
             stop=stop_after_delay(waiting.deadline),
             reraise=True,
         )(self._open)

@@ -39,7 +39,7 @@ def identity(noun: str, key: Key) -> Id:
 
 def state_of(facts: Facts, noun: str, key: Key) -> Mapping[str, Json] | None:
     """The state as the host told it, or None where it has no such instance. Raises MissingFact."""
-    answer = facts.nouns[noun]
+    answer = facts.answer(noun)
     if isinstance(answer, Unknown | Unavailable):
         raise MissingFact(noun, answer)
     return next((record.state for record in answer if dict(record.key) == dict(key)), None)
@@ -66,10 +66,12 @@ def steps_for(
     role: Role = "wish",
     backwards: bool = False,
     extra_risks: Mapping[Id, tuple[str, ...]] | None = None,
+    titles: Mapping[Id, str] | None = None,
 ) -> tuple[Step, ...]:
     """Ordered steps from the facts to what is wanted, with the needs of all of them met once and put back.
 
-    `backwards` reverses the order of nouns, for rollback. `extra_risks`: consents that the verdict asks for.
+    `backwards` reverses the order of nouns, for rollback. `extra_risks`: consents that the verdict asks for; `titles`:
+    of resources that are needed without being wanted.
     """
     found = {identity(w.noun, w.key): (w, differences(w, facts)) for w in wanted}
     needs = _needs((NOUNS[w.noun], change) for w, change in found.values() if change)
@@ -82,7 +84,8 @@ def steps_for(
     steps.sort(key=lambda step: _rank(step.noun, step.key, backwards))
     for id_, need in moved.items():
         wish = found[id_][0] if id_ in found else None
-        steps = _surround(steps, id_, need, wish, facts)
+        title = wish.title if wish else (titles or {}).get(id_, f"{need.noun} of {', '.join(need.key.values())}")
+        steps = _surround(steps, id_, need, title, wish, facts)
     # A need that already holds leaves its resource's own wish to be met last, as if nothing needed it.
     for id_ in needs.keys() - moved.keys():
         if id_ in found and (change := found[id_][1]):
@@ -99,13 +102,12 @@ def _differs(need: Need, facts: Facts) -> bool:
     return state is not None and any(state[name] != value for name, value in need.want.items())
 
 
-def _surround(steps: list[Step], id_: Id, need: Need, wish: Wanted | None, facts: Facts) -> list[Step]:
+def _surround(steps: list[Step], id_: Id, need: Need, title: str, wish: Wanted | None, facts: Facts) -> list[Step]:
     """Put the need before the first step that has it, and its give-back after the last one."""
     having = [number for number, step in enumerate(steps) if id_ in _needs([(NOUNS[step.noun], _change(step))])]
     first, last = having[0], having[-1]
     state = state_of(facts, need.noun, need.key) or {}
     before = {name: state[name] for name in need.want}
-    title = wish.title if wish else f"{need.noun} of {', '.join(need.key.values())}"
     meet = Wanted(need.noun, need.key, need.want, title, f"{_titles(steps, having)} can change only then.")
     done = [*steps[:first], _step(meet, Change(need.key, before, need.want), "need", ()), *steps[first : last + 1]]
     back = dict(wish.want) if wish else before

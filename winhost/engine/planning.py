@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from winhost import __version__
 from winhost.compat.assess import assess
 from winhost.engine.order import Id, identity, steps_for
-from winhost.model.errors import Exit, WinhostError
+from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.plan import Plan, Stage, Wish
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
@@ -14,7 +14,7 @@ from winhost.paths.bars import MmioRefused
 from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
 from winhost.paths.playbook import Playbook, expand
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import PciDevice, Vm
+from winhost.resources.windows import NOUNS, PciDevice, Vm
 
 
 @dataclass(eq=False)
@@ -45,8 +45,40 @@ class Refused(WinhostError):
         return "\n".join(filter(None, (explain, instead))) or None
 
 
+@dataclass(eq=False)
+class NotAPlan(UsageFault):
+    """A plan that wants what no resource can be: edited, or of a winhost with other nouns."""
+
+    host: str
+    why: str
+
+    @property
+    def what(self) -> str:
+        return f"the plan for {self.host} wants what this winhost cannot do: {visible(self.why)}"
+
+    @property
+    def hint(self) -> str:
+        return f"To change what is wanted, copy the playbook: winhost plan {self.host} --playbook my.yaml"
+
+
+def check_plan(plan: Plan) -> None:
+    """Raises NotAPlan."""
+    for wanted in (wanted for stage in plan.stages for wanted in stage.wanted):
+        noun = NOUNS.get(wanted.noun)
+        misfit = noun.misfit(wanted.key, wanted.want) if noun else f"there is no noun {wanted.noun}"
+        if misfit:
+            raise NotAPlan(plan.host, misfit)
+
+
 def make_plan(facts: HostFacts, wish: Wish, *, allow_unverified: bool = False) -> Plan:
     """Raises Refused, and UsageFault for a VM or card that is not there."""
+    try:
+        return _make_plan(facts, wish, allow_unverified)
+    except MissingFact as missing:
+        raise Refused(facts.host, wish.path, "not plannable", (f"{missing}.",)) from missing
+
+
+def _make_plan(facts: HostFacts, wish: Wish, allow_unverified: bool) -> Plan:
     cards = _cards(facts, wish)
     assessment = assess(facts, Selection(cards, _vm(facts, wish)))
     verdict = assessment.path(wish.path)
@@ -59,8 +91,14 @@ def make_plan(facts: HostFacts, wish: Wish, *, allow_unverified: bool = False) -
         winhost=__version__,
         wish=wish,
         stages=(_stage(facts, wish, cards, verdict, number=1),),
-        notes=tuple(dict.fromkeys(map(told, verdict.every_reason))),
+        notes=_notes(verdict),
     )
+
+
+def _notes(verdict: PathVerdict) -> tuple[str, ...]:
+    """Heaviest first. What is judged only later stands in the plan as what is deferred."""
+    said = [reason for reason in verdict.every_reason if not reason.code.endswith(".later")]
+    return tuple(dict.fromkeys(map(told, sorted(said, key=lambda reason: -reason.severity.rank))))
 
 
 def next_stage(facts: HostFacts, plan: Plan, number: int) -> Stage:
@@ -82,8 +120,6 @@ def _stage(facts: HostFacts, wish: Wish, cards: tuple[Card, ...], verdict: PathV
     except MmioRefused as refused:
         because = (refused.sentence, refused.remedy)
         raise Refused(facts.host, wish.path, "refused", because, (refused.code,)) from refused
-    except MissingFact as missing:
-        raise Refused(facts.host, wish.path, "not plannable", (f"{missing}.",)) from missing
     steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=_risks(facts, cards, verdict))
     return Stage(number, wanted, steps, deferred)
 

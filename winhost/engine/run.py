@@ -12,7 +12,7 @@ from winhost.engine.failures import ConsentNeeded, NotTaken, OneWay, StepFailed,
 from winhost.engine.hands import Event, Hands
 from winhost.engine.journal import Entry, Journal
 from winhost.engine.order import identity, state_of, steps_for
-from winhost.engine.planning import next_stage
+from winhost.engine.planning import check_plan, next_stage
 from winhost.engine.record import Record, fold, replay
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_stages
@@ -55,6 +55,7 @@ class Outcome:
 
 def apply(plan: Plan, accepted: Iterable[str], means: Means) -> Outcome:
     """A new run of a plan. Raises ConsentNeeded, Drifted, WrongHost, Refused before anything is changed."""
+    check_plan(plan)
     with means.store.lock(plan.host, "apply"):
         run = means.store.new_run(plan.host)
         runner = Runner(run, means, plan, frozenset(accepted))
@@ -138,9 +139,9 @@ class Runner:
         risks = {identity(step.noun, step.key): step.risks for step in stage.steps}
         steps = steps_for(stage.wanted, facts, prefix=f"{stage.number}.", extra_risks=risks)
         self.do(steps, facts)
-        if steps or stage.steps:
+        if self._journal is not None:
             self.write("stage", number=stage.number)
-        else:
+        else:  # nothing was to be done, so there is no run to keep a record of
             self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
 
     def _refuse_drift(self, stage: Stage, facts: Facts) -> None:

@@ -26,7 +26,7 @@ def rollback(run: str, accepted: Iterable[str], means: Means) -> Outcome:
 def preview(record: Record, facts: Facts) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """What rollback would do now, and what it would keep."""
     wanted, kept = _wanted(record, facts)
-    return tuple(step for part in _parts(wanted) for step in _steps(part, facts)), kept
+    return tuple(step for part in _parts(wanted) for step in _steps(part, facts, record)), kept
 
 
 def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
@@ -37,7 +37,7 @@ def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
         # Consents given for going there are not consents for going back.
         runner.write("back", accepted=sorted(accepted))
     for part in _parts(wanted):
-        runner.do(_steps(part, facts), facts)
+        runner.do(_steps(part, facts, runner.record), facts)
         facts = runner.hands.facts()
         wanted, kept = _wanted(runner.record, facts)
     for sentence in kept:
@@ -51,7 +51,9 @@ def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
 
 def _ask_first(runner: Runner, wanted: tuple[Wanted, ...], facts: Facts, accepted: frozenset[str]) -> None:
     """All consents before the first step back, so that a refusal leaves the run as it was."""
-    needed = in_order(risk for part in _parts(wanted) for step in _steps(part, facts) for risk in step.risks)
+    needed = in_order(
+        risk for part in _parts(wanted) for step in _steps(part, facts, runner.record) for risk in step.risks
+    )
     lacking = tuple(risk for risk in needed if risk not in accepted)
     if lacking:
         raise ConsentNeeded(runner.record.host, runner.run, lacking, going_back=True)
@@ -68,8 +70,9 @@ def _parts(wanted: tuple[Wanted, ...]) -> list[tuple[Wanted, ...]]:
     return [part for part in (soon, late) if part]
 
 
-def _steps(wanted: tuple[Wanted, ...], facts: Facts) -> tuple[Step, ...]:
-    return steps_for(wanted, facts, prefix="u", role="undo", backwards=True)
+def _steps(wanted: tuple[Wanted, ...], facts: Facts, record: Record) -> tuple[Step, ...]:
+    titles = {id_: touched.title for id_, touched in record.touched.items()}
+    return steps_for(wanted, facts, prefix="u", role="undo", backwards=True, titles=titles)
 
 
 def _wanted(record: Record, facts: Facts) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from winhost.engine.order import state_of
-from winhost.engine.planning import make_plan
+from winhost.engine.planning import check_plan, make_plan
 from winhost.model.facts import Facts, Json, MissingFact
 from winhost.model.plan import Plan, Stage, Wanted
 from winhost.resources.host import HostFacts
@@ -43,6 +43,7 @@ def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
 
 def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
     """Checks for all that a plan wants, what it had to defer included. Raises as make_plan does."""
+    check_plan(plan)
     stages = plan.stages
     if plan.deferred:
         stages = (*stages, *make_plan(facts, plan.wish, allow_unverified=True).stages)

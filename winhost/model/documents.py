@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,10 +58,14 @@ def parse_document(data: object, kind: type[T]) -> T:
 
 
 def plain(value: object) -> Any:
-    """Dataclasses as JSON-shaped data, fields in the order of their declaration."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return json.loads(json.dumps(asdict(value)))
-    return json.loads(json.dumps(value))
+    """Dataclasses, wherever they stand, as JSON-shaped data with fields in the order of their declaration."""
+    return json.loads(json.dumps(value, default=_fields))
+
+
+def _fields(value: object) -> dict[str, object]:
+    if not is_dataclass(value):
+        raise TypeError(f"{type(value).__name__} is not data")
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def write_document(value: object) -> str:

@@ -50,6 +50,7 @@ class Unavailable:
 
 
 Missing = Unknown | Unavailable
+NOT_THERE = Unknown(RemoteFault("NotRead", message="these facts do not hold it"))
 
 
 class MissingFact(Exception):
@@ -86,6 +87,10 @@ class Facts:
     winhost: str
     nouns: Mapping[str, Answer]
     schema: str = SCHEMA
+
+    def answer(self, noun: str) -> Answer:
+        """Facts of an older winhost do not hold every noun: what they lack was not read."""
+        return self.nouns.get(noun, NOT_THERE)
 
 
 T = TypeVar("T")

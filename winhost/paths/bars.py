@@ -92,6 +92,17 @@ def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, 
     return first
 
 
+def listed_name(device: str) -> str | None:
+    """The card's name by table: a dismounted one has lost its own."""
+    entry = _entry(device)
+    return str(entry["name"]) if entry else None
+
+
+def _entry(device: str | None) -> Mapping[str, Any] | None:
+    ids = re.match(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", device or "", re.IGNORECASE)
+    return _table().get(":".join(ids.groups()).lower()) if ids else None
+
+
 def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
     bars = [found for found in ranges if found.start >= LEGACY_END]
     if not bars:
@@ -106,8 +117,7 @@ def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
 
 
 def _listed(name: str, device: str | None) -> Card | None:
-    ids = re.match(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", device or "", re.IGNORECASE)
-    entry = _table().get(":".join(ids.groups()).lower()) if ids else None
+    entry = _entry(device)
     if entry is None:
         return None
     inferred = f"The BARs of {name} are inferred from {entry['source']}; a survey of the card settles it."

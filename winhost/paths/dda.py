@@ -175,11 +175,12 @@ class Decisions:
 
     @cached_property
     def gpus(self) -> tuple[Function, ...]:
-        return tuple(_function(card.gpu) for card in self._cards)
+        return tuple(_function(card.gpu, card_name(card)) for card in self._cards)
 
     @cached_property
     def companions(self) -> tuple[Function, ...]:
-        return tuple(_function(other) for card in self._cards for other in card.companions)
+        cards = ((card, other) for card in self._cards for other in card.companions)
+        return tuple(_function(other, f"{card_name(card)}, its {other.state.kind} function") for card, other in cards)
 
     @cached_property
     def power(self) -> str:
@@ -191,5 +192,11 @@ class Decisions:
         return found.state
 
 
-def _function(device: Instance[PciDevice]) -> Function:
-    return Function(device.key["location"], device.key["device"], visible(device.state.name))
+def card_name(card: Card) -> str:
+    """What people call it. Dismounted, it has lost its own name."""
+    gpu = card.gpu.state
+    return visible((bars.listed_name(card.gpu.key["device"]) if gpu.dismounted else None) or gpu.name)
+
+
+def _function(device: Instance[PciDevice], name: str) -> Function:
+    return Function(device.key["location"], device.key["device"], name)

@@ -33,11 +33,9 @@ class Entry(BaseModel):
         if noun is None or not noun.sets:
             settable = ", ".join(sorted(name for name, known in NOUNS.items() if known.sets))
             raise ValueError(f"{self.noun} is not a noun that can be set; these can: {settable}")
-        if set(self.key) != set(noun.key):
-            raise ValueError(f"the key of {self.noun} has the parts: {', '.join(noun.key) or 'none'}")
-        wrong = set(self.want) - set(noun.sets)
-        if wrong:
-            raise ValueError(f"{self.noun} cannot set {', '.join(sorted(wrong))}; it sets: {', '.join(noun.sets)}")
+        misfit = noun.misfit(self.key, self.want)
+        if misfit:
+            raise ValueError(misfit)
         return self
 
 
@@ -69,7 +67,8 @@ def expand(playbook: Playbook, decisions: object) -> tuple[tuple[Wanted, ...], t
         except MissingFact as missing:
             if not isinstance(missing.missing, Unavailable):
                 raise
-            deferred.append(Deferred(entry.noun, missing.missing.unavailable, entry.why, NOUNS[entry.noun].asks))
+            why = REFERENCE.sub("…", entry.why)  # what a reference will say is not known yet
+            deferred.append(Deferred(entry.noun, missing.missing.unavailable, why, NOUNS[entry.noun].asks))
     return tuple(wanted), tuple(deferred)
 
 

@@ -82,6 +82,15 @@ class Noun:
     undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
     state: type[State] = field(default=State)
 
+    def misfit(self, key: Key, want: Mapping[str, Json]) -> str | None:
+        """Why this cannot be wanted of an instance of this noun, or None."""
+        if set(key) != set(self.key):
+            return f"the key of {self.name} has the parts: {', '.join(self.key) or 'none'}"
+        wrong = sorted(set(want) - set(self.sets))
+        if wrong:
+            return f"{self.name} cannot set {', '.join(wrong)}; it sets: {', '.join(self.sets) or 'nothing'}"
+        return None
+
 
 @dataclass(frozen=True)
 class OrMissing:

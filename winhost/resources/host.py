@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from winhost.model.errors import WinhostError
-from winhost.model.facts import Facts, Instance, MissingFact, Record
+from winhost.model.errors import UsageFault
+from winhost.model.facts import NOT_THERE, Facts, Instance, MissingFact, Record
 from winhost.resources.base import State
 from winhost.resources.windows import (
     NOUNS,
@@ -31,7 +31,7 @@ S = TypeVar("S", bound=State)
 
 
 @dataclass(eq=False)
-class WrongState(WinhostError):
+class WrongState(UsageFault):
     """A state that this winhost does not understand: facts of another version or edited, or a fault of ours."""
 
     noun: str
@@ -60,9 +60,14 @@ def typed(state: type[S], record: Record) -> Instance[S]:
     try:
         value: S = _adapter(state.noun.name).validate_python(dict(record.state))
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        faults = "; ".join(f"{_place(e['loc'])}: {e['msg']}" for e in error.errors())
         raise WrongState(state.noun.name, faults) from None
     return Instance(record.key, value)
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """Without the tags that tell a value from why there is none."""
+    return ".".join(str(part) for part in loc if part not in ("known", "unknown", "unavailable"))
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ class HostFacts:
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
         """Every instance of a noun."""
         if state not in self._typed:
-            answer = self.document.nouns[state.noun.name]
+            answer = self.document.answer(state.noun.name)
             if not isinstance(answer, tuple):
                 raise MissingFact(state.noun.name, answer)
             self._typed[state] = tuple(typed(state, record) for record in answer)
@@ -151,7 +156,7 @@ class HostFacts:
         """Where on the ladder a function stands."""
         found = self.of(AssignableDevice, function.key)
         if found is None:
-            raise LookupError(f"no AssignableDevice for {function.key}")
+            raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_THERE)
         return found.place
 
     @cached_property

@@ -29,11 +29,11 @@ class PciDevice(State):
 
     device: VEN_10DE&DEV_2684&SUBSYS_…; instance: as Windows names it now (PCIP\\ once dismounted); kind: display,
     audio, usb or other; problem: Configuration Manager code, 0 is none, 22 disabled; driver_model: WDDM, TCC, MCDM or
-    null; post_path: firmware booted on it; ranges: memory, none readable while disabled or dismounted; device_type: 2 PCIe
-    endpoint, 3 legacy endpoint, 4 root-complex endpoint, 5 PCIe treated as PCI; acs: AcsCompatibleUpHierarchy, 0 not
-    supported, null where the bus driver does not say; rmrr: firmware reserves memory for it; line_interrupts_only:
-    it got no message interrupt; pcie_control: Windows controls PCI Express on its root bus; tunneled: Thunderbolt or
-    USB4; displays: monitors on it; vram: bytes, null unless the driver says.
+    null; post_path: firmware booted on it; ranges: memory, none readable while disabled or dismounted; device_type:
+    2 PCIe endpoint, 3 legacy endpoint, 4 root-complex endpoint, 5 PCIe treated as PCI; acs: AcsCompatibleUpHierarchy,
+    0 not supported, null where the bus driver does not say; rmrr: firmware reserves memory for it;
+    line_interrupts_only: it got no message interrupt; pcie_control: Windows controls PCI Express on its root bus;
+    tunneled: Thunderbolt or USB4; displays: monitors on it; vram: bytes, null unless the driver says.
     """
 
     instance: str

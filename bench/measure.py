@@ -1,0 +1,38 @@
+"""Two ways of doing a thing, timed turn about in one run: what slows the machine down slows both."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from timeit import timeit
+
+
+@dataclass(frozen=True)
+class Case:
+    """`work` is held against `yardstick`. A turn is so many `calls` of one; `aim` is the ratio we want at most."""
+
+    what: str
+    against: str
+    work: Callable[[], object]
+    yardstick: Callable[[], object]
+    aim: float | None = None
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How often the yardstick fits into the work: over all rounds the middle one, the smallest, the largest."""
+
+    middle: float
+    least: float
+    most: float
+
+
+def measure(case: Case, rounds: int) -> Ratio:
+    """A round is one turn of each. The first of all does not count: it fills the caches."""
+    pairs = [_round(case) for _ in range(rounds + 1)][1:]
+    ratios = [work / yardstick for work, yardstick in pairs]
+    return Ratio(median(ratios), min(ratios), max(ratios))
+
+
+def _round(case: Case) -> tuple[float, float]:
+    return timeit(case.work, number=case.calls), timeit(case.yardstick, number=case.calls)

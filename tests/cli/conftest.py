@@ -1,0 +1,63 @@
+"""A lab and a command line on it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from winhost.cli import run
+from winhost.lab.hostfile import expand, find
+from winhost.lab.lab import Lab
+from winhost.model.documents import write_document
+
+
+@dataclass
+class Said:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Line:
+    """The command line, in this process."""
+
+    folder: Path
+    capture: pytest.CaptureFixture[str]
+
+    def __call__(self, *words: object) -> Said:
+        self.capture.readouterr()
+        code = run([str(word) for word in words])
+        out, err = self.capture.readouterr()
+        return Said(code, out, err)
+
+    def facts(self, host_file: str) -> Path:
+        """A facts file of a shipped host."""
+        path = self.folder / f"{host_file}.json"
+        path.write_text(write_document(expand(find(host_file))[0]), encoding="utf-8")
+        return path
+
+
+@pytest.fixture
+def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Line:
+    monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("WINHOST_FLEET", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Line(tmp_path, capsys)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """gpu-03 with the role, desk-01 beside it; fleet.yaml in the current folder."""
+    hosts = [find("server2025-role-installed"), find("win11-pro-1gpu")]
+    with Lab(hosts, tmp_path, scale=0.001) as running:
+        yield running

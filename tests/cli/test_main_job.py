@@ -1,0 +1,80 @@
+"""The main job through the command line, over the real wire."""
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Line
+from winhost.lab.lab import Lab
+
+ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
+
+
+def test_the_demo_tells_the_whole_story(line: Line) -> None:
+    said = line("demo")
+    assert said.code == 0
+    for claim in ("Killed after", "16 properties verified", "gpu-01: as planned", "noun by noun", "no difference"):
+        assert claim in said.out
+    assert "simulated" in said.out
+    assert "dda is unsupported on desk-01" in said.err
+    assert list(line.folder.iterdir()) == []
+
+
+def test_facts_read_once_serve_assess_plan_and_verify_offline(line: Line, lab: Lab) -> None:
+    assert line("detect", "*", "-o", "facts").code == 0
+    lab.endpoints["gpu-03"].stop()
+    assert "Recommended: dda" in line("assess", "--facts", "facts/gpu-03.json").out
+    planned = line("plan", "--facts", "facts/gpu-03.json", "--vm", "llm-01", "-o", "plan.json")
+    assert planned.code == 0
+    assert line("verify", "plan.json", "--facts", "facts/gpu-03.json").code == 4
+    assert line("assess", "--facts", "facts/desk-01.json", "--path", "dda").code == 3
+
+
+def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:
+    facts = line.facts("server2025-role-installed")
+    plans = [line("plan", "--facts", facts, "--vm", "llm-01", "--json").out for _ in range(2)]
+    assert plans[0] == plans[1]
+    assert json.loads(plans[0])["schema"] == "winhost.plan/1"
+
+
+def test_apply_verify_rollback_as_documents(line: Line, lab: Lab) -> None:
+    line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json")
+    events = [json.loads(text) for text in line("apply", "plan.json", *ACCEPT, "--jsonl").out.splitlines()]
+    assert {event["event"] for event in events[:-1]} >= {"step", "done"}
+    assert events[-1]["outcome"]["outcome"] == "applied"
+    assert line("verify", "plan.json", "--json").json["holds"] is True
+    (run,) = (row["run"] for row in line("runs", "--json").json)
+    assert line("rollback", run, *ACCEPT, "--json").json["outcome"] == "rolled back"
+    assert line("verify", "plan.json", "--json").code == 4
+
+
+def test_several_hosts_at_once_and_one_failing_does_not_stop_the_other(line: Line, lab: Lab) -> None:
+    line("plan", "gpu-03", "--vm", "llm-01", "-o", "good.json")
+    document = json.loads(Path("good.json").read_text())
+    Path("bad.json").write_text(json.dumps({**document, "host": "desk-01"}))
+    said = line("apply", "bad.json", "good.json", *ACCEPT, "--json")
+    assert said.code == 2
+    bad, good = said.json["results"]
+    assert bad["error"]["kind"] == "WrongHost"
+    assert good["outcome"]["outcome"] == "applied"
+
+
+def test_a_window_asked_for_is_the_one_that_is_set(line: Line, lab: Lab) -> None:
+    line("plan", "gpu-03", "--vm", "llm-01", "--high", "256GiB", "--power", "off", "-o", "plan.json")
+    assert line("apply", "plan.json", *ACCEPT).code == 0
+    machine = lab.hosts["gpu-03"].machine
+    (vm,) = (vm for vm in machine.vms.values() if vm.name == "llm-01")
+    assert (vm.high, vm.power) == (256 << 30, "off")
+
+
+def test_schemas_are_json_schemas_that_our_own_files_meet(line: Line) -> None:
+    for name in ("facts", "plan", "fleet", "playbook", "host"):
+        schema = line("schema", name).json
+        assert schema["$schema"].startswith("https://json-schema.org/")
+        assert schema["type"] == "object"
+
+
+def test_every_code_can_be_explained(line: Line) -> None:
+    codes = [row["code"] for row in line("explain", "--list", "--json").json]
+    assert "dda.client-sku" in codes
+    for code in codes:
+        assert line("explain", code).code == 0

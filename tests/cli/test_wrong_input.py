@@ -1,0 +1,196 @@
+"""Wrong input gets one clear sentence with the place and the mend, and the exit code that says whose turn it is."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.lab.lab import Lab
+
+FLEET = "schema: winhost.fleet/1\nhosts:\n  gpu-01:\n    address: 127.0.0.1\n    transport: {user: u, password: %s}\n"
+
+
+def edited(path: Path, change: Callable[[Any], None]) -> Path:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_no_fleet_file_says_where_it_looked_and_what_to_write(line: Line) -> None:
+    said = line("detect", "gpu-01")
+    assert said.code == 2
+    assert "no fleet.yaml: looked for" in said.err
+    assert "schema: winhost.fleet/1" in said.err
+
+
+def test_an_unknown_host_is_corrected(line: Line, lab: Lab) -> None:
+    said = line("detect", "gpu-3")
+    assert said.code == 2
+    assert "no host 'gpu-3' in fleet.yaml; did you mean 'gpu-03'?" in said.err
+
+
+def test_broken_yaml_has_its_place(line: Line) -> None:
+    Path("fleet.yaml").write_text("schema: winhost.fleet/1\nhosts:\n  gpu-01: {transport: {port: many}}\n   x: 1\n")
+    said = line("detect", "gpu-01")
+    assert said.code == 2
+    assert "fleet.yaml:4:" in said.err
+
+
+def test_all_faults_of_a_fleet_are_told_at_once(line: Line) -> None:
+    Path("fleet.yaml").write_text(
+        "schema: winhost.fleet/1\nhosts:\n  gpu-01:\n    transport:\n      port: many\n      tsl: true\n  gpu-01: {}\n"
+    )
+    said = line("detect", "gpu-01")
+    assert said.code == 2
+    for place in ("fleet.yaml:5:", "fleet.yaml:6:", "fleet.yaml:7:"):
+        assert place in said.err
+    assert "did you mean 'tls'?" in said.err
+
+
+def test_an_unreadable_secret_is_named_and_not_shown(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    Path("fleet.yaml").write_text(FLEET % "env:NOT_SET")
+    said = line("detect", "gpu-01")
+    assert said.code == 2
+    assert "env:NOT_SET" in said.err
+
+
+def test_an_unreachable_host_is_exit_5_and_one_sentence(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("SET", "secret")
+    Path("fleet.yaml").write_text(FLEET.replace("{user", f"{{port: {port}, user") % "env:SET")
+    said = line("detect", "gpu-01")
+    assert said.code == 5
+    assert said.err.startswith("error: gpu-01 cannot be reached: ")
+    assert "Traceback" not in said.err
+
+
+def test_one_unreachable_host_does_not_hide_the_others(line: Line, lab: Lab) -> None:
+    lab.endpoints["desk-01"].stop()
+    said = line("detect", "*", "--json")
+    assert said.code == 5
+    results = {result["host"]: result for result in said.json["results"]}
+    assert results["gpu-03"]["facts"]["schema"] == "winhost.facts/1"
+    assert results["desk-01"]["error"]["kind"] == "Unreachable"
+
+
+def test_facts_that_are_no_json(line: Line) -> None:
+    Path("facts.json").write_text('{"schema": ')
+    said = line("assess", "--facts", "facts.json")
+    assert said.code == 2
+    assert "facts.json:1:" in said.err
+
+
+def test_a_file_that_is_not_there(line: Line) -> None:
+    said = line("assess", "--facts", "nowhere.json")
+    assert said.code == 2
+    assert "nowhere.json: cannot be read" in said.err
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [("winhost.facts/2", "another version"), ("winhost.plan/1", "another kind"), (7, "another kind")],
+)
+def test_a_foreign_or_newer_schema(line: Line, schema: object, told: str) -> None:
+    path = edited(line.facts("server2022-2gpu"), lambda document: document.update(schema=schema))
+    said = line("assess", "--facts", path)
+    assert said.code == 2
+    assert told in said.err
+
+
+def test_facts_with_a_hole_say_what_could_not_be_judged(line: Line) -> None:
+    path = edited(line.facts("server2022-2gpu"), lambda document: document["nouns"].pop("OperatingSystem"))
+    assert "OperatingSystem could not be read" in line("assess", "--facts", path, "--path", "dda").out
+    said = line("plan", "--facts", path, "--vm", "infer-01", "--allow-unverified")
+    assert said.code == 3
+    assert "OperatingSystem could not be read (these facts do not hold it)" in said.err
+
+
+def test_facts_with_a_wrong_state_say_where(line: Line) -> None:
+    path = edited(
+        line.facts("server2022-2gpu"), lambda document: document["nouns"]["Memory"][0]["state"].update(total="much")
+    )
+    said = line("assess", "--facts", path)
+    assert said.code == 2
+    assert "Memory" in said.err
+    assert "total" in said.err
+
+
+def test_a_plan_for_another_host(line: Line, lab: Lab) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    edited(Path("plan.json"), lambda document: document.update(machine_id="4c4c4544-0000-0000-0000-000000000000"))
+    said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
+    assert said.code == 2
+    assert "is not the machine that this was planned for" in said.err
+
+
+def test_a_plan_whose_steps_were_edited_is_refused(line: Line, lab: Lab) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    edited(Path("plan.json"), lambda document: document["stages"][0]["wanted"][0].update(noun="Format-Volume"))
+    said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
+    assert said.code == 2
+    assert "Format-Volume" in said.err
+
+
+def test_a_vm_that_is_not_there_lists_those_that_are(line: Line, lab: Lab) -> None:
+    said = line("plan", "gpu-03", "--vm", "llm-1")
+    assert said.code == 2
+    assert "did you mean 'llm-01'?" in said.err
+    assert "files-01" in said.err
+
+
+def test_which_vm_is_asked_where_there_are_several(line: Line, lab: Lab) -> None:
+    said = line("plan", "gpu-03")
+    assert said.code == 2
+    assert "say which one gets the cards" in said.err
+
+
+def test_a_window_that_is_too_small_is_refused_with_the_numbers(line: Line, lab: Lab) -> None:
+    card = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+    said = line("plan", "gpu-03", "--vm", "llm-01", "--card", card, "--high", "33280MiB")
+    assert said.code == 3
+    assert "33,312 MiB" in said.err
+    assert line("plan", "gpu-03", "--vm", "llm-01", "--card", card, "--high", "33312MiB").code == 0
+
+
+def test_a_misspelled_consent_is_refused(line: Line, lab: Lab) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    said = line("apply", "plan.json", "--accept", "vmstop", "--yes")
+    assert said.code == 2
+    assert "vm-stop" in said.err
+
+
+def test_without_a_terminal_nobody_is_asked(line: Line, lab: Lab) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    said = line("apply", "plan.json", "--accept", "vm-stop,force-dismount")
+    assert said.code == 2
+    assert "--yes" in said.err
+
+
+def test_a_damaged_journal_is_refused_and_a_torn_one_goes_on(line: Line, lab: Lab) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    assert line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount").code == 0
+    (journal,) = (line.folder / "state" / "runs").glob("*.jsonl")
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-30])
+    assert line("resume", journal.stem, "--yes").code == 0
+    journal.write_bytes(whole.replace(b"llm-01", b"llm-02", 1))
+    said = line("rollback", journal.stem, "--yes", "--accept", "vm-stop")
+    assert said.code == 2
+    assert ".jsonl:2: the journal is damaged" in said.err
+    assert "damaged" in line("runs").out
+
+
+def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) -> None:
+    said = line("plan", "desk-01", "--json")
+    assert said.code == 3
+    assert said.err == ""
+    assert said.json["error"]["kind"] == "Refused"
+    assert "dda.client-sku" in said.json["error"]["meaning"]

@@ -1,0 +1,105 @@
+"""A simulated host with a controller's store, without a wire between them: what the engine's tests run on."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from winhost.connect.agent import Agent
+from winhost.connect.errors import SessionDropped, Unreachable
+from winhost.connect.reboot import Patience
+from winhost.engine.detect import read_facts
+from winhost.engine.hands import Event
+from winhost.engine.planning import make_plan
+from winhost.engine.run import Means, Outcome, apply, resume
+from winhost.engine.store import Store
+from winhost.engine.undo import rollback
+from winhost.lab.clock import LabClock
+from winhost.lab.contract import AgentAnswers
+from winhost.lab.hostfile import expand, find
+from winhost.lab.machine import HostDown, Machine
+from winhost.model.facts import Facts
+from winhost.model.plan import Plan, Wish
+from winhost.model.shipped import shipped
+from winhost.paths.playbook import read_playbook
+from winhost.resources.host import HostFacts
+
+PLAYBOOK = read_playbook(shipped("playbooks") / "dda.yaml").model_dump(by_alias=True, mode="json")
+EVERY_CONSENT = ("vm-stop", "vm-turn-off", "restart", "force-dismount", "headless")
+QUICK = Patience(deadline=20, first=0.001, longest=0.01)
+
+
+class DirectWire:
+    """Calls the lab's agent without remoting. A host that restarted has forgotten the session."""
+
+    def __init__(self, host: str, answers: AgentAnswers) -> None:
+        if not answers.machine.accepting():
+            raise Unreachable(host, "restarting")
+        self.host = host
+        self._answers = answers
+        self._boot = answers.machine.boot
+
+    def invoke(self, request: str, within: float) -> str:
+        if self._answers.machine.boot != self._boot or not self._answers.machine.accepting():
+            raise SessionDropped(self.host, "the host restarted")
+        try:
+            return self._answers.invoke(request)
+        except HostDown:
+            raise SessionDropped(self.host, "the host went down") from None
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class World:
+    """One host, one store. `around` is the journal's hook for the next runs."""
+
+    machine: Machine
+    store: Store
+    host: str = "gpu-01"
+    around: Callable[[str, Any], None] = lambda when, entry: None
+    stop: Callable[[], bool] = lambda: False
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answers = AgentAnswers(self.machine)
+
+    def open(self) -> Agent:
+        return Agent(DirectWire(self.host, self.answers), 60)
+
+    @property
+    def means(self) -> Means:
+        return Means(self, self.store, QUICK, 300, self.events.append, self.stop, self.around)
+
+    def facts(self) -> Facts:
+        self.machine.settle()
+        return read_facts(self.open())
+
+    def plan(self, vm: str | None = "llm-01", **wish: Any) -> Plan:
+        return make_plan(HostFacts(self.facts()), Wish("dda", PLAYBOOK, vm, **wish))
+
+    def apply(self, plan: Plan, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
+        return apply(plan, accepted, self.means)
+
+    def resume(self, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
+        return resume(self.run, accepted, self.means)
+
+    def rollback(self, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
+        return rollback(self.run, accepted, self.means)
+
+    @property
+    def run(self) -> str:
+        return self.store.runs()[-1]
+
+    def state(self) -> dict[str, Any]:
+        self.machine.settle()
+        return dict(self.machine.settled_state())
+
+    def vm(self, name: str = "llm-01") -> str:
+        return next(guid for guid, vm in self.machine.vms.items() if vm.name == name)
+
+
+def world(folder: Path, host_file: str = "server2025-3gpu") -> World:
+    facts, section = expand(find(host_file))
+    return World(Machine(facts, section, LabClock(0)), Store(folder), facts.host)
