@@ -104,7 +104,7 @@ class AuthenticationFailed(WireError):
     @property
     def hint(self) -> str | None:
         place = self.password_at or f"hosts.{self.host}.transport.password in fleet.yaml"
-        return f"Look at the user there and at {place}, then: winhost detect {self.host}"
+        return f"Look at the user and at {place}, then: winhost detect {self.host}"
 
 
 class TimedOut(WireError):

@@ -1,25 +1,39 @@
 """The wire to a Windows host: PowerShell remoting through pypsrp, one runspace per host and command."""
 
+import logging
+import ssl
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from math import ceil
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.connect.agent import Agent
 from winhost.connect.errors import (
     AuthenticationFailed,
+    BundleUnusable,
     CertificateRefused,
+    NoSession,
     RemoteError,
     SessionDropped,
     TimedOut,
     Unreachable,
+    WireError,
+    one_line,
 )
 from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Auth, Host
 
 if TYPE_CHECKING:
+    from pypsrp.powershell import PowerShell
     from pypsrp.wsman import WSMan
+
+T = TypeVar("T")
+Lost = type[Unreachable] | type[SessionDropped]
+
+_ACCESS_DENIED = 5  # the WSMan fault of a logon that is right, by somebody who may not come in this way
+_SCRIPT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -51,18 +65,25 @@ class PsrpWire:
         from pypsrp.powershell import RunspacePool
 
         self.host = target.name
-        with _translated(target.name, Unreachable):
-            self._wsman = _wsman(target)
-            self._pool: RunspacePool = RunspacePool(self._wsman)
-            self._pool.open()
+        self._target = target
+        self._in_use = False
+        self._wsman = _wsman(target)
+        self._pool: RunspacePool = RunspacePool(self._wsman)
+        try:
+            _translated(target, Unreachable, self._pool.open)
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, script: str) -> None:
-        """Run constant text in the runspace's own scope, so that what it defines stays."""
-        self._run(lambda shell: shell.add_script(script, use_local_scope=False), within=120)
+        """Run constant text in the runspace's own scope, so that what it defines stays. Asks nothing of the host."""
+        self._run(lambda shell: shell.add_script(script, use_local_scope=False), _SCRIPT_SECONDS, Unreachable)
 
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
-        output = self._run(lambda shell: shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request), within)
+        output = self._run(
+            lambda shell: shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request), within, SessionDropped
+        )
         if len(output) != 1 or not isinstance(output[0], str):
             raise RemoteError(
                 self.host, RemoteFault("InvalidResult", message=f"{len(output)} outputs"), "Invoke-Winhost"
@@ -70,34 +91,50 @@ class PsrpWire:
         return output[0]
 
     def close(self) -> None:
-        """Close the runspace; a host that is gone has closed it already."""
-        with suppress(Exception):
-            self._pool.close()
+        """Close the runspace; a host that is gone has closed it already.
+
+        A runspace in which a call may still run is left to it, and the host drops it later: closing would stop the
+        call half-way, in a state that nobody asked for.
+        """
+        if not self._in_use:
+            with suppress(Exception):
+                self._pool.close()
         self._wsman.close()
 
-    def _run(self, build: Callable[[Any], Any], within: float) -> list[Any]:
+    def _run(self, build: Callable[["PowerShell"], object], within: float, lost: Lost) -> list[Any]:
         from pypsrp.complex_objects import PSInvocationState
         from pypsrp.powershell import PowerShell
 
+        shell = PowerShell(self._pool)
+        build(shell)
+        self._in_use = True
+        _translated(self._target, lost, lambda: self._wait_for(shell, within))
+        self._in_use = False
+        if shell.state == PSInvocationState.STOPPED:
+            raise lost(self.host, "the call was stopped on the host")
+        if shell.had_errors:
+            raise RemoteError(self.host, _first_error(shell.streams.error), "run the agent")
+        return list(shell.output)
+
+    def _wait_for(self, shell: "PowerShell", within: float) -> None:
+        from pypsrp.complex_objects import PSInvocationState
+
         deadline = time.monotonic() + within
-        with _translated(self.host, SessionDropped):
-            shell = PowerShell(self._pool)
-            build(shell)
-            shell.begin_invoke()
-            while shell.state == PSInvocationState.RUNNING:
-                shell.poll_invoke()
-                if time.monotonic() > deadline and shell.state == PSInvocationState.RUNNING:
-                    # Left running: stopping it half-way would leave the host in a state that nobody asked for.
-                    raise TimedOut(self.host, f"no answer after {within:.0f} s")
-            if shell.had_errors:
-                raise RemoteError(self.host, _first_error(shell.streams.error), "run the agent")
-            return list(shell.output)
+        shell.begin_invoke()
+        while shell.state == PSInvocationState.RUNNING:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimedOut(self.host, f"no answer after {within:.0f} s")
+            ends_first = left < self._target.transport.operation_timeout
+            shell.poll_invoke(timeout=ceil(left) if ends_first else None)
 
 
 def _wsman(target: Host) -> "WSMan":
     from pypsrp.wsman import WSMan
 
+    _quieten()
     transport = target.transport
+    _check_bundle(target)
     password = transport.password.resolve().reveal() if transport.password else None
     # pypsrp hands this to requests, which takes a path to a CA bundle as well as a bool; its annotation forgets that.
     verify: Any = transport.verify if isinstance(transport.verify, bool) else str(transport.verify)
@@ -115,43 +152,117 @@ def _wsman(target: Host) -> "WSMan":
         operation_timeout=int(transport.operation_timeout),
         # The host holds a call open for one operation timeout; give its answer time to arrive.
         read_timeout=int(transport.operation_timeout + max(10, transport.connect_timeout)),
+        # A silent host is asked five times more, with doubling pauses: long ones would outlive the call's deadline.
+        reconnection_backoff=0.25,
         no_proxy=True,
     )
 
 
+def _quieten() -> None:
+    """At DEBUG these log NTLM tokens, from which a password can be guessed offline, and all that the wire carries."""
+    for name in ("spnego", "pypsrp"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _check_bundle(target: Host) -> None:
+    """Raises BundleUnusable; the library would say the same as a fault of the host."""
+    path = target.transport.verify
+    if isinstance(path, bool) or not target.transport.tls:
+        return
+    try:
+        if not path.is_dir():
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        raise BundleUnusable(target.name, str(path), "there is no certificate in it") from None
+    except OSError as error:
+        raise BundleUnusable(target.name, str(path), error.strerror or type(error).__name__) from None
+
+
 def _first_error(errors: list[Any]) -> RemoteFault:
+    """What ended the pipeline before the agent could make an answer of it."""
+    from psrpcore.types import ErrorCategory
+
     if not errors:
         return RemoteFault("NotSpecified")
     first = errors[0]
     return RemoteFault(
-        category=str(getattr(first, "reason", None) or "NotSpecified"),
-        code=str(getattr(first, "fq_error", None) or ""),
-        message=str(first),
+        category=ErrorCategory(first.category or 0).name, code=str(first.fq_error or ""), message=one_line(first)
     )
 
 
-@contextmanager
-def _translated(host: str, lost: type[Unreachable] | type[SessionDropped]) -> Iterator[None]:
-    """Our errors for the library's. A wire that fails is `lost`: before the first call unreachable, then dropped."""
-    import requests.exceptions
-    from pypsrp.exceptions import AuthenticationError, WinRMError
+def _translated(target: Host, lost: Lost, work: Callable[[], T]) -> T:
+    """What `work` returns, with our errors for the libraries'.
+
+    A wire that fails is `lost`: before the first call unreachable, then dropped. Ours are raised when theirs are gone:
+    those hold requests with their headers, and frames that hold the password.
+    """
+    from xml.etree.ElementTree import ParseError
+
+    from pypsrp.exceptions import WinRMError
+    from requests.exceptions import RequestException
     from spnego.exceptions import SpnegoError
 
     try:
-        yield
-    except (AuthenticationError, SpnegoError) as error:
-        raise AuthenticationFailed(host, _short(error)) from error
-    except requests.exceptions.SSLError as error:
-        raise CertificateRefused(host, _short(error)) from error
-    except requests.exceptions.Timeout as error:
-        raise TimedOut(host, _short(error)) from error
-    except (requests.exceptions.RequestException, WinRMError, OSError) as error:
-        raise lost(host, _short(error)) from error
+        return work()
+    except (RequestException, WinRMError, SpnegoError, OSError) as error:
+        ours = _ours(target, lost, error)
+    except (ParseError, LookupError, ValueError, AttributeError) as error:
+        # What pypsrp stumbles over when something else than WinRM answers.
+        ours = _session_lost(target, lost, f"what came back is no remoting ({type(error).__name__})")
+    raise ours
 
 
-def _short(error: BaseException) -> str:
-    """The innermost cause on one line: libraries wrap `Connection refused` in five layers of themselves."""
-    inner: BaseException = error
-    while (cause := inner.__cause__ or inner.__context__) is not None:
-        inner = cause
-    return " ".join(str(inner).split())[:300] or type(inner).__name__
+def _ours(target: Host, lost: Lost, error: Exception) -> WireError:
+    from pypsrp.exceptions import WinRMError
+    from requests.exceptions import ConnectTimeout, SSLError, Timeout
+
+    cause = _innermost(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return CertificateRefused(target.name, one_line(cause))
+    if isinstance(error, SSLError):
+        return lost(target.name, f"no TLS at port {target.transport.port}: {one_line(cause)}")
+    if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
+        return TimedOut(target.name, one_line(cause))
+    if _refuses_logon(error):
+        return _logon_refused(target, lost, error)
+    if isinstance(error, WinRMError):
+        return _session_lost(target, lost, _said(error))
+    return lost(target.name, one_line(cause) or type(cause).__name__)
+
+
+def _refuses_logon(error: Exception) -> bool:
+    from pypsrp.exceptions import AuthenticationError, WSManFaultError
+    from spnego.exceptions import SpnegoError
+
+    denied = isinstance(error, WSManFaultError) and error.code == _ACCESS_DENIED
+    return denied or isinstance(error, AuthenticationError | SpnegoError)
+
+
+def _logon_refused(target: Host, lost: Lost, error: Exception) -> WireError:
+    if lost is SessionDropped:
+        # The logon was good when the session began: a new session shall tell whether it still is.
+        return lost(target.name, _said(error))
+    transport = target.transport
+    way = f"{'https' if transport.tls else 'http'}, port {transport.port}"
+    return AuthenticationFailed(target.name, f"{_said(error)} ({way})", transport.password_at)
+
+
+def _session_lost(target: Host, lost: Lost, said: str) -> WireError:
+    return (NoSession if lost is Unreachable else lost)(target.name, said)
+
+
+def _said(error: Exception) -> str:
+    from pypsrp.exceptions import WinRMTransportError, WSManFaultError
+
+    if isinstance(error, WinRMTransportError):
+        return f"HTTP {error.code}"
+    if isinstance(error, WSManFaultError) and isinstance(error.code, int):
+        return f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
+    return one_line(error)[:300]
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Libraries wrap `Connection refused` in five layers of themselves."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error

@@ -1,5 +1,6 @@
 """Restarting a host and waiting until it is really back."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -63,33 +64,50 @@ def wait(
     from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
     waiting = (Unreachable, SessionDropped, TimedOut, AuthenticationFailed, RemoteError, _NotYet)
+    back_off = wait_exponential_jitter(multiplier=patience.first, max=patience.longest, jitter=patience.first)
+    end = time.monotonic() + patience.deadline
+
+    def left() -> float:
+        return max(0.0, end - time.monotonic())
+
     retrying = Retrying(
         retry=retry_if_exception_type(waiting),
-        wait=wait_exponential_jitter(multiplier=patience.first, max=patience.longest, jitter=patience.first),
+        wait=lambda attempt: min(back_off(attempt), left()),
         stop=stop_after_delay(patience.deadline),
         before_sleep=lambda attempt: progress(_reason(attempt)),
     )
     try:
-        return retrying(_look, way, old_boot)
+        return retrying(lambda: _look(way, old_boot, left()))
     except RetryError as error:
         last = error.last_attempt.exception()
         raise NotBack(way.host, patience.deadline, str(last)) from last
 
 
 def _reason(attempt: Any) -> str:
-    error = attempt.outcome.exception()
-    return str(error) if isinstance(error, _NotYet) else "no answer yet"
+    match attempt.outcome.exception():
+        case _NotYet() as error:
+            return str(error)
+        case AuthenticationFailed():
+            return "up, refuses the logon as yet"
+        case RemoteError():
+            return "up, cannot say yet how far it is"
+        case _:
+            return "no answer yet"
 
 
-def _look(way: Way, old_boot: str) -> tuple[Agent, str]:
+def _look(way: Way, old_boot: str, within: float) -> tuple[Agent, str]:
     agent = way.open()
     try:
-        boot = agent.get("Boot", {}) or {}
-        if boot["boot_id"] == old_boot:
+        boot = agent.get("Boot", {}, within=min(agent.call_timeout, within)) or {}
+        if boot.get("boot_id") == old_boot:
+            # Again, in a session of the old boot: the wire may have gone before the first asking was heard.
+            ask(agent)
             raise _NotYet("still shutting down")
-        if boot["logon_ready"] is not True:
+        if not isinstance(boot.get("boot_id"), str):
+            raise _NotYet("up, cannot say yet which boot it is")
+        if boot.get("logon_ready") is not True:
             raise _NotYet("up, logon not ready yet")
-        if boot["servicing"] is not False:
+        if boot.get("servicing") is not False:
             raise _NotYet("up, Windows is finishing its changes")
     except BaseException:
         agent.close()

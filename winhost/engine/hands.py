@@ -1,12 +1,13 @@
 """One host in reach: opens the wire when it is needed, settles a lost answer by reading again, restarts."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, SetAnswer, Way
-from winhost.connect.errors import NotFound, SessionDropped, TimedOut, Unreachable
+from winhost.connect.errors import AuthenticationFailed, NotFound, SessionDropped, TimedOut, Unreachable
 from winhost.connect.reboot import Patience
 from winhost.engine.detect import read_facts
 from winhost.model.facts import Facts, Json, Key, RemoteFault
@@ -59,15 +60,17 @@ class Hands:
         """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again."""
         how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self._within}
         try:
-            return self._open().set(step.noun, step.key, step.want, step.before, how)
+            return self._calling(lambda agent: agent.set(step.noun, step.key, step.want, step.before, how))
         except (SessionDropped, TimedOut) as lost:
             self._tell(Event(self.host, "waiting", f"{lost.what}; reading what is so", step))
             return self._settle(step, how)
 
     def restart(self, old_boot: str) -> str:
         """Restart unless another boot is running already, and wait. Returns the new boot id."""
-        if self.state("Boot", {})["boot_id"] == old_boot:  # type: ignore[index]
-            reboot.ask(self._open())
+        # A host that cannot be asked is going down already, or is asked again by whoever waits for it.
+        with suppress(Unreachable, SessionDropped, TimedOut, AuthenticationFailed):
+            if (self.state("Boot", {}) or {}).get("boot_id") == old_boot:
+                self._calling(reboot.ask)
         self.close()
         said: set[str] = set()
 
@@ -92,21 +95,27 @@ class Hands:
         )(self._open)
 
     def _settle(self, step: Step, how: Mapping[str, Json]) -> SetAnswer:
-        self.close()
         self.reach()
         now = self.state(step.noun, step.key, settled=True)
         if now is None:
             raise NotFound(self.host, RemoteFault("ObjectNotFound"), f"set {step.noun}")
         if all(now[name] == value for name, value in step.want.items()):
             return SetAnswer({**now, **step.before}, now)
-        return self._open().set(step.noun, step.key, step.want, {name: now[name] for name in step.before}, how)
+        expect = {name: now[name] for name in step.before}
+        return self._calling(lambda agent: agent.set(step.noun, step.key, step.want, expect, how))
 
     def _reading(self, read: Callable[[Agent], T]) -> T:
         try:
-            return read(self._open())
+            return self._calling(read)
         except SessionDropped:
-            self.close()
-            return read(self._open())
+            return self._calling(read)
+
+    def _calling(self, work: Callable[[Agent], T]) -> T:
+        try:
+            return work(self._open())
+        except (SessionDropped, TimedOut):
+            self.close()  # whatever is asked next is asked in a new session
+            raise
 
     def _open(self) -> Agent:
         if self._agent is None:
