@@ -3,14 +3,13 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from winhost.model.errors import WinhostError
 
-if TYPE_CHECKING:
-    from rich.console import Console
+WIDE = 160  # columns of tables that go to a file or a pipe
 
 
 def show_error(error: WinhostError, as_json: bool) -> None:
@@ -53,23 +52,22 @@ def print_line(document: object) -> None:
     click.echo(json.dumps(plain(document), ensure_ascii=False))
 
 
-def console() -> "Console":
-    """For tables on stdout: colour and the terminal's width on a terminal only."""
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 160)
-
-
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """A plain table; text from hosts is data and never markup."""
+    """A plain table, in the terminal's width and colours only on one; text from hosts is data and never markup."""
     from rich.box import SIMPLE_HEAD
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     made = Table(*columns, box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-    console().print(made)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    with console.capture() as captured:
+        console.print(made)
+    for line in captured.get().strip("\n").splitlines():
+        if line.strip():
+            click.echo(line.rstrip())
 
 
 def show_results(

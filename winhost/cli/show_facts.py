@@ -66,11 +66,19 @@ def _vms(host: HostFacts) -> list[tuple[str, ...]]:
     return rows
 
 
+def _for_lack_of_rights(facts: Facts) -> str:
+    try:
+        session = HostFacts(facts).session
+        return "" if session.administrator else f", because {session.user} is not an administrator there"
+    except MissingFact:
+        return ""
+
+
 def _show_missing(facts: Facts) -> None:
     for needed, nouns in not_yet(facts).items():
         click.echo(f"  Not before {needed} is there: {', '.join(nouns)}")
     gaps = list(dict.fromkeys(missing(facts)))
     if gaps:
-        click.echo("  Could not be read:")
+        click.echo("  Could not be read" + _for_lack_of_rights(facts) + ":")
     for name, why in gaps:
         click.echo(f"    {name}: {visible(why)}")

@@ -69,7 +69,8 @@ def show_steps(steps: Iterable[Step], title: str) -> None:
     table(("step", "what", "property", "before → want", "asks", ""), rows, title=title)
     for step in steps:
         if step.role == "wish":
-            click.echo(f"  {step.id} {visible(step.why)}")
+            for number, line in enumerate(step.why.splitlines()):
+                click.echo(f"  {' ' * len(step.id) if number else step.id} {visible(line)}")
         if step.irreversible:
             click.secho(f"  {step.id} cannot be undone: {step.irreversible}", fg="red")
     click.echo()

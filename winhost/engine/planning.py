@@ -110,7 +110,7 @@ def next_stage(facts: HostFacts, plan: Plan, number: int) -> Stage:
 
 def told(reason: Reason) -> str:
     """A reason as one line for people."""
-    return f"{reason.severity}: {reason.subject}: {reason.observed}. {reason.sentence} [{reason.code}]"
+    return f"{reason.severity}: {reason.subject}: {reason.observed.rstrip('.')}. {reason.sentence} [{reason.code}]"
 
 
 def _stage(facts: HostFacts, wish: Wish, cards: tuple[Card, ...], verdict: PathVerdict, number: int) -> Stage:

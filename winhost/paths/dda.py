@@ -30,6 +30,10 @@ class Windows:
     low: mmio.LowWindow
 
 
+def _listed(known: Mapping[str, str]) -> str:
+    return "\n".join(f"  {key}  {visible(name)}" for key, name in known.items())
+
+
 @dataclass(eq=False)
 class NoSuchThing(UsageFault):
     """A VM or card that the host does not have, or a name that several share."""
@@ -49,8 +53,9 @@ class NoSuchThing(UsageFault):
 
     @property
     def hint(self) -> str | None:
-        listed = "\n".join(f"  {key}  {visible(name)}" for key, name in self.known.items())
-        return f"Name one of these, by its first column where names repeat:\n{listed}" if listed else None
+        return (
+            f"Name one of these, by its first column where names repeat:\n{_listed(self.known)}" if self.known else None
+        )
 
 
 @dataclass(eq=False)
@@ -68,7 +73,7 @@ class WhichVm(UsageFault):
     def hint(self) -> str | None:
         if not self.known:
             return "winhost adopts a VM and never makes one: create it on the host (generation 2), then plan again."
-        return "Add --vm with one of: " + ", ".join(visible(name) for name in self.known.values())
+        return f"Add --vm with a name or id:\n{_listed(self.known)}"
 
 
 def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
