@@ -1,4 +1,4 @@
-"""`make bench`: the table. Ratios only; seconds say more about the machine than about the program."""
+"""`make bench`: the table. Ratios only: seconds say more about the machine than about the program."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -49,7 +49,7 @@ def _aim(case: Case, found: Ratio) -> str:
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.2f}×"
+    return f"{ratio:.2f}x"
 
 
 if __name__ == "__main__":

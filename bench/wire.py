@@ -14,6 +14,7 @@ from bench.measure import Case
 from winhost.connect.agent import Agent, Wire
 from winhost.connect.psrp import PsrpWay
 from winhost.engine.detect import read_facts
+from winhost.lab.contract import AgentAnswers
 from winhost.lab.endpoint import Command, Endpoint
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
@@ -25,49 +26,51 @@ USER, PASSWORD = "LAB\\bench", "opens a throw-away endpoint on loopback"
 
 @dataclass
 class Recorder:
-    """A wire that remembers its last answer."""
+    """A wire that remembers the last request."""
 
     wire: Wire
     host: str
-    answer: str = ""
+    request: str = ""
 
     def invoke(self, request: str, within: float) -> str:
-        self.answer = self.wire.invoke(request, within)
-        return self.answer
+        self.request = request
+        return self.wire.invoke(request, within)
 
     def close(self) -> None:
         self.wire.close()
 
 
 @dataclass(frozen=True)
-class Echo:
-    """A host whose every pipeline gives the same answer."""
+class AnsweringHost:
+    """The same simulated host, reduced to one question: whatever is run on it, it answers that."""
 
-    answer: str
+    answers: AgentAnswers
+    request: str
     boot: int = 1
 
     def accepting(self) -> bool:
         return True
 
-    def open_runspace(self, user: str) -> "Echo":
+    def open_runspace(self, user: str) -> "AnsweringHost":
         return self
 
     def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
-        return [self.answer]
+        return [self.answers.invoke(self.request, stop)]
 
 
 @contextmanager
 def detect(folder: Path) -> Iterator[Case]:
-    """What the simulated host does to find its answer counts against us: the echo knows it by heart."""
+    """Both sides have the simulated host find the answer anew, so that the difference is the way to it."""
     with Lab([find(NAME)], folder) as lab:
         (host,) = load_fleet(lab.fleet_file).select(["*"])
         way = PsrpWay(host, agent_text())
-        with Endpoint(Echo(_recorded(way)), {USER: PASSWORD}) as echo:
+        reduced = AnsweringHost(lab.hosts[host.name].answers, _request(way))
+        with Endpoint(reduced, {USER: PASSWORD}) as endpoint:
             yield Case(
                 what="detect over the lab's wire",
                 against="one bare pypsrp pipeline with the same script and answer",
                 work=lambda: _detect(way),
-                yardstick=lambda: _bare(echo.port),
+                yardstick=lambda: _bare(endpoint.port),
                 aim=1.1,
             )
 
@@ -77,11 +80,11 @@ def _detect(way: PsrpWay) -> None:
         read_facts(agent)
 
 
-def _recorded(way: PsrpWay) -> str:
+def _request(way: PsrpWay) -> str:
     with closing(way.open()) as agent:
         recorder = Recorder(agent.wire, agent.host)
         read_facts(Agent(recorder, agent.call_timeout))
-    return recorder.answer
+    return recorder.request
 
 
 def _bare(port: int) -> None:

@@ -69,3 +69,18 @@ def test_a_killed_run_goes_on_and_back(lab: Lab, line: int) -> None:
 @pytest.mark.parametrize("line", LINES)
 def test_a_run_killed_at_any_line_goes_on_and_back(lab: Lab, line: int) -> None:
     survive(lab, line, lab.hosts["gpu-01"].machine.settled_state())
+
+
+def test_ctrl_c_ends_after_the_step_in_flight_and_says_both_ways(lab: Lab) -> None:
+    arguments = [sys.executable, "-m", "winhost", "apply", str(lab.folder / "plan.json"), *ACCEPT]
+    controller = subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while (path := journal(lab.folder)) is None:
+        time.sleep(0.001)
+    controller.send_signal(signal.SIGINT)
+    _, told = controller.communicate()
+    assert controller.returncode == 1
+    assert "Stopping after the step in flight" in told
+    assert f"Go on: winhost resume {path.stem}" in told
+    assert f"Go back: winhost rollback {path.stem}" in told
+    assert "Traceback" not in told
+    assert run(["resume", path.stem, "--yes"]) == 0

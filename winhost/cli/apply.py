@@ -41,9 +41,10 @@ def apply(
 
     read = [read_document(path, Plan) for path in plans]
     hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
-    accepted = consents(in_order(risk for plan in read for risk in plan.risks), accepted)
-    count = sum(len(list(plan.steps)) for plan in read)
-    begin(f"Do {count} steps on {', '.join(hosts)}?", yes)
+    needed = in_order(risk for plan in read for risk in plan.risks)
+    maybe = in_order({risk for plan in read for risk in plan.possible_risks} - set(needed))
+    accepted = consents(needed, accepted, maybe)
+    begin(f"Apply {len(read)} plan(s) to {', '.join(hosts)}?", yes)
     deadlines = Deadlines(guest_deadline, restart_deadline)
     with watching(as_jsonl) as watch, stop_on_interrupt() as stop:
 

@@ -41,14 +41,18 @@ def begin(question: str, yes: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def consents(needed: tuple[str, ...], accepted: tuple[str, ...]) -> tuple[str, ...]:
-    """Those given, and on a terminal those given now, one question each; what lacks then is refused by the run."""
+def consents(needed: tuple[str, ...], accepted: tuple[str, ...], maybe: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Those given, and on a terminal those given now, one question each; what lacks then is refused by the run.
+
+    `maybe`: what the host or a later stage may turn out to need.
+    """
     from winhost.model.plan import RISKS
 
     given = list(accepted)
     if sys.stdin.isatty():
-        for risk in needed:
-            if risk not in given and click.confirm(f"{risk}: {RISKS[risk]}. Allow it?", err=True):
+        for risk in (*needed, *maybe):
+            when = "Allow it?" if risk in needed else "Allow it, should it turn out to be needed?"
+            if risk not in given and click.confirm(f"{risk}: {RISKS[risk]}. {when}", err=True):
                 given.append(risk)
     return tuple(given)
 
@@ -96,7 +100,7 @@ def show_outcome(outcome: "Outcome") -> None:
 
     good = outcome.holds
     click.secho(
-        f"{outcome.host}: {outcome.outcome}, {outcome.changed} changes", fg="green" if good else "red", bold=True
+        f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True
     )
     for check in outcome.checks:
         if not check.holds:
@@ -107,6 +111,10 @@ def show_outcome(outcome: "Outcome") -> None:
         click.echo(f"  {visible(sentence)}")
     if outcome.outcome == "applied":
         click.echo(f"  {len(outcome.checks)} properties verified. Go back at any time: winhost rollback {outcome.run}")
+
+
+def _changes(count: int) -> str:
+    return "1 change" if count == 1 else f"{count} changes"
 
 
 def outcome_code(outcome: "Outcome") -> int:
@@ -137,15 +145,18 @@ def go_either_way(
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], fleet_file)[0]
     begin(f"{verb} {run_name} on {record.host}?", yes)
-    with watching(as_jsonl) as watch, stop_on_interrupt() as stop:
-        means = means_for(host, deadlines, stop, watch)
-        try:
-            outcome = go(run_name, accepted, means)
-        except ConsentNeeded as needed:
-            more = consents(needed.risks, accepted)
-            if set(more) == set(accepted):
-                raise
-            outcome = go(run_name, more, means)
+
+    def watched(given: tuple[str, ...]) -> "Outcome":
+        with watching(as_jsonl) as watch, stop_on_interrupt() as stop:
+            return go(run_name, given, means_for(host, deadlines, stop, watch))
+
+    try:
+        outcome = watched(accepted)
+    except ConsentNeeded as needed:
+        more = consents(needed.risks, accepted)
+        if set(more) == set(accepted):
+            raise
+        outcome = watched(more)
     if as_json:
         print_json(outcome)
     elif as_jsonl:

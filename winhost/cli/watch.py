@@ -81,7 +81,9 @@ def _live() -> Iterator[Callable[[Event], None]]:
         tasks: dict[str, TaskID] = {}
 
         def tell(event: Event) -> None:
-            task = tasks.setdefault(event.host, progress.add_task(event.host, total=None))
+            if event.host not in tasks:
+                tasks[event.host] = progress.add_task(event.host, total=None)
+            task = tasks[event.host]
             now = f"{event.host} {visible(event.text)}"
             if event.total:
                 done = event.number if event.kind == "done" else event.number - 1

@@ -1,0 +1,44 @@
+# One process is one runspace: a line of JSON in, {script} or {command, parameters}; a line of JSON out, {output} or {fault}.
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$utf8 = New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false
+$reader = New-Object -TypeName System.IO.StreamReader -ArgumentList ([Console]::OpenStandardInput()), $utf8
+$writer = New-Object -TypeName System.IO.StreamWriter -ArgumentList ([Console]::OpenStandardOutput()), $utf8
+$writer.NewLine = "`n"
+$writer.AutoFlush = $true
+# As behind a remoting endpoint: no host that anything could be printed on or asked of.
+$runspace = [System.Management.Automation.Runspaces.RunspaceFactory]::CreateRunspace()
+$runspace.Open()
+
+function Invoke-Line {
+    param($Asked)
+    $shell = [System.Management.Automation.PowerShell]::Create()
+    $shell.Runspace = $runspace
+    try {
+        if ($null -ne $Asked.PSObject.Properties['script']) {
+            [void]$shell.AddScript($Asked.script, $false)
+        }
+        else {
+            [void]$shell.AddCommand($Asked.command)
+            foreach ($parameter in $Asked.parameters.PSObject.Properties) {
+                [void]$shell.AddParameter($parameter.Name, $parameter.Value)
+            }
+        }
+        @{ output = @(foreach ($each in $shell.Invoke()) { "$each" }) }
+    }
+    catch {
+        $record = $_.Exception
+        if ($null -ne $record.InnerException) {
+            $record = $record.InnerException
+        }
+        @{ fault = @{ message = "$($record.Message)"; code = "$($_.FullyQualifiedErrorId)"; category = "$($_.CategoryInfo.Category)" } }
+    }
+    finally {
+        $shell.Dispose()
+    }
+}
+
+while ($null -ne ($line = $reader.ReadLine())) {
+    $answer = Invoke-Line (ConvertFrom-Json -InputObject $line)
+    $writer.WriteLine((ConvertTo-Json -InputObject $answer -Depth 4 -Compress))
+}
