@@ -9,7 +9,7 @@ from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, rea
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
-from winhost.paths.dda import Selection
+from winhost.paths.dda import Selection, card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Vm
 
@@ -81,7 +81,7 @@ def _because(verdict: Verdict, counted: Sequence[Reason]) -> tuple[str, ...]:
 
 
 def _card(facts: HostFacts, path: str, card: Card, *, alone: bool) -> SubjectVerdict:
-    name = _name(lambda: card.named, card.location)
+    name = _name(lambda: card_label(card), card.location)
     found = reasons(path, CARD, name, facts, card)
     if alone:
         found += reasons(path, ASSIGNMENT, name, facts, Selection((card,)))

@@ -76,7 +76,7 @@ def wsl_virtualization_off(facts: HostFacts) -> Finding | None:
 @rule("wsl2", unknown=BLOCKS)
 def wsl_tcc_invisible(facts: HostFacts) -> Finding | None:
     """One card in TCC mode is enough to hide all of them."""
-    hidden = [card.named for card in facts.cards if card.gpu.state.driver_model == "TCC"]
+    hidden = [card_label(card) for card in facts.cards if card.gpu.state.driver_model == "TCC"]
     if hidden:
         return unsupported("wsl2.tcc-invisible", observed=f"in TCC mode: {', '.join(hidden)}")
     return None

@@ -103,10 +103,21 @@ def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
     return tuple(chosen[location] for location in sorted(chosen))
 
 
+def card_name(card: Card) -> str:
+    """What people call it. Dismounted, it has lost its own name."""
+    gpu = card.gpu.state
+    return visible((bars.listed_name(card.gpu.key["device"]) if gpu.dismounted else None) or gpu.name)
+
+
+def card_label(card: Card) -> str:
+    """Name and place: two cards of one model differ only in the second."""
+    return f"{card_name(card)} at {card.location}"
+
+
 def as_mmio_sees(card: Card) -> bars.Card:
     """The BARs of a card from the best source. Raises MmioRefused, MissingFact."""
     gpu = card.gpu.state
-    return bars.card(gpu.name, ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)
+    return bars.card(card_name(card), ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)
 
 
 def windows(facts: HostFacts, selection: Selection) -> Windows:
@@ -195,12 +206,6 @@ class Decisions:
         found = self._facts.of(VmPower, {"vm": self.vm["id"]})
         assert found is not None
         return found.state
-
-
-def card_name(card: Card) -> str:
-    """What people call it. Dismounted, it has lost its own name."""
-    gpu = card.gpu.state
-    return visible((bars.listed_name(card.gpu.key["device"]) if gpu.dismounted else None) or gpu.name)
 
 
 def _function(device: Instance[PciDevice], name: str) -> Function:

@@ -85,11 +85,6 @@ class Card:
     def functions(self) -> tuple[Instance[PciDevice], ...]:
         return (self.gpu, *self.companions)
 
-    @property
-    def named(self) -> str:
-        """Name and place: two cards of one model differ only in the second."""
-        return f"{self.gpu.state.name} at {self.location}"
-
 
 class HostFacts:
     """The facts of one host, noun by noun. Reading what could not be read raises `MissingFact`."""
