@@ -5,6 +5,7 @@ from winhost.compat.cards import partitions, serves
 from winhost.compat.rule import BLOCKS, CARD, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.model.facts import Instance
 from winhost.model.units import size
+from winhost.paths.dda import card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import BitLocker, Disk, Wsl
 from winhost.resources.windows.operating_system import OsFamily
