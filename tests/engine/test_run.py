@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.engine.world import EVERY_CONSENT, World, world
-from winhost.connect.errors import Drifted
-from winhost.engine.failures import ConsentNeeded, OneWay, StepFailed, Stopped, WrongHost
+from winhost.connect.agent import Agent
+from winhost.connect.errors import Drifted, Unreachable
+from winhost.engine.failures import ConsentNeeded, OneWay, OutOfReach, StepFailed, Stopped, WrongHost
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
 from winhost.engine.record import replay
@@ -108,9 +109,45 @@ def test_drift_is_refused_with_each_difference(installed: World) -> None:
     found = installed.state()
     with pytest.raises(Drifted) as drift:
         installed.apply(plan)
-    assert set(drift.value.differences) == {"Checkpoints of llm-01: kind", "MMIO windows of llm-01: low"}
+    assert set(drift.value.differences) == {
+        "Power of llm-01: state",
+        "Checkpoints of llm-01: kind",
+        "MMIO windows of llm-01: low",
+    }
     assert drift.value.exit_code == 4
     assert installed.state() == found
+
+
+def test_a_new_refusal_since_the_plan_stops_before_the_first_step(installed: World) -> None:
+    plan, found = installed.plan(), installed.state()
+    vm = installed.machine.vms[installed.vm()]
+    vm.traits = {**vm.traits, "checkpoints": 1}
+    with pytest.raises(Refused):
+        installed.apply(plan)
+    vm.traits = {**vm.traits, "checkpoints": 0}
+    assert installed.state() == found
+    assert installed.store.runs() == ()
+
+
+def test_a_host_lost_in_the_middle_leaves_both_ways_open(installed: World) -> None:
+    plan, opened = installed.plan(), installed.open
+
+    def lost(when: str, entry: object) -> None:
+        if isinstance(entry, dict) and (entry["n"], when) == (6, "after"):
+            installed.open = unreachable  # type: ignore[method-assign]
+            installed.machine.boot += 1
+
+    def unreachable() -> Agent:
+        raise Unreachable(installed.host, "no route to host")
+
+    installed.around = lost
+    with pytest.raises(OutOfReach) as out:
+        installed.apply(plan)
+    assert f"winhost resume {installed.run}" in out.value.hint
+    assert out.value.exit_code == 5
+    installed.open = opened  # type: ignore[method-assign]
+    installed.around = lambda when, entry: None
+    assert installed.resume().holds
 
 
 def test_a_plan_for_another_machine_is_refused(installed: World) -> None:

@@ -26,7 +26,7 @@ from winhost.resources.host import HostFacts
 
 PLAYBOOK = read_playbook(shipped("playbooks") / "dda.yaml").model_dump(by_alias=True, mode="json")
 EVERY_CONSENT = ("vm-stop", "vm-turn-off", "restart", "force-dismount", "headless")
-QUICK = Patience(deadline=20, first=0.001, longest=0.01)
+QUICK = Patience(deadline=2, first=0.001, longest=0.01)
 
 
 class DirectWire:

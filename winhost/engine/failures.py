@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from winhost.connect.errors import RemoteError
-from winhost.model.errors import UsageFault, WinhostError
+from winhost.model.errors import Exit, UsageFault, WinhostError
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step
 
@@ -119,6 +119,29 @@ class NotTaken(WinhostError):
     def what(self) -> str:
         listed = "; ".join(f"{name} should be {want!r}, is {found!r}" for name, (want, found) in self.lacking.items())
         return f"{self.host}: {self.step.title}: accepted without error, but {listed}"
+
+    @property
+    def hint(self) -> str:
+        return _ways(self.run)
+
+
+@dataclass(eq=False)
+class OutOfReach(WinhostError):
+    """The host went out of reach in the middle of a run."""
+
+    exit_code = Exit.UNREACHABLE
+
+    run: str
+    host: str
+    error: WinhostError
+
+    @property
+    def what(self) -> str:
+        return self.error.what
+
+    @property
+    def meaning(self) -> str:
+        return "The journal knows what was begun and the host what is true: nothing is lost."
 
     @property
     def hint(self) -> str:

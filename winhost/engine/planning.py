@@ -29,6 +29,7 @@ class Refused(WinhostError):
     because: tuple[str, ...]
     codes: tuple[str, ...] = ()
     instead: str | None = None
+    run: str | None = None
 
     @property
     def what(self) -> str:
@@ -42,7 +43,8 @@ class Refused(WinhostError):
     def hint(self) -> str | None:
         explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
         instead = f"This host can do: {self.instead}" if self.instead and self.instead != self.path else None
-        return "\n".join(filter(None, (explain, instead))) or None
+        back = f"Go back: winhost rollback {self.run}" if self.run else None
+        return "\n".join(filter(None, (explain, instead, back))) or None
 
 
 @dataclass(eq=False)

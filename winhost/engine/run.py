@@ -1,18 +1,19 @@
 """Running a plan: stage by stage, journal before acting, and the same way on after a crash as at the start."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from winhost import __version__
 from winhost.connect.agent import SetAnswer, Way
-from winhost.connect.errors import Drifted, RemoteError
-from winhost.connect.reboot import Patience
-from winhost.engine.failures import ConsentNeeded, NotTaken, OneWay, StepFailed, Stopped, WrongHost
+from winhost.connect.errors import Drifted, RemoteError, WireError
+from winhost.connect.reboot import NotBack, Patience
+from winhost.engine.failures import ConsentNeeded, NotTaken, OneWay, OutOfReach, StepFailed, Stopped, WrongHost
 from winhost.engine.hands import Event, Hands
 from winhost.engine.journal import Entry, Journal
 from winhost.engine.order import identity, state_of, steps_for
-from winhost.engine.planning import check_plan, next_stage
+from winhost.engine.planning import Refused, check_plan, make_plan, next_stage
 from winhost.engine.record import Record, fold, replay
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_stages
@@ -96,12 +97,25 @@ class Runner:
 
     def forward(self) -> Outcome:
         """All stages that are not finished, then the final verify."""
-        try:
+        with self.reaching():
             facts = self.settle()
+            if self._journal is None:
+                # Judged again before anything is done: a checkpoint made since the plan would fail it half-way.
+                make_plan(HostFacts(facts), self.record.plan.wish, allow_unverified=True)
             while (stage := self._next_stage(facts)) is not None:
                 self._run_stage(stage, facts)
                 facts = self.hands.facts()
             return self._finish(facts)
+
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Close the wire in the end; a run that lost it tells how to go on. Raises OutOfReach."""
+        try:
+            yield
+        except (WireError, NotBack) as error:
+            if self._journal is None:
+                raise
+            raise OutOfReach(self.run, self.record.host, error) from error
         finally:
             self.hands.close()
 
@@ -129,7 +143,11 @@ class Runner:
         last = self.record.stages[-1]
         if not last.deferred:
             return None
-        stage = next_stage(HostFacts(facts), self.record.plan, last.number + 1)
+        try:
+            stage = next_stage(HostFacts(facts), self.record.plan, last.number + 1)
+        except Refused as refused:
+            refused.run = self.run
+            raise
         self.write("planned", stage=plain(stage))
         self.tell("stage", f"stage {stage.number}: read and judged again, {len(stage.steps)} steps")
         return stage
@@ -145,14 +163,16 @@ class Runner:
             self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
 
     def _refuse_drift(self, stage: Stage, facts: Facts) -> None:
-        """A wish must stand where the plan saw it, or already where it shall be; what we moved ourselves may."""
+        """A wish must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it
+        would be given back to what it no longer is. What this run moved itself may differ.
+        """
         differing: dict[str, tuple[Json, Json]] = {}
         for step in stage.steps:
-            if step.role != "wish" or identity(step.noun, step.key) in self.record.touched:
+            if step.role == "give-back" or identity(step.noun, step.key) in self.record.touched:
                 continue
             now = state_of(facts, step.noun, step.key) or {}
             for name, before in step.before.items():
-                if now.get(name) not in (before, step.want[name]):
+                if now.get(name) not in ([before] if step.role == "need" else [before, step.want[name]]):
                     differing[f"{step.title}: {name}"] = (before, now.get(name))
         if differing:
             raise Drifted(self.record.host, "apply", differing)

@@ -17,10 +17,8 @@ def rollback(run: str, accepted: Iterable[str], means: Means) -> Outcome:
     """Give the host back. Safe to repeat: what is undone already needs nothing. Raises ConsentNeeded first."""
     with means.store.lock(means.way.host, f"rollback {run}"):
         runner = Runner(run, means)
-        try:
+        with runner.reaching():
             return _back(runner, frozenset(accepted))
-        finally:
-            runner.hands.close()
 
 
 def preview(record: Record, facts: Facts) -> tuple[tuple[Step, ...], tuple[str, ...]]:
