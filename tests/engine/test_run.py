@@ -93,6 +93,16 @@ def test_force_is_used_only_where_it_was_planned_and_consented(installed: World)
     assert forced
 
 
+def test_a_consent_edited_out_of_the_plan_is_asked_for_all_the_same(installed: World) -> None:
+    plan = installed.plan()
+    (stage,) = plan.stages
+    steps = tuple(dataclasses.replace(step, risks=()) for step in stage.steps)
+    edited = dataclasses.replace(plan, stages=(dataclasses.replace(stage, steps=steps),))
+    with pytest.raises(ConsentNeeded) as needed:
+        installed.apply(edited, [])
+    assert needed.value.risks == ("vm-stop", "force-dismount")
+
+
 def test_a_later_stage_asks_for_its_consents_and_goes_on_with_them(tmp_path: Path) -> None:
     here = world(tmp_path)
     with pytest.raises(ConsentNeeded) as needed:

@@ -1,12 +1,13 @@
 """winhost plan: what would change."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from winhost.cli.options import Size, fleet_option, json_option
-from winhost.model.errors import UsageFault
+from winhost.model.errors import UsageFault, visible
 
 
 @click.command()
@@ -75,23 +76,38 @@ def _playbook(path: str, chosen: Path | None) -> "dict[str, object]":
     from winhost.model.shipped import shipped
     from winhost.paths.playbook import read_playbook
 
-    file = chosen or shipped("playbooks") / f"{path}.yaml"
-    if chosen is None and not file.exists():
-        raise NoPlaybook(path, tuple(sorted(known.stem for known in shipped("playbooks").glob("*.yaml"))))
-    return read_playbook(file).model_dump(by_alias=True, mode="json")
+    known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
+    if path not in known:
+        raise NoPlaybook(path, tuple(sorted(known)))
+    playbook = read_playbook(chosen or known[path])
+    if playbook.path != path:
+        raise OtherPath(str(chosen), playbook.path, path)
+    return playbook.model_dump(by_alias=True, mode="json")
 
 
-class NoPlaybook(UsageFault):
-    """A path that winhost judges but cannot yet plan, or no path at all."""
+@dataclass(eq=False)
+class OtherPath(UsageFault):
+    """A playbook for another path than the one that is asked for."""
 
-    def __init__(self, path: str, known: tuple[str, ...]) -> None:
-        super().__init__(path, known)
-        self.path = path
-        self.known = known
+    file: str
+    found: str
+    asked: str
 
     @property
     def what(self) -> str:
-        return f"winhost cannot plan {self.path!r} yet; it can plan: {', '.join(self.known)}"
+        return f"{visible(self.file)} is a playbook for {visible(self.found)}, not for {self.asked}"
+
+
+@dataclass(eq=False)
+class NoPlaybook(UsageFault):
+    """A path that winhost judges but cannot yet plan, or no path at all."""
+
+    path: str
+    known: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return f"winhost cannot plan '{visible(self.path)}' yet; it can plan: {', '.join(self.known)}"
 
     @property
     def hint(self) -> str:

@@ -23,7 +23,7 @@ Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[V
 
 def assess(facts: HostFacts, selection: Selection | None = None) -> Assessment:
     """Judge every path. With a selection, DDA is judged for exactly its cards and VM together."""
-    paths = tuple(_path(facts, path, selection if path == "dda" else None) for path in PATHS)
+    paths = tuple(judge(facts, path, selection if path == "dda" else None) for path in PATHS)
     document = facts.document
     return Assessment(document.host, document.origin, paths, _recommended(paths))
 
@@ -33,7 +33,8 @@ def _recommended(paths: Sequence[PathVerdict]) -> str | None:
     return min(possible, key=lambda path: path.verdict.rank).path if possible else None
 
 
-def _path(facts: HostFacts, path: str, selection: Selection | None) -> PathVerdict:
+def judge(facts: HostFacts, path: str, selection: Selection | None = None) -> PathVerdict:
+    """Judge one path; with a selection, exactly its cards and VM together."""
     host, cards, vms = _open(facts, path) if selection is None else _chosen(facts, path, selection)
     judged_cards = tuple(_card(facts, path, card, alone=selection is None) for card in cards)
     judged_vms = tuple(_vm(facts, path, vm) for vm in vms)

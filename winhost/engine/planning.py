@@ -1,15 +1,15 @@
 """From facts and a wish to a plan. Pure: no host, no clock, no network."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from winhost import __version__
-from winhost.compat.assess import assess
+from winhost.compat.assess import assess, judge
 from winhost.engine.order import Id, identity, steps_for
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Instance, MissingFact
-from winhost.model.plan import Plan, Stage, Wish
-from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
+from winhost.model.plan import Plan, Stage, Wish, in_order
+from winhost.model.reason import PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.paths.bars import MmioRefused
 from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
 from winhost.paths.playbook import Playbook, expand
@@ -82,9 +82,8 @@ def make_plan(facts: HostFacts, wish: Wish, *, allow_unverified: bool = False) -
 
 def _make_plan(facts: HostFacts, wish: Wish, allow_unverified: bool) -> Plan:
     cards = _cards(facts, wish)
-    assessment = assess(facts, Selection(cards, _vm(facts, wish)))
-    verdict = assessment.path(wish.path)
-    _refuse(facts.host, verdict, assessment, allow_unverified)
+    verdict = judge(facts, wish.path, Selection(cards, _vm(facts, wish)))
+    _refuse(facts, verdict, allow_unverified)
     return Plan(
         host=facts.host,
         machine_id=facts.os.machine_id,
@@ -122,7 +121,7 @@ def _stage(facts: HostFacts, wish: Wish, cards: tuple[Card, ...], verdict: PathV
     except MmioRefused as refused:
         because = (refused.sentence, refused.remedy)
         raise Refused(facts.host, wish.path, "refused", because, (refused.code,)) from refused
-    steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=_risks(facts, cards, verdict))
+    steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=_asked(facts, verdict))
     return Stage(number, wanted, steps, deferred)
 
 
@@ -138,7 +137,7 @@ def _cards(facts: HostFacts, wish: Wish) -> tuple[Card, ...]:
     """Those asked for; else every card that can go without taking a display from the host."""
     if wish.cards:
         return choose_cards(facts, wish.cards)
-    verdict = assess(facts).path(wish.path)
+    verdict = judge(facts, wish.path)
     free = {card.key for card in verdict.cards if _goes(card)}
     return tuple(card for card in facts.cards if card.location in free)
 
@@ -147,34 +146,34 @@ def _goes(card: SubjectVerdict) -> bool:
     return card.verdict is not Verdict.UNSUPPORTED and not any("headless" in reason.risks for reason in card.reasons)
 
 
-def _refuse(host: str, verdict: PathVerdict, assessment: Assessment, allow_unverified: bool) -> None:
+def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> None:
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if verdict.verdict not in bad:
         return
     decisive = [r for r in verdict.every_reason if r.severity.rank >= Severity.UNVERIFIED.rank]
     raise Refused(
-        host,
+        facts.host,
         verdict.path,
         verdict.verdict,
         tuple(dict.fromkeys(map(told, decisive))),
         tuple(dict.fromkeys(reason.code for reason in decisive)),
-        assessment.recommended,
+        assess(facts).recommended,
     )
 
 
-def _risks(facts: HostFacts, cards: tuple[Card, ...], verdict: PathVerdict) -> Mapping[Id, tuple[str, ...]]:
-    """Consents that the verdict on a card asks for, on the steps that take its functions from the host."""
-    return dict(_card_risks(facts, cards, {card.key: card for card in verdict.cards}))
+def asked_risks(facts: HostFacts, path: str) -> Mapping[Id, tuple[str, ...]]:
+    """Consents that the verdicts on cards ask for, on the steps that take their functions from the host."""
+    return _asked(facts, judge(facts, path))
 
 
-def _card_risks(
-    facts: HostFacts, cards: tuple[Card, ...], verdicts: Mapping[str, SubjectVerdict]
-) -> Iterator[tuple[Id, tuple[str, ...]]]:
-    for card in cards:
-        risks = tuple(dict.fromkeys(risk for reason in verdicts[card.location].reasons for risk in reason.risks))
-        for function in card.functions:
-            if risks and _on_host(facts, function):
-                yield identity("AssignableDevice", function.key), risks
+def _asked(facts: HostFacts, verdict: PathVerdict) -> dict[Id, tuple[str, ...]]:
+    risks = {card.key: {risk for reason in card.reasons for risk in reason.risks} for card in verdict.cards}
+    return {
+        identity("AssignableDevice", function.key): in_order(risks.get(card.location, ()))
+        for card in facts.cards
+        for function in card.functions
+        if _on_host(facts, function)
+    }
 
 
 def _on_host(facts: HostFacts, function: Instance[PciDevice]) -> bool:
