@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from typing import Any
 
 from winhost.compat import catalogue
@@ -92,8 +93,8 @@ def rule(path: str, *, unknown: Unread, each: Each = HOST) -> Callable[[Judge], 
 def reasons(path: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
     """What the rules of a path say of one subject, each observation once. `seen`: what the rules are shown."""
     heaviest: dict[tuple[str, str], Finding] = {}
-    for asked in RULES:
-        finding = _judged(asked, seen) if (asked.path, asked.each) == (path, each) else None
+    for asked in _rules(path, each):
+        finding = _judged(asked, seen)
         if finding:
             told = heaviest.setdefault((finding.code, finding.observed), finding)
             heaviest[finding.code, finding.observed] = max(told, finding, key=lambda it: it.severity.rank)
@@ -102,7 +103,12 @@ def reasons(path: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ..
 
 def asks(path: str, each: Each) -> bool:
     """Whether a path has rules about this kind of subject."""
-    return any((rule.path, rule.each) == (path, each) for rule in RULES)
+    return bool(_rules(path, each))
+
+
+@cache
+def _rules(path: str, each: Each) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if (rule.path, rule.each) == (path, each))
 
 
 def gap(path: str, subject: str, missing: MissingFact) -> Reason:

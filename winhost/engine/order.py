@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from graphlib import TopologicalSorter
 
 from winhost.model.errors import WinhostError
@@ -144,6 +145,7 @@ def _change(step: Step) -> Change:
     return Change(step.key, step.before, step.want)
 
 
+@cache
 def _noun_order() -> dict[str, int]:
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for noun in NOUNS.values():

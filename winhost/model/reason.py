@@ -22,7 +22,7 @@ class Severity(StrEnum):
     @property
     def rank(self) -> int:
         """Heavier is higher."""
-        return list(Severity).index(self)
+        return _SEVERITIES.index(self)
 
 
 class Verdict(StrEnum):
@@ -36,7 +36,7 @@ class Verdict(StrEnum):
     @property
     def rank(self) -> int:
         """Worse is higher; equal to the rank of the severity that leads to it."""
-        return list(Verdict).index(self)
+        return _VERDICTS.index(self)
 
     @classmethod
     def of(cls, reasons: Iterable["Reason"]) -> "Verdict":
@@ -52,6 +52,9 @@ class Verdict(StrEnum):
     def best(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
         """The best of them; supported where there are none."""
         return min(verdicts, key=lambda verdict: verdict.rank, default=cls.SUPPORTED)
+
+
+_SEVERITIES, _VERDICTS = tuple(Severity), tuple(Verdict)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import factorial, prod
 
 from winhost.model.units import Bytes, KiB
@@ -73,7 +73,13 @@ def _place(claim: Claim, taken: Sequence[Span], base: Bytes, smallest: Bytes) ->
 
 
 def extremes(claims: Sequence[Claim], base: Bytes) -> Extremes:
-    """Follow all distinct orders; those that led to the same layout are followed together."""
+    """Over all distinct orders. No piece begins before the first boundary, so bases with the same one are the same."""
+    return _extremes(tuple(claims), align(base, min((alignment for _, alignment in claims), default=1)))
+
+
+@lru_cache(maxsize=1024)
+def _extremes(claims: tuple[Claim, ...], base: Bytes) -> Extremes:
+    """Orders that led to the same layout are followed together."""
     counts = Counter(claims)
     kinds = sorted(counts)
     smallest = min((length for length, _ in kinds), default=0)
