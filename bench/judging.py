@@ -12,6 +12,7 @@ from winhost.model.documents import read_document
 from winhost.model.facts import Facts, MissingFact
 from winhost.model.plan import Wish
 from winhost.model.shipped import shipped
+from winhost.paths import allocation
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import STATES
@@ -32,6 +33,8 @@ def judging(folder: Path) -> Iterator[Case]:
                 parsed.all(state)
 
     def judge() -> None:
+        # A command judges once: layouts that an earlier turn remembered would flatter us.
+        allocation.forget()
         host = HostFacts(facts)
         assess(host)
         make_plan(host, wish)

@@ -100,6 +100,11 @@ def _extremes(claims: tuple[Claim, ...], base: Bytes) -> Extremes:
     return follow(tuple(counts[kind] for kind in kinds), ())
 
 
+def forget() -> None:
+    """Drop the layouts that were worked out before: for measuring what a first one costs."""
+    _extremes.cache_clear()
+
+
 def count_orders(claims: Sequence[Claim]) -> int:
     return factorial(len(claims)) // prod(factorial(n) for n in Counter(claims).values())
 

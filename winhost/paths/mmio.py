@@ -242,7 +242,7 @@ def _sizes(bars: Sequence[Bytes]) -> str:
 
 def low_window(cards: Sequence[Card]) -> LowWindow:
     """Size the window below 4 GiB for these cards in one VM. Raises MmioRefused (`mmio.low-full`) above 3.5 GiB."""
-    beyond = _low_excess(cards, LOW_MOST)
+    beyond = _low_layout(cards, LOW_MOST).most - LOW_USABLE_END
     if beyond > 0:
         raise MmioRefused(
             "mmio.low-full",
@@ -269,7 +269,7 @@ def check_low(asked: Bytes, window: LowWindow) -> Bytes:
             need=asked,
             given=LOW_MOST,
         )
-    if asked < LOW_LEAST or _low_excess(window.cards, asked) > 0:
+    if asked < LOW_LEAST or _low_layout(window.cards, asked).most > LOW_USABLE_END:
         raise MmioRefused(
             "mmio.low-too-small",
             f"A low window of {mib(asked)} is too small.\n{window.why}",
@@ -298,15 +298,12 @@ def _low_layout(cards: Sequence[Card], low: Bytes) -> Extremes:
     return extremes(_low_claims(cards), _low_base(low, len(cards)))
 
 
-def _low_excess(cards: Sequence[Card], low: Bytes) -> Bytes:
-    """By how much the layout ends too high, in the order that needs most; not positive when it fits."""
-    return _low_layout(cards, low).most - LOW_USABLE_END
-
-
 def _smallest_low(cards: Sequence[Card], at_least: Bytes) -> Bytes:
-    room = sum(length for length, _ in _low_claims(cards)) + FOUR_GIB - LOW_USABLE_END
+    claims = _low_claims(cards)
+    room = sum(length for length, _ in claims) + FOUR_GIB - LOW_USABLE_END
     first = max(at_least, align(room + min(room, FRAME_BUFFER_MOST), STEP))
-    return next(low for low in range(first, LOW_MOST + STEP, STEP) if _low_excess(cards, low) <= 0)
+    sizes = range(first, LOW_MOST + STEP, STEP)
+    return next(low for low in sizes if extremes(claims, _low_base(low, len(cards))).most <= LOW_USABLE_END)
 
 
 def _why_low(cards: Sequence[Card], floor: Bytes, chosen: Bytes) -> str:
