@@ -18,7 +18,7 @@ from winhost.lab.contract import AgentAnswers
 from winhost.lab.endpoint import Command, Endpoint
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
-from winhost.model.fleet import load_fleet
+from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.scripts import agent_text
 
 USER, PASSWORD = "LAB\\bench", "opens a throw-away endpoint on loopback"

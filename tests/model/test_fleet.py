@@ -11,19 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from winhost.model.durations import parse_duration, render_duration
 from winhost.model.errors import Exit, FileFaults
-from winhost.model.fleet import (
-    Fleet,
-    FleetFile,
-    Host,
-    NoFleet,
-    Psrp,
-    UnknownHost,
-    find_fleet,
-    load_fleet,
-    parse_duration,
-    render_duration,
-)
+from winhost.model.fleet import Fleet, Host, NoFleet, Psrp, UnknownHost, find_fleet
+from winhost.model.fleetfile import FleetFile, load_fleet
 from winhost.model.secrets import SecretRef
 
 ROOT = Path(__file__).parents[2]

@@ -59,7 +59,7 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from winhost.model.fleet import parse_duration
+        from winhost.model.durations import parse_duration
 
         if isinstance(value, int | float):
             return float(value)

@@ -25,7 +25,8 @@ class Read:
 
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
     """Raises UsageFault for no words, no fleet file, faults in it, or an unknown host."""
-    from winhost.model.fleet import find_fleet, load_fleet
+    from winhost.model.fleet import find_fleet
+    from winhost.model.fleetfile import load_fleet
 
     if not words:
         raise NothingNamed

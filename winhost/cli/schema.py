@@ -22,7 +22,7 @@ def _schema(name: str) -> dict[str, object]:
     from winhost.lab.hostfile import HostFile
     from winhost.model.documents import json_schema
     from winhost.model.facts import Facts
-    from winhost.model.fleet import FleetFile
+    from winhost.model.fleetfile import FleetFile
     from winhost.model.plan import Plan
     from winhost.paths.playbook import Playbook
 

@@ -1,0 +1,267 @@
+"""`fleet.yaml`: what people write in it, and the fleet that it means."""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+)
+
+from winhost.model import durations
+from winhost.model.fleet import Auth, Fleet, Host, Psrp
+from winhost.model.secrets import SecretRef
+from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
+
+UNVERIFIED = "insecure-skip-verification"
+"""The one spelling that switches TLS verification off, for one host."""
+
+# ---- what people write
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    """Leaving a key out is how nothing is said; null is refused, so editors shall not offer it."""
+    for entry in schema.get("properties", {}).values():
+        members = entry.pop("anyOf", [])
+        kept = [member for member in members if member != {"type": "null"}]
+        if len(kept) == 1:
+            entry.update(kept[0] | entry)
+        elif kept:
+            entry["anyOf"] = kept
+        if "default" in entry and entry["default"] is None:
+            del entry["default"]
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, json_schema_extra=_without_null
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _is_given(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("is empty: give it a value, or leave the key out")
+        return value
+
+
+def _clean(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds control or invisible characters: in double quotes \\\\ is one backslash")
+    return text
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        if re.fullmatch(r"\w[\w.-]*", text):
+            return text
+    raise ValueError("should be a host name or an IP address alone; a port goes to transport.port")
+
+
+def _verify(value: object) -> bool | Path:
+    if value == UNVERIFIED:
+        raise ValueError(f"{UNVERIFIED} is said host by host, not in defaults or groups")
+    return _verify_of_host(value)
+
+
+def _verify_of_host(value: object) -> bool | Path:
+    if value is True:
+        return True
+    if value == UNVERIFIED:
+        return False
+    if isinstance(value, str) and value and value.isprintable():
+        return Path(value)
+    raise ValueError(f"should be true, or the path of a CA bundle, or on a single host {UNVERIFIED}")
+
+
+_CHECKED: list[dict[str, Any]] = [{"const": True}, {"type": "string", "minLength": 1, "not": {"const": UNVERIFIED}}]
+
+# Names become file names and words of a command line. A group is in lower case, because `DDA` beside `dda` would
+# quietly be a second group without its options.
+_HOST_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_-])?"
+_GROUP_NAME = r"[a-z0-9_](?:[a-z0-9._-]{0,61}[a-z0-9_-])?"
+
+
+def _host_name(text: str) -> str:
+    if re.fullmatch(_HOST_NAME, text):
+        return text
+    raise ValueError("is not a host name: letters, digits, '.', '_' and '-', starting with a letter or digit")
+
+
+def _group_name(text: str) -> str:
+    if re.fullmatch(_GROUP_NAME, text):
+        return text
+    raise ValueError("is not a group name: lower case letters, digits, '.', '_' and '-'")
+
+
+def _text_schema(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^{pattern}$"}
+
+
+_HostName = Annotated[str, AfterValidator(_host_name), WithJsonSchema(_text_schema(_HOST_NAME))]
+_GroupName = Annotated[str, AfterValidator(_group_name), WithJsonSchema(_text_schema(_GROUP_NAME))]
+_Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_clean)]
+_Address = Annotated[str, AfterValidator(_address)]
+_Port = Annotated[int, Field(ge=1, le=65535)]
+_Duration = Annotated[
+    int,
+    PlainValidator(durations.parse_duration),
+    WithJsonSchema(
+        {"anyOf": [_text_schema(durations.PATTERN), {"type": "integer", "minimum": 1, "maximum": durations.LONGEST}]}
+    ),
+]
+_Verify = Annotated[bool | Path, PlainValidator(_verify), WithJsonSchema({"anyOf": _CHECKED})]
+_VerifyOfHost = Annotated[
+    bool | Path, PlainValidator(_verify_of_host), WithJsonSchema({"anyOf": [*_CHECKED, {"const": UNVERIFIED}]})
+]
+
+
+class TransportOptions(_Written):
+    """How hosts are reached. What is not said here is taken from the next layer: host, groups, defaults."""
+
+    # The kinds to come have options of their own; the layers are merged first and then judged by their kind.
+    kind: Literal["psrp"] | None = None
+    """The protocol: psrp, PowerShell remoting over WSMan."""
+    tls: bool | None = None
+    """Whether HTTPS is spoken. Default: true."""
+    port: _Port | None = None
+    """TCP port. Default: 5986 with TLS, 5985 without."""
+    auth: Auth | None = None
+    """How to log on. Default: negotiate. Basic needs TLS, except on loopback."""
+    user: _Text | None = None
+    """Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."""
+    password: SecretRef | None = None
+    """Where the password is, never the password: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS, keyring:SERVICE/USER."""
+    verify: _Verify | None = None
+    """true (default), or the path of a CA bundle, relative to this file."""
+    connect_timeout: _Duration | None = None
+    """How long reaching the host may take. Default: 10s."""
+    operation_timeout: _Duration | None = None
+    """How long the host may be silent before it must give a sign of life. Default: 20s."""
+    call_timeout: _Duration | None = None
+    """How long one whole call may take. Default: 10m."""
+
+
+class HostTransportOptions(TransportOptions):
+    """How this host is reached."""
+
+    verify: _VerifyOfHost | None = None
+    """true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."""
+
+
+class LayerOptions(_Written):
+    """What is said for several hosts."""
+
+    transport: TransportOptions | None = None
+    """How these hosts are reached."""
+
+
+class HostOptions(_Written):
+    """One host."""
+
+    address: _Address | None = None
+    """DNS name or IP address. Default: the host's own name."""
+    groups: tuple[_GroupName, ...] = ()
+    """Groups it belongs to; where two say different things, the first one listed wins."""
+    transport: HostTransportOptions | None = None
+    """How this host is reached."""
+
+
+class FleetFile(_Written):
+    """fleet.yaml: the Windows hosts that winhost manages, and how each is reached."""
+
+    schema_: Literal["winhost.fleet/1"] = Field(alias="schema")
+    """The version of this format."""
+    defaults: LayerOptions | None = None
+    """What holds for all hosts, unless a group or the host says otherwise."""
+    groups: dict[_GroupName, LayerOptions | None] = {}
+    """What holds for the hosts of a group. A group that says nothing need not be listed."""
+    hosts: dict[_HostName, HostOptions | None]
+    """The hosts by name."""
+
+
+# ---- from what is written to what it means
+
+
+def load_fleet(path: Path) -> Fleet:
+    """Reads a fleet.yaml. Raises FileFaults with all of its faults. Resolves no secret."""
+    loaded = load_placed(path, FleetFile, _disagreements)
+    return Fleet(path, tuple(_host(loaded, name) for name in loaded.value.hosts))
+
+
+def _host(loaded: Loaded[FleetFile], name: str) -> Host:
+    options = loaded.value.hosts[name] or HostOptions()
+    said = _said(loaded.value, name)
+    values: dict[str, Any] = {key: value for key, (_, value) in said.items() if key != "kind"}
+    values.setdefault("port", 5986 if values.get("tls", True) else 5985)
+    if isinstance(bundle := values.get("verify"), Path):
+        values["verify"] = loaded.path.absolute().parent / bundle.expanduser()
+    if "password" in said:
+        values["password_at"] = loaded.where(said["password"][0])
+    return Host(name, options.address or name, Psrp(**values), options.groups)
+
+
+def _said(file: FleetFile, name: str) -> dict[str, tuple[Loc, Any]]:
+    """Each transport option that is said for a host, by the strongest layer that says it, and where."""
+    said: dict[str, tuple[Loc, Any]] = {}
+    for layer, options in _layers(file, name):
+        for key in sorted(options.model_fields_set):
+            said.setdefault(key, ((*layer, key), getattr(options, key)))
+    return said
+
+
+def _layers(file: FleetFile, name: str) -> Iterator[tuple[Loc, TransportOptions]]:
+    host = file.hosts[name] or HostOptions()
+    layers: list[tuple[Loc, HostOptions | LayerOptions | None]] = [
+        (("hosts", name), host),
+        *((("groups", group), file.groups.get(group)) for group in host.groups),
+        (("defaults",), file.defaults),
+    ]
+    for loc, layer in layers:
+        if layer is not None and layer.transport is not None:
+            yield (*loc, "transport"), layer.transport
+
+
+def _disagreements(file: FleetFile) -> Iterator[Finding]:
+    """What is wrong only when the parts are seen together."""
+    yield from _same_names(file)
+    for name in file.hosts:
+        yield from _unsafe_logon(file, name)
+
+
+def _same_names(file: FleetFile) -> Iterator[Finding]:
+    first: dict[str, str] = {}
+    for name in file.hosts:
+        if (known := first.setdefault(name.lower(), name)) != name:
+            yield ("hosts", name), f"is the same name as '{known}': Windows names know no case"
+
+
+def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
+    said = {key: value for key, (_, value) in _said(file, name).items()}
+    if said.get("auth") is not Auth.BASIC:
+        return
+    options = file.hosts[name] or HostOptions()
+    if said.get("tls") is False and not _is_loopback(options.address or name):
+        message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
+        yield ("hosts", name, "transport", "auth"), message
+    for key in ("user", "password"):
+        if key not in said:
+            yield ("hosts", name, "transport", key), "is missing: basic needs it"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address.lower() == "localhost"
