@@ -63,11 +63,9 @@ class Agent:
         answers = self._call([{"noun": noun, "verb": "get"} for noun in nouns], settled=settled)
         return {noun: _answer(answer) for noun, answer in zip(nouns, answers, strict=True)}
 
-    def get(
-        self, noun: str, key: Key, *, settled: bool = False, within: float | None = None
-    ) -> Mapping[str, Json] | None:
+    def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """The state of one instance, or None where there is none. Raises RemoteError, NotAvailable."""
-        (answer,) = self._call([{"noun": noun, "verb": "get", "key": key}], settled=settled, within=within)
+        (answer,) = self._call([{"noun": noun, "verb": "get", "key": key}], settled=settled)
         if not answer["ok"]:
             raise self._error(answer, f"get {noun}")
         state: Mapping[str, Json] | None = answer["state"]
@@ -78,7 +76,7 @@ class Agent:
     ) -> SetAnswer:
         """Change one instance. Raises Drifted (nothing changed), NotFound, RemoteError, NotAvailable."""
         call = {"noun": noun, "verb": "set", "key": key, "want": want, "expect": expect, "how": how}
-        (answer,) = self._call([call], within=self.call_timeout + float(how.get("within", 0)))
+        (answer,) = self._call([call], extra=float(how.get("within", 0)))
         if not answer["ok"]:
             raise self._error(answer, f"set {noun}")
         return SetAnswer(answer["before"], answer["after"] or {}, bool(answer["restart"]), tuple(answer["warnings"]))
@@ -90,10 +88,10 @@ class Agent:
             raise self._error(answer, "restart")
 
     def _call(
-        self, calls: Sequence[Mapping[str, Json]], *, settled: bool = False, within: float | None = None
+        self, calls: Sequence[Mapping[str, Json]], *, settled: bool = False, extra: float = 0
     ) -> list[dict[str, Any]]:
         request = json.dumps({"exclusive": settled, "calls": calls})
-        text = self.wire.invoke(request, self.call_timeout if within is None else within)
+        text = self.wire.invoke(request, self.call_timeout + extra)
         answers = _answers(text)
         if len(answers) != len(calls):
             message = f"{len(answers)} answers to {len(calls)} calls: {text[:80]!r}"

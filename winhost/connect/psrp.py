@@ -185,9 +185,8 @@ def _first_error(errors: list[Any]) -> RemoteFault:
     if not errors:
         return RemoteFault("NotSpecified")
     first = errors[0]
-    return RemoteFault(
-        category=ErrorCategory(first.category or 0).name, code=str(first.fq_error or ""), message=one_line(first)
-    )
+    category = next((known.name for known in ErrorCategory if known == first.category), "NotSpecified")
+    return RemoteFault(category, code=str(first.fq_error or ""), message=one_line(first))
 
 
 def _translated(target: Host, lost: Lost, work: Callable[[], T]) -> T:

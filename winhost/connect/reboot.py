@@ -77,7 +77,7 @@ def wait(
         before_sleep=lambda attempt: progress(_reason(attempt)),
     )
     try:
-        return retrying(lambda: _look(way, old_boot, left()))
+        return retrying(_look, way, old_boot, left)
     except RetryError as error:
         last = error.last_attempt.exception()
         raise NotBack(way.host, patience.deadline, str(last)) from last
@@ -95,13 +95,14 @@ def _reason(attempt: Any) -> str:
             return "no answer yet"
 
 
-def _look(way: Way, old_boot: str, within: float) -> tuple[Agent, str]:
+def _look(way: Way, old_boot: str, left: Callable[[], float]) -> tuple[Agent, str]:
     agent = way.open()
+    hurried = Agent(agent.wire, min(agent.call_timeout, left()))
     try:
-        boot = agent.get("Boot", {}, within=min(agent.call_timeout, within)) or {}
+        boot = hurried.get("Boot", {}) or {}
         if boot.get("boot_id") == old_boot:
             # Again, in a session of the old boot: the wire may have gone before the first asking was heard.
-            ask(agent)
+            ask(hurried)
             raise _NotYet("still shutting down")
         if not isinstance(boot.get("boot_id"), str):
             raise _NotYet("up, cannot say yet which boot it is")

@@ -1,0 +1,157 @@
+"""A simulated host behind its real endpoint, which remembers what it was asked and can be made to misbehave."""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from winhost.connect.agent import Agent, Way
+from winhost.connect.psrp import PsrpWay
+from winhost.connect.reboot import Patience
+from winhost.engine.hands import Event, Hands
+from winhost.lab.endpoint import Command, Endpoint
+from winhost.lab.host import LabHost, LabRunspace
+from winhost.lab.lab import Lab
+from winhost.model.fleet import Host
+from winhost.resources.windows.scripts import agent_text
+
+SCRIPT = "the agent's text"
+LONG = 77.0  # lab seconds that no cmdlet takes
+WAIT_S = 20.0
+QUICK = Patience(deadline=20, first=0.01, longest=0.05)
+VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
+
+Request = dict[str, Any]
+
+
+class StandingClock:
+    """Lab time that takes no time, but stands still at the durations that are held.
+
+    `at`: what else happens when a duration begins.
+    """
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.at: dict[float, Callable[[], None]] = {}
+        self._held: dict[float, threading.Event] = {}
+
+    def hold(self, *seconds: float) -> None:
+        self._held.update((each, threading.Event()) for each in seconds)
+
+    def release(self, seconds: float) -> None:
+        self._held[seconds].set()
+
+    def release_all(self) -> None:
+        for held in self._held.values():
+            held.set()
+
+    def sleep(self, lab_seconds: float, stop: threading.Event | None = None) -> None:
+        self.at.get(lab_seconds, lambda: None)()
+        if (held := self._held.get(lab_seconds)) is not None:
+            self.reached.set()
+            held.wait(WAIT_S)
+
+
+@dataclass
+class Session:
+    """One runspace: what ran in it, in order, and whether somebody told it to stop."""
+
+    ran: list[str | Request] = field(default_factory=list)
+    stops: list[threading.Event] = field(default_factory=list)
+
+    @property
+    def requests(self) -> list[Request]:
+        return [each for each in self.ran if isinstance(each, dict)]
+
+    @property
+    def stopped(self) -> bool:
+        return any(stop.is_set() for stop in self.stops)
+
+
+class RememberingRunspace(LabRunspace):
+    def __init__(self, host: "RememberingHost", session: Session) -> None:
+        super().__init__(host.answers)
+        self._host, self._session = host, session
+
+    def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+        (command,) = commands
+        self._session.stops.append(stop)
+        self._session.ran.append(SCRIPT if command.is_script else json.loads(str(command.parameters["Json"])))
+        if command.is_script and self._host.forgets_the_agent:
+            return ()
+        if not command.is_script and self._host.says is not None:
+            return self._host.says()
+        return super().invoke(commands, stop)
+
+
+class RememberingHost(LabHost):
+    """`says`: what it answers instead of the agent; `forgets_the_agent`: it defines nothing of what it is sent."""
+
+    says: Callable[[], Iterable[object]] | None = None
+    forgets_the_agent = False
+
+    def __init__(self, machine: Any) -> None:
+        super().__init__(machine)
+        self.sessions: list[Session] = []
+
+    def open_runspace(self, user: str) -> RememberingRunspace:
+        self.sessions.append(Session())
+        return RememberingRunspace(self, self.sessions[-1])
+
+    def calls(self, verb: str) -> list[Request]:
+        """All calls of a verb that arrived, in whatever session."""
+        requests = [request for session in self.sessions for request in session.requests]
+        return [call for request in requests for call in request["calls"] if call["verb"] == verb]
+
+
+@dataclass
+class HastyOnce:
+    """A way whose first session has no patience with a call."""
+
+    way: PsrpWay
+    opened: int = 0
+
+    @property
+    def host(self) -> str:
+        return self.way.host
+
+    def open(self) -> Agent:
+        agent = self.way.open()
+        self.opened += 1
+        return Agent(agent.wire, 0.01) if self.opened == 1 else agent
+
+
+@dataclass
+class Served:
+    """`target` is what the lab's own fleet.yaml says of the host."""
+
+    host: RememberingHost
+    endpoint: Endpoint
+    target: Host
+    clock: StandingClock
+    events: list[Event] = field(default_factory=list)
+
+    def way(self, address: str | None = None, **transport: Any) -> PsrpWay:
+        changed = replace(self.target.transport, **transport)
+        return PsrpWay(replace(self.target, address=address or self.target.address, transport=changed), agent_text())
+
+    def open(self, **transport: Any) -> Agent:
+        return self.way(**transport).open()
+
+    def hands(self, tell: Callable[[Event], None] | None = None, way: Way | None = None) -> Hands:
+        return Hands(way or self.way(), QUICK, tell or self.events.append, within=0)
+
+    def boot_id(self) -> str:
+        return str(self.host.answers.machine.answer("Boot")[0].state["boot_id"])  # type: ignore[index]
+
+
+def lab_of(file: Path, folder: Path, *, tls: bool) -> tuple[Lab, StandingClock]:
+    """A lab of one host, not yet running, whose host remembers."""
+    lab = Lab([file], folder, scale=0.0, tls=("*",) if tls else ())
+    clock = StandingClock()
+    for name, host in lab.hosts.items():
+        host.machine.clock = clock  # type: ignore[assignment]
+        lab.hosts[name] = RememberingHost(host.machine)
+    return lab, clock

@@ -1,0 +1,234 @@
+"""Calls in an open session: what they carry there and back, and what is known when one is lost."""
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.connect.conftest import Serve
+from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, Served
+from winhost.connect.agent import Agent
+from winhost.connect.errors import Drifted, NoSession, NotAvailable, NotFound, RemoteError, SessionDropped, TimedOut
+from winhost.engine.detect import read_facts
+from winhost.lab.endpoint import Action, Moment, When, drop, exceed_quota, refuse
+from winhost.lab.errors import cmdlet_error
+from winhost.lab.faults import Fault
+from winhost.model.facts import Unavailable
+from winhost.resources.windows import NOUNS
+
+NOBODY = "00000000-0000-0000-0000-000000000000"
+START: dict[str, Any] = {"start": "nothing"}
+
+
+@pytest.fixture
+def agent(served: Served) -> Any:
+    opened = served.open()
+    yield opened
+    opened.close()
+
+
+def set_start(agent: Agent, expect: dict[str, Any] | None = None, vm: str = VM) -> Any:
+    return agent.set("VmActions", {"vm": vm}, START, expect or {}, {"accept": [], "within": 0})
+
+
+def start_action(served: Served) -> str:
+    return served.host.machine.vms[VM].start_action
+
+
+# ---- the session
+
+
+def test_detect_is_one_script_and_one_call(served: Served) -> None:
+    agent = served.open()
+    facts = read_facts(agent)
+    agent.close()
+    (session,) = served.host.sessions
+    assert session.ran == [SCRIPT, {"exclusive": False, "calls": [{"noun": noun, "verb": "get"} for noun in NOUNS]}]
+    assert list(facts.nouns) == list(NOUNS)
+
+
+def test_the_agent_is_sent_once_however_many_calls_follow(served: Served, agent: Agent) -> None:
+    for _ in range(3):
+        agent.get("Boot", {})
+    set_start(agent)
+    (session,) = served.host.sessions
+    assert [each for each in session.ran if each == SCRIPT] == [SCRIPT]
+    assert len(session.ran) == 5
+
+
+@pytest.fixture
+def deleted(served: Served) -> Any:
+    counting = Counting(Action.DELETE)
+    served.endpoint.faults.strike = counting(served.endpoint.faults.strike)  # type: ignore[method-assign, assignment]
+    return counting
+
+
+class Counting:
+    def __init__(self, action: Action) -> None:
+        self.moment = Moment(action, When.ARRIVED)
+        self.count = 0
+
+    def __call__(self, strike: Callable[[Moment], None]) -> Callable[[Moment], None]:
+        def counted(moment: Moment) -> None:
+            self.count += moment == self.moment
+            strike(moment)
+
+        return counted
+
+
+def test_a_closed_session_is_gone_from_the_host(served: Served, deleted: Counting) -> None:
+    served.open().close()
+    assert deleted.count == 1
+
+
+def test_a_session_that_opened_half_way_is_gone_from_the_host(served: Served, deleted: Counting) -> None:
+    served.endpoint.faults.plan(exceed_quota, Action.RECEIVE)
+    with pytest.raises(NoSession):
+        served.open()
+    assert deleted.count == 1
+
+
+# ---- answers
+
+
+def test_an_answer_of_many_megabytes_arrives_whole(served: Served, agent: Agent) -> None:
+    state = {"text": "Größe " * 1_000_000}
+    served.host.says = lambda: [json.dumps({"answers": [{"ok": True, "state": state}]}, ensure_ascii=False)]
+    assert agent.get("Boot", {}) == state
+
+
+def test_64_bit_sizes_survive_the_way(served: Served, agent: Agent) -> None:
+    size = (1 << 63) - 1
+    served.host.says = lambda: [json.dumps({"answers": [{"ok": True, "state": {"size": size}}]})]
+    assert agent.get("Memory", {}) == {"size": size}
+
+
+def test_an_error_in_the_hosts_language_comes_through_as_data(serve: Serve) -> None:
+    served = serve("server2025-german")
+    error = cmdlet_error("access-denied", "Get-VM", "de-DE", {"host": "GPU-05", "cmdlet": "Get-VM"})
+    served.host.answers.faults.add(Fault("OperatingSystem", "get", error))
+    agent = served.open()
+    with pytest.raises(RemoteError) as caught:
+        agent.get("OperatingSystem", {})
+    agent.close()
+    assert caught.value.fault == error.fault
+    assert error.message != cmdlet_error("access-denied", "Get-VM", "en-US", {"host": "", "cmdlet": ""}).message
+    assert all(part in caught.value.what for part in (error.category, error.code, *error.hresults))
+
+
+def test_an_error_after_the_change_says_what_is_so_now(served: Served, agent: Agent) -> None:
+    error = cmdlet_error("access-denied", "Set-VM", "en-US", {"host": "", "cmdlet": ""})
+    served.host.answers.faults.add(Fault("VmActions", "set", error, changed=True))
+    with pytest.raises(RemoteError) as caught:
+        set_start(agent)
+    assert (caught.value.before or {})["start"] == "start"
+    assert (caught.value.after or {})["start"] == "nothing"
+
+
+def test_what_is_not_there_is_not_what_cannot_be_looked_at(serve: Serve) -> None:
+    installed, fresh = serve("server2025-role-installed").open(), serve("server2025-3gpu").open()
+    assert installed.get("VmActions", {"vm": NOBODY}) is None
+    with pytest.raises(NotFound) as not_found:
+        set_start(installed, vm=NOBODY)
+    with pytest.raises(NotAvailable) as not_available:
+        fresh.get("VmActions", {"vm": VM})
+    with pytest.raises(NotAvailable):
+        set_start(fresh)
+    assert isinstance(fresh.read(["Vm"])["Vm"], Unavailable)
+    assert not isinstance(not_available.value, type(not_found.value))
+    assert not_available.value.needs == "HyperVRole"
+    assert "not possible before HyperVRole is there" in not_available.value.what
+    installed.close()
+    fresh.close()
+
+
+def test_a_host_that_drifted_is_left_alone(served: Served, agent: Agent) -> None:
+    with pytest.raises(Drifted) as caught:
+        set_start(agent, expect={"start": "start-if-running"})
+    assert caught.value.differences == {"start": ("start-if-running", "start")}
+    assert start_action(served) == "start"
+
+
+# ---- lost calls
+
+
+def test_a_call_that_takes_too_long_times_out_here_and_goes_on_there(served: Served, agent: Agent) -> None:
+    served.clock.hold(LONG)
+    served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
+    agent.call_timeout = 0.2
+    with pytest.raises(TimedOut) as caught:
+        set_start(agent)
+    agent.close()
+    assert served.clock.reached.wait(WAIT_S)
+    assert "may still be running there" in str(caught.value.meaning)
+    assert start_action(served) == "start"
+    served.clock.release(LONG)
+    other = served.open()
+    assert other.get("VmActions", {"vm": VM}, settled=True) == {"stop": "save", "start": "nothing"}
+    other.close()
+    assert not served.host.sessions[0].stopped
+
+
+def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
+    served: Served, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        assert served.clock.reached.wait(WAIT_S)
+        raise KeyboardInterrupt
+
+    served.clock.hold(LONG)
+    served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
+    monkeypatch.setattr("pypsrp.powershell.PowerShell.poll_invoke", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        set_start(agent)
+    monkeypatch.undo()
+    agent.close()
+    served.clock.release(LONG)
+    other = served.open()
+    assert (other.get("VmActions", {"vm": VM}, settled=True) or {})["start"] == "nothing"
+    other.close()
+    assert not served.host.sessions[0].stopped
+
+
+LOST: dict[str, tuple[Any, Action, When, bool]] = {
+    "cut before the call arrived": (drop, Action.COMMAND, When.ARRIVED, False),
+    "cut when it had arrived": (drop, Action.COMMAND, When.WORKED, True),
+    "cut with the answer on its way": (drop, Action.RECEIVE, When.FINISHED, True),
+    "a logon that the connection lost": (refuse(401), Action.COMMAND, When.ARRIVED, False),
+    "a service that went away": (refuse(503), Action.COMMAND, When.ARRIVED, False),
+}
+
+
+@pytest.mark.parametrize(("trouble", "action", "when", "arrived"), LOST.values(), ids=LOST.keys())
+def test_a_call_whose_answer_is_lost_may_have_been_done(
+    served: Served, agent: Agent, trouble: Any, action: Action, when: When, arrived: bool
+) -> None:
+    served.endpoint.faults.plan(trouble, action, when)
+    with pytest.raises(SessionDropped) as caught:
+        set_start(agent)
+    agent.close()
+    assert caught.value.what.startswith("the session with gpu-03 broke off: ")
+    assert caught.value.meaning == "What was asked may have been done."
+    other = served.open()
+    other.get("Boot", {}, settled=True)
+    other.close()
+    assert start_action(served) == ("nothing" if arrived else "start")
+    assert len(served.host.calls("set")) == arrived
+
+
+def test_a_call_that_somebody_stops_on_the_host_is_a_lost_one(served: Served, agent: Agent) -> None:
+    served.clock.hold(LONG)
+    served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
+
+    def stop_it() -> None:
+        assert served.clock.reached.wait(WAIT_S)
+        served.host.sessions[0].stops[-1].set()
+        served.clock.release(LONG)
+
+    somebody = threading.Thread(target=stop_it)
+    somebody.start()
+    with pytest.raises(SessionDropped, match="stopped on the host"):
+        set_start(agent)
+    somebody.join()
