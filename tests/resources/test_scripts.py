@@ -13,12 +13,13 @@ import tree_sitter_powershell
 import yaml
 from tree_sitter import Language, Node, Parser
 
+from winhost import lab
 from winhost.resources.base import Noun, State
 from winhost.resources.windows import NOUNS, STATES
 from winhost.resources.windows.scripts import AGENT, agent_digest, agent_text, files
 
 DATA = Path(__file__).parents[1] / "data" / "powershell"
-TABLE = json.loads((DATA / "cmdlets.json").read_text("utf-8"))
+TABLE = json.loads((Path(lab.__path__[0]) / "powershell" / "cmdlets.json").read_text("utf-8"))
 CMDLETS = TABLE["cmdlets"]
 REFUSED = yaml.safe_load((DATA / "refused.yaml").read_text("utf-8"))
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from winhost.cli.lab import engine_option
+
 if TYPE_CHECKING:
     from winhost.lab.lab import Lab
 
@@ -20,13 +22,18 @@ FILES = ("server2025-3gpu", "win11-pro-1gpu")
 CONSENTS = "vm-stop,restart,force-dismount"
 KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
 SCALE = 0.01  # real seconds per lab second
+HOW_THEY_ANSWER = {
+    "contract": "They run no PowerShell: they answer the agent's JSON contract",
+    "pwsh": "They run the real scripts in the PowerShell of this computer, against stand-ins for Windows's cmdlets,",
+}
 
 
 @click.command()
 @click.option(
     "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep fleet.yaml, facts, plan and journal."
 )
-def demo(keep: Path | None) -> None:
+@engine_option
+def demo(keep: Path | None, engine: str) -> None:
     """Tell the main job on simulated hosts, in under a minute.
 
     A Windows Server 2025 with three cards is read over real PowerShell remoting, judged, planned and changed; it
@@ -34,7 +41,7 @@ def demo(keep: Path | None) -> None:
     Windows 11 beside it is refused DDA and told what it can do.
     """
     with tempfile.TemporaryDirectory(prefix="winhost-demo-") as folder:
-        Story(keep or Path(folder)).tell()
+        Story(keep or Path(folder), engine).tell()
 
 
 class DemoFailed(click.ClickException):
@@ -44,8 +51,9 @@ class DemoFailed(click.ClickException):
 class Story:
     """Chapters, in order; each ends with a check of what it claims."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: str) -> None:
         self.folder = folder
+        self.engine = engine
         self.plan = folder / "plan.json"
 
     def tell(self) -> None:
@@ -56,9 +64,9 @@ class Story:
         say(
             "Two simulated hosts, served over real PowerShell remoting (WSMan on loopback, NTLM, one of them on HTTPS)."
         )
-        say("They run no PowerShell: they answer the agent's JSON contract and obey the rules of Windows that bite.")
+        say(f"{HOW_THEY_ANSWER[self.engine]} and obey the rules of Windows that bite.")
         with (
-            Lab([find(name) for name in FILES], self.folder, scale=SCALE, tls=(HOST,)) as lab,
+            Lab([find(name) for name in FILES], self.folder, scale=SCALE, tls=(HOST,), engine=self.engine) as lab,
             environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
         ):
             found = lab.hosts[HOST].machine.settled_state()

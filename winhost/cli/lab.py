@@ -6,13 +6,23 @@ import click
 
 from winhost.cli.options import json_option
 
+# Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(("contract", "pwsh")),
+    default="contract",
+    show_default=True,
+    help="pwsh runs the real scripts in the PowerShell on PATH or in WINHOST_PWSH.",
+)
+
 
 @click.group()
 def lab() -> None:
     """Simulated hosts behind a real remoting endpoint.
 
-    They answer real PowerShell remoting on loopback, keep state, and obey the rules of Windows that bite. They run no
-    PowerShell: they answer at the level of the agent's JSON contract, and everything made from them says `synthetic`.
+    They answer real PowerShell remoting on loopback, keep state, and obey the rules of Windows that bite; everything
+    made from them says `synthetic`. They answer at the level of the agent's JSON contract and run no PowerShell, unless
+    they are started with `--engine pwsh`: then the real scripts run here, against stand-ins for the cmdlets of Windows.
     """
 
 
@@ -20,8 +30,9 @@ def lab() -> None:
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST_OR_FACTS...")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where fleet.yaml goes.")
 @click.option("--tls", is_flag=True, help="Serve HTTPS with a throw-away certificate.")
+@engine_option
 @click.option("--speed", type=float, default=1.0, show_default=True, help="Lab seconds per real second.")
-def up(hosts: tuple[str, ...], output: Path | None, tls: bool, speed: float) -> None:
+def up(hosts: tuple[str, ...], output: Path | None, tls: bool, engine: str, speed: float) -> None:
     """Serve hosts until Ctrl-C, and write the fleet.yaml that leads to them.
 
     HOST_OR_FACTS is an example's name (`winhost lab list`), a host file, or facts that detect wrote of a real host:
@@ -35,7 +46,7 @@ def up(hosts: tuple[str, ...], output: Path | None, tls: bool, speed: float) -> 
 
     folder = output or Path(tempfile.mkdtemp(prefix="winhost-lab-"))
     files = [find(host) for host in hosts]
-    with Lab(files, folder, scale=1 / speed, tls=ALL if tls else ()) as running:
+    with Lab(files, folder, scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         click.echo(f"{len(running.hosts)} simulated hosts are up. In another terminal:", err=True)
         click.echo(f"  winhost detect '*' --fleet {running.fleet_file}", err=True)

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +15,7 @@ from winhost.resources.windows import NOUNS
 
 Answer = dict[str, Json]
 
-_SHUTDOWN_IN_PROGRESS = "0x8007045B"  # 1115
+_SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
 
 
@@ -53,7 +53,8 @@ class AgentAnswers:
         for call in calls:
             changes = call.get("verb") != "get"
             if changes and failed:
-                skipped = own_error("Skipped", "OperationStopped", "A call before it failed.")
+                # Nothing was raised, so there is no HRESULT.
+                skipped = CmdletError("", "OperationStopped", "Winhost.Skipped", (), "A call before it failed.")
                 answers.append(_failure(skipped))
                 continue
             answers.append(self._call(call, stop))
@@ -81,7 +82,7 @@ class AgentAnswers:
     # ---- get
 
     def _get(self, call: Mapping[str, Json]) -> Answer:
-        noun, key = str(call.get("noun")), call.get("key")
+        noun, key = str(call.get("noun", "")), call.get("key")
         self._meet_fault(noun, "get", after=False)
         instances = self._instances(noun, key)
         if key is None:
@@ -93,26 +94,24 @@ class AgentAnswers:
         """Those that match the key. Raises CmdletError and _NotYet."""
         if noun not in NOUNS:
             raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
-        unknown = set(key or {}) - set(NOUNS[noun].key)
-        if unknown:
-            raise own_error("BadRequest", "InvalidArgument", f"The key has no {min(unknown)}.")
         answer = self.machine.answer(noun)
         if isinstance(answer, Unavailable):
             raise _NotYet(answer.unavailable)
         if isinstance(answer, Unknown):
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
+        if answer and key is not None and set(key) != set(NOUNS[noun].key):
+            raise own_error("BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(NOUNS[noun].key))}.")
         return [r for r in answer if all(_same(r.key[name], value) for name, value in (key or {}).items())]
 
     # ---- set
 
     def _set(self, call: Mapping[str, Json], stop: threading.Event) -> Answer:
-        noun, want = str(call.get("noun")), call.get("want")
-        if noun in NOUNS and noun not in SETTERS:
-            raise own_error("BadRequest", "InvalidArgument", f"{noun} cannot be asked to set.")
-        if want is None:
-            raise own_error("BadRequest", "InvalidArgument", "A set says what it wants.")
-        instances = self._instances(noun, call.get("key"))
+        noun, want, asked = str(call.get("noun", "")), call.get("want"), call.get("key")
+        self._can(noun, "set", SETTERS)
+        if asked is None or want is None:
+            raise own_error("BadRequest", "InvalidArgument", "A set says of what, and what it wants.")
+        instances = self._instances(noun, asked)
         if not instances:
             raise own_error("NotFound", "ObjectNotFound", f"There is no such {noun}.")
         key, before = instances[0].key, dict(instances[0].state)
@@ -126,9 +125,8 @@ class AgentAnswers:
     def _change(self, noun: str, wish: Wish, before: Mapping[str, Json]) -> Answer:
         seen: Answer = {"before": dict(before)}
         try:
-            fixed = set(wish.want) - set(NOUNS[noun].sets)
-            if fixed:
-                raise own_error("BadRequest", "InvalidArgument", f"{min(fixed)} cannot be set.")
+            for fixed in (name for name in wish.want if name not in NOUNS[noun].sets):
+                raise own_error("BadRequest", "InvalidArgument", f"{fixed} cannot be set.")
             self._meet_fault(noun, "set", after=False)
             restart = SETTERS[noun](self.machine, wish)
             self._meet_fault(noun, "set", after=True)
@@ -152,16 +150,18 @@ class AgentAnswers:
     # ---- restart
 
     def _restart(self, call: Mapping[str, Json]) -> Answer:
-        if call.get("noun") != "Boot":
-            raise own_error("BadRequest", "InvalidArgument", f"{call.get('noun')} cannot be asked to restart.")
+        self._can(str(call.get("noun", "")), "restart", ("Boot",))
         self._meet_fault("Boot", "restart", after=False)
-        try:
-            self.machine.restart_computer()
-        except CmdletError as error:
-            # Which is what was asked for.
-            if _SHUTDOWN_IN_PROGRESS not in error.hresults:
-                raise
+        code, errors = self.machine.run_shutdown()
+        if code not in (0, _SHUTTING_DOWN):
+            raise own_error("RestartRefused", "InvalidResult", f"shutdown.exe: {code} {errors}")
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
+
+    def _can(self, noun: str, verb: str, nouns: Collection[str]) -> None:
+        if noun not in NOUNS:
+            raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
+        if noun not in nouns:
+            raise own_error("BadRequest", "InvalidArgument", f"{noun} cannot be asked to {verb}.")
 
     def _meet_fault(self, noun: str, verb: str, *, after: bool) -> None:
         fault = self.faults.take(noun, verb, changed=after)

@@ -80,6 +80,8 @@ _SILENT: Mapping[str, Json] = {"ranges": [], "driver_model": None, "displays": 0
 def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:
     """From its PciDevice instance and, where that was read, its place on the ladder."""
     healthy = dict(record.state)
+    if isinstance(healthy.get("ranges"), list | tuple):
+        healthy["ranges"] = sorted(healthy["ranges"], key=lambda each: int(each["start"]))
     dismounted = str(healthy["instance"]).upper().startswith("PCIP\\")
     problem = healthy.get("problem")
     made = Device(record.key, healthy, physics, enabled=problem != PROBLEM_DISABLED, dismounted=dismounted)

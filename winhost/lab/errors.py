@@ -13,10 +13,23 @@ _SPOKEN_EVERYWHERE = "en-US"
 
 
 class CmdletError(Exception):
-    """What a cmdlet ends with. `hresults`: of the exception and its inner ones, outermost first, as 0x%08X."""
+    """What a cmdlet ends with. `hresults`: of the exception and its inner ones, outermost first, as 0x%08X.
 
-    def __init__(self, cmdlet: str, category: str, code: str, hresults: tuple[str, ...], message: str) -> None:
+    Most cmdlets only write their error and would go on; `terminating` is true where the real one throws it.
+    """
+
+    def __init__(
+        self,
+        cmdlet: str,
+        category: str,
+        code: str,
+        hresults: tuple[str, ...],
+        message: str,
+        *,
+        terminating: bool = False,
+    ) -> None:
         super().__init__(message)
+        self.terminating = terminating
         self.cmdlet = cmdlet
         self.category = category
         self.code = code
@@ -47,9 +60,10 @@ def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, obje
     return CmdletError(
         cmdlet=cmdlet,
         category=entry["category"],
-        code=entry["code"].format(command=cmdlet.replace("-", "")),
+        code=entry["code"].format(cmdlet=cmdlet, command=cmdlet.replace("-", "")),
         hresults=tuple(entry.get("hresults", ())),
         message=text.format(**words),
+        terminating=entry.get("terminating", False),
     )
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 from winhost.lab.contract import AgentAnswers, PipelineStopped
 from winhost.lab.endpoint import Command, PipelineError
@@ -19,6 +20,7 @@ class LabRunspace:
         self._defined = False
 
     def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+        """Takes the agent's own text, once, and then calls of what that defines."""
         if len(commands) != 1:
             raise PipelineError("The lab runs one command at a time.", "LabOneCommand", "NotImplemented")
         (command,) = commands
@@ -27,18 +29,25 @@ class LabRunspace:
         if command.text.casefold() != INVOKE.casefold() or not self._defined:
             message = f"The term '{command.text}' is not recognized as the name of a cmdlet."
             raise PipelineError(message, "CommandNotFoundException", "ObjectNotFound")
-        try:
-            return [self._answers.invoke(str(command.parameters["Json"]), stop)]
-        except HostDown:
-            raise PipelineError("The host went down.", "HostDown", "ConnectionError") from None
-        except PipelineStopped:
-            raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
+        return [self._answer(str(command.parameters["Json"]), stop)]
 
     def _define(self, text: str) -> Iterable[object]:
         if text != agent_text():
             raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
+        self._prepare()
         self._defined = True
         return ()
+
+    def _prepare(self) -> None:
+        """Nothing to do: the answers are known without the text."""
+
+    def _answer(self, request: str, stop: threading.Event) -> str:
+        try:
+            return self._answers.invoke(request, stop)
+        except HostDown:
+            raise PipelineError("The host went down.", "HostDown", "ConnectionError") from None
+        except PipelineStopped:
+            raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
 
 
 class LabHost:
@@ -57,3 +66,9 @@ class LabHost:
 
     def open_runspace(self, user: str) -> LabRunspace:
         return LabRunspace(self.answers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing of it is outside this process."""

@@ -16,6 +16,7 @@ from winhost.lab.machine import Machine
 
 USER = "LAB\\admin"
 ALL = ("*",)
+CONTRACT, PWSH = ENGINES = ("contract", "pwsh")
 
 
 class Lab:
@@ -23,9 +24,18 @@ class Lab:
 
     `folder` gets fleet.yaml, the password's file (the owner's alone) and the certificates. `scale`: real seconds per
     lab second. Hosts in `tls` (or ALL) answer on HTTPS, the others on HTTP, where NTLM encrypts the messages.
+    `engine`: CONTRACT answers as the scripts would, PWSH runs them in a PowerShell of this computer (raises NoEngine).
     """
 
-    def __init__(self, files: Sequence[Path], folder: Path, *, scale: float = 0.01, tls: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        files: Sequence[Path],
+        folder: Path,
+        *,
+        scale: float = 0.01,
+        tls: Sequence[str] = (),
+        engine: str = CONTRACT,
+    ) -> None:
         self.folder = folder
         self.hosts: dict[str, LabHost] = {}
         self.endpoints: dict[str, Endpoint] = {}
@@ -36,7 +46,7 @@ class Lab:
             facts, section = expand(file)
             # Situations are often of one machine: then the file's name tells them apart.
             name = facts.host if facts.host not in self.hosts else file.stem
-            self.hosts[name] = LabHost(Machine(facts, section, clock))
+            self.hosts[name] = _host(Machine(facts, section, clock), engine)
         self._tls = frozenset(self.hosts if tls == ALL else tls)
 
     @property
@@ -46,6 +56,7 @@ class Lab:
     def __enter__(self) -> Self:
         with ExitStack() as undo:
             for name, host in self.hosts.items():
+                undo.enter_context(host)
                 endpoint = Endpoint(host, {USER: self._password}, tls=name in self._tls)
                 self.endpoints[name] = undo.enter_context(endpoint)
             self._running = undo.pop_all()
@@ -82,3 +93,11 @@ class Lab:
             "password": f"file:{(self.folder / 'password').resolve()}",
             **({"verify": str(certificate)} if certificate else {}),
         }
+
+
+def _host(machine: Machine, engine: str) -> LabHost:
+    if engine == CONTRACT:
+        return LabHost(machine)
+    from winhost.lab.engine import EngineHost
+
+    return EngineHost(machine)

@@ -33,8 +33,10 @@ _MMIO_STEP = 2 * MiB
 _LOW_LEAST, _LOW_MOST = 128 * MiB, 3584 * MiB
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint
 _GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
+_ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
 _SERVICING = "servicing"  # of PendingReboot
 _STOP_VM_SECONDS = 300.0
+_ADMINISTRATORS_MODULES = ("Hyper-V", "ServerManager", "Dism", "BitLocker")
 
 # Lab seconds that cmdlets take; the others take next to none.
 _SECONDS = {
@@ -77,6 +79,7 @@ class Machine(HostState):
         self._ready = threading.Event()
         self._ready.set()
         self._restart: threading.Thread | None = None
+        self._ends_with_boot: list[Callable[[], None]] = []
 
     def accepting(self) -> bool:
         """False while it restarts: nobody listens."""
@@ -87,13 +90,35 @@ class Machine(HostState):
         if not self._ready.wait(seconds):
             raise TimeoutError(f"{self.name} is still restarting")
 
+    def when_down(self, call: Callable[[], None]) -> None:
+        """Have this called, once, when the host goes down: whatever runs on it ends there."""
+        self._ends_with_boot.append(call)
+
     # ---- how cmdlets run
+
+    @contextmanager
+    def reading(self, cmdlet: str, module: str) -> Iterator[None]:
+        """The machine at rest for a cmdlet that changes nothing and may be asked of whoever may see its answer.
+
+        Raises CmdletError, HostDown.
+        """
+        with self._lock:
+            self._check_up(self.boot)
+            if not self.has_module(module):
+                raise self._error("no-module", cmdlet)
+            if module in _ADMINISTRATORS_MODULES and not self.lab.administrator:
+                raise self.denied(cmdlet)
+            yield
+
+    def fail(self, name: str, cmdlet: str, **words: object) -> CmdletError:
+        """The error `name` of the catalogue, in the language of this host."""
+        return self._error(name, cmdlet, **words)
 
     @contextmanager
     def _at_work(self, cmdlet: str) -> Iterator[None]:
         boot = self.boot
         if not self.lab.administrator:
-            raise self._error("access-denied", cmdlet)
+            raise self.denied(cmdlet)
         self.clock.sleep(self.lab.seconds.get(cmdlet, _SECONDS.get(cmdlet, 0.0)))
         with self._lock:
             self._check_up(boot)
@@ -240,20 +265,34 @@ class Machine(HostState):
 
         The guest goes on without whoever asked: a set `stop` only ends the waiting.
         """
-        with self._at_work("Stop-VM"):
-            boot = self.boot
-            vm = self._vm_in(("running", "paused", "off"), guid, "Stop-VM")
-            if turn_off:
-                vm.power = "off"
-            if vm.power == "off":
-                return
-            needed = self._shutdown_seconds(vm)
+        boot = self.boot
+        if turn_off:
+            self.turn_vm_off(guid)
+            return
+        needed = self.ask_guest_to_stop(guid)
         self.clock.sleep(min(needed, within), stop)
         with self._lock:
             self._check_up(boot)
             if needed > within:
-                raise self._error("guest-silent", "Stop-VM", vm=vm.name)
-            vm.power = "off"
+                raise self._error("guest-silent", "Stop-VM", vm=self.vms[guid].name)
+            self.guest_stopped(guid)
+
+    @_cmdlet("Stop-VM")
+    def turn_vm_off(self, guid: str) -> None:
+        """Stop-VM -TurnOff: as if its power failed."""
+        self._vm_in(("running", "paused", "off"), guid, "Stop-VM").power = "off"
+
+    @_cmdlet("Stop-VM")
+    def ask_guest_to_stop(self, guid: str) -> float:
+        """Stop-VM -AsJob: the lab seconds that its guest takes; infinite where it does not answer."""
+        vm = self._vm_in(("running", "paused", "off"), guid, "Stop-VM")
+        return 0.0 if vm.power == "off" else self._shutdown_seconds(vm)
+
+    def guest_stopped(self, guid: str) -> None:
+        """The guest has done what it was asked for, unless its VM was stopped otherwise meanwhile."""
+        with self._lock:
+            if self.vms[guid].power == "running":
+                self.vms[guid].power = "off"
 
     def _shutdown_seconds(self, vm: VirtualMachine) -> float:
         """Infinite where the guest does not answer."""
@@ -422,11 +461,22 @@ class Machine(HostState):
         self._restart = threading.Thread(target=self._go_down_and_up, name=f"restart of {self.name}", daemon=True)
         self._restart.start()
 
+    def run_shutdown(self) -> tuple[int, str]:
+        """shutdown.exe /r: its exit code and what it prints of an error."""
+        try:
+            self.restart_computer()
+        except CmdletError as error:
+            return (_ACCESS_DENIED if error.category == "PermissionDenied" else _SHUTTING_DOWN), error.message
+        return 0, ""
+
     def _go_down_and_up(self) -> None:
         self.clock.sleep(self.lab.restart_delay)
         with self._lock:
             self._up = False
             self._stop_all()
+            ending, self._ends_with_boot = self._ends_with_boot, []
+        for end in ending:
+            end()
         self.clock.sleep(self.lab.reboot_seconds)
         with self._lock:
             changed = self._come_up()

@@ -1,5 +1,6 @@
 """What the scripts of the nouns do to change a host, on a simulated one: the same cmdlets in the same order."""
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,8 +52,10 @@ def _set_mmio(machine: Machine, wish: Wish) -> bool:
 def _set_actions(machine: Machine, wish: Wish) -> bool:
     guid = _vm(machine, wish.key["vm"])
     if "stop" in wish.want:
+        _one_of(wish.want["stop"], "TurnOff", "Save", "ShutDown")
         machine.set_vm(guid, automatic_stop_action=wish.want["stop"])
     if "start" in wish.want:
+        _one_of(wish.want["start"], "Nothing", "StartIfRunning", "Start")
         machine.set_vm(guid, automatic_start_action=wish.want["start"])
     return False
 
@@ -60,6 +63,7 @@ def _set_actions(machine: Machine, wish: Wish) -> bool:
 def _set_checkpoints(machine: Machine, wish: Wish) -> bool:
     guid = _vm(machine, wish.key["vm"])
     if "kind" in wish.want:
+        _one_of(wish.want["kind"], "Disabled", "Production", "ProductionOnly", "Standard")
         machine.set_vm(guid, checkpoint_type=wish.want["kind"])
     if "automatic" in wish.want:
         machine.set_vm(guid, automatic_checkpoints_enabled=wish.want["automatic"])
@@ -74,6 +78,7 @@ def _set_memory(machine: Machine, wish: Wish) -> bool:
 def _set_power(machine: Machine, wish: Wish) -> bool:
     guid = _vm(machine, wish.key["vm"])
     power = machine.vms[guid].power
+    _one_of(wish.want["state"], "Off", "Running", "Saved", "Paused")
     match wish.want["state"]:
         case "off":
             _stop(machine, guid, wish)
@@ -85,15 +90,13 @@ def _set_power(machine: Machine, wish: Wish) -> bool:
             machine.save_vm(guid)
         case "paused":
             machine.suspend_vm(guid)
-        case other:
-            raise own_error("BadRequest", "InvalidArgument", f"{other} is none of Off, Running, Saved, Paused.")
     return False
 
 
 def _stop(machine: Machine, guid: str, wish: Wish) -> None:
     power = machine.vms[guid].power
     if power in ("saved", "paused"):
-        message = f"The VM is {power}: start it, and shut it down from inside."
+        message = f"The VM is {power.capitalize()}: start it, and shut it down from inside."
         raise own_error("WrongPlace", "InvalidOperation", message)
     try:
         machine.stop_vm(guid, within=wish.within, stop=wish.stop)
@@ -111,10 +114,8 @@ def _set_role(machine: Machine, wish: Wish) -> bool:
         message = "Roles belong to Windows Server; this is a client."
         raise own_error("WrongPlace", "InvalidOperation", message)
     names = {"role": ROLE, "tools": TOOLS}
-    unknown = set(wish.want.values()) - {"installed", "available"}
-    if unknown:
-        message = f"{sorted(map(str, unknown))} is none of Installed, Available."
-        raise own_error("BadRequest", "InvalidArgument", message)
+    for state in wish.want.values():
+        _one_of(state, "Installed", "Available")
     install = [names[name] for name, state in wish.want.items() if state == "installed"]
     remove = [names[name] for name, state in wish.want.items() if state == "available"]
     restart = bool(install) and machine.install_windows_feature(*install)
@@ -159,6 +160,12 @@ def _move_from_host(machine: Machine, wish: Wish, place: str) -> None:
     if device.enabled:
         machine.disable_pnp_device(device.instance)
     machine.dismount_vm_host_assignable_device(device.location, force=FORCE in wish.accept)
+
+
+def _one_of(word: Json, *names: str) -> None:
+    words = ["-".join(re.findall("[A-Z][a-z]*", name)).lower() for name in names]
+    if word not in words:
+        raise own_error("BadRequest", "InvalidArgument", f"{word} is none of {', '.join(names)}.")
 
 
 def _vm(machine: Machine, guid: str) -> str:

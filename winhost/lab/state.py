@@ -18,7 +18,21 @@ from winhost.resources.windows.assignable_device import assigned
 from winhost.resources.windows.firmware import DMA_PROTECTION
 from winhost.resources.windows.operating_system import OperatingSystem
 
-_ADMINISTRATORS_ONLY = {name for name, noun in NOUNS.items() if noun.requires} | {"HyperVRole", "BitLocker"}
+# Which cmdlet refuses whoever is no administrator, by the noun that asks it; of HyperVHost it is two properties only.
+_ADMINISTRATORS_ONLY = {name: "Get-VM" for name, noun in NOUNS.items() if noun.requires and name != "HyperVHost"} | {
+    "VmSwitch": "Get-VMSwitch",
+    "PartitionableGpu": "Get-VMHostPartitionableGpu",
+    "BitLocker": "Get-BitLockerVolume",
+}
+_DENIED_OTHERWISE = {
+    "Get-BitLockerVolume": ("cim-denied", "Get-CimInstance"),  # a script, which asks CIM
+    "Get-WindowsFeature": ("features-denied", "Get-WindowsFeature"),
+    "Get-WindowsOptionalFeature": ("elevation-needed", "Get-WindowsOptionalFeature"),
+}
+_ASKED_OF_THE_HOST = ("iov_support", "iov_reasons")
+
+
+_BOOT_STEP = 3600 * 10**7
 
 
 class HostState:
@@ -136,13 +150,50 @@ class HostState:
         with self._lock:
             if NOUNS[noun].requires and not self.manages_vms:
                 return Unavailable(str(NOUNS[noun].requires))
-            if noun in _ADMINISTRATORS_ONLY and not self.lab.administrator:
-                return Unknown(self._error("access-denied", "").fault)
-            physical = self._physical()
-            if noun in physical:
-                return physical[noun]
+            if not self.lab.administrator and (cmdlet := self._refusing(noun)):
+                return Unknown(self.denied(cmdlet).fault)
+            found = self.there(noun)
             recorded = self._facts.nouns.get(noun)
-            return recorded if isinstance(recorded, Unknown) else ()
+            if isinstance(recorded, Unknown) and not found:
+                return recorded
+            return self._as_a_guest(found) if noun == "HyperVHost" else found
+
+    def there(self, noun: str) -> tuple[Record, ...]:
+        """All instances of a noun that are there, whoever may see them."""
+        with self._lock:
+            return self._physical().get(noun, ())
+
+    def has_module(self, module: str) -> bool:
+        """Whether a PowerShell module is on this Windows."""
+        match module:
+            case "Hyper-V":
+                return self._tools == "installed"
+            case "ServerManager":
+                return not self.is_client
+            case "BitLocker":
+                return bool(self._given.get("BitLocker"))
+            case _:
+                return True
+
+    def denied(self, cmdlet: str) -> CmdletError:
+        """What whoever is no administrator gets of this cmdlet."""
+        if cmdlet in _DENIED_OTHERWISE:
+            error, asked = _DENIED_OTHERWISE[cmdlet]
+            return self._error(error, asked)
+        return self._error("access-denied", cmdlet)
+
+    def _refusing(self, noun: str) -> str | None:
+        if noun == "HyperVRole":
+            return "Get-WindowsOptionalFeature" if self.is_client else "Get-WindowsFeature"
+        return _ADMINISTRATORS_ONLY.get(noun) if self.there(noun) or NOUNS[noun].requires else None
+
+    def _as_a_guest(self, found: tuple[Record, ...]) -> tuple[Record, ...]:
+        """The service is there to see for everybody, what the hypervisor can do is not."""
+        if self.lab.administrator:
+            return found
+        fault = asdict(self.denied("Get-VMHost").fault)
+        unknown = {"unknown": {**fault, "hresults": list(fault["hresults"])}}
+        return tuple(Record({**r.state, **dict.fromkeys(_ASKED_OF_THE_HOST, unknown)}, r.key) for r in found)
 
     def snapshot(self) -> dict[str, Json]:
         """The answers of all nouns as JSON: what a session sees of this host now."""
@@ -206,8 +257,8 @@ class HostState:
                     yield Record({"place": assigned(vm.guid)}, {"location": claim.location, "device": ids})
 
     def _boot_state(self) -> dict[str, Json]:
-        first = self._first("Boot").get("boot_id")
-        boot_id = first if self.boot == 1 else f"{first}+{self.boot - 1}"
+        # As Windows counts: in steps of 100 ns, and each boot is later than the one before.
+        boot_id = str(int(self._first("Boot").get("boot_id", 0)) + (self.boot - 1) * _BOOT_STEP)
         return {"boot_id": boot_id, "logon_ready": self._logon_ready, "servicing": self._servicing}
 
     def _firmware_state(self) -> dict[str, Json]:

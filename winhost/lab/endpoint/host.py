@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from psrpcore.types import ErrorCategory
 
@@ -44,6 +44,14 @@ class Runspace(Protocol):
         A list or tuple reaches the client together with the end of the pipeline; what is yielded is sent as it comes.
         `stop` is set when the client stops the pipeline or the shell goes; a pipeline that ignores it runs on.
         """
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """What a runspace has too if it holds something that must end with its shell, as a process."""
+
+    def close(self) -> None:
+        """A pipeline that still runs in it ends, too. May be called again."""
 
 
 class SimulatedHost(Protocol):

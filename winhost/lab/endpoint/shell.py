@@ -29,7 +29,7 @@ from psrpcore.types import (
 )
 
 from winhost.lab.endpoint.faults import ConnectionDropped
-from winhost.lab.endpoint.host import Command, PipelineError, Runspace
+from winhost.lab.endpoint.host import Closing, Command, PipelineError, Runspace
 from winhost.lab.endpoint.wsman import command_not_found, malformed, timed_out
 
 log = logging.getLogger(__name__)
@@ -146,6 +146,8 @@ class Shell:
         with self._changed:
             for outbox in self._outboxes.values():
                 outbox.stop.set()
+        if isinstance(self._runspace, Closing):
+            self._runspace.close()
 
     def _outbox(self, command_id: str) -> _Outbox:
         outbox = self._outboxes.get(_read_id(command_id) if command_id else None)

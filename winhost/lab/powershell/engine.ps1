@@ -27,11 +27,14 @@ function Invoke-Line {
         @{ output = @(foreach ($each in $shell.Invoke()) { "$each" }) }
     }
     catch {
-        $record = $_.Exception
-        if ($null -ne $record.InnerException) {
-            $record = $record.InnerException
+        # Outermost is that our call of Invoke failed; what failed in it lies within.
+        $record = $_
+        if ($_.Exception.InnerException -is [System.Management.Automation.RuntimeException]) {
+            $record = $_.Exception.InnerException.ErrorRecord
         }
-        @{ fault = @{ message = "$($record.Message)"; code = "$($_.FullyQualifiedErrorId)"; category = "$($_.CategoryInfo.Category)" } }
+        $said = @{ message = "$($record.Exception.Message)"; code = "$($record.FullyQualifiedErrorId)" }
+        $said.category = "$($record.CategoryInfo.Category)"
+        @{ fault = $said }
     }
     finally {
         $shell.Dispose()

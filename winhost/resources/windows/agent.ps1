@@ -179,6 +179,11 @@ function Invoke-WinhostNative {
     @{ code = $process.ExitCode; output = $output.Result; errors = $errors.Result }
 }
 
+function Read-WinhostClock {
+    # Seconds that only ever count up, whatever is done to the host's date.
+    [System.Diagnostics.Stopwatch]::GetTimestamp() / [System.Diagnostics.Stopwatch]::Frequency
+}
+
 # ---- words: TurnOff on the host is turn-off on the wire
 
 function ConvertTo-WinhostWord {
@@ -215,10 +220,11 @@ function Assert-WinhostHyperV {
 function Find-WinhostVms {
     param($Key)
     Assert-WinhostHyperV
+    $wanted = Read-WinhostField $Key 'vm'
     # Never by name: names repeat, and -Name takes wildcards. One listing serves a whole batch.
     $vms = @(Read-WinhostOnce 'vms' { Get-VM -ErrorAction Stop })
     foreach ($vm in $vms) {
-        if ($null -eq $Key -or "$($vm.Id)" -eq $Key.vm) {
+        if ($null -eq $wanted -or "$($vm.Id)" -eq $wanted) {
             $vm
         }
     }
@@ -259,16 +265,17 @@ function Test-WinhostAccepted {
 function Find-WinhostFunction {
     param([string]$Verb, [string]$Noun)
     # The noun is only looked up among the functions that this text defines; it never becomes a command's name.
+    $known = $false
     foreach ($function in @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)) {
         if ($function.Name -eq "$Verb-Winhost$Noun") {
             return $function
         }
+        $known = $known -or $function.Name -eq "Get-Winhost$Noun"
     }
-    $known = @('Get', 'Set', 'Restart') -contains $Verb
-    if ($Verb -eq 'Get' -or -not $known) {
+    if (-not $known) {
         Stop-Winhost 'Winhost.UnknownNoun' 'InvalidArgument' "There is no noun $Noun."
     }
-    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Noun cannot be asked to $Verb."
+    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Noun cannot be asked to $($Verb.ToLowerInvariant())."
 }
 
 function Invoke-WinhostFunction {
@@ -286,11 +293,14 @@ function Invoke-WinhostFunction {
 function Test-WinhostKey {
     param($Key, $Instance)
     $parts = @($Key.PSObject.Properties)
+    $whole = $parts.Count -eq $Instance.key.Count
     foreach ($name in $Instance.key.Keys) {
+        $whole = $whole -and $null -ne $Key.PSObject.Properties[$name]
+    }
+    if (-not $whole) {
         # Half a key would name several things; changing the first of them is not what anybody asked for.
-        if ($parts.Count -ne $Instance.key.Count -or $null -eq $Key.PSObject.Properties[$name]) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "The key is $(@($Instance.key.Keys) -join ', ')."
-        }
+        $names = @($Instance.key.Keys | Sort-Object) -join ', '
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "The key is $names."
     }
     foreach ($part in $parts) {
         if ("$($Instance.key[$part.Name])" -ne "$($part.Value)") {
@@ -340,12 +350,13 @@ function Select-WinhostDifferences {
 
 function Invoke-WinhostGet {
     param($Call, $Warnings)
+    $noun = "$(Read-WinhostField $Call 'noun')"
     $key = Read-WinhostField $Call 'key'
     if ($null -eq $key) {
-        $instances = @(Read-WinhostInstances $Call.noun $null $Warnings)
+        $instances = @(Read-WinhostInstances $noun $null $Warnings)
         return @{ ok = $true; instances = $instances; warnings = @($Warnings.texts) }
     }
-    $state = Read-WinhostState $Call.noun $key $Warnings
+    $state = Read-WinhostState $noun $key $Warnings
     @{ ok = $true; state = $state; warnings = @($Warnings.texts) }
 }
 
@@ -355,7 +366,7 @@ function Invoke-WinhostSet {
         Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A 32-bit PowerShell sees another Windows; nothing is changed from it.'
     }
     $script:WinhostOnce = @{}
-    $noun = $Call.noun
+    $noun = "$(Read-WinhostField $Call 'noun')"
     $key = Read-WinhostField $Call 'key'
     $want = Read-WinhostField $Call 'want'
     $function = Find-WinhostFunction 'Set' $noun
@@ -403,7 +414,7 @@ function Read-WinhostAgain {
 
 function Invoke-WinhostRestart {
     param($Call, $Warnings)
-    $function = Find-WinhostFunction 'Restart' $Call.noun
+    $function = Find-WinhostFunction 'Restart' "$(Read-WinhostField $Call 'noun')"
     $said = @(Invoke-WinhostFunction $function @{} $Warnings)
     @{ ok = $true; restart = @(foreach ($word in $said) { $word.restart }); warnings = @($Warnings.texts) }
 }

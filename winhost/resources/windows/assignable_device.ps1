@@ -53,7 +53,7 @@ function Set-WinhostAssignableDevice {
     $place = "$($Want.place)"
     $vm = $null
     if ($place -like 'assigned:*') {
-        $vm = Find-WinhostVm @{ vm = $place.Substring(9) }
+        $vm = Find-WinhostVm ([PSCustomObject]@{ vm = $place.Substring(9) })
     }
     elseif (@('host-enabled', 'host-disabled', 'dismounted') -notcontains $place) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$place is no place."

@@ -46,18 +46,18 @@ function Stop-WinhostVm {
         $within = 300
     }
     $job = Stop-VM -VM $Vm -AsJob -Confirm:$false -ErrorAction Stop
-    $end = [System.DateTime]::UtcNow.AddSeconds($within)
+    $end = (Read-WinhostClock) + $within
     do {
         Start-Sleep -Seconds 1 -ErrorAction Stop
         $now = Get-VM -Id $Vm.Id -ErrorAction Stop
         $waiting = "$($now.State)" -ne 'Off' -and "$($job.State)" -ne 'Failed'
-    } while ($waiting -and [System.DateTime]::UtcNow -lt $end)
+    } while ($waiting -and (Read-WinhostClock) -lt $end)
     if ("$($now.State)" -eq 'Off') {
         return
     }
     if (-not (Test-WinhostAccepted $How 'vm-turn-off')) {
-        $why = $job.JobStateInfo.Reason
-        Stop-Winhost 'Winhost.GuestDidNotStop' 'OperationTimeout' "The guest did not shut down within $within s. $why"
+        $why = "The guest did not shut down within $within s. $($job.JobStateInfo.Reason)"
+        Stop-Winhost 'Winhost.GuestDidNotStop' 'OperationTimeout' $why.TrimEnd()
     }
     Stop-VM -VM $Vm -TurnOff -Confirm:$false -ErrorAction Stop
 }

@@ -1,0 +1,28 @@
+"""Without a PowerShell the lab says so, before anything is served."""
+
+from pathlib import Path
+
+import pytest
+
+from winhost.cli import run
+from winhost.lab.engine import NoEngine, find_engine
+
+
+@pytest.mark.parametrize("command", [["demo"], ["lab", "up", "server2025-3gpu"]])
+def test_an_engine_that_is_missing_is_wrong_usage(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WINHOST_PWSH", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert run([*command, "--engine", "pwsh"]) == 2
+    said = capsys.readouterr().err
+    assert "no PowerShell on this computer" in said
+    assert "WINHOST_PWSH" in said
+
+
+def test_an_engine_that_was_named_and_is_not_there_is_not_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINHOST_PWSH", "no-such-shell")
+    with pytest.raises(NoEngine) as caught:
+        find_engine()
+    assert "no-such-shell" in caught.value.what

@@ -1,0 +1,99 @@
+"""The same host twice: one answers by the lab's contract, the other runs the real scripts in a real PowerShell."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from winhost.lab.contract import AgentAnswers
+from winhost.lab.endpoint.host import Command
+from winhost.lab.engine import EngineHost, EngineRunspace
+from winhost.lab.host import INVOKE
+from winhost.lab.hostfile import expand_all
+from winhost.lab.machine import Machine
+from winhost.lab.section import LabSection
+from winhost.model.facts import Facts
+from winhost.resources.windows.scripts import agent_text
+
+Call = Mapping[str, Any]
+Answer = dict[str, Any]
+
+# What the engine says of itself, or what only a host file can tell.
+ENGINES_OWN = {"Session": ("powershell", "language_mode", "is_64bit"), "Firmware": ("address_width",)}
+NO_PIPELINE_STOPS = threading.Event()
+
+hosts = cache(expand_all)
+
+
+def machine(host: str, **lab: Any) -> Machine:
+    facts, section = hosts()[host]
+    return of(facts, section, **lab)
+
+
+def of(facts: Facts, section: LabSection, **lab: Any) -> Machine:
+    return Machine(facts, LabSection.model_validate(section.model_dump() | lab))
+
+
+class Scripts:
+    """One PowerShell process, which is led from machine to machine: starting one takes longer than most cases."""
+
+    def __init__(self, host: EngineHost, runspace: EngineRunspace) -> None:
+        self._host = host
+        self.runspace = runspace
+
+    def use(self, on: Machine) -> None:
+        self._host.loopback.machine = on
+
+    def run(self, text: str) -> list[str]:
+        """Any script, beside the agent; the endpoint would refuse it."""
+        return self.runspace.engine.ask({"script": text})
+
+    def answers(self, on: Machine, *calls: Call) -> list[Answer]:
+        self.use(on)
+        request = {"Json": json.dumps({"exclusive": False, "calls": calls})}
+        (answer,) = self.runspace.invoke([Command(INVOKE, is_script=False, parameters=request)], NO_PIPELINE_STOPS)
+        found: list[Answer] = json.loads(str(answer))["answers"]
+        return found
+
+
+@contextmanager
+def scripts() -> Iterator[Scripts]:
+    with EngineHost(machine("server2025-3gpu")) as host:
+        runspace = host.open_runspace("someone")
+        try:
+            runspace.invoke([Command(agent_text(), is_script=True)], NO_PIPELINE_STOPS)
+            yield Scripts(host, runspace)
+        finally:
+            runspace.close()
+
+
+def contract(on: Machine, *calls: Call) -> list[Answer]:
+    found: list[Answer] = json.loads(AgentAnswers(on).invoke(json.dumps({"calls": calls})))["answers"]
+    return found
+
+
+def comparable(calls: Sequence[Call], answers: Sequence[Answer]) -> list[Answer]:
+    """Without an order of instances, which Windows does not promise, and without what is the engine's own."""
+    return [_comparable(call, answer) for call, answer in zip(calls, answers, strict=True)]
+
+
+def _comparable(call: Call, answer: Answer) -> Answer:
+    own = ENGINES_OWN.get(call.get("noun", ""), ())
+    states = [each["state"] for each in answer.get("instances", ())] + [answer.get("state")]
+    for state in states:
+        for name in own if state else ():
+            state[name] = "its own"
+    if "instances" in answer:
+        answer["instances"].sort(key=lambda each: json.dumps(each["key"], sort_keys=True))
+    return answer
+
+
+def verdict(answer: Answer) -> str:
+    """What an answer says in one word: ok, drift, unavailable, or the first word of its error's code."""
+    if answer["ok"]:
+        return "ok"
+    if "error" in answer:
+        return str(answer["error"]["code"]).split(",")[0]
+    return "drift" if "drift" in answer else "unavailable"
