@@ -19,7 +19,7 @@ from winhost.lab.endpoint import Command, Endpoint
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.scripts import session_text
 
 USER, PASSWORD = "LAB\\bench", "opens a throw-away endpoint on loopback"
 
@@ -63,7 +63,7 @@ def detect(folder: Path) -> Iterator[Case]:
     """Both sides have the simulated host find the answer anew, so that the difference is the way to it."""
     with Lab([find(NAME)], folder) as lab:
         (host,) = load_fleet(lab.fleet_file).select(["*"])
-        way = PsrpWay(host, agent_text())
+        way = PsrpWay(host, session_text())
         reduced = AnsweringHost(lab.hosts[host.name].answers, _request(way))
         with Endpoint(reduced, {USER: PASSWORD}) as endpoint:
             yield Case(
@@ -90,4 +90,4 @@ def _request(way: PsrpWay) -> str:
 def _bare(port: int) -> None:
     wsman = WSMan("127.0.0.1", port=port, ssl=False, username=USER, password=PASSWORD, auth="ntlm", no_proxy=True)
     with wsman, RunspacePool(wsman) as pool:
-        PowerShell(pool).add_script(agent_text()).invoke()
+        PowerShell(pool).add_script(session_text()).add_argument("").invoke()

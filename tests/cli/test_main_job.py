@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tests.cli.conftest import Line
+from winhost.lab.endpoint import Action, drop
 from winhost.lab.lab import Lab
 
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
@@ -27,6 +28,13 @@ def test_facts_read_once_serve_assess_plan_and_verify_offline(line: Line, lab: L
     assert planned.code == 0
     assert line("verify", "plan.json", "--facts", "facts/gpu-03.json").code == 4
     assert line("assess", "--facts", "facts/desk-01.json", "--path", "dda").code == 3
+
+
+def test_reading_goes_on_when_the_wire_breaks_once(line: Line, lab: Lab) -> None:
+    lab.endpoints["gpu-03"].faults.plan(drop, Action.COMMAND)
+    assert line("detect", "gpu-03").code == 0
+    lab.endpoints["gpu-03"].faults.plan(drop, Action.COMMAND, times=2)
+    assert line("detect", "gpu-03").code == 5
 
 
 def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:

@@ -15,7 +15,7 @@ from winhost.lab.endpoint import Command, Endpoint
 from winhost.lab.host import LabHost, LabRunspace
 from winhost.lab.lab import Lab
 from winhost.model.fleet import Host
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.scripts import session_text
 
 SCRIPT = "the agent's text"
 LONG = 77.0  # lab seconds that no cmdlet takes
@@ -78,19 +78,18 @@ class RememberingRunspace(LabRunspace):
     def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
         (command,) = commands
         self._session.stops.append(stop)
-        self._session.ran.append(SCRIPT if command.is_script else json.loads(str(command.parameters["Json"])))
-        if command.is_script and self._host.forgets_the_agent:
-            return ()
-        if not command.is_script and self._host.says is not None:
+        (request,) = command.arguments or command.parameters.values()
+        self._session.ran += [SCRIPT] * command.is_script
+        self._session.ran.append(json.loads(str(request)))
+        if self._host.says is not None:
             return self._host.says()
         return super().invoke(commands, stop)
 
 
 class RememberingHost(LabHost):
-    """`says`: what it answers instead of the agent; `forgets_the_agent`: it defines nothing of what it is sent."""
+    """`says`: what it answers instead of the agent."""
 
     says: Callable[[], Iterable[object]] | None = None
-    forgets_the_agent = False
 
     def __init__(self, machine: Any) -> None:
         super().__init__(machine)
@@ -135,7 +134,7 @@ class Served:
 
     def way(self, address: str | None = None, **transport: Any) -> PsrpWay:
         changed = replace(self.target.transport, **transport)
-        return PsrpWay(replace(self.target, address=address or self.target.address, transport=changed), agent_text())
+        return PsrpWay(replace(self.target, address=address or self.target.address, transport=changed), session_text())
 
     def open(self, **transport: Any) -> Agent:
         return self.way(**transport).open()

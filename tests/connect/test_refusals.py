@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from winhost.cli.output import error_text
 from winhost.connect import errors
-from winhost.lab.endpoint import Action, drop, exceed_quota, refuse
+from winhost.lab.endpoint import Action, PipelineError, drop, exceed_quota, refuse
 from winhost.lab.endpoint.wsman import WSManFault
 from winhost.model.errors import WinhostError
 from winhost.model.facts import RemoteFault
@@ -23,7 +23,7 @@ from winhost.model.fleet import Auth
 from winhost.model.secrets import SecretRef
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "connect" / "refusals.yaml").read_text("utf-8"))
-KEYS = {"tls", "transport", "strikes", "forgets", "says", "error", "exit", "tells"}
+KEYS = {"tls", "transport", "strikes", "says", "ends", "error", "exit", "tells"}
 
 
 def deny() -> None:
@@ -59,13 +59,21 @@ def meant(folder: Path, name: str, word: Any) -> Any:
     return word
 
 
+def ending_with(code: str, category: str) -> Callable[[], Iterable[object]]:
+    def end() -> Iterable[object]:
+        raise PipelineError("Invoke-Winhost is not known here.", code, category)
+
+    return end
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_the_user_reads_what_stands_in_the_way(serve: Serve, tmp_path: Path, case: dict[str, Any]) -> None:
     assert set(case) <= KEYS
     served = serve(tls=case.get("tls", False))
-    served.host.forgets_the_agent = case.get("forgets", False)
     if "says" in case:
         served.host.says = lambda: list(case["says"])
+    if "ends" in case:
+        served.host.says = ending_with(*case["ends"])
     if "strikes" in case:
         trouble, action = case["strikes"]
         served.endpoint.faults.plan(TROUBLES[trouble], Action[action.upper()])

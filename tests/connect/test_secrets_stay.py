@@ -23,7 +23,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
 from winhost.model.errors import WinhostError
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.scripts import session_text
 
 USER, CANARY = "LAB\\admin", "c4nary-in-the-c0al-mine"
 HOST = "gpu-03"
@@ -213,7 +213,7 @@ def test_no_error_holds_the_password(
     (host,) = load_fleet(world.folder / "fleet.yaml").hosts
     world.endpoint.faults.plan(trouble, action, when)  # type: ignore[arg-type]
     with pytest.raises(WinhostError) as caught:
-        PsrpWay(host, agent_text()).open()
+        PsrpWay(host, session_text()).open().get("Boot", {})
     assert shown_in(everything_told_by(caught.value)) == set()
     assert shown_in(logged.text) == set()
 
@@ -234,6 +234,6 @@ def test_a_certificate_is_judged_before_the_password_leaves(tmp_path: Path, logg
         world.write_fleet("basic")
         (host,) = load_fleet(world.folder / "fleet.yaml").hosts
         with pytest.raises(WinhostError) as caught:
-            PsrpWay(host, agent_text()).open()
+            PsrpWay(host, session_text()).open()
     assert type(caught.value).__name__ == "CertificateRefused"
     assert shown_in(everything_told_by(caught.value)) == set()

@@ -15,7 +15,7 @@ from winhost.lab.endpoint.host import Command
 from winhost.lab.engine import EngineHost, EngineRunspace
 from winhost.lab.host import INVOKE
 from winhost.lab.standins import cmdlets
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.scripts import session_text
 
 MISUSE = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "misuse.yaml").read_text("utf-8"))
 BOOT = {"noun": "Boot", "verb": "get", "key": {}}
@@ -79,7 +79,7 @@ def host() -> Iterator[EngineHost]:
 
 def agent(host: EngineHost) -> EngineRunspace:
     runspace = host.open_runspace("someone")
-    runspace.invoke([Command(agent_text(), is_script=True)], NO_PIPELINE_STOPS)
+    runspace.invoke([Command(session_text(), is_script=True)], NO_PIPELINE_STOPS)
     return runspace
 
 

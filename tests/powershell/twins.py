@@ -15,7 +15,7 @@ from winhost.lab.hostfile import expand_all
 from winhost.lab.machine import Machine
 from winhost.lab.section import LabSection
 from winhost.model.facts import Facts
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.scripts import session_text
 
 Call = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -63,7 +63,7 @@ def scripts() -> Iterator[Scripts]:
     with EngineHost(machine("server2025-3gpu")) as host:
         runspace = host.open_runspace("someone")
         try:
-            runspace.invoke([Command(agent_text(), is_script=True)], NO_PIPELINE_STOPS)
+            runspace.invoke([Command(session_text(), is_script=True)], NO_PIPELINE_STOPS)
             yield Scripts(host, runspace)
         finally:
             runspace.close()

@@ -36,9 +36,9 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
 def way_to(host: "Host") -> "PsrpWay":
     """How to reach it, with the agent that goes there."""
     from winhost.connect.psrp import PsrpWay
-    from winhost.resources.windows.scripts import agent_text
+    from winhost.resources.windows.scripts import session_text
 
-    return PsrpWay(host, agent_text())
+    return PsrpWay(host, session_text())
 
 
 def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int) -> list[Read]:
@@ -66,13 +66,13 @@ def read_all(
 
 
 def _read(host: "Host") -> "Facts":
-    from winhost.engine.detect import read_facts
+    from contextlib import closing
 
-    agent = way_to(host).open()
-    try:
-        return read_facts(agent)
-    finally:
-        agent.close()
+    from winhost.connect.reboot import Patience
+    from winhost.engine.hands import Hands
+
+    with closing(Hands(way_to(host), Patience(), tell=lambda _: None)) as hands:
+        return hands.facts()
 
 
 def worst(errors: Sequence[WinhostError | None], otherwise: int = 0) -> int:

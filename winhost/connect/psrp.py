@@ -33,12 +33,14 @@ T = TypeVar("T")
 Lost = type[Unreachable] | type[SessionDropped]
 
 _ACCESS_DENIED = 5  # the WSMan fault of a logon that is right, by somebody who may not come in this way
-_SCRIPT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class PsrpWay:
-    """Opens runspaces on one host of the fleet. `scripts` is the constant text that defines the agent there."""
+    """Opens runspaces on one host of the fleet.
+
+    `scripts` is the constant text that defines the agent there, and calls it with the argument that it is sent with.
+    """
 
     target: Host
     scripts: str
@@ -48,24 +50,22 @@ class PsrpWay:
         return self.target.name
 
     def open(self) -> Agent:
-        """A runspace with the agent in it. Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
-        wire = PsrpWire(self.target)
-        try:
-            wire.send(self.scripts)
-        except BaseException:
-            wire.close()
-            raise
-        return Agent(wire, self.target.transport.call_timeout)
+        """A runspace; the agent goes there with the first call.
+
+        Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut.
+        """
+        return Agent(PsrpWire(self.target, self.scripts), self.target.transport.call_timeout)
 
 
 class PsrpWire:
     """One runspace. Basic goes only inside TLS or to loopback; the fleet file refuses it elsewhere."""
 
-    def __init__(self, target: Host) -> None:
+    def __init__(self, target: Host, scripts: str) -> None:
         from pypsrp.powershell import RunspacePool
 
         self.host = target.name
         self._target = target
+        self._unsent = scripts
         self._in_use = False
         self._wsman = _wsman(target)
         self._pool: RunspacePool = RunspacePool(self._wsman)
@@ -75,15 +75,10 @@ class PsrpWire:
             self.close()
             raise
 
-    def send(self, script: str) -> None:
-        """Run constant text in the runspace's own scope, so that what it defines stays. Asks nothing of the host."""
-        self._run(lambda shell: shell.add_script(script, use_local_scope=False), _SCRIPT_SECONDS, Unreachable)
-
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
-        output = self._run(
-            lambda shell: shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request), within, SessionDropped
-        )
+        output = self._run(request, within)
+        self._unsent = ""
         if len(output) != 1 or not isinstance(output[0], str):
             raise RemoteError(
                 self.host, RemoteFault("InvalidResult", message=f"{len(output)} outputs"), "Invoke-Winhost"
@@ -101,17 +96,22 @@ class PsrpWire:
                 self._pool.close()
         self._wsman.close()
 
-    def _run(self, build: Callable[["PowerShell"], object], within: float, lost: Lost) -> list[Any]:
+    def _run(self, request: str, within: float) -> list[Any]:
         from pypsrp.complex_objects import PSInvocationState
         from pypsrp.powershell import PowerShell
 
         shell = PowerShell(self._pool)
-        build(shell)
+        if self._unsent:
+            # In the runspace's own scope, so that what it defines stays. As a pipeline of its own it would cost every
+            # command two more round trips.
+            shell.add_script(self._unsent, use_local_scope=False).add_argument(request)
+        else:
+            shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request)
         self._in_use = True
-        _translated(self._target, lost, lambda: self._wait_for(shell, within))
+        _translated(self._target, SessionDropped, lambda: self._wait_for(shell, within))
         self._in_use = False
         if shell.state == PSInvocationState.STOPPED:
-            raise lost(self.host, "the call was stopped on the host")
+            raise SessionDropped(self.host, "the call was stopped on the host")
         if shell.had_errors:
             raise RemoteError(self.host, _first_error(shell.streams.error), "run the agent")
         return list(shell.output)

@@ -7,7 +7,7 @@ from typing import Self
 from winhost.lab.contract import AgentAnswers, PipelineStopped
 from winhost.lab.endpoint import Command, PipelineError
 from winhost.lab.machine import HostDown, Machine
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.scripts import session_text
 
 INVOKE = "Invoke-Winhost"
 
@@ -20,23 +20,23 @@ class LabRunspace:
         self._defined = False
 
     def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
-        """Takes the agent's own text, once, and then calls of what that defines."""
+        """Takes the agent's own text with the first request, and then calls of what that defines."""
         if len(commands) != 1:
             raise PipelineError("The lab runs one command at a time.", "LabOneCommand", "NotImplemented")
         (command,) = commands
         if command.is_script:
-            return self._define(command.text)
+            self._define(command.text)
+            return [self._answer(str(request), stop) for request in command.arguments]
         if command.text.casefold() != INVOKE.casefold() or not self._defined:
             message = f"The term '{command.text}' is not recognized as the name of a cmdlet."
             raise PipelineError(message, "CommandNotFoundException", "ObjectNotFound")
         return [self._answer(str(command.parameters["Json"]), stop)]
 
-    def _define(self, text: str) -> Iterable[object]:
-        if text != agent_text():
+    def _define(self, text: str) -> None:
+        if text != session_text():
             raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
         self._prepare()
         self._defined = True
-        return ()
 
     def _prepare(self) -> None:
         """Nothing to do: the answers are known without the text."""

@@ -6,6 +6,7 @@ from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
 
 AGENT = "agent.ps1"
+_FIRST_CALL = "Invoke-Winhost -Json $args[0]\n"
 
 
 def files() -> list[Traversable]:
@@ -16,10 +17,15 @@ def files() -> list[Traversable]:
 
 @cache
 def agent_text() -> str:
-    """What a runspace gets, once. The same for every host and every call: values travel beside it, as JSON."""
+    """The agent and its nouns: definitions only. The same for every host and every call; values travel as JSON."""
     return "\n".join(script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files())
 
 
+def session_text() -> str:
+    """What a runspace gets, once, with its first request as the only argument: the agent, and that call of it."""
+    return f"{agent_text()}\n{_FIRST_CALL}"
+
+
 def agent_digest() -> str:
-    """SHA-256 of `agent_text`, in hexadecimal: what an auditor compares with the script block log of a host."""
+    """SHA-256 of `agent_text`, in hexadecimal: by it people tell whether two places have the same agent."""
     return sha256(agent_text().encode("ascii")).hexdigest()
