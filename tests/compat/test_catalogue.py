@@ -12,15 +12,17 @@ import pytest
 
 import winhost.compat
 from winhost.compat import catalogue
-from winhost.compat.assess import PATHS
+from winhost.model.capability import CAPABILITIES
+from winhost.model.path import PATHS, WAYS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Kind, Mender
 
-SOURCES = list(Path(winhost.compat.__file__).parent.glob("*.py"))
-CODE = re.compile(rf'"((?:{"|".join(PATHS)})\.[a-z0-9-]+)"')
-GAPS = {f"{path}.{gap}" for path in PATHS for gap in ("unknown", "later")}
+SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
+TOPICS = (*PATHS, *CAPABILITIES)
+CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
+GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred")}
 
-SEEN = {"dda.no-card", "dda.no-vm", "gpu-p.no-card", "dual-boot.no-card", "bare-metal.no-card"}
+SEEN = {"gpu-compute.no-card", "dda.no-card", "dda.no-vm", "gpu-p.no-card", "dual-boot.no-card", "bare-metal.no-card"}
 
 
 def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
@@ -35,11 +37,19 @@ def test_each_remedy_is_used_and_each_used_one_exists() -> None:
 
 def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used = {key for entry in catalogue.entries().values() for key in entry.evidence}
+    used |= {key for topic in catalogue.topics().values() for keys in topic.grounds.values() for key in keys}
     assert used == catalogue.evidence().keys()
 
 
 def test_only_gaps_and_what_the_eye_sees_go_without_evidence() -> None:
     assert {code for code, entry in catalogue.entries().items() if not entry.evidence} == GAPS | SEEN
+
+
+def test_each_path_and_capability_is_told_and_its_grounds_are_of_a_way() -> None:
+    topics = catalogue.topics()
+    assert topics.keys() == set(TOPICS)
+    assert {way for topic in topics.values() for way in topic.grounds} <= {*PATHS, *WAYS}
+    assert all(topics[path].loses for path in PATHS)
 
 
 def test_every_consent_is_one_that_apply_knows() -> None:

@@ -1,4 +1,4 @@
-"""Every rule on the host where nothing is wrong, with the least change that brings it up (tests/data/rules.yaml)."""
+"""Every rule on the host where nothing is wrong, with the least change that brings it up (tests/data/rules/)."""
 
 import copy
 import json
@@ -11,20 +11,26 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from winhost.compat import catalogue
 from winhost.compat.assess import assess
 from winhost.compat.rule import NOTES, RULES
 from winhost.lab.hostfile import expand_all
+from winhost.model.capability import CAPABILITIES
 from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
+from winhost.model.path import PATHS
 from winhost.model.reason import Assessment, Reason, Severity, Verdict
 from winhost.paths.dda import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import NOUNS
 
-DATA = yaml.safe_load((Path(__file__).parents[1] / "data" / "rules.yaml").read_text(encoding="utf-8"))
-CASES: dict[str, Any] = DATA["cases"]
+FILES = {path.stem: path for path in (Path(__file__).parents[1] / "data" / "rules").glob("*.yaml")}
+READ = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+DATA = READ.pop("host")
+CASES: dict[str, Any] = {code: case for cases in READ.values() for code, case in cases.items()}
 MISSING = {"unknown", "unavailable"}
+GAPS, DOUBTS = ("unknown", "later"), ("unshown", "inferred")
 
 
 def merged(old: Any, new: Any) -> Any:
@@ -35,7 +41,7 @@ def merged(old: Any, new: Any) -> Any:
 
 def nouns_of(code: str) -> dict[str, Any]:
     case = CASES[code]
-    assert case.keys() <= {"severity", "change", "with", "select"}, case
+    assert case.keys() <= {"severity", "change", "with", "select", "stated"}, case
     nouns: dict[str, Any] = DATA["host"]
     for addition in case.get("with", ()):
         nouns = merged(nouns, DATA["with"][addition])
@@ -73,12 +79,16 @@ def selected(facts: HostFacts, nouns: Mapping[str, Any], select: Mapping[str, An
 def judged(code: str) -> Assessment:
     nouns = nouns_of(code)
     facts, select = facts_of(nouns), CASES[code].get("select")
-    return assess(facts, selected(facts, nouns, select) if select else None)
+    stated = {name: Version(str(version)) for name, version in CASES[code].get("stated", {}).items()}
+    return assess(facts, selected(facts, nouns, select) if select else None, stated)
 
 
 def found(assessment: Assessment) -> Iterator[Reason]:
     for path in assessment.paths:
-        yield from path.every_reason
+        for way in path.variants or (path,):
+            yield from way.every_reason
+            for offered in way.capabilities:
+                yield from offered.reasons
 
 
 def test_dda_is_supported_where_nothing_is_wrong() -> None:
@@ -109,7 +119,20 @@ def test_dda_is_worth_what_its_only_finding_weighs(code: str) -> None:
 
 
 def test_every_code_of_the_catalogue_has_a_case() -> None:
-    assert set(CASES) == set(catalogue.entries())
+    """What may lack of a capability is told by the runner, for all alike."""
+    anyones = {f"{name}.{gap}" for name in CAPABILITIES for gap in (*GAPS, *DOUBTS)}
+    anyones |= {f"{path}.{doubt}" for path in PATHS for doubt in DOUBTS}
+    assert set(CASES) == set(catalogue.entries()) - anyones
+
+
+def test_nothing_is_supported_that_nothing_but_a_conclusion_supports() -> None:
+    kinds = {key: evidence.kind for key, evidence in catalogue.evidence().items()}
+    for facts, _ in expand_all().values():
+        for path in assess(HostFacts(facts)).paths:
+            for way in path.variants or (path,):
+                for judged in (way, *way.capabilities):
+                    if judged.verdict is Verdict.SUPPORTED:
+                        assert {kinds[key] for key in judged.grounds} - {"inferred"}, (facts.host, judged)
 
 
 def test_a_refusal_never_rests_on_inference_alone() -> None:

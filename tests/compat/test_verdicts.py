@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from winhost.compat.assess import PATHS, assess
+from winhost.compat.assess import assess
 from winhost.compat.cards import serves
 from winhost.lab.hostfile import expand, find, host_files
+from winhost.model.path import PATHS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
 from winhost.paths.dda import Selection, choose_cards, choose_vm
 from winhost.resources.host import HostFacts

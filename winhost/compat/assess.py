@@ -1,29 +1,38 @@
 """What each path is worth on a host, with the reasons. Pure: facts in, verdicts out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias, TypeVar
 
-from winhost.compat import dda_card, dda_host, dda_vm, others
+from packaging.version import Version
+
+from winhost.compat import capabilities, catalogue, dda_card, dda_host, dda_vm, others, wslc
+from winhost.compat.capability import offers
 from winhost.compat.cards import serves
-from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reasons
+from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
+from winhost.compat.target import Target
 from winhost.model.facts import Instance, MissingFact
+from winhost.model.path import PATHS, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.paths.dda import Selection, card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Vm
 
-# Where two are equally good: what gives the most to a guest first, what costs the most last.
-PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal")
-RULEBOOKS = (dda_host, dda_card, dda_vm, others)  # importing them declares their rules
+RULEBOOKS = (dda_host, dda_card, dda_vm, others, wslc, capabilities)  # importing them declares their rules
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
 
 
-def assess(facts: HostFacts, selection: Selection | None = None) -> Assessment:
-    """Judge every path. With a selection, DDA is judged for exactly its cards and VM together."""
-    paths = tuple(judge(facts, path, selection if path == "dda" else None) for path in PATHS)
+def assess(
+    facts: HostFacts, selection: Selection | None = None, stated: Mapping[str, Version] | None = None
+) -> Assessment:
+    """Judge every path and what it offers. With a selection, DDA is judged for exactly its cards and VM together.
+
+    stated: versions that facts do not tell, by name (vllm, cuda, toolkit, wsl, kernel, driver).
+    """
+    paths = tuple(_whole(facts, path, selection if path == "dda" else None, stated or {}) for path in PATHS)
     document = facts.document
     return Assessment(document.host, document.origin, paths, _recommended(paths))
 
@@ -33,15 +42,27 @@ def _recommended(paths: Sequence[PathVerdict]) -> str | None:
     return min(possible, key=lambda path: path.verdict.rank).path if possible else None
 
 
-def judge(facts: HostFacts, path: str, selection: Selection | None = None) -> PathVerdict:
-    """Judge one path; with a selection, exactly its cards and VM together."""
-    host, cards, vms = _open(facts, path) if selection is None else _chosen(facts, path, selection)
-    judged_cards = tuple(_card(facts, path, card, alone=selection is None) for card in cards)
-    judged_vms = tuple(_vm(facts, path, vm) for vm in vms)
+def _whole(facts: HostFacts, path: str, selection: Selection | None, stated: Mapping[str, Version]) -> PathVerdict:
+    """With its variants, the best of which counts, and with what it offers."""
+    ways = [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
+    judged = [replace(judge(facts, way, selection), capabilities=offers(Target(facts, way, stated))) for way in ways]
+    best = min(judged, key=lambda verdict: verdict.verdict.rank)
+    return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
+
+
+def judge(facts: HostFacts, way: str, selection: Selection | None = None) -> PathVerdict:
+    """Judge one path or variant; with a selection, exactly its cards and VM together."""
+    host, cards, vms = _open(facts, way) if selection is None else _chosen(facts, way, selection)
+    judged_cards = tuple(_card(facts, way, card, alone=selection is None) for card in cards)
+    judged_vms = tuple(_vm(facts, way, vm) for vm in vms)
     counted = (*_counted(judged_cards, selection), *_counted(judged_vms, selection))
+    grounds = catalogue.topics()[path_of(way)].rests_on(way)
     verdict = Verdict.worst([Verdict.of(host), *(subject.verdict for subject in counted)])
+    if verdict is Verdict.SUPPORTED and not grounds:
+        host = (*host, reason_of(unverified(f"{path_of(way)}.unshown", observed=f"on {way}"), THE_HOST))
+        verdict = Verdict.UNVERIFIED
     because = _because(verdict, [*host, *(reason for subject in counted for reason in subject.reasons)])
-    return PathVerdict(path, verdict, because, host, judged_cards, judged_vms)
+    return PathVerdict(way, verdict, because, host, judged_cards, judged_vms, grounds)
 
 
 def _open(facts: HostFacts, path: str) -> Wanted:

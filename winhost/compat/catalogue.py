@@ -1,13 +1,24 @@
-"""The catalogue: what each reason's code says to people, what to do about it, and what it rests on."""
+"""The catalogue: what each reason's code says to people, what to do about it, and what it rests on.
+
+reasons/: by code, why it matters (sentence), what follows (means), the remedy, the evidence (none where the eye is
+enough) and the consents it asks for (risks). evidence/: what a stranger can check. gaps.yaml: what is said where a fact
+or evidence lacks, of whatever path or capability. paths.yaml, capabilities/: what each is, and what its being
+supported rests on (grounds). Severity and condition are in the rules.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.path import PATHS, path_of
 from winhost.model.reason import Evidence, Explanation, Remedy
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 
 @dataclass(frozen=True)
@@ -19,6 +30,20 @@ class Entry:
     remedy: str | None = None
     evidence: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A path or a capability. title, means: for people; grounds: evidence ids, by way; loses: what a path gives up."""
+
+    title: str
+    means: str
+    grounds: Mapping[str, tuple[str, ...]]
+    loses: str | None = None
+
+    def rests_on(self, way: str) -> tuple[str, ...]:
+        """Evidence that it works this way where no reason speaks against it: that of the variant, else of the path."""
+        return self.grounds.get(way, self.grounds.get(path_of(way), ()))
 
 
 @dataclass(eq=False)
@@ -59,7 +84,9 @@ def explain(code: str) -> Explanation:
 @cache
 def entries() -> Mapping[str, Entry]:
     """By code."""
-    return {code: Entry(**_tuples(row)) for code, row in _read("reasons.yaml").items()}
+    gaps = {name: Entry(**row) for name, row in _read("gaps.yaml").items()}
+    said = {code: Entry(**_tuples(row)) for code, row in _read_all("reasons").items()}
+    return {**said, **{f"{topic}.{gap}": entry for topic in (*PATHS, *CAPABILITIES) for gap, entry in gaps.items()}}
 
 
 @cache
@@ -71,16 +98,35 @@ def remedies() -> Mapping[str, Remedy]:
 @cache
 def evidence() -> Mapping[str, Evidence]:
     """By id."""
-    return {key: Evidence(key, **row | {"seen": str(row["seen"])}) for key, row in _read("evidence.yaml").items()}
+    return {key: Evidence(key, **row | {"seen": str(row["seen"])}) for key, row in _read_all("evidence").items()}
+
+
+@cache
+def topics() -> Mapping[str, Topic]:
+    """Paths and capabilities, by name."""
+    rows = {**_read("paths.yaml"), **_read_all("capabilities")}
+    return {name: Topic(**row | {"grounds": _tuples(row.get("grounds", {}))}) for name, row in rows.items()}
 
 
 def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
+def _read_all(folder: str) -> dict[str, dict[str, Any]]:
+    every = [_parsed(file) for file in files(__package__).joinpath(folder).iterdir() if file.name.endswith(".yaml")]
+    together = {key: row for rows in every for key, row in rows.items()}
+    if len(together) < sum(map(len, every)):
+        raise ValueError(f"a key of {folder}/ stands in two of its files")
+    return together
+
+
 def _read(name: str) -> dict[str, dict[str, Any]]:
+    return _parsed(files(__package__).joinpath(name))
+
+
+def _parsed(file: "Traversable") -> dict[str, dict[str, Any]]:
     import yaml
 
-    text = files(__package__).joinpath(name).read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     read: dict[str, dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     return read

@@ -8,6 +8,7 @@ from typing import Any
 
 from winhost.compat import catalogue
 from winhost.model.facts import MissingFact, Unavailable
+from winhost.model.path import path_of
 from winhost.model.reason import Reason, Severity
 
 
@@ -65,7 +66,10 @@ Judge = Callable[..., Finding | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A judge with what it is about. `judge` takes the facts, and the subject unless that is the host."""
+    """A judge with what it is about: a path, or one of its variants (`wsl2/bridged`).
+
+    `judge` takes the facts, and the subject unless that is the host.
+    """
 
     path: str
     unknown: Unread
@@ -90,47 +94,50 @@ def rule(path: str, *, unknown: Unread, each: Each = HOST) -> Callable[[Judge], 
     return declare
 
 
-def reasons(path: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
-    """What the rules of a path say of one subject, each observation once. `seen`: what the rules are shown."""
+def reasons(way: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
+    """What the rules of a way say of one subject, each observation once. `seen`: what the rules are shown."""
     heaviest: dict[tuple[str, str], Finding] = {}
-    for asked in _rules(path, each):
+    for asked in _rules(way, each):
         finding = _judged(asked, seen)
         if finding:
             told = heaviest.setdefault((finding.code, finding.observed), finding)
             heaviest[finding.code, finding.observed] = max(told, finding, key=lambda it: it.severity.rank)
-    return tuple(_reason(finding, subject) for finding in heaviest.values())
+    return tuple(reason_of(finding, subject) for finding in heaviest.values())
 
 
-def asks(path: str, each: Each) -> bool:
-    """Whether a path has rules about this kind of subject."""
-    return bool(_rules(path, each))
+def asks(way: str, each: Each) -> bool:
+    """Whether a way has rules about this kind of subject."""
+    return bool(_rules(way, each))
 
 
 @cache
-def _rules(path: str, each: Each) -> tuple[Rule, ...]:
-    return tuple(rule for rule in RULES if (rule.path, rule.each) == (path, each))
+def _rules(way: str, each: Each) -> tuple[Rule, ...]:
+    """Of a path's variant: its own, and those of the path."""
+    return tuple(rule for rule in RULES if rule.path in (way, path_of(way)) and rule.each is each)
 
 
-def gap(path: str, subject: str, missing: MissingFact) -> Reason:
+def gap(way: str, subject: str, missing: MissingFact) -> Reason:
     """The reason where a noun could not be read at all, so that there is nothing to ask the rules about."""
-    return _reason(_missing(path, BLOCKS, missing), subject)
+    return reason_of(finding_of_gap(path_of(way), BLOCKS, missing), subject)
 
 
 def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
     try:
         return rule.judge(*seen)
     except MissingFact as missing:
-        return _missing(rule.path, rule.unknown, missing)
+        return finding_of_gap(path_of(rule.path), rule.unknown, missing)
 
 
-def _missing(path: str, unknown: Unread, missing: MissingFact) -> Finding:
+def finding_of_gap(topic: str, unknown: Unread, missing: MissingFact) -> Finding:
+    """What follows for a path or capability where a fact lacks."""
     if isinstance(missing.missing, Unavailable):
-        return note(f"{path}.later", observed=f"judged once {missing.missing.unavailable} is there")
+        return note(f"{topic}.later", observed=f"judged once {missing.missing.unavailable} is there")
     say = unverified if unknown is BLOCKS else note
-    return say(f"{path}.unknown", observed=str(missing))
+    return say(f"{topic}.unknown", observed=str(missing))
 
 
-def _reason(finding: Finding, subject: str) -> Reason:
+def reason_of(finding: Finding, subject: str) -> Reason:
+    """With what the catalogue says of its code. Raises UnknownCode."""
     entry = catalogue.entry(finding.code)
     return Reason(
         code=finding.code,

@@ -87,11 +87,28 @@ class SubjectVerdict:
 
 
 @dataclass(frozen=True)
+class CapabilityVerdict:
+    """What is said of one capability of a target.
+
+    measure: how much of it there is, or which, for people; because: the codes that the verdict rests on, none where it
+    is supported; grounds: evidence ids of its working where no reason speaks against it.
+    """
+
+    capability: str
+    verdict: Verdict
+    measure: str | None
+    because: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    grounds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class PathVerdict:
-    """What is said of one path.
+    """What is said of one path, or of one of its variants (`wsl2/bridged`).
 
     reasons: those of the host, and of the selection as a whole; because: the codes that the verdict rests on, each
     once, none where it is supported. Of the subjects only the best count, or all where they were selected.
+    grounds: evidence ids of its working where no reason speaks against it; variants: the best of them counts.
     """
 
     path: str
@@ -100,6 +117,13 @@ class PathVerdict:
     reasons: tuple[Reason, ...]
     cards: tuple[SubjectVerdict, ...]
     vms: tuple[SubjectVerdict, ...]
+    grounds: tuple[str, ...] = ()
+    variants: tuple["PathVerdict", ...] = ()
+    capabilities: tuple[CapabilityVerdict, ...] = ()
+
+    def offers(self, capability: str) -> CapabilityVerdict:
+        """Raises KeyError where there is no such capability."""
+        return {offered.capability: offered for offered in self.capabilities}[capability]
 
     @property
     def every_reason(self) -> tuple[Reason, ...]:

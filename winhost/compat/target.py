@@ -1,0 +1,105 @@
+"""The Linux that would serve by one way of a host: what rules of capabilities are shown."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from packaging.version import Version
+
+from winhost.compat.cards import serves
+from winhost.model.facts import MissingFact, RemoteFault, Unknown
+from winhost.model.path import path_of, variant_of
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import Wsl
+
+# The kernel in each release of the WSL package, the newest first. Source: microsoft/WSL, packages.config of its tags.
+_KERNELS = (
+    (Version("2.9.1"), Version("6.18.35.2")),
+    (Version("2.8.5"), Version("6.18.26.1")),
+    (Version("2.8.0"), Version("6.6.114.1")),
+    (Version("2.7.9"), Version("6.18.33.2")),
+    (Version("2.7.8"), Version("6.18.33.1")),
+    (Version("2.7.4"), Version("6.18.26.1")),
+    (Version("2.7.0"), Version("6.6.114.1")),
+    (Version("2.5.9"), Version("6.6.87.2")),
+)
+_WINDOWS_DRIVER = re.compile(r"(\d)\.(\d{2})(\d{2})$")
+_SHARED_WITH_WINDOWS = ("wsl2", "wslc")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What would serve by `way` (`dda`, `wsl2/bridged`). stated: versions that the user states, by name.
+
+    Reading a version that neither facts nor user tell raises MissingFact: unknown is a value, never a guess.
+    """
+
+    facts: HostFacts
+    way: str
+    stated: Mapping[str, Version] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        return path_of(self.way)
+
+    @property
+    def variant(self) -> str | None:
+        return variant_of(self.way)
+
+    @cached_property
+    def cards(self) -> tuple[Card, ...]:
+        """Every GPU that could serve."""
+        return tuple(filter(serves, self.facts.cards))
+
+    @property
+    def vllm(self) -> Version:
+        return self._version("vllm")
+
+    @property
+    def cuda(self) -> Version:
+        return self._version("cuda")
+
+    @property
+    def toolkit(self) -> Version:
+        """nvidia-container-toolkit."""
+        return self._version("toolkit")
+
+    @property
+    def wsl(self) -> Version:
+        return self._version("wsl", self._wsl_read)
+
+    @property
+    def kernel(self) -> Version:
+        """Linux."""
+        return self._version("kernel", self._kernel_of_wsl if self.path in _SHARED_WITH_WINDOWS else None)
+
+    @property
+    def driver(self) -> Version:
+        """NVIDIA's, as `591.59`: the oldest of the cards'. WSL uses that of Windows."""
+        return self._version("driver", self._windows_driver if self.path in _SHARED_WITH_WINDOWS else None)
+
+    def _version(self, name: str, read: Callable[[], Version | None] | None = None) -> Version:
+        found = self.stated.get(name) or (read() if read else None)
+        if found is None:
+            raise MissingFact(f"the version of {name}", Unknown(RemoteFault("NotStated", message="nobody states it")))
+        return found
+
+    def _wsl_read(self) -> Version | None:
+        version = self.facts.the(Wsl).version
+        return Version(version) if version else None
+
+    def _kernel_of_wsl(self) -> Version | None:
+        wsl = self.wsl
+        return next((kernel for first, kernel in _KERNELS if wsl >= first), None)
+
+    def _windows_driver(self) -> Version | None:
+        versions = [driver_branch(card.gpu.state.driver_version) for card in self.cards]
+        known = [version for version in versions if version]
+        return min(known) if known else None
+
+
+def driver_branch(windows: str | None) -> Version | None:
+    """`591.59` of Windows' `32.0.15.9159`: NVIDIA's own number is its last five digits."""
+    found = _WINDOWS_DRIVER.search(windows or "")
+    return Version(f"{found[1]}{found[2]}.{found[3]}") if found else None
