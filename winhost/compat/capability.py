@@ -1,7 +1,7 @@
 """Rules of capabilities: what a target can do, and what it rests on. One small function per rule, as for paths."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from winhost.compat import catalogue
@@ -67,13 +67,24 @@ def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
 
 def _offer(target: Target, name: str) -> CapabilityVerdict:
     found = tuple(reason_of(finding, target.way) for finding in _findings(target, name))
-    grounds = catalogue.topics()[name].rests_on(target.way)
+    verdict = _verdict(name, target.way, found) if found else _undisputed(name, target.way)
+    return replace(verdict, measure=_measured(target, name)) if name in MEASURES else verdict
+
+
+@cache
+def _undisputed(name: str, way: str) -> CapabilityVerdict:
+    """Where no rule finds anything: most cells on most hosts, so it is made once."""
+    return _verdict(name, way, ())
+
+
+def _verdict(name: str, way: str, found: tuple[Reason, ...]) -> CapabilityVerdict:
+    grounds = catalogue.topics()[name].rests_on(way)
     if all(reason.severity is Severity.NOTE for reason in found):
-        found += _doubt(target, name, grounds)
+        found += _doubt(name, way, grounds)
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
     told = () if verdict is Verdict.SUPPORTED else because
-    return CapabilityVerdict(name, verdict, _measured(target, name), told, found, grounds)
+    return CapabilityVerdict(name, verdict, told, found, grounds)
 
 
 def _findings(target: Target, name: str) -> list[Finding]:
@@ -93,17 +104,17 @@ def _judged(rule: CapabilityRule, target: Target) -> Finding | None:
         return finding_of_gap(rule.capability, rule.unknown, missing)
 
 
-def _doubt(target: Target, name: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
+def _doubt(name: str, way: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
     """Nothing is supported that nothing, or only a conclusion, supports."""
     if not grounds:
-        return (reason_of(unverified(f"{name}.unshown", observed=f"on {target.way}"), target.way),)
+        return (reason_of(unverified(f"{name}.unshown", observed=f"on {way}"), way),)
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
-        return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), target.way),)
+        return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), way),)
     return ()
 
 
 def _measured(target: Target, name: str) -> str | None:
     try:
-        return MEASURES[name](target) if name in MEASURES else None
+        return MEASURES[name](target)
     except MissingFact:
         return None

@@ -22,7 +22,7 @@ class Severity(StrEnum):
     @property
     def rank(self) -> int:
         """Heavier is higher."""
-        return _SEVERITIES.index(self)
+        return _SEVERITIES[self]
 
 
 class Verdict(StrEnum):
@@ -36,7 +36,7 @@ class Verdict(StrEnum):
     @property
     def rank(self) -> int:
         """Worse is higher; equal to the rank of the severity that leads to it."""
-        return _VERDICTS.index(self)
+        return _VERDICTS[self]
 
     @classmethod
     def of(cls, reasons: Iterable["Reason"]) -> "Verdict":
@@ -54,7 +54,8 @@ class Verdict(StrEnum):
         return min(verdicts, key=lambda verdict: verdict.rank, default=cls.SUPPORTED)
 
 
-_SEVERITIES, _VERDICTS = tuple(Severity), tuple(Verdict)
+_SEVERITIES = {severity: rank for rank, severity in enumerate(Severity)}
+_VERDICTS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,16 @@ class SubjectVerdict:
 class CapabilityVerdict:
     """What is said of one capability of a target.
 
-    measure: how much of it there is, or which, for people; because: the codes that the verdict rests on, none where it
-    is supported; grounds: evidence ids of its working where no reason speaks against it.
+    because: the codes that the verdict rests on, none where it is supported; grounds: evidence ids of its working where
+    no reason speaks against it; measure: how much of it there is, or which, for people.
     """
 
     capability: str
     verdict: Verdict
-    measure: str | None
     because: tuple[str, ...]
     reasons: tuple[Reason, ...]
     grounds: tuple[str, ...]
+    measure: str | None = None
 
 
 @dataclass(frozen=True)
