@@ -399,7 +399,8 @@ def test_a_connection_dropped_before_the_command_does_no_work(machine):
 
 TROUBLES = {
     "401 at the logon": (refuse(401), Action.LOGON, AuthenticationError, None),
-    "401 in the session": (refuse(401), Action.CREATE, AuthenticationError, None),
+    # The client logs on again, and repeats what it had sealed for the logon before.
+    "401 in the session": (refuse(401), Action.CREATE, WinRMTransportError, 400),
     "503": (refuse(503), Action.CREATE, WinRMTransportError, 503),
     "too many shells": (exceed_quota, Action.CREATE, WSManFaultError, 2150859173),
 }

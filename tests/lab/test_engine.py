@@ -1,5 +1,9 @@
-"""Without a PowerShell the lab says so, before anything is served."""
+"""Without a PowerShell the lab says so, before anything is served; and a lab that is over has left nothing behind."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,3 +30,18 @@ def test_an_engine_that_was_named_and_is_not_there_is_not_replaced_by_another(mo
     with pytest.raises(NoEngine) as caught:
         find_engine()
     assert "no-such-shell" in caught.value.what
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there one process cannot press Ctrl-C for another")
+@pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM])
+def test_a_lab_that_was_stopped_leaves_nothing(tmp_path: Path, stopped_by: signal.Signals) -> None:
+    command = [sys.executable, "-m", "winhost", "lab", "up", "server2025-3gpu", "--tls"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as lab:
+        assert lab.stderr
+        while b"Ctrl-C" not in lab.stderr.readline():
+            assert any(tmp_path.iterdir())
+        lab.send_signal(stopped_by)
+        assert lab.stderr.read().decode() == "The lab is closed.\n"
+    assert lab.returncode == 0
+    assert list(tmp_path.iterdir()) == []

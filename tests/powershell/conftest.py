@@ -13,20 +13,23 @@ def why_not() -> str:
     try:
         find_engine()
     except NoEngine as error:
-        return f"{error.what}. {error.hint}"
+        return f"the scripts did not run in a real PowerShell: {error.what}. {error.hint}"
     return ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if reason := why_not():
-        for item in items:
-            if HERE in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=reason))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mine = [item for item in items if HERE in item.path.parents]
+    if not mine or not (reason := why_not()):
+        return
+    # One stands for all of them: hundreds of times the same line says less.
+    mine[0].add_marker(pytest.mark.skip(reason=reason))
+    config.hook.pytest_deselected(items=mine[1:])
+    items[:] = [item for item in items if item is mine[0] or HERE not in item.path.parents]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if reason := why_not():
-        terminalreporter.write_line(f"The scripts did not run in a real PowerShell: {reason}")
+    if "s" not in terminalreporter.reportchars and (reason := why_not()):
+        terminalreporter.write_line(f"SKIPPED: {reason}")
 
 
 @pytest.fixture(autouse=True, scope="session")

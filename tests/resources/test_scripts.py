@@ -14,6 +14,7 @@ import yaml
 from tree_sitter import Language, Node, Parser
 
 from winhost import lab
+from winhost.render import bundle
 from winhost.resources.base import Noun, State
 from winhost.resources.windows import NOUNS, STATES
 from winhost.resources.windows.scripts import AGENT, agent_digest, agent_text, files
@@ -28,6 +29,7 @@ ONLY_IN_MEMORY = {"ForEach-Object", "New-Object", "Set-StrictMode", "Sort-Object
 MAY_BE_ABSENT = {"Get-Command", "Remove-TypeData"}  # asked for what may not be there, with -ErrorAction Ignore
 ASK_BACK = {"Disable-PnpDevice", "Dismount-VMHostAssignableDevice", "Enable-PnpDevice", "Install-WindowsFeature"}
 ASK_BACK |= {"Mount-VMHostAssignableDevice", "Remove-VMAssignableDevice", "Stop-VM", "Uninstall-WindowsFeature"}
+ASK_BACK |= {"Unregister-ScheduledTask"}
 FORCED = ("assignable_device.ps1", "Dismount-VMHostAssignableDevice")  # only there, and only with consent
 SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledExperimentalFeatures"}
 HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
@@ -102,8 +104,20 @@ def scripts() -> tuple[Script, ...]:
 
 
 @cache
+def bundle_scripts() -> tuple[Script, ...]:
+    """Those of bundles, without the agent and the nouns that each has at its end."""
+    texts = {name: content.decode("ascii") for name, content in bundle.scripts().items()}
+    assert all(text.count(agent_text()) == 1 for text in texts.values())
+    return tuple(Script(name, text.replace(agent_text(), "")) for name, text in texts.items())
+
+
+@cache
 def functions() -> tuple[str, ...]:
-    return tuple(said(node) for script in scripts() for node in script.nodes("function_name"))
+    return tuple(name for script in scripts() for name in defined(script))
+
+
+def defined(script: Script) -> tuple[str, ...]:
+    return tuple(said(node) for node in script.nodes("function_name"))
 
 
 @cache
@@ -160,13 +174,14 @@ def calls_by_value(script: Script) -> Iterator[str]:
 
 
 def calls_what_exists(script: Script) -> Iterator[str]:
+    own = defined(script)
     for call in calls(script):
         if call.name == "Invoke-WinhostNative":
             if call.unnamed[0].strip("'") not in programs():
                 yield f"{call.name} {call.unnamed[0]} is not allowed"
         elif call.name in CMDLETS:
             yield from _cmdlet(call)
-        elif call.name not in functions():
+        elif call.name not in (*functions(), *own):
             yield f"unknown command {call.name}"
 
 
@@ -247,6 +262,11 @@ def test_a_script_has_no_faults(script: Script) -> None:
     assert faults(script) == []
 
 
+@pytest.mark.parametrize("script", bundle_scripts(), ids=lambda script: script.name)
+def test_a_script_of_a_bundle_has_no_faults(script: Script) -> None:
+    assert [fault for check in CHECKS if check is not has_a_contract for fault in check(script)] == []
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_bites_is_refused(name: str) -> None:
     case = dict(REFUSED[name])
@@ -264,7 +284,7 @@ def test_each_check_has_a_case_that_proves_it() -> None:
 
 
 def test_the_cmdlet_table_holds_what_is_called_and_nothing_else() -> None:
-    called = {call.name for script in scripts() for call in calls(script)}
+    called = {call.name for script in (*scripts(), *bundle_scripts()) for call in calls(script)}
     assert set(CMDLETS) == {name for name in called if "-Winhost" not in name}
 
 
@@ -279,6 +299,13 @@ def test_every_function_is_defined_once_and_used() -> None:
     called = {call.name for script in scripts() for call in calls(script)}
     assert len(set(functions())) == len(functions())
     assert set(functions()) - called - entries == set()
+
+
+@pytest.mark.parametrize("script", bundle_scripts(), ids=lambda script: script.name)
+def test_every_function_of_a_bundle_is_defined_once_and_used(script: Script) -> None:
+    called = {call.name for call in calls(script)}
+    assert len({*defined(script), *functions()}) == len(defined(script)) + len(functions())
+    assert set(defined(script)) - called == set()
 
 
 # ---- scripts and nouns

@@ -22,6 +22,7 @@ FILES = ("server2025-3gpu", "win11-pro-1gpu")
 CONSENTS = "vm-stop,restart,force-dismount"
 KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
 SCALE = 0.01  # real seconds per lab second
+STOPPED = 130  # how a command ends after Ctrl-C
 HOW_THEY_ANSWER = {
     "contract": "They run no PowerShell: they answer the agent's JSON contract",
     "pwsh": "They run the real scripts in the PowerShell of this computer, against stand-ins for Windows's cmdlets,",
@@ -109,11 +110,13 @@ class Story:
         arguments = ["apply", str(self.plan), "--accept", CONSENTS, "--yes"]
         click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
         controller = subprocess.Popen([sys.executable, "-m", "winhost", *arguments])  # noqa: S603 - ourselves
-        while controller.poll() is None and self.journal_lines() < KILL_AFTER:
-            time.sleep(0.005)
-        require(controller.poll() is None, "the run was over before it could be killed")
-        controller.kill()
-        controller.wait()
+        try:
+            while controller.poll() is None and self.journal_lines() < KILL_AFTER:
+                time.sleep(0.005)
+            require(controller.poll() is None, "the run was over before it could be killed")
+        finally:
+            controller.kill()
+            controller.wait()
         say(f"Killed after {self.journal_lines()} lines of its journal. The host knows nothing of that.")
 
     def journal_lines(self) -> int:
@@ -139,6 +142,8 @@ def run(*arguments: str, expect: int = 0) -> None:
 
     click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
     code = command_line(list(arguments))
+    if code == STOPPED:
+        raise click.exceptions.Exit(code)
     if expect:
         say(f"(exit {code})")
     require(code == expect, f"winhost {arguments[0]} ended with {code}, not {expect}")

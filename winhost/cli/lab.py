@@ -38,21 +38,26 @@ def up(hosts: tuple[str, ...], output: Path | None, tls: bool, engine: str, spee
     HOST_OR_FACTS is an example's name (`winhost lab list`), a host file, or facts that detect wrote of a real host:
     rehearse a plan on the twin of your own.
     """
-    import tempfile
-    import threading
+    import signal
+    import time
+    from contextlib import nullcontext
+    from tempfile import TemporaryDirectory
 
     from winhost.lab.hostfile import find
     from winhost.lab.lab import ALL, Lab
 
-    folder = output or Path(tempfile.mkdtemp(prefix="winhost-lab-"))
     files = [find(host) for host in hosts]
-    with Lab(files, folder, scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
+    # Who stops a service does not press Ctrl-C, and nothing is to be left then either.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    place = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
+    with place as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
-        click.echo(f"{len(running.hosts)} simulated hosts are up. In another terminal:", err=True)
+        click.echo(f"Simulated, and up: {', '.join(running.hosts)}. In another terminal:", err=True)
         click.echo(f"  winhost detect '*' --fleet {running.fleet_file}", err=True)
-        click.echo("Ctrl-C ends them.", err=True)
         try:
-            threading.Event().wait()
+            click.echo("Ctrl-C ends them.", err=True)
+            while True:
+                time.sleep(1)  # the one way to wait that Ctrl-C ends on Windows, too
         except KeyboardInterrupt:
             click.echo("The lab is closed.", err=True)
 

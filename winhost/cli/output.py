@@ -1,15 +1,19 @@
 """How results leave: a table for people or one JSON document, on stdout; errors and progress on stderr."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from winhost.model.errors import WinhostError
+from winhost.model.errors import WinhostError, visible, visible_json
 
 WIDE = 160  # columns of tables that go to a file or a pipe
+
+
+def say(text: str, **style: Any) -> None:
+    """One line for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed."""
+    click.secho(visible(text), **style)
 
 
 def show_error(error: WinhostError, as_json: bool) -> None:
@@ -23,8 +27,8 @@ def show_error(error: WinhostError, as_json: bool) -> None:
 def error_text(error: WinhostError) -> str:
     """Three short paragraphs: `error: …`, what it means, what to do."""
     follow = (text for text in (error.meaning, error.hint) if text)
-    indented = "\n".join(f"  {line}" for text in follow for line in text.splitlines())
-    return f"error: {error.what}" + (f"\n{indented}" if indented else "")
+    indented = "\n".join(f"  {visible(line)}" for text in follow for line in text.split("\n"))
+    return f"error: {visible(error.what)}" + (f"\n{indented}" if indented else "")
 
 
 def error_document(error: WinhostError) -> dict[str, Any]:
@@ -42,14 +46,14 @@ def print_json(document: object) -> None:
     """One document and nothing else on stdout."""
     from winhost.model.documents import plain
 
-    click.echo(json.dumps(plain(document), indent=2, ensure_ascii=False))
+    click.echo(visible_json(plain(document), indent=2))
 
 
 def print_line(document: object) -> None:
     """One JSON document on one line."""
     from winhost.model.documents import plain
 
-    click.echo(json.dumps(plain(document), ensure_ascii=False))
+    click.echo(visible_json(plain(document)))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
@@ -61,7 +65,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
 
     made = Table(*columns, box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     with console.capture() as captured:
         console.print(made)

@@ -3,11 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import click
-
-from winhost.cli.output import table
+from winhost.cli.output import say, table
 from winhost.engine.detect import missing, not_yet
-from winhost.model.errors import visible
 from winhost.model.facts import Facts, MissingFact, Unavailable, Unknown
 from winhost.model.units import mib, size
 from winhost.resources.host import Card, HostFacts
@@ -18,21 +15,21 @@ def show_facts(facts: Facts, written_to: Path | None = None) -> None:
     """A paragraph and two tables."""
     host = HostFacts(facts)
     simulated = "  (simulated)" if facts.origin == "synthetic" else ""
-    click.secho(f"{facts.host}{simulated}", bold=True)
+    say(f"{facts.host}{simulated}", bold=True)
     for line in (_said(lambda: _system(host)), _said(lambda: _virtualization(host))):
-        click.echo(f"  {line}")
+        say(f"  {line}")
     try:
         table(("card", "place", "BARs", "displays", "location"), (_card(host, card) for card in host.cards))
     except MissingFact as gap:
-        click.echo(f"  Cards: {gap}")
+        say(f"  Cards: {gap}")
     try:
         table(("VM", "state", "generation", "MMIO low / high", "id"), _vms(host))
     except MissingFact as gap:
         if isinstance(gap.missing, Unknown):
-            click.echo(f"  VMs: {gap}")
+            say(f"  VMs: {gap}")
     _show_missing(facts)
     if written_to is not None:
-        click.echo(f"  Written to {written_to / (facts.host + '.json')}")
+        say(f"  Written to {written_to / (facts.host + '.json')}")
 
 
 def _said(tell: Callable[[], object]) -> str:
@@ -54,7 +51,7 @@ def _virtualization(host: HostFacts) -> str:
 def _card(host: HostFacts, card: Card) -> tuple[str, ...]:
     gpu = card.gpu.state
     bars = _said(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
-    return (visible(gpu.name), _said(lambda: host.place(card.gpu)), bars, _said(lambda: gpu.displays), card.location)
+    return (gpu.name, _said(lambda: host.place(card.gpu)), bars, _said(lambda: gpu.displays), card.location)
 
 
 def _vms(host: HostFacts) -> list[tuple[str, ...]]:
@@ -62,7 +59,7 @@ def _vms(host: HostFacts) -> list[tuple[str, ...]]:
     for vm in host.vms:
         mmio = host.of(VmMmio, vm.key)
         windows = "" if mmio is None else f"{mib(mmio.low)} / {mib(mmio.high)}"
-        rows.append((visible(vm.state.name), vm.state.state, str(vm.state.generation), windows, vm.key["vm"]))
+        rows.append((vm.state.name, vm.state.state, str(vm.state.generation), windows, vm.key["vm"]))
     return rows
 
 
@@ -76,9 +73,9 @@ def _for_lack_of_rights(facts: Facts) -> str:
 
 def _show_missing(facts: Facts) -> None:
     for needed, nouns in not_yet(facts).items():
-        click.echo(f"  Not before {needed} is there: {', '.join(nouns)}")
+        say(f"  Not before {needed} is there: {', '.join(nouns)}")
     gaps = list(dict.fromkeys(missing(facts)))
     if gaps:
-        click.echo("  Could not be read" + _for_lack_of_rights(facts) + ":")
+        say("  Could not be read" + _for_lack_of_rights(facts) + ":")
     for name, why in gaps:
-        click.echo(f"    {name}: {visible(why)}")
+        say(f"    {name}: {why}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.output import table
+from winhost.cli.output import say, table
 from winhost.model.errors import visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
@@ -29,12 +29,12 @@ def shown(value: Json) -> str:
 def show_plan(plan: Plan, written_to: Path | None) -> None:
     """The whole plan."""
     simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
-    click.secho(f"{plan.host}: {plan.wish.path}{simulated}", bold=True)
+    say(f"{plan.host}: {plan.wish.path}{simulated}", bold=True)
     for stage in plan.stages:
         show_stage(stage)
     _show_consents(plan)
     for note in plan.notes:
-        click.echo(f"  {visible(note)}")
+        say(f"  {note}")
     _show_next(plan, written_to)
 
 
@@ -46,10 +46,10 @@ def show_stage(stage: Stage) -> None:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""))
     if stage.deferred:
         until = ", ".join(dict.fromkeys(d.until for d in stage.deferred))
-        click.echo(f"  Stage {stage.number + 1} can be planned only when {until} is there. The host is read and judged")
+        say(f"  Stage {stage.number + 1} can be planned only when {until} is there. The host is read and judged")
         click.echo("  again then, and the run stops with the way back open if that brings a refusal:")
         for deferred in stage.deferred:
-            click.echo(f"    {deferred.noun}: {deferred.why}")
+            say(f"    {deferred.noun}: {deferred.why}")
 
 
 def show_steps(steps: Iterable[Step], title: str) -> None:
@@ -57,7 +57,7 @@ def show_steps(steps: Iterable[Step], title: str) -> None:
     rows = [
         (
             step.id,
-            visible(step.title),
+            step.title,
             name,
             f"{shown(step.before[name])} → {shown(want)}",
             _asks(step),
@@ -70,9 +70,9 @@ def show_steps(steps: Iterable[Step], title: str) -> None:
     for step in steps:
         if step.role == "wish":
             for number, line in enumerate(step.why.splitlines()):
-                click.echo(f"  {' ' * len(step.id) if number else step.id} {visible(line)}")
+                say(f"  {' ' * len(step.id) if number else step.id} {line}")
         if step.irreversible:
-            click.secho(f"  {step.id} cannot be undone: {step.irreversible}", fg="red")
+            say(f"  {step.id} cannot be undone: {step.irreversible}", fg="red")
     click.echo()
 
 
@@ -101,7 +101,7 @@ def _show_next(plan: Plan, written_to: Path | None) -> None:
         click.echo("Keep it with -o plan.json; then: winhost apply plan.json")
         return
     accept = f" --accept {','.join(plan.risks)}" if plan.risks else ""
-    click.echo(f"Written to {written_to}. Do it: winhost apply {written_to}{accept}")
+    say(f"Written to {written_to}. Do it: winhost apply {written_to}{accept}")
     if plan.deferred and plan.possible_risks:
         everything = ",".join((*plan.risks, *plan.possible_risks))
         click.echo(f"To let it go through without stopping for a later stage's consents: --accept {everything}")

@@ -18,13 +18,12 @@ def verify(plan_file: Path, facts_file: Path | None, fleet_file: Path | None, as
 
     Reads the plan's host, or --facts, and compares property by property. Changes nothing. Exit 4 on a difference.
     """
-    from winhost.cli.output import print_json, table
+    from winhost.cli.output import print_json, say, table
     from winhost.cli.reach import read_all
     from winhost.cli.show_plan import shown
     from winhost.engine.failures import WrongHost
     from winhost.engine.verify import verify_plan
     from winhost.model.documents import read_document
-    from winhost.model.errors import visible
     from winhost.model.plan import Plan
     from winhost.resources.host import HostFacts
 
@@ -42,9 +41,9 @@ def verify(plan_file: Path, facts_file: Path | None, fleet_file: Path | None, as
         print_json({"host": plan.host, "holds": holds, "checks": checks})
     else:
         rows = (
-            ("✓" if c.holds else "✗", visible(c.title), c.property, shown(c.want), "" if c.holds else shown(c.found))
+            ("✓" if c.holds else "✗", c.title, c.property, shown(c.want), "" if c.holds else shown(c.found))
             for c in checks
         )
         table(("", "what", "property", "wanted", "found"), rows)
-        click.echo(f"{plan.host}: " + ("as planned." if holds else "not as planned. Plan again to repair it."))
+        say(f"{plan.host}: " + ("as planned." if holds else "not as planned. Plan again to repair it."))
     return int(Exit.SUCCESS if holds else Exit.DRIFT)

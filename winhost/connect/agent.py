@@ -1,15 +1,20 @@
 """The agent's protocol: batches of get and set as JSON over any wire."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from winhost.connect.errors import Drifted, NotAvailable, NotFound, RemoteError
+from winhost.model.errors import visible
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
 
 NOT_FOUND = "Winhost.NotFound"
 BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
+NOT_TEXT = "Winhost.NotText"  # ours, too: .NET lets halves of characters stand alone, files and terminals do not
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class Wire(Protocol):
@@ -122,10 +127,26 @@ def _answers(text: str) -> list[dict[str, Any]]:
 
 def _answer(answer: Mapping[str, Any]) -> Answer:
     if answer["ok"]:
+        for place, text in _texts(answer["instances"]):
+            if _HALF.search(text):
+                message = f"{place} is '{visible(text)}', which is not Unicode text"
+                return Unknown(RemoteFault("InvalidData", NOT_TEXT, message=message))
         return tuple(Record(state=i["state"], key=i["key"]) for i in answer["instances"])
     if "unavailable" in answer:
         return Unavailable(answer["unavailable"])
     return Unknown(fault(answer["error"]))
+
+
+def _texts(value: Json, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in it, with the name of what it is."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _texts(each, name)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each, place)
 
 
 def fault(error: Mapping[str, Any]) -> RemoteFault:

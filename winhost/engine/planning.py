@@ -111,7 +111,8 @@ def next_stage(facts: HostFacts, plan: Plan, number: int) -> Stage:
 
 def told(reason: Reason) -> str:
     """A reason as one line for people."""
-    return f"{reason.severity}: {reason.subject}: {reason.observed.rstrip('.')}. {reason.sentence} [{reason.code}]"
+    observed = reason.observed.rstrip(".")
+    return visible(f"{reason.severity}: {reason.subject}: {observed}. {reason.sentence} [{reason.code}]")
 
 
 def _stage(facts: HostFacts, wish: Wish, cards: tuple[Card, ...], verdict: PathVerdict, number: int) -> Stage:

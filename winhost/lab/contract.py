@@ -45,7 +45,7 @@ class AgentAnswers:
             answers = self._batch(calls, stop)
         if self.machine.boot != boot or not self.machine.accepting():
             raise HostDown
-        return json.dumps({"answers": answers}, ensure_ascii=False)
+        return json.dumps({"answers": answers})
 
     def _batch(self, calls: list[Mapping[str, Json]], stop: threading.Event) -> list[Answer]:
         answers: list[Answer] = []

@@ -1,6 +1,7 @@
 """Simulated hosts that run the real scripts: each runspace is a PowerShell process with stand-ins for Windows."""
 
 import json
+import logging
 import os
 import queue
 import shutil
@@ -12,6 +13,7 @@ from importlib.resources import as_file, files
 from typing import IO, Any, Self
 
 from winhost.lab.endpoint import PipelineError
+from winhost.lab.endpoint.faults import ConnectionDropped
 from winhost.lab.host import INVOKE, LabHost, LabRunspace
 from winhost.lab.loopback import VARIABLE, Loopback
 from winhost.lab.machine import Machine
@@ -19,11 +21,15 @@ from winhost.lab.standins import seams, standins
 from winhost.model.errors import UsageFault
 from winhost.resources.windows.scripts import agent_text
 
+log = logging.getLogger(__name__)
+
 CHOSEN = "WINHOST_PWSH"
 _NAMES = ("pwsh", "powershell")
 _LOOK_S = 0.05  # how long a reboot or a stop may go unnoticed while a script runs
 _START = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File")
 _QUIET = {"POWERSHELL_TELEMETRY_OPTOUT": "1", "POWERSHELL_UPDATECHECK": "Off"}
+_MODULES = "PSMODULEPATH"  # where this program was started from PowerShell 7, it would lead 5.1 to the modules of 7
+_END_S = 5.0
 
 
 class NoEngine(UsageFault):
@@ -68,14 +74,18 @@ class Engine:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **_QUIET, VARIABLE: lab.address},
+                env={**_environment(), VARIABLE: lab.address},
             )
             self._input: IO[bytes] = self._process.stdin  # type: ignore[assignment]  # asked for just above
             self._lines: queue.Queue[bytes] = queue.Queue()
             self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
             self._reader.start()
-            # Answered when the script has been read: until then its file must stay.
-            self.ask({"script": standins()})
+            try:
+                # Answered when the script has been read: until then its file must stay.
+                self.ask({"script": standins()})
+            except BaseException:
+                self.close()
+                raise
 
     def _read(self, output: IO[bytes]) -> None:
         with output:
@@ -119,11 +129,20 @@ class Engine:
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
+        # Killed outright it would leave its diagnostic pipes in the temporary folder.
+        self._process.terminate()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._reader.join()
         with suppress(OSError):
             self._input.close()
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.upper() != _MODULES} | _QUIET
 
 
 class EngineRunspace(LabRunspace):
@@ -175,7 +194,12 @@ class EngineHost(LabHost):
         self.loopback = Loopback(machine)
 
     def open_runspace(self, user: str) -> EngineRunspace:
-        return EngineRunspace(self)
+        """Raises ConnectionDropped where there is none to be had: the client sees a host that went away."""
+        try:
+            return EngineRunspace(self)
+        except EngineStopped:
+            log.error("%s ended before it answered; is it a PowerShell?", find_engine())
+            raise ConnectionDropped from None
 
     def __enter__(self) -> Self:
         self.loopback.__enter__()

@@ -17,7 +17,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from winhost import __version__
 from winhost.lab.machine import Machine
@@ -100,6 +109,14 @@ class RecordedFacts(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     schema_id: Literal["winhost.facts/1"] = Field(alias="schema")
+    origin: str = ""  # that it is missing is said with all else that is
+
+    @field_validator("origin")
+    @classmethod
+    def _is_of_a_host(cls, origin: str) -> str:
+        if origin == "imported":
+            raise ValueError("is imported: too little to make a twin of; use what `winhost detect -o` wrote")
+        return origin
 
 
 class UnknownHostFile(UsageFault):

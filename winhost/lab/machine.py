@@ -6,7 +6,7 @@ and public reports of what fails where.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
@@ -30,6 +30,7 @@ SERVER_2025 = 26100
 
 _COMMON_WIDTH = 46  # physical address bits of most servers
 _MMIO_STEP = 2 * MiB
+_PAGE = 4096
 _LOW_LEAST, _LOW_MOST = 128 * MiB, 3584 * MiB
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint
 _GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
@@ -75,6 +76,7 @@ class Machine(HostState):
     def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
         super().__init__(facts, lab, clock)
         self.mutex = threading.RLock()  # Global\winhost: of whoever sets something through the agent
+        self.tasks: dict[str, Mapping[str, str]] = {}  # scheduled tasks: name to what each part of it says
         self._up = True
         self._ready = threading.Event()
         self._ready.set()
@@ -230,7 +232,7 @@ class Machine(HostState):
         limit = 1 << int(width)
         end = window_end(vm.high)
         if end > limit:
-            raise self._error("window-above-address-range", "Start-VM", vm=vm.name, end=end - 1, limit=limit)
+            raise self._error("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
 
     def _check_devices(self, vm: VirtualMachine) -> None:
         port = f"{vm.guid.upper()}\\{len(vm.assignments)}"

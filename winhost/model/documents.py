@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import RootModel, TypeAdapter
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageFault, visible, visible_json
 from winhost.model.facts import SCHEMA as FACTS
 from winhost.model.facts import Facts
 from winhost.model.plan import SCHEMA as PLAN
@@ -70,7 +70,7 @@ def _fields(value: object) -> dict[str, object]:
 
 def write_document(value: object) -> str:
     """Readable, diffable, in a stable order; ends with a newline."""
-    return json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n"
+    return visible_json(plain(value), indent=2) + "\n"
 
 
 def json_schema(kind: type[Any]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Errors that a user sees: fields, and the three sentences made of them (what, what it means, what to do)."""
 
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -90,6 +92,15 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+_NOT_PLAIN = re.compile(r"[^\n -~]")
+
+
+def visible_json(document: object, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
+    """JSON that can be looked at: what `visible` would escape is escaped here too, and reads back as it was."""
+    text = json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)
+    return _NOT_PLAIN.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

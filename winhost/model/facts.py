@@ -77,8 +77,9 @@ Answer = tuple[Record, ...] | Unknown | Unavailable
 class Facts:
     """All answers of one host at one time.
 
-    `origin` is `recorded` where a host answered and `synthetic` where a lab or a person made it up; every output made
-    from synthetic facts says so. `read_at` is ISO 8601 in UTC.
+    `origin` is `recorded` where a host answered, `imported` where files of its tools were brought in, and `synthetic`
+    where a lab or a person made it up; every output made from synthetic facts says so. `read_at` is ISO 8601 in UTC.
+    `winhost`: the version that wrote this; of imported facts, also from what kinds of files.
     """
 
     host: str

@@ -6,58 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    StringConstraints,
-    WithJsonSchema,
-    field_validator,
-)
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
-from winhost.model import durations
 from winhost.model.fleet import Auth, Fleet, Host, Psrp
 from winhost.model.secrets import SecretRef
+from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
 
 UNVERIFIED = "insecure-skip-verification"
 """The one spelling that switches TLS verification off, for one host."""
 
 # ---- what people write
-
-
-def _without_null(schema: dict[str, Any]) -> None:
-    """Leaving a key out is how nothing is said; null is refused, so editors shall not offer it."""
-    for entry in schema.get("properties", {}).values():
-        members = entry.pop("anyOf", [])
-        kept = [member for member in members if member != {"type": "null"}]
-        if len(kept) == 1:
-            entry.update(kept[0] | entry)
-        elif kept:
-            entry["anyOf"] = kept
-        if "default" in entry and entry["default"] is None:
-            del entry["default"]
-
-
-class _Written(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, json_schema_extra=_without_null
-    )
-
-    @field_validator("*")
-    @classmethod
-    def _is_given(cls, value: object) -> object:
-        if value is None:
-            raise ValueError("is empty: give it a value, or leave the key out")
-        return value
-
-
-def _clean(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("holds control or invisible characters: in double quotes \\\\ is one backslash")
-    return text
 
 
 def _address(text: str) -> str:
@@ -105,29 +64,17 @@ def _group_name(text: str) -> str:
     raise ValueError("is not a group name: lower case letters, digits, '.', '_' and '-'")
 
 
-def _text_schema(pattern: str) -> dict[str, Any]:
-    return {"type": "string", "pattern": f"^{pattern}$"}
-
-
-_HostName = Annotated[str, AfterValidator(_host_name), WithJsonSchema(_text_schema(_HOST_NAME))]
-_GroupName = Annotated[str, AfterValidator(_group_name), WithJsonSchema(_text_schema(_GROUP_NAME))]
-_Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_clean)]
+_HostName = Annotated[str, AfterValidator(_host_name), WithJsonSchema(text_schema(_HOST_NAME))]
+_GroupName = Annotated[str, AfterValidator(_group_name), WithJsonSchema(text_schema(_GROUP_NAME))]
 _Address = Annotated[str, AfterValidator(_address)]
 _Port = Annotated[int, Field(ge=1, le=65535)]
-_Duration = Annotated[
-    int,
-    PlainValidator(durations.parse_duration),
-    WithJsonSchema(
-        {"anyOf": [_text_schema(durations.PATTERN), {"type": "integer", "minimum": 1, "maximum": durations.LONGEST}]}
-    ),
-]
 _Verify = Annotated[bool | Path, PlainValidator(_verify), WithJsonSchema({"anyOf": _CHECKED})]
 _VerifyOfHost = Annotated[
     bool | Path, PlainValidator(_verify_of_host), WithJsonSchema({"anyOf": [*_CHECKED, {"const": UNVERIFIED}]})
 ]
 
 
-class TransportOptions(_Written):
+class TransportOptions(Written):
     """How hosts are reached. What is not said here is taken from the next layer: host, groups, defaults."""
 
     # The kinds to come have options of their own; the layers are merged first and then judged by their kind.
@@ -139,17 +86,17 @@ class TransportOptions(_Written):
     """TCP port. Default: 5986 with TLS, 5985 without."""
     auth: Auth | None = None
     """How to log on. Default: negotiate. Basic needs TLS, except on loopback."""
-    user: _Text | None = None
+    user: Text | None = None
     """Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."""
     password: SecretRef | None = None
     """Where the password is, never the password: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS, keyring:SERVICE/USER."""
     verify: _Verify | None = None
     """true (default), or the path of a CA bundle, relative to this file."""
-    connect_timeout: _Duration | None = None
+    connect_timeout: Duration | None = None
     """How long reaching the host may take. Default: 10s."""
-    operation_timeout: _Duration | None = None
+    operation_timeout: Duration | None = None
     """How long the host may be silent before it must give a sign of life. Default: 20s."""
-    call_timeout: _Duration | None = None
+    call_timeout: Duration | None = None
     """How long one whole call may take. Default: 10m."""
 
 
@@ -160,14 +107,14 @@ class HostTransportOptions(TransportOptions):
     """true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."""
 
 
-class LayerOptions(_Written):
+class LayerOptions(Written):
     """What is said for several hosts."""
 
     transport: TransportOptions | None = None
     """How these hosts are reached."""
 
 
-class HostOptions(_Written):
+class HostOptions(Written):
     """One host."""
 
     address: _Address | None = None
@@ -178,14 +125,14 @@ class HostOptions(_Written):
     """How this host is reached."""
 
 
-class FleetFile(_Written):
+class FleetFile(Written):
     """fleet.yaml: the Windows hosts that winhost manages, and how each is reached."""
 
     schema_: Literal["winhost.fleet/1"] = Field(alias="schema")
     """The version of this format."""
     defaults: LayerOptions | None = None
     """What holds for all hosts, unless a group or the host says otherwise."""
-    groups: dict[_GroupName, LayerOptions | None] = {}
+    groups: dict[_GroupName, LayerOptions | None] = Field(default={})
     """What holds for the hosts of a group. A group that says nothing need not be listed."""
     hosts: dict[_HostName, HostOptions | None]
     """The hosts by name."""

@@ -59,7 +59,9 @@ class Connection(BaseHTTPRequestHandler):
         except ConnectionDropped:
             self.close_connection = True
         except HttpRefusal as refusal:
-            self._send(Reply(refusal.status, closes=True))
+            # A 401 says how to log on (RFC 9110); one that does not is left unread by clients, with its socket open.
+            challenges = tuple(self._session.challenges(b"")) if refusal.status == 401 else ()
+            self._send(Reply(refusal.status, challenges=challenges, closes=True))
         else:
             self._send(reply)
 

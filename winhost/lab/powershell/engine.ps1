@@ -1,6 +1,8 @@
 # One process is one runspace: a line of JSON in, {script} or {command, parameters}; a line of JSON out, {output} or {fault}.
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
+# As in the agent: Windows PowerShell 5.1 would write some arrays as {"value":[],"Count":0}.
+Remove-TypeData -TypeName System.Array -ErrorAction Ignore
 $utf8 = New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false
 $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList ([Console]::OpenStandardInput()), $utf8
 $writer = New-Object -TypeName System.IO.StreamWriter -ArgumentList ([Console]::OpenStandardOutput()), $utf8

@@ -1,6 +1,8 @@
 # What stands behind every stand-in cmdlet: it asks the lab's simulated host over loopback and gives back its objects.
 # Types and cmdlets around this text are generated; all of it is Windows PowerShell 5.1.
 
+Remove-TypeData -TypeName System.Array -ErrorAction Ignore
+
 function Connect-Lab {
     # The first line is the word that only the lab's own processes know: other users of this computer may reach the port.
     $port, $word = [System.Environment]::GetEnvironmentVariable('WINHOST_LAB') -split ' '
@@ -120,6 +122,10 @@ function New-LabError {
 
 function Invoke-LabCmdlet {
     param([string]$Name, $Caller, $Bound, [string[]]$Parameters)
+    if ("$ErrorActionPreference" -eq 'Ignore') {
+        # What -ErrorAction makes of the variable; in Windows PowerShell 5.1 no cmdlet called from here could bear it.
+        $ErrorActionPreference = 'SilentlyContinue'
+    }
     $given = @{}
     foreach ($parameter in $Parameters) {
         if ($Bound.ContainsKey($parameter)) {

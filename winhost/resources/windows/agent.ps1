@@ -184,6 +184,20 @@ function Read-WinhostClock {
     [System.Diagnostics.Stopwatch]::GetTimestamp() / [System.Diagnostics.Stopwatch]::Frequency
 }
 
+# ---- text
+
+function Test-WinhostText {
+    param([string]$One, [string]$Other, [string]$Comparison)
+    # Character by character: -eq and -ceq do not see a NUL, a soft hyphen, or a zero-width space.
+    [string]::Equals($One, $Other, [System.StringComparison]$Comparison)
+}
+
+function ConvertTo-WinhostAscii {
+    param([string]$Json)
+    # XML cannot carry half a character or U+FFFF; as escapes of JSON they arrive, whatever encoding is on the way.
+    [regex]::Replace($Json, '[^\x00-\x7f]', { param($Found) '\u{0:x4}' -f [int][char]$Found.Value })
+}
+
 # ---- words: TurnOff on the host is turn-off on the wire
 
 function ConvertTo-WinhostWord {
@@ -194,7 +208,7 @@ function ConvertTo-WinhostWord {
 function ConvertFrom-WinhostWord {
     param([string]$Word, [string[]]$Names)
     foreach ($name in $Names) {
-        if ((ConvertTo-WinhostWord $name) -eq $Word) {
+        if (Test-WinhostText (ConvertTo-WinhostWord $name) $Word 'Ordinal') {
             return $name
         }
     }
@@ -303,7 +317,7 @@ function Test-WinhostKey {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "The key is $names."
     }
     foreach ($part in $parts) {
-        if ("$($Instance.key[$part.Name])" -ne "$($part.Value)") {
+        if (-not (Test-WinhostText $Instance.key[$part.Name] $part.Value 'OrdinalIgnoreCase')) {
             return $false
         }
     }
@@ -341,7 +355,7 @@ function Select-WinhostDifferences {
         }
         $expected = ConvertTo-Json -InputObject @{ value = $property.Value } -Depth 10 -Compress -ErrorAction Stop
         $found = ConvertTo-Json -InputObject @{ value = $State[$property.Name] } -Depth 10 -Compress -ErrorAction Stop
-        if ($expected -cne $found) {
+        if (-not (Test-WinhostText $expected $found 'Ordinal')) {
             $differences[$property.Name] = @{ expected = $property.Value; found = $State[$property.Name] }
         }
     }
@@ -523,7 +537,7 @@ function Invoke-Winhost {
         else {
             $answers = @(Invoke-WinhostBatch $calls)
         }
-        ConvertTo-Json -InputObject @{ answers = $answers } -Depth 10 -Compress -ErrorAction Stop
+        ConvertTo-WinhostAscii (ConvertTo-Json -InputObject @{ answers = $answers } -Depth 10 -Compress -ErrorAction Stop)
     }
     finally {
         $script:WinhostOnce = @{}

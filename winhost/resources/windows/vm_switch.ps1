@@ -3,7 +3,7 @@ function Get-WinhostVmSwitch {
     Assert-WinhostHyperV
     foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
         $adapter = $null
-        if ("$($switch.NetAdapterInterfaceDescription)" -ne '') {
+        if ("$($switch.NetAdapterInterfaceDescription)".Length -gt 0) {
             $adapter = "$($switch.NetAdapterInterfaceDescription)"
         }
         $state = @{

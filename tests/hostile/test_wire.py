@@ -1,0 +1,146 @@
+"""What goes over the wire to a host is the same text for every name there is: only the JSON beside it differs."""
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.hostile.hosts import (
+    EVERYTHING,
+    HOST,
+    TAKEN,
+    VM,
+    called,
+    names,
+    unchanged,
+    with_everything,
+    with_refused,
+    with_taken,
+)
+from winhost.connect.agent import Agent
+from winhost.connect.errors import NotFound, RemoteError
+from winhost.connect.psrp import PsrpWay
+from winhost.engine.detect import read_facts
+from winhost.lab.endpoint import Command
+from winhost.lab.host import LabHost, LabRunspace
+from winhost.lab.hostfile import find
+from winhost.lab.lab import Lab
+from winhost.model.facts import Unknown
+from winhost.model.fleetfile import load_fleet
+from winhost.resources.windows.scripts import session_text
+
+BEGINS = (session_text(), True, (), 1)
+CALL = ("Invoke-Winhost", False, ("Json",), 0)
+
+Heard = tuple[str, bool, tuple[str, ...], int]
+
+
+class OverhearingRunspace(LabRunspace):
+    def __init__(self, host: "OverhearingHost") -> None:
+        super().__init__(host.answers)
+        self._host = host
+
+    def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+        (command,) = commands
+        parameters, arguments = command.parameters, command.arguments
+        self._host.heard.append((command.text, command.is_script, tuple(parameters), len(arguments)))
+        self._host.given += (*arguments, *parameters.values())
+        return super().invoke(commands, stop)
+
+
+class OverhearingHost(LabHost):
+    """Keeps of every command its text, whether that is a script, and what comes with it; and the values beside them."""
+
+    def __init__(self, machine: Any) -> None:
+        super().__init__(machine)
+        self.heard: list[Heard] = []
+        self.given: list[object] = []
+
+    def open_runspace(self, user: str) -> OverhearingRunspace:
+        return OverhearingRunspace(self)
+
+    def become(self, value: str) -> None:
+        self.answers.machine = called(value)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OverhearingHost, PsrpWay]]:
+    lab = Lab([find("server2025-role-installed")], tmp_path_factory.mktemp("lab"), scale=0)
+    overhearing = lab.hosts[HOST] = OverhearingHost(lab.hosts[HOST].machine)
+    with lab:
+        (target,) = load_fleet(lab.fleet_file).hosts
+        yield overhearing, PsrpWay(target, session_text())
+
+
+@pytest.fixture
+def overhearing(host: tuple[OverhearingHost, PsrpWay]) -> OverhearingHost:
+    host[0].heard.clear()
+    host[0].given.clear()
+    return host[0]
+
+
+@pytest.fixture(scope="module")
+def agent(host: tuple[OverhearingHost, PsrpWay]) -> Iterator[Agent]:
+    opened = host[1].open()
+    opened.get("Boot", {})
+    yield opened
+    opened.close()
+
+
+def test_a_session_begins_with_the_agents_text_and_the_first_call_beside_it(
+    overhearing: OverhearingHost, host: tuple[OverhearingHost, PsrpWay]
+) -> None:
+    for value in ("tame", TAKEN["quotes-of-all-kinds"], TAKEN["double-here-string-end"]):
+        overhearing.become(value)
+        agent = host[1].open()
+        assert names(read_facts(agent)) == unchanged(value)
+        with pytest.raises(NotFound):
+            agent.set("VmActions", {"vm": value}, {"start": "nothing"}, {}, {})
+        agent.close()
+    assert overhearing.heard == [BEGINS, CALL] * 3
+
+
+@with_taken
+def test_names_arrive_as_they_are(overhearing: OverhearingHost, agent: Agent, value: str) -> None:
+    overhearing.become(value)
+    assert names(read_facts(agent)) == unchanged(value)
+
+
+@with_refused
+def test_half_a_character_arrives_and_is_refused(overhearing: OverhearingHost, agent: Agent, value: str) -> None:
+    overhearing.become(value)
+    facts = read_facts(agent)
+    for noun in ("Vm", "VmSwitch", "PartitionableGpu", "Session"):
+        assert isinstance(facts.nouns[noun], Unknown)
+
+
+@with_everything
+def test_a_value_goes_out_as_data_and_is_refused_by_name(
+    overhearing: OverhearingHost, agent: Agent, value: str
+) -> None:
+    """As noun, key, wish, expectation, property and consent: whatever it is, the host reads it in the JSON."""
+    with pytest.raises(RemoteError, match="UnknownNoun"):
+        agent.get(value, {})
+    with pytest.raises(NotFound):
+        agent.set("VmActions", {"vm": value}, {"start": "nothing"}, {}, {})
+    with pytest.raises(RemoteError, match=r"BadRequest|Winhost\.Bad") as refused:
+        agent.set("VmActions", {"vm": VM}, {"start": value}, {}, {"accept": [value]})
+    assert refused.value.what.isprintable()
+    with pytest.raises(RemoteError, match="BadRequest"):
+        agent.set("VmActions", {"vm": VM}, {value: value}, {value: value}, {})
+    assert overhearing.heard == [CALL] * 4
+    calls = [json.loads(str(given))["calls"] for given in overhearing.given]
+    assert [call["noun"] for (call,) in calls] == [value, "VmActions", "VmActions", "VmActions"]
+    assert calls[1][0]["key"] == {"vm": value}
+    assert calls[2][0]["want"] == {"start": value}
+    assert calls[3][0]["want"] == calls[3][0]["expect"] == {value: value}
+
+
+def test_what_goes_out_is_ascii(overhearing: OverhearingHost, agent: Agent) -> None:
+    """Whatever is between here and there, nothing needs to know an encoding."""
+    for value in EVERYTHING.values():
+        assert agent.get("Vm", {"vm": value}) is None
+    assert all(str(given).isascii() for given in overhearing.given)
+    assert len(overhearing.given) == len(EVERYTHING)

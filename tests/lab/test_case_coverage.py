@@ -1,0 +1,74 @@
+"""Every noun meets every kind of case that can happen to it, among those in which scripts and lab are compared."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.powershell.cases import CASES, WORLDS, read
+from tests.powershell.twins import contract, hosts, machine
+from winhost.resources.windows import NOUNS
+
+SETTABLE = {name: noun for name, noun in NOUNS.items() if noun.sets}
+OF_EVERY_SET = {"changed", "as it was", "drift", "refused by name", "wrong state", "denied"}
+# What cannot happen, and why.
+NEVER = {
+    "VmCheckpoints": {"wrong state"},  # its cmdlet takes them from a VM in any state
+}
+FOR_ADMINISTRATORS = {"HyperVRole", "BitLocker", *(name for name, noun in NOUNS.items() if noun.requires)}
+
+
+def kind(answer: dict[str, Any]) -> str:
+    """What sort of thing happened."""
+    if answer["ok"]:
+        return "changed" if answer["before"] != answer["after"] else "as it was"
+    if "error" not in answer:
+        return "drift" if "drift" in answer else "unavailable"
+    error = answer["error"]
+    named = {"Winhost.NotFound": "not there", "Winhost.BadRequest": "refused by name", "Winhost.Skipped": "skipped"}
+    if error["category"] == "PermissionDenied":
+        return "denied"
+    return named.get(error["code"], "wrong state")
+
+
+def sets() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every set of every case in every world, with its answer."""
+    for name in CASES:
+        for world in WORLDS:
+            case = read(name)
+            host = case.machine(world)
+            for batch in case.batches:
+                for call, answer in zip(batch, contract(host, *batch), strict=True):
+                    if call["verb"] == "set":
+                        yield call, answer
+
+
+@cache
+def kinds() -> dict[str, set[str]]:
+    """Of each noun, and of each of its properties that were wanted."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for call, answer in sets():
+        for what in (call["noun"], *(f"{call['noun']}.{name}" for name in call.get("want", ()))):
+            found[what].add(kind(answer))
+    return found
+
+
+@pytest.mark.parametrize("name", SETTABLE)
+def test_every_kind_of_set_happens_to_every_noun_that_can_be_set(name: str) -> None:
+    noun = SETTABLE[name]
+    wanted = OF_EVERY_SET | ({"not there"} if noun.key else set()) | ({"unavailable"} if noun.requires else set())
+    assert wanted - NEVER.get(name, set()) - kinds()[name] == set()
+    assert NEVER.get(name, set()) & kinds()[name] == set(), "it can happen after all"
+
+
+@pytest.mark.parametrize("name", [f"{name}.{each}" for name, noun in SETTABLE.items() for each in noun.sets])
+def test_every_property_that_can_be_set_is_changed(name: str) -> None:
+    assert "changed" in kinds()[name]
+
+
+@pytest.mark.parametrize("name", FOR_ADMINISTRATORS)
+def test_every_noun_that_is_not_for_everybody_is_read_by_somebody_who_may_not(name: str) -> None:
+    answers = [contract(machine(host, administrator=False), {"noun": name, "verb": "get"})[0] for host in hosts()]
+    assert "PermissionDenied" in str(answers)

@@ -1,0 +1,67 @@
+"""The cases of differential.yaml, and the worlds in which each of them happens."""
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.powershell.twins import machine
+from winhost.lab.clock import LabClock
+from winhost.lab.machine import Machine
+
+DATA = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "differential.yaml").read_text("utf-8"))
+KEYS, CASES = DATA["keys"], DATA["cases"]
+WORLDS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "in German": {"language": "de-DE"},
+    "for a guest": {"administrator": False},
+}
+PREPARED = {
+    "VmPower": {"state": "off"},
+    "VmActions": {"stop": "turn-off"},
+    "VmCheckpoints": {"kind": "disabled", "automatic": False},
+    "VmMemory": {"dynamic": False},
+}
+SLOW = LabClock(scale=10.0)  # a restart that nobody lives to see
+
+
+@dataclass
+class Case:
+    """Batches of calls for one host, and what each of its steps ends with."""
+
+    host: str
+    batches: Sequence[Sequence[dict[str, Any]]]
+    say: Sequence[str]
+    one_batch: bool = False
+    slow: bool = False
+    lab: dict[str, Any] = field(default_factory=dict)
+
+    def machine(self, world: str) -> Machine:
+        """A new one for each call."""
+        made = machine(self.host, **{**self.lab, **WORLDS[world]})
+        if self.slow:
+            made.clock = SLOW
+        return made
+
+
+def read(name: str) -> Case:
+    """Fails for keys that it does not know."""
+    given = deepcopy(CASES[name])
+    steps = [list(_calls(step)) for step in given.pop("do")]
+    one_batch = given.pop("batch", False)
+    batches = [[call for step in steps for call in step]] if one_batch else steps
+    return Case(batches=batches, one_batch=one_batch, **given)
+
+
+def _calls(step: Any) -> Iterator[dict[str, Any]]:
+    """A step is one call, or the four that prepare a VM."""
+    if isinstance(step, dict):
+        for noun, want in PREPARED.items():
+            yield {"noun": noun, "verb": "set", "key": KEYS[step["take"]], "want": want}
+        return
+    verb, noun, key, want, more = [*step, *[None] * (5 - len(step))]
+    call = {"verb": verb, "noun": noun, "key": key and KEYS[key], "want": want}
+    yield {**{name: value for name, value in call.items() if value is not None}, **(more or {})}
