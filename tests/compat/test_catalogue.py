@@ -20,9 +20,17 @@ from winhost.model.reason import Kind, Mender
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 TOPICS = (*PATHS, *CAPABILITIES)
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
-GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred")}
+GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}
 
-SEEN = {"gpu-compute.no-card", "dda.no-card", "dda.no-vm", "gpu-p.no-card", "dual-boot.no-card", "bare-metal.no-card"}
+SEEN = {
+    "gpu-compute.no-card",
+    "dda.no-card",
+    "dda.no-vm",
+    "wsl2.no-card",
+    "gpu-p.no-card",
+    "dual-boot.no-card",
+    "bare-metal.no-card",
+}
 
 
 def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:

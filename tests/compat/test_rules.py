@@ -30,7 +30,7 @@ READ = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in
 DATA = READ.pop("host")
 CASES: dict[str, Any] = {code: case for cases in READ.values() for code, case in cases.items()}
 MISSING = {"unknown", "unavailable"}
-GAPS, DOUBTS = ("unknown", "later"), ("unshown", "inferred")
+GAPS, DOUBTS = ("unknown", "later"), ("unshown", "inferred", "remedy-unseen")
 
 
 def merged(old: Any, new: Any) -> Any:
@@ -85,7 +85,7 @@ def judged(code: str) -> Assessment:
 
 def found(assessment: Assessment) -> Iterator[Reason]:
     for path in assessment.paths:
-        for way in path.variants or (path,):
+        for way in path.ways:
             yield from way.every_reason
             for offered in way.capabilities:
                 yield from offered.reasons
@@ -129,7 +129,7 @@ def test_nothing_is_supported_that_nothing_but_a_conclusion_supports() -> None:
     kinds = {key: evidence.kind for key, evidence in catalogue.evidence().items()}
     for facts, _ in expand_all().values():
         for path in assess(HostFacts(facts)).paths:
-            for way in path.variants or (path,):
+            for way in path.ways:
                 for judged in (way, *way.capabilities):
                     if judged.verdict is Verdict.SUPPORTED:
                         assert {kinds[key] for key in judged.grounds} - {"inferred"}, (facts.host, judged)

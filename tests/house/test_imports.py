@@ -16,12 +16,13 @@ MAY_IMPORT = {
     "model": set(),
     "connect": {"model"},
     "resources": {"model"},
+    "imports": {"model", "resources"},
     "paths": {"model", "resources"},
     "compat": {"model", "resources", "paths"},
     "engine": {"model", "resources", "paths", "compat", "connect"},
     "lab": {"model", "resources"},
     "render": {"model", "resources", "paths", "compat"},
-    "cli": {"model", "resources", "paths", "compat", "connect", "engine", "lab", "render"},
+    "cli": {"model", "resources", "paths", "compat", "connect", "engine", "imports", "lab", "render"},
     "__main__": {"cli"},
 }
 MODULES = sorted(ROOT.rglob("*.py"))

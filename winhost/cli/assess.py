@@ -1,6 +1,7 @@
 """winhost assess: verdicts for every path."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,7 +13,11 @@ from winhost.model.errors import Exit
 @hosts_argument
 @facts_option
 @click.option("--path", help="Judge by this path alone: exit 3 when it is not possible.")
-@click.option("--all", "everything", is_flag=True, help="Show notes, and the reasons of every path.")
+@click.option("--need", "needed", multiple=True, metavar="CAPABILITY", help="A way must offer it; may be repeated.")
+@click.option(
+    "--what-if", "remedies", multiple=True, metavar="REMEDY", help="Judge as if it were done; may be repeated."
+)
+@click.option("--explain", "everything", is_flag=True, help="Show notes, and every reason of every way.")
 @fleet_option
 @at_once_option
 @json_option
@@ -20,6 +25,8 @@ def assess(
     hosts: tuple[str, ...],
     facts_files: tuple[Path, ...],
     path: str | None,
+    needed: tuple[str, ...],
+    remedies: tuple[str, ...],
     everything: bool,
     fleet_file: Path | None,
     at_once: int,
@@ -27,21 +34,29 @@ def assess(
 ) -> int:
     """Say which ways work on a host, which do not, and why.
 
-    Needs a HOST or a --facts file. Changes nothing. Exit 3 when no way works.
+    Needs a HOST or a --facts file. Changes nothing. Exit 3 when no way works, or none offers what is needed.
     """
     from winhost.cli.output import show_results
     from winhost.cli.reach import read_all, worst
-    from winhost.cli.show_verdicts import check_path, possible, show_assessment
-    from winhost.compat.assess import assess as judge
-    from winhost.resources.host import HostFacts
+    from winhost.cli.show_verdicts import check_path, possible, show_assessment, show_summary
+    from winhost.compat.needs import Needs, check, fits
+    from winhost.compat.remedy import assess_as_if, cheapest, named
 
-    results, refused = [], 0
+    check_path(path)
+    check(needed)
+    needs, mends = Needs(needed), [named(word) for word in remedies]
+    results: list[dict[str, Any]] = []
+    refused = 0
     reads = read_all(hosts, facts_files, fleet_file, at_once)
     for read in reads:
-        judged = judge(HostFacts(read.facts)) if read.facts else None
-        if judged is not None:
-            check_path(judged, path)
-            refused = refused if possible(judged, path) else int(Exit.REFUSED)
-        results.append({"host": read.host, "assessment": judged, "error": read.error})
-    show_results(as_json, results, lambda result: show_assessment(result["assessment"], path, everything))
+        result: dict[str, Any] = {"host": read.host, "error": read.error}
+        if read.facts is not None:
+            judged = assess_as_if(read.facts, mends)
+            fit = fits(judged, needs)
+            refused = refused if possible(fit, path) else int(Exit.REFUSED)
+            result |= {"assessment": judged, "fits": fit, "changes": cheapest(read.facts, needs, path)}
+        results.append(result)
+    if len(results) > 1 and not as_json:
+        show_summary([result["assessment"] for result in results if "assessment" in result], needs)
+    show_results(as_json, results, lambda result: show_assessment(result, path, needs, everything))
     return worst([read.error for read in reads], refused)

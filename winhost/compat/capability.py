@@ -10,7 +10,7 @@ from winhost.compat.target import Target
 from winhost.model.capability import CAPABILITIES
 from winhost.model.facts import MissingFact
 from winhost.model.path import PATHS, path_of
-from winhost.model.reason import CapabilityVerdict, Reason, Severity, Verdict
+from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
 Judge = Callable[[Target], Finding | None]
 Measure = Callable[[Target], str | None]
@@ -79,7 +79,7 @@ def _undisputed(name: str, way: str) -> CapabilityVerdict:
 
 def _verdict(name: str, way: str, found: tuple[Reason, ...]) -> CapabilityVerdict:
     grounds = catalogue.topics()[name].rests_on(way)
-    if all(reason.severity is Severity.NOTE for reason in found):
+    if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
         found += _doubt(name, way, grounds)
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
@@ -89,7 +89,7 @@ def _verdict(name: str, way: str, found: tuple[Reason, ...]) -> CapabilityVerdic
 
 def _findings(target: Target, name: str) -> list[Finding]:
     findings = (_judged(rule, target) for rule in _asked(name, target.way))
-    return [finding for finding in findings if finding]
+    return list(dict.fromkeys(finding for finding in findings if finding))
 
 
 @cache

@@ -3,12 +3,18 @@
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PartitionableGpu
 
+NVIDIA = "VEN_10DE"
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers
 
 
 def serves(card: Card) -> bool:
     """Whether it is a GPU, and not the display of a management controller."""
     return not card.gpu.key["device"].upper().startswith(MANAGEMENT_VENDORS)
+
+
+def runs_cuda(card: Card) -> bool:
+    """Whether it is NVIDIA's: all that we serve with is CUDA."""
+    return card.gpu.key["device"].upper().startswith(NVIDIA)
 
 
 def partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:

@@ -6,6 +6,7 @@ from winhost.compat.rule import BLOCKS, CARD, NOTES, Finding, degraded, note, ru
 from winhost.model.facts import Instance
 from winhost.model.units import size
 from winhost.paths.dda import card_label
+from winhost.paths.gpus import known
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import BitLocker, Disk, Wsl
 from winhost.resources.windows.operating_system import OsFamily
@@ -13,7 +14,6 @@ from winhost.resources.windows.operating_system import OsFamily
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
 PLAIN_BUSES = ("nvme", "sata", "ata", "sas", "scsi")
-LISTED_FOR_PARTITIONS = ("A2", "A10", "A16", "A40", "L2", "L4", "L40", "L40S")
 
 
 # --- WSL 2 ---------------------------------------------------------------------------------------------------------
@@ -95,8 +95,17 @@ def wsl_vram_above_memory(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def wsl_without_card(facts: HostFacts) -> Finding | None:
+    """There is nothing to serve with."""
+    if not any(map(serves, facts.cards)):
+        return unsupported("wsl2.no-card", observed=f"{len(facts.cards)} display device(s), none of them a GPU")
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def wsl_without_driver(facts: HostFacts) -> Finding | None:
     """The Windows driver must run the card."""
-    if not any(serves(card) and card.gpu.state.driver_model for card in facts.cards):
+    cards = list(filter(serves, facts.cards))
+    if cards and not any(card.gpu.state.driver_model for card in cards):
         return unsupported("wsl2.no-gpu", observed="no card is run by a Windows GPU driver")
     return None
 
@@ -151,10 +160,11 @@ def partition_is_a_slice(facts: HostFacts) -> Finding | None:
 
 @rule("gpu-p", unknown=BLOCKS, each=CARD)
 def not_listed_for_partitions(facts: HostFacts, card: Card) -> Finding | None:
-    """The list is short, and neighbours of listed cards are not on it."""
-    name = card.gpu.state.name
-    if name.removeprefix("NVIDIA ") not in LISTED_FOR_PARTITIONS:
-        return unverified("gpu-p.not-listed", observed=name)
+    """The lists are short, and neighbours of listed cards are not on them."""
+    found = known(card.gpu.key["device"])
+    theirs = "azure-local" if facts.os.family is OsFamily.AZURE_LOCAL else "server-2025"
+    if found is None or theirs not in (found.partition_lists or ()):
+        return unverified("gpu-p.not-listed", observed=card.gpu.state.name)
     return None
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from packaging.version import Version
 
-from winhost.compat.cards import serves
+from winhost.compat.cards import runs_cuda, serves
 from winhost.model.facts import MissingFact, RemoteFault, Unknown
 from winhost.model.path import path_of, variant_of
 from winhost.resources.host import Card, HostFacts
@@ -94,7 +94,7 @@ class Target:
         return next((kernel for first, kernel in _KERNELS if wsl >= first), None)
 
     def _windows_driver(self) -> Version | None:
-        versions = [driver_branch(card.gpu.state.driver_version) for card in self.cards]
+        versions = [driver_branch(card.gpu.state.driver_version) for card in self.cards if runs_cuda(card)]
         known = [version for version in versions if version]
         return min(known) if known else None
 

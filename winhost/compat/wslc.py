@@ -12,7 +12,7 @@ def wslc_is_a_preview(facts: HostFacts) -> Finding | None:
 
 
 @rule("wslc", unknown=BLOCKS)
-def wslc_without_card(facts: HostFacts) -> Finding | None:
+def wslc_without_gpu(facts: HostFacts) -> Finding | None:
     """The Windows driver must run the card."""
     if not any(serves(card) and card.gpu.state.driver_model for card in facts.cards):
         return unsupported("wslc.no-gpu", observed="no card is run by a Windows GPU driver")

@@ -1,9 +1,11 @@
 """What is said of a host: reasons, the verdicts that follow from them, and what is known behind each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from winhost.model.facts import Json
 
 Mender = Literal["winhost", "admin", "firmware", "money"]
 Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
@@ -122,6 +124,11 @@ class PathVerdict:
     variants: tuple["PathVerdict", ...] = ()
     capabilities: tuple[CapabilityVerdict, ...] = ()
 
+    @property
+    def ways(self) -> tuple["PathVerdict", ...]:
+        """Its variants, or itself where it has none."""
+        return self.variants or (self,)
+
     def offers(self, capability: str) -> CapabilityVerdict:
         """Raises KeyError where there is no such capability."""
         return {offered.capability: offered for offered in self.capabilities}[capability]
@@ -159,12 +166,16 @@ def _decisive(path: PathVerdict) -> tuple[Reason, ...]:
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do about a reason. unverified: what it rests on is inferred; nobody has reported that it helps."""
+    """What to do about a reason. unverified: what it rests on is inferred; nobody has reported that it helps.
+
+    effect: what it changes in facts, noun by noun; None for a choice or an act that facts do not show.
+    """
 
     id: str
     do: str
     who: Mender
     unverified: bool = False
+    effect: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True)

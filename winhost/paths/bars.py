@@ -1,16 +1,12 @@
 """The BARs of a card: from a survey, a table by device id, or a guess from its memory."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
-from typing import Any, Protocol
-
-import yaml
+from typing import Protocol
 
 from winhost.model.units import Bytes, GiB, MiB, size
+from winhost.paths.gpus import known
 
 FOUR_GIB = 4 * GiB
 APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it
@@ -94,13 +90,8 @@ def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, 
 
 def listed_name(device: str) -> str | None:
     """The card's name by table: a dismounted one has lost its own."""
-    entry = _entry(device)
-    return str(entry["name"]) if entry else None
-
-
-def _entry(device: str | None) -> Mapping[str, Any] | None:
-    ids = re.match(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", device or "", re.IGNORECASE)
-    return _table().get(":".join(ids.groups()).lower()) if ids else None
+    found = known(device)
+    return found.name if found else None
 
 
 def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
@@ -117,17 +108,18 @@ def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
 
 
 def _listed(name: str, device: str | None) -> Card | None:
-    entry = _entry(device)
-    if entry is None:
+    found = known(device or "")
+    if found is None or found.bars is None:
         return None
-    inferred = f"The BARs of {name} are inferred from {entry['source']}; a survey of the card settles it."
+    source = found.bars.source
+    inferred = f"The BARs of {name} are inferred from {source.text}; a survey of the card settles it."
     return Card(
         name,
-        bars64=tuple(n * MiB for n in entry["bars64_mib"]),
-        bars32=tuple(n * MiB for n in entry["bars32_mib"]),
+        bars64=found.bars.wide,
+        bars32=found.bars.narrow,
         source=BarSource.TABLE,
-        why=f"{name}: BARs of a {entry['name']} by table ({entry['source']}).",
-        doubts=(inferred,) if entry["kind"] == "inferred" else (),
+        why=f"{name}: BARs of a {found.name} by table ({source.text}).",
+        doubts=(inferred,) if source.kind == "inferred" else (),
     )
 
 
@@ -142,10 +134,3 @@ def _guessed(name: str, vram: Bytes | None) -> Card:
     doubt = f"The BARs of {name} are guessed from its {size(vram)} of VRAM; a survey of the card settles it."
     why = f"{name}: {size(vram)} of VRAM rounded up to the next power of two, as a last resort."
     return Card(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))
-
-
-@cache
-def _table() -> Mapping[str, Mapping[str, Any]]:
-    text = files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
-    table: Mapping[str, Mapping[str, Any]] = yaml.load(text, yaml.CSafeLoader)
-    return table

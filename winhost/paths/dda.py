@@ -105,8 +105,16 @@ def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
 
 def card_name(card: Card) -> str:
     """What people call it. Dismounted, it has lost its own name."""
-    gpu = card.gpu.state
-    return visible((bars.listed_name(card.gpu.key["device"]) if gpu.dismounted else None) or gpu.name)
+    lost = bars.listed_name(card.gpu.key["device"]) if _dismounted(card) else None
+    return visible(lost or card.gpu.state.name)
+
+
+def _dismounted(card: Card) -> bool:
+    """A name is for people: where nobody told the instance (imported facts), that must not cost a verdict."""
+    try:
+        return card.gpu.state.dismounted
+    except MissingFact:
+        return False
 
 
 def card_label(card: Card) -> str:

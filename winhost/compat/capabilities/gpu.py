@@ -1,18 +1,22 @@
-"""The GPUs of a target: how many, how much memory, and how they reach each other."""
+"""Whether GPUs compute, and several of them for one engine."""
 
+from packaging.version import Version
+
+from winhost.compat.capabilities.gpu_cards import gpus, listed, named, several
 from winhost.compat.capability import EVERYWHERE, SHARED, capability, measure
-from winhost.compat.rule import BLOCKS, NOTES, Finding, unsupported
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
-from winhost.model.units import size
+from winhost.paths.dda import card_label
+from winhost.paths.gpus import Gpu
+
+CUDA_13 = Version("13.0")
+DRIVER_OF_CUDA_13 = Version("580")  # NVIDIA, CUDA 13.0 release notes, table 3
+OLDEST_OF_CUDA_13 = (7, 5)  # compute capability; the same notes: Maxwell, Pascal and Volta are dropped
+WSL_OF_BLACKWELL_GRAPHS = Version("2.7.0")  # vllm-project/vllm #37242
+MOST_SEEN_BEHIND_WINDOWS = 2  # microsoft/WSL #12467: more than two cards run out of memory to pin
 
 
-@capability("nvlink", on=SHARED, unknown=BLOCKS)
-def nvlink_is_hidden(target: Target) -> Finding | None:
-    """Windows' driver shows guests no links."""
-    return unsupported("nvlink.behind-windows", observed=f"on {target.path}")
-
-
-@capability("gpu-compute", on=EVERYWHERE, unknown=NOTES)
+@capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
 def no_gpu(target: Target) -> Finding | None:
     """There is nothing to compute on."""
     if not target.cards:
@@ -20,8 +24,112 @@ def no_gpu(target: Target) -> Finding | None:
     return None
 
 
-@measure("gpu-memory")
-def memory(target: Target) -> str | None:
-    """Of all cards that tell it."""
-    each = [card.gpu.state.vram for card in target.cards]
-    return f"{size(sum(vram or 0 for vram in each))} on {len(each)} card(s)" if each and all(each) else None
+@capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
+def no_cuda(target: Target) -> Finding | None:
+    """All that we serve with is CUDA."""
+    if target.cards and not gpus(target):
+        return unsupported("gpu-compute.no-cuda", observed=named(target.cards))
+    return None
+
+
+@capability("gpu-compute", on=EVERYWHERE, unknown=NOTES)
+def some_without_cuda(target: Target) -> Finding | None:
+    """Graphics of the processor, mostly."""
+    idle = [card for card in target.cards if card not in gpus(target)]
+    if idle and gpus(target):
+        return note("gpu-compute.some-without-cuda", observed=named(idle))
+    return None
+
+
+@capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
+def cuda_13_left_it(target: Target) -> Finding | None:
+    """Where such cards are, the version of CUDA has to be known."""
+    old = [card for card in gpus(target) if _older_than_cuda_13(listed(card))]
+    if old and target.cuda >= CUDA_13:
+        say = unsupported if len(old) == len(gpus(target)) else degraded
+        return say("gpu-compute.left-by-cuda-13", observed=f"{named(old)}, CUDA {target.cuda}")
+    return None
+
+
+def _older_than_cuda_13(gpu: Gpu | None) -> bool:
+    return bool(gpu and gpu.compute_capability and gpu.compute_capability < OLDEST_OF_CUDA_13)
+
+
+@capability("gpu-compute", on=SHARED, unknown=BLOCKS)
+def windows_driver_too_old(target: Target) -> Finding | None:
+    """Elsewhere the driver comes with Linux, so that it can be chosen."""
+    if target.driver < DRIVER_OF_CUDA_13 and target.cuda >= CUDA_13:
+        return unsupported("gpu-compute.driver-too-old", observed=f"driver {target.driver}, CUDA {target.cuda}")
+    return None
+
+
+@capability("gpu-compute", on=SHARED, unknown=BLOCKS)
+def hidden_by_tcc(target: Target) -> Finding | None:
+    """One card in TCC mode is enough to hide all."""
+    hidden = [card_label(card) for card in target.cards if card.gpu.state.driver_model == "TCC"]
+    if hidden:
+        return unsupported("gpu-compute.tcc", observed=f"in TCC mode: {', '.join(hidden)}")
+    return None
+
+
+@capability("gpu-compute", on=SHARED, unknown=BLOCKS)
+def blackwell_without_graphs(target: Target) -> Finding | None:
+    """Capturing a CUDA graph crashes there."""
+    cards = [card for card in gpus(target) if _is_blackwell(listed(card))]
+    if cards and target.wsl < WSL_OF_BLACKWELL_GRAPHS:
+        return degraded("gpu-compute.blackwell-graphs", observed=f"{named(cards)}, WSL {target.wsl}")
+    return None
+
+
+def _is_blackwell(gpu: Gpu | None) -> bool:
+    return bool(gpu and gpu.architecture == "Blackwell")
+
+
+# --- Several -------------------------------------------------------------------------------------------------------
+
+
+@capability("multi-gpu", on=EVERYWHERE, unknown=BLOCKS)
+def one_gpu(target: Target) -> Finding | None:
+    """Or none."""
+    if not several(target):
+        return unsupported("multi-gpu.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+    return None
+
+
+@capability("multi-gpu", on=SHARED, unknown=BLOCKS)
+def several_behind_windows(target: Target) -> Finding | None:
+    """They work together through host memory."""
+    if several(target):
+        return degraded("multi-gpu.behind-windows", observed=named(gpus(target)))
+    return None
+
+
+@capability("multi-gpu", on=SHARED, unknown=BLOCKS)
+def many_behind_windows(target: Target) -> Finding | None:
+    """The buffers between them are pinned memory, of which there is little."""
+    if len(gpus(target)) > MOST_SEEN_BEHIND_WINDOWS:
+        return unverified("multi-gpu.many-behind-windows", observed=named(gpus(target)))
+    return None
+
+
+@capability("multi-gpu", on=("gpu-p",), unknown=BLOCKS)
+def several_partitions(target: Target) -> Finding | None:
+    """Microsoft's pages say one for each VM, and several."""
+    if several(target):
+        return unverified("multi-gpu.partition", observed=named(gpus(target)))
+    return None
+
+
+@capability("multi-gpu", on=EVERYWHERE, unknown=BLOCKS)
+def unlike_gpus(target: Target) -> Finding | None:
+    """The one with the least memory decides for all."""
+    models = {card.gpu.key["device"].partition("&SUBSYS_")[0].upper() for card in several(target)}
+    if len(models) > 1:
+        return degraded("multi-gpu.unlike", observed=named(gpus(target)))
+    return None
+
+
+@measure("multi-gpu")
+def how_many(target: Target) -> str | None:
+    """By name."""
+    return named(several(target)) or None

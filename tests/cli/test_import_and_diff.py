@@ -1,0 +1,133 @@
+"""Facts from files at hand, and two readings compared, from the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.cli.facts import KINDS
+from winhost.imports.sources import SOURCES
+
+DATA = Path(__file__).parent.parent / "data" / "imports"
+DESK = [
+    DATA / "synthetic" / name for name in ("computer-info-win11-pro.json", "lspci-desk.txt", "dxdiag-win11-pro.xml")
+]
+
+
+def edited(path: Path, to: str, change: Callable[[Any], None]) -> Path:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document)
+    other = path.with_name(to)
+    other.write_text(json.dumps(document), encoding="utf-8")
+    return other
+
+
+def test_what_was_imported_can_be_judged(line: Line) -> None:
+    said = line("facts", "import", *DESK, "-o", "desk.json")
+    assert said.code == 0
+    assert "Written to desk.json. Next: winhost assess --facts desk.json" in said.out
+    document = json.loads(Path("desk.json").read_text())
+    assert document["origin"] == "imported"
+    assert document["winhost"].endswith(", from computer-info, lspci, dxdiag")
+    judged = line("assess", "--facts", "desk.json", "--json")
+    assert "Traceback" not in judged.err
+    (result,) = judged.json["results"]
+    dda = next(path for path in result["assessment"]["paths"] if path["path"] == "dda")
+    assert "dda.client-sku" in dda["because"]
+
+
+def test_json_is_the_facts_document(line: Line) -> None:
+    said = line("facts", "import", DATA / "recorded" / "nvidia-smi-2xH200-linux.xml", "--host", "h200", "--json")
+    assert said.json["schema"] == "winhost.facts/1"
+    assert said.json["host"] == "h200"
+    assert len(said.json["nouns"]["PciDevice"]) == 2
+
+
+def test_imported_facts_are_never_planned_from(line: Line) -> None:
+    line("facts", "import", *DESK, "-o", "desk.json")
+    said = line("plan", "--facts", "desk.json", "--allow-unverified")
+    assert said.code == 3
+
+
+def test_imported_facts_make_no_twin(line: Line) -> None:
+    line("facts", "import", *DESK, "-o", "desk.json")
+    said = line("lab", "up", "desk.json")
+    assert said.code == 2
+    assert "origin: is imported" in said.err
+
+
+def test_a_wrong_file_is_one_sentence_and_exit_2(line: Line) -> None:
+    Path("notes.txt").write_text("remember the milk")
+    said = line("facts", "import", "notes.txt")
+    assert said.code == 2
+    assert said.err.startswith("error: notes.txt is of no kind that can be imported\n")
+    assert line("facts", "import", "nowhere.xml").code == 2
+    assert line("facts", "import").code == 2
+
+
+def test_a_nameless_machine_is_asked_for(line: Line) -> None:
+    said = line("facts", "import", DESK[1])
+    assert said.code == 2
+    assert "--host NAME" in said.err
+
+
+def test_kinds_are_said_twice_and_equal() -> None:
+    assert tuple(SOURCES) == KINDS
+
+
+def test_no_difference_is_exit_0(line: Line) -> None:
+    one = line.facts("server2025-3gpu")
+    free = edited(one, "later.json", lambda d: d["nouns"]["Memory"][0]["state"].update(free=1))
+    said = line("diff", one, free)
+    assert said.code == 0
+    assert "No fact changed." in said.out
+    assert "No verdict changed." in said.out
+
+
+def test_all_counts_what_moves_by_itself(line: Line) -> None:
+    one = line.facts("server2025-3gpu")
+    free = edited(one, "later.json", lambda d: d["nouns"]["Memory"][0]["state"].update(free=1))
+    said = line("diff", one, free, "--all")
+    assert said.code == 4
+    assert "free (volatile)" in said.out
+
+
+def test_a_difference_is_exit_4_with_what_it_costs(line: Line) -> None:
+    one = line.facts("server2025-3gpu")
+    other = edited(
+        one, "later.json", lambda d: d["nouns"]["OperatingSystem"][0]["state"].update(edition_id="ServerRdsh")
+    )
+    said = line("diff", one, other)
+    assert said.code == 4
+    assert "edition_id" in said.out
+    assert "→ unsupported" in said.out
+    assert "+ unsupported [dda.multi-session]" in said.out
+
+
+def test_diff_as_one_document(line: Line) -> None:
+    one = line.facts("server2025-3gpu")
+    other = edited(one, "later.json", lambda d: d["nouns"]["PciDevice"].pop())
+    document = line("diff", one, other, "--json").json
+    assert document["before"]["host"] == document["after"]["host"]
+    gone = [each for each in document["differences"] if each["what"] == "gone"]
+    assert [each["noun"] for each in gone] == ["PciDevice"]
+    assert gone[0]["before"]["name"]
+
+
+@pytest.mark.parametrize("broken", ["{", '{"schema": "winhost.plan/1"}'])
+def test_diff_of_something_else_is_exit_2(line: Line, broken: str) -> None:
+    Path("broken.json").write_text(broken)
+    said = line("diff", line.facts("server2025-3gpu"), "broken.json")
+    assert said.code == 2
+    assert "Traceback" not in said.err
+
+
+def test_a_hostile_name_is_shown_and_not_obeyed(line: Line) -> None:
+    one = line.facts("server2025-3gpu")
+    other = edited(one, "later.json", lambda d: d["nouns"]["PciDevice"][0]["state"].update(name="\x1b[2J"))
+    said = line("diff", one, other)
+    assert "\x1b" not in said.out
+    assert "\\x1b[2J" in said.out

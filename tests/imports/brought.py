@@ -1,0 +1,16 @@
+"""Files brought in, as the command does it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from winhost.imports.merge import merged
+from winhost.imports.sources import read
+from winhost.model.facts import Facts
+
+DATA = Path(__file__).parent.parent / "data" / "imports"
+
+
+def imported(files: Iterable[Path], host: str | None = "somewhere") -> Facts:
+    """Raises UsageFault."""
+    told = [(path.name, *read(path.name, path.read_bytes())) for path in files]
+    return merged(told, host, read_at="2026-11-21T10:00:00+00:00")

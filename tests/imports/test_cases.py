@@ -1,0 +1,56 @@
+"""What files become: cases in tests/data/imports/cases.yaml."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.imports.brought import DATA, imported
+from winhost.compat.assess import assess
+from winhost.model.errors import UsageFault
+from winhost.model.facts import Facts, Record
+from winhost.resources.host import HostFacts
+
+CASES: Mapping[str, Any] = yaml.safe_load((DATA / "cases.yaml").read_text(encoding="utf-8"))
+KEYS = {"files", "host", "facts", "cards", "silent", "paths", "refused"}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_files_become_facts(case: Mapping[str, Any]) -> None:
+    assert set(case) <= KEYS
+    files = [DATA / name for name in case["files"]]
+    if "refused" in case:
+        with pytest.raises(UsageFault) as refused:
+            imported(files, case.get("host"))
+        assert case["refused"] in refused.value.what
+        return
+    facts = imported(files, case.get("host"))
+    check_facts(facts, case.get("facts", {}))
+    check_cards(facts, case.get("cards"), case.get("silent", {}))
+    judged = assess(HostFacts(facts))
+    assert {path: str(judged.path(path).verdict) for path in case.get("paths", {})} == case.get("paths", {})
+
+
+def check_facts(facts: Facts, wanted: Mapping[str, Any]) -> None:
+    for place, value in wanted.items():
+        noun, _, name = place.partition(".")
+        assert [record.state[name] for record in records(facts, noun)] == [value], place
+
+
+def check_cards(facts: Facts, wanted: list[Mapping[str, Any]] | None, silent: Mapping[str, str]) -> None:
+    if wanted is None:
+        return
+    found = records(facts, "PciDevice")
+    assert [record.key["location"] for record in found] == [card["location"] for card in wanted]
+    for record, card in zip(found, wanted, strict=True):
+        known = {**record.state, **record.key}
+        assert {name: known[name] for name in card} == card
+    for name, why in silent.items():
+        assert why in found[0].state[name]["unknown"]["message"]
+
+
+def records(facts: Facts, noun: str) -> tuple[Record, ...]:
+    answer = facts.answer(noun)
+    assert isinstance(answer, tuple), answer
+    return answer

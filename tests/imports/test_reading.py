@@ -1,0 +1,247 @@
+"""How files come: in the encodings of old consoles, of a near kind, broken, or made to do harm."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.imports.brought import DATA, imported
+from winhost.imports.faults import Contradiction, NotReadable
+from winhost.imports.sources import SOURCES, read
+from winhost.model.units import MiB
+
+SYNTHETIC = DATA / "synthetic"
+FILES = sorted((*SYNTHETIC.iterdir(), *(DATA / "recorded").iterdir()))
+
+
+@pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-be-with-mark"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_encoding_of_a_console_changes_nothing(path: Path, coding: str, tmp_path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace("\n", "\r\n")
+    data = b"\xfe\xff" + text.encode("utf-16-be") if coding.endswith("mark") else text.encode(coding)
+    again = tmp_path / path.name
+    again.write_bytes(data)
+    assert imported([again]).nouns == imported([path]).nouns
+
+
+def test_the_words_of_another_code_page_do_not_disturb() -> None:
+    text = (SYNTHETIC / "survey-dda-server2025.txt").read_text(encoding="utf-8")
+    data = text.replace("Intel(R) USB", "Contrôleur Intel(R) USB").encode("cp850")
+    assert len(read("survey.txt", data)[1].functions or ()) == 2
+
+
+NEAR = {
+    "==============NVSMI LOG==============\nTimestamp : Fri\n": "nvidia-smi -q -x",
+    "+----+\n| NVIDIA-SMI 580.159.04   Driver Version: 580.159.04 |\n": "nvidia-smi -q -x",
+    "------------------\nSystem Information\n------------------\n DxDiag Version: 10.00\n": "dxdiag /x",
+    "\nWindowsEditionId      : Professional\nOsName : Microsoft Windows 11 Pro\n": "ConvertTo-Json",
+    "01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)\n": "lspci -vv -nn",
+    '{\n  "host": "gpu-01",\n  "schema": "winhost.facts/1"\n}\n': "winhost assess --facts",
+}
+
+
+@pytest.mark.parametrize(("text", "told"), NEAR.items(), ids=NEAR.values())
+def test_a_near_form_is_told_how_to_make_it(text: str, told: str) -> None:
+    with pytest.raises(NotReadable) as refused:
+        read("near.txt", text.encode())
+    assert told in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\3\4\0\0", b"hello", b"\xff\xfe\x00\xd8", b"[1, 2]"])
+def test_what_is_nothing_of_ours_is_one_sentence(data: bytes) -> None:
+    with pytest.raises(NotReadable) as refused:
+        read("what.bin", data)
+    assert refused.value.what.startswith("what.bin ")
+    assert "\n" not in refused.value.what
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_kind_that_is_named_is_believed_and_checked(kind: str) -> None:
+    with pytest.raises(NotReadable) as refused:
+        read("wrong.txt", b"nothing of the sort", kind)
+    assert SOURCES[kind].made_by in (refused.value.hint or "")
+
+
+def test_a_file_that_is_too_large_is_not_parsed() -> None:
+    with pytest.raises(NotReadable, match="larger than 64 MiB"):
+        read("large.txt", b" " * (64 * MiB + 1))
+
+
+LAUGHS = (
+    '<!DOCTYPE nvidia_smi_log [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+    "<nvidia_smi_log><driver_version>&b;</driver_version></nvidia_smi_log>"
+)
+FETCHES = (
+    '<!DOCTYPE nvidia_smi_log [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+    "<nvidia_smi_log><driver_version>&x;</driver_version></nvidia_smi_log>"
+)
+FOREIGN = '<!DOCTYPE nvidia_smi_log SYSTEM "http://example.com/a.dtd"><nvidia_smi_log><gpu>&x;</gpu></nvidia_smi_log>'
+DEEP = "<nvidia_smi_log>" + "<a>" * 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(LAUGHS, "declares"), (FETCHES, "declares"), (FOREIGN, "entity"), (DEEP, "nested"), (LAUGHS[:-9], "declares")],
+    ids=["laughs", "fetches", "foreign", "deep", "torn"],
+)
+def test_xml_that_reaches_out_or_grows_is_refused(text: str, why: str) -> None:
+    with pytest.raises(NotReadable, match=why):
+        read("smi.xml", text.encode())
+
+
+def test_a_torn_file_is_told_with_its_place() -> None:
+    data = (SYNTHETIC / "dxdiag-win11-pro.xml").read_bytes()[:900]
+    with pytest.raises(NotReadable, match=r"not whole XML.*line"):
+        read("dx.xml", data)
+
+
+def changed(name: str, old: str, new: str, folder: Path, as_name: str) -> Path:
+    text = (SYNTHETIC / name).read_text(encoding="utf-8")
+    assert old in text
+    path = folder / as_name
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    return path
+
+
+def test_two_exact_values_that_differ_are_a_fault_that_names_both(tmp_path: Path) -> None:
+    other = changed("computer-info-win11-pro.json", '"26100"', '"22631"', tmp_path, "older.json")
+    with pytest.raises(Contradiction) as refused:
+        imported([SYNTHETIC / "computer-info-win11-pro.json", other])
+    assert "OperatingSystem.build: 26100 (computer-info-win11-pro.json), 22631 (older.json)" in refused.value.what
+
+
+def test_a_rounded_value_gives_way_in_either_order(tmp_path: Path) -> None:
+    other = changed("dxdiag-win11-pro.xml", "65324MB", "65000MB", tmp_path, "dx.xml")
+    files = [other, SYNTHETIC / "computer-info-win11-pro.json"]
+    assert imported(files).answer("Memory") == imported(files[::-1]).answer("Memory")
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [("<MachineName>OTHER", "the machine's name"), ("<MachineName>desk-01", None)],
+)
+def test_a_machine_has_one_name(other: str, told: str | None, tmp_path: Path) -> None:
+    dxdiag = changed("dxdiag-win11-pro.xml", "<MachineName>DESK-01", other, tmp_path, "dx.xml")
+    info = changed(
+        "computer-info-win11-pro.json", '"CsName":  "DESK-01"', '"CsName":  "DESK-01"', tmp_path, "info.json"
+    )
+    if told is None:
+        assert imported([info, dxdiag], None).host == "DESK-01"
+        return
+    with pytest.raises(Contradiction):
+        imported([info, dxdiag], "desk-01")
+
+
+def test_cards_alike_share_only_what_is_true_of_both(tmp_path: Path) -> None:
+    name = "nvidia-smi-windows-2xL20-tcc.xml"
+    text = (SYNTHETIC / name).read_text(encoding="utf-8")
+    first, second = text.rsplit("<current_dm>TCC", 1)
+    mixed = tmp_path / name
+    mixed.write_text(f"{first}<current_dm>WDDM{second}", encoding="utf-8")
+    (cards,) = [imported([SYNTHETIC / "survey-dda-server2025.txt", mixed]).answer("PciDevice")]
+    assert isinstance(cards, tuple)
+    for card in cards:
+        assert card.state["vram"] == 46068 * MiB
+        assert "nothing says which is which" in card.state["driver_model"]["unknown"]["message"]
+
+
+def test_one_address_with_two_cards_is_a_fault(tmp_path: Path) -> None:
+    other = changed("nvidia-smi-windows-4090.xml", "00000000:01:00.0", "00000000:31:00.0", tmp_path, "smi.xml")
+    with pytest.raises(Contradiction, match=r"what is at PCIBUS\(0000:31\)"):
+        imported([SYNTHETIC / "nvidia-smi-windows-2xL20-tcc.xml", other])
+
+
+def test_a_card_that_one_survey_counts_twice_is_told(tmp_path: Path) -> None:
+    twice = tmp_path / "twice.txt"
+    twice.write_text((SYNTHETIC / "lspci-desk.txt").read_text(encoding="utf-8") * 2, encoding="utf-8")
+    with pytest.raises(NotReadable, match="2 times"):
+        imported([twice])
+
+
+LSPCI: dict[str, tuple[Callable[[str], str], str]] = {
+    "domains": (
+        lambda text: "\n".join(f"0000:{line}" if line[:1].isdigit() else line for line in text.split("\n")),
+        "",
+    ),
+    "without verbosity": (lambda text: "\n".join(x for x in text.split("\n") if x[:1].isdigit()), "no memory regions"),
+    "without rights": (
+        lambda text: "\n".join(x for x in text.split("\n") if "Express" not in x or x[:1].isdigit()),
+        "as root",
+    ),
+    "a BAR without place": (lambda text: text.replace("at 6000000000", "at <unassigned>"), "<unassigned>"),
+}
+
+
+@pytest.mark.parametrize(("change", "silent"), LSPCI.values(), ids=LSPCI)
+def test_listings_of_the_bus_differ(change: Callable[[str], str], silent: str) -> None:
+    text = (SYNTHETIC / "lspci-desk.txt").read_text(encoding="utf-8")
+    whole, told = (read("lspci.txt", each.encode())[1].functions for each in (text, change(text)))
+    assert whole is not None
+    assert told is not None
+    assert [f.place for f in told] == [f.place for f in whole]
+    shown = " ".join(str(value) for value in told[0].state.values())
+    assert silent in shown
+    assert (told[0] == whole[0]) == (not silent)
+
+
+def test_enumerations_may_be_words() -> None:
+    info = json.loads((SYNTHETIC / "computer-info-win11-pro.json").read_text(encoding="utf-8"))
+    words = {
+        "OsProductType": "WorkStation",
+        "DeviceGuardAvailableSecurityProperties": ["BaseVirtualizationSupport", "DMAProtection"],
+    }
+    told = read("info.json", json.dumps([info | words]).encode())[1].nouns
+    assert told["OperatingSystem"][""]["product_type"].value == 1  # type: ignore[union-attr]
+    assert told["Firmware"][""]["security_properties"].value == [1, 3]  # type: ignore[union-attr]
+
+
+def test_sentences_of_the_survey_are_what_was_found() -> None:
+    survey = """Generating a list of PCI Express endpoint devices
+
+
+NVIDIA GeForce RTX 4090
+BIOS requires that this device remain attached to BIOS-owned memory.  Not assignable.
+
+
+NVIDIA High Definition Audio
+Express Endpoint -- more secure.
+PCIROOT(0)#PCI(0100)#PCI(0001)
+
+
+NVIDIA RTX A6000
+Traffic from this device may be redirected to other devices in the system.  Not assignable.
+
+
+3D Video Controller
+BIOS kept control of PCI Express for this device.  Not assignable.
+
+
+Some Accelerator
+Legacy Express Endpoint -- graphics controller.
+Device is Disabled, unable to check resource requirements, it may be assignable.
+Enable the device and rerun this script to confirm.
+PCIROOT(0)#PCI(0300)#PCI(0000)
+
+
+AMD Radeon PRO W6600
+Express Endpoint -- more secure.
+All of the interrupts are line-based, no assignment can work.
+"""
+    functions = read("survey.txt", survey.encode())[1].functions
+    assert functions is not None
+    found = {f.name: {name: getattr(value, "value", None) for name, value in f.state.items()} for f in functions}
+    assert list(found) == [
+        "NVIDIA GeForce RTX 4090",
+        "NVIDIA RTX A6000",
+        "3D Video Controller",
+        "Some Accelerator",
+        "AMD Radeon PRO W6600",
+    ]
+    assert found["NVIDIA GeForce RTX 4090"]["rmrr"] is True
+    assert found["NVIDIA RTX A6000"]["acs"] == 0
+    assert found["3D Video Controller"]["device_type"] == 5
+    assert found["3D Video Controller"]["pcie_control"] is False
+    assert found["Some Accelerator"]["problem"] == 22
+    assert found["Some Accelerator"]["device_type"] == 3
+    assert found["AMD Radeon PRO W6600"]["line_interrupts_only"] is True

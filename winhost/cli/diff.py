@@ -1,0 +1,38 @@
+"""winhost diff: two readings of a host."""
+
+from pathlib import Path
+
+import click
+
+from winhost.cli.options import json_option
+from winhost.model.errors import Exit
+
+
+@click.command()
+@click.argument("before", metavar="FACTS", type=click.Path(path_type=Path))
+@click.argument("after", metavar="FACTS", type=click.Path(path_type=Path))
+@click.option("--all", "everything", is_flag=True, help="Show what moves by itself, too: free memory, the boot's id.")
+@json_option
+def diff(before: Path, after: Path, everything: bool, as_json: bool) -> int:
+    """Say what changed between two readings, and which verdicts changed because of it.
+
+    Compares two facts files, the older one first. Exit 4 on a difference; what moves by itself counts with --all only.
+    """
+    from winhost.cli.output import print_json, say
+    from winhost.cli.show_comparison import show_comparison
+    from winhost.compat.compare import compare
+    from winhost.model.documents import read_document
+    from winhost.model.facts import Facts
+
+    readings = read_document(before, Facts), read_document(after, Facts)
+    compared = compare(*readings)
+    if as_json:
+        heads = [{"host": r.host, "origin": r.origin, "read_at": r.read_at, "winhost": r.winhost} for r in readings]
+        said = {"differences": compared.differences, "verdicts": compared.verdicts, "recommended": compared.recommended}
+        print_json({"before": heads[0], "after": heads[1], **said})
+    else:
+        for sign, reading in zip("-+", readings, strict=True):
+            say(f"{sign} {reading.host}, {reading.origin} at {reading.read_at}", bold=True)
+        show_comparison(compared, everything)
+    counted = compared.differences if everything else compared.lasting
+    return int(Exit.DRIFT if counted or compared.verdicts else Exit.SUCCESS)

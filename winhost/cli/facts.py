@@ -1,0 +1,70 @@
+"""winhost facts: facts files from what people have at hand."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from winhost.cli.options import json_option
+
+if TYPE_CHECKING:
+    from winhost.model.facts import Facts
+
+# Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
+KINDS = ("nvidia-smi", "dxdiag", "computer-info", "lspci", "survey-dda")
+
+
+@click.group()
+def facts() -> None:
+    """Make facts of a machine from what its own tools print."""
+
+
+@facts.command("import")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option("--host", help="What to call the machine. Default: its own name, where a file tells it.")
+@click.option("--kind", type=click.Choice(KINDS), help="What the FILES are. Default: recognised by what is in each.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the facts to this file.")
+@json_option
+def import_(files: tuple[Path, ...], host: str | None, kind: str | None, output: Path | None, as_json: bool) -> int:
+    """Make facts of one machine from FILES.
+
+    Each is the output of nvidia-smi -q -x (on Windows or Linux), Get-ComputerInfo | ConvertTo-Json, SurveyDDA.ps1,
+    lspci -vv -nn (a live Linux on the same machine) or dxdiag /x. What none of them tells is unknown. Where two differ,
+    the more exact counts; two that are equally exact and differ are refused.
+    """
+    from winhost.cli.output import print_json, say
+    from winhost.cli.show_facts import show_facts
+    from winhost.model.documents import write_document
+
+    made = _imported(files, host, kind)
+    if output is not None:
+        output.write_text(write_document(made), encoding="utf-8")
+    if as_json:
+        print_json(made)
+        return 0
+    show_facts(made)
+    if output is None:
+        say("  Not written: name a file with -o.")
+    else:
+        say(f"  Written to {output}. Next: winhost assess --facts {output}")
+    return 0
+
+
+def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> "Facts":
+    from datetime import UTC, datetime
+
+    from winhost.imports.merge import merged
+    from winhost.imports.sources import read
+
+    told = [(str(path), *read(str(path), _bytes(path), kind)) for path in files]
+    return merged(told, host, read_at=datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _bytes(path: Path) -> bytes:
+    from winhost.imports.faults import NotReadable
+
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise NotReadable(str(path), f"cannot be read ({why})")

@@ -1,0 +1,84 @@
+"""What changed between two readings, for people."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from winhost.cli.output import say, table
+from winhost.cli.show_plan import shown
+from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
+from winhost.model.facts import Json, Key
+
+if TYPE_CHECKING:
+    from winhost.model.reason import Reason, Verdict
+
+_LONGEST = 60  # characters of a value; the whole is in --json
+
+
+def show_comparison(compared: Comparison, everything: bool) -> None:
+    """A table of differences, then what each path lost and gained."""
+    differences = compared.differences if everything else compared.lasting
+    table(("what", "property", "before", "after"), map(_row, differences)) if differences else say("No fact changed.")
+    for change in compared.verdicts:
+        _show_change(change)
+    if not compared.verdicts:
+        say("No verdict changed.")
+    before, after = compared.recommended
+    if before != after:
+        say(f"Recommended: {before or 'no path'} → {after or 'no path'}.")
+
+
+def _row(difference: Difference) -> tuple[str, str, str, str]:
+    name = difference.noun + (f" {_key(difference.key)}" if difference.key else "")
+    volatile = " (volatile)" if difference.volatile else ""
+    if difference.property is None and difference.key is not None:
+        return name, "", "", difference.what
+    return name, f"{difference.property or ''}{volatile}", _value(difference.before), _value(difference.after)
+
+
+def _key(key: Key) -> str:
+    return " ".join(key.values())
+
+
+def _value(value: Json) -> str:
+    if is_missing(value):
+        return _missing(value)
+    text = shown(value) if not isinstance(value, list | dict) else _listed(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _missing(value: Mapping[str, Json]) -> str:
+    error = value.get("unknown")
+    if not isinstance(error, Mapping):
+        return f"not before {value.get('unavailable')} is there"
+    return f"unknown ({error.get('message') or error.get('category')})"
+
+
+def _listed(value: Json) -> str:
+    parts: Iterable[str] = (
+        (f"{name} {_value(each)}" for name, each in value.items())
+        if isinstance(value, dict)
+        else (_value(each) for each in value)
+    )
+    return ", ".join(parts) or "none"
+
+
+def _show_change(change: VerdictChange) -> None:
+    verdict = _moved(change.before, change.after)
+    click.secho(f"{change.path}: {verdict}", bold=True)
+    for sign, reasons in (("-", change.gone), ("+", change.new)):
+        for reason in reasons:
+            say(f"  {sign} {_reason(reason)}")
+    for each in (*change.subjects, *change.capabilities):
+        say(f"  {each.name}: {_moved(each.before, each.after)}")
+
+
+def _moved(before: "Verdict | None", after: "Verdict | None") -> str:
+    if before is after:
+        return f"{after}, as before"
+    return f"{before or 'not there'} → {after or 'not there'}"
+
+
+def _reason(reason: "Reason") -> str:
+    return f"{reason.severity} [{reason.code}] {reason.subject}: {reason.observed}"

@@ -1,0 +1,188 @@
+"""How GPUs reach each other, and how processes share one's memory."""
+
+from packaging.version import Version
+
+from winhost.compat.capabilities.gpu_cards import by_bridge, gpus, hung, linked, named, several, untold, without_peers
+from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, WHOLE_CARD, capability
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
+from winhost.compat.target import Target
+from winhost.paths.gpus import NvLink
+
+DRIVER_OF_LEGACY_IPC = Version("510")  # NVIDIA, CUDA on WSL User Guide
+
+# --- Peer-to-peer --------------------------------------------------------------------------------------------------
+
+
+@capability("gpu-p2p", on=EVERYWHERE, unknown=BLOCKS)
+def no_other_gpu(target: Target) -> Finding | None:
+    """A peer takes two."""
+    if not several(target):
+        return unsupported("gpu-p2p.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+    return None
+
+
+@capability("gpu-p2p", on=SHARED, unknown=BLOCKS)
+def peers_are_hidden(target: Target) -> Finding | None:
+    """Windows' driver offers Linux none."""
+    if several(target):
+        return unsupported("gpu-p2p.behind-windows", observed=named(gpus(target)))
+    return None
+
+
+@capability("gpu-p2p", on=WHOLE_CARD, unknown=BLOCKS)
+def peers_are_refused(target: Target) -> Finding | None:
+    """To GeForce, by NVIDIA's driver."""
+    refused = without_peers(several(target))
+    if refused:
+        return unsupported("gpu-p2p.refused", observed=named(refused))
+    return None
+
+
+@capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
+def peers_are_untold(target: Target) -> Finding | None:
+    """What is known of other cards does not prove it of these."""
+    cards = untold(several(target))
+    if cards:
+        return unverified("gpu-p2p.card-untold", observed=named(cards))
+    return None
+
+
+@capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
+def peers_by_bridge(target: Target) -> Finding | None:
+    """A bridge is bought apart, and Windows does not list it."""
+    cards = by_bridge(several(target))
+    if cards:
+        return unverified("gpu-p2p.bridge", observed=named(cards))
+    return None
+
+
+@capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
+def peers_hung(target: Target) -> Finding | None:
+    """What the driver offers is not always what the board can do."""
+    cards = hung(several(target))
+    if cards:
+        return unverified("gpu-p2p.hung", observed=named(cards))
+    return None
+
+
+@capability("gpu-p2p", on=NATIVE, unknown=NOTES)
+def firmware_redirects(target: Target) -> Finding | None:
+    """Of traffic over PCI Express; links of their own pass it by."""
+    cards = several(target)
+    if cards and not without_peers(cards) and not linked(cards, NvLink.BOARD):
+        return note("gpu-p2p.iommu", observed=named(cards))
+    return None
+
+
+@capability("gpu-p2p", on=("dda",), unknown=BLOCKS)
+def peers_in_a_guest(target: Target) -> Finding | None:
+    """Each card is on a bus of its own there."""
+    if several(target):
+        return unverified("gpu-p2p.assigned", observed=named(gpus(target)))
+    return None
+
+
+@capability("gpu-p2p", on=("gpu-p",), unknown=BLOCKS)
+def peers_of_partitions(target: Target) -> Finding | None:
+    """Over NVLink at best, so that cards without it have none."""
+    cards = several(target)
+    if not cards:
+        return None
+    say = unsupported if len(linked(cards, NvLink.NONE)) == len(cards) else unverified
+    return say("gpu-p2p.partition", observed=named(cards))
+
+
+# --- NVLink --------------------------------------------------------------------------------------------------------
+
+
+@capability("nvlink", on=EVERYWHERE, unknown=BLOCKS)
+def nothing_to_link(target: Target) -> Finding | None:
+    """A link takes two."""
+    if not several(target):
+        return unsupported("nvlink.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+    return None
+
+
+@capability("nvlink", on=SHARED, unknown=BLOCKS)
+def nvlink_is_hidden(target: Target) -> Finding | None:
+    """Windows' driver shows guests no links."""
+    if several(target):
+        return unsupported("nvlink.behind-windows", observed=f"on {target.path}")
+    return None
+
+
+@capability("nvlink", on=(*WHOLE_CARD, "gpu-p"), unknown=BLOCKS)
+def no_nvlink(target: Target) -> Finding | None:
+    """The chip or the board has none."""
+    cards = linked(several(target), NvLink.NONE)
+    if cards:
+        return unsupported("nvlink.none", observed=named(cards))
+    return None
+
+
+@capability("nvlink", on=NATIVE, unknown=BLOCKS)
+def bridge_is_not_seen(target: Target) -> Finding | None:
+    """A bridge is bought apart, and Windows does not list it."""
+    cards = linked(several(target), NvLink.BRIDGE)
+    if cards:
+        return unverified("nvlink.bridge", observed=named(cards))
+    return None
+
+
+@capability("nvlink", on=NATIVE, unknown=BLOCKS)
+def nvlink_is_untold(target: Target) -> Finding | None:
+    """The catalogue does not know."""
+    cards = linked(several(target), None)
+    if cards:
+        return unverified("nvlink.card-untold", observed=named(cards))
+    return None
+
+
+@capability("nvlink", on=WHOLE_CARD, unknown=NOTES)
+def switches_need_a_manager(target: Target) -> Finding | None:
+    """Boards of eight have switches between the cards."""
+    cards = linked(several(target), NvLink.BOARD)
+    if cards:
+        return note("nvlink.fabric-manager", observed=named(cards))
+    return None
+
+
+@capability("nvlink", on=("dda",), unknown=BLOCKS)
+def nvlink_in_a_guest(target: Target) -> Finding | None:
+    """Cards are assigned one by one, and switches not at all."""
+    cards = several(target)
+    if cards and not linked(cards, NvLink.NONE):
+        return unverified("nvlink.assigned", observed=named(cards))
+    return None
+
+
+@capability("nvlink", on=("gpu-p",), unknown=BLOCKS)
+def nvlink_of_partitions(target: Target) -> Finding | None:
+    """NVIDIA lists the hypervisors on which vGPUs have it."""
+    cards = several(target)
+    if cards and not linked(cards, NvLink.NONE):
+        return unverified("nvlink.partition", observed=named(cards))
+    return None
+
+
+# --- CUDA IPC ------------------------------------------------------------------------------------------------------
+
+
+@capability("cuda-ipc", on=SHARED, unknown=BLOCKS)
+def legacy_ipc_only(target: Target) -> Finding | None:
+    """The calls that libraries have moved on from."""
+    return degraded("cuda-ipc.legacy-only", observed=f"on {target.path}")
+
+
+@capability("cuda-ipc", on=SHARED, unknown=BLOCKS)
+def driver_without_ipc(target: Target) -> Finding | None:
+    """It came to WSL with the R510 drivers."""
+    if target.driver < DRIVER_OF_LEGACY_IPC:
+        return unsupported("cuda-ipc.old-driver", observed=f"driver {target.driver}")
+    return None
+
+
+@capability("cuda-ipc", on=("wslc",), unknown=BLOCKS)
+def containers_stay_apart(target: Target) -> Finding | None:
+    """Sharing takes a common IPC namespace."""
+    return degraded("cuda-ipc.container-alone", observed="wslc run has no --ipc")

@@ -1,0 +1,121 @@
+"""What carries the traffic between the GPUs of one engine, and the settings it takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from winhost.compat.capabilities.gpu import MOST_SEEN_BEHIND_WINDOWS
+from winhost.compat.capabilities.gpu_cards import by_bridge, gpus, hung, named, several, untold, without_peers
+from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, capability, measure
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unverified
+from winhost.compat.target import Target
+from winhost.model.units import Bytes, GiB, size
+
+SHM = "SHM, through host memory"
+PEERS = "P2P, from card to card"
+EITHER = "P2P where the driver offers it, else SHM"
+
+NO_CUSTOM_ALL_REDUCE = "--disable-custom-all-reduce"
+SHARED_MEMORY: Bytes = 8 * GiB  # /dev/shm: NCCL falls back on sockets, 60 times slower, where it is too small
+WITHOUT_PEERS = {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_IB_DISABLE": "1"}
+# NCCL's newer allocator shares memory in ways that Windows' driver does not offer; switching it off costs nothing.
+BEHIND_WINDOWS = WITHOUT_PEERS | {
+    "NCCL_CUMEM_ENABLE": "0",
+    "NCCL_CUMEM_HOST_ENABLE": "0",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+    "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
+}
+
+
+@dataclass(frozen=True)
+class Transport:
+    """What NCCL will use. settings: environment; engine: arguments of vLLM; shared_memory: /dev/shm at least, bytes."""
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    engine: tuple[str, ...] = ()
+    shared_memory: Bytes = SHARED_MEMORY
+
+    def __str__(self) -> str:
+        settings = [f"{name}={value}" for name, value in self.settings.items()]
+        return "; ".join(filter(None, (self.name, " ".join((*settings, *self.engine)), self._shared)))
+
+    @property
+    def _shared(self) -> str:
+        return f"{size(self.shared_memory)} of /dev/shm"
+
+
+def transport(target: Target) -> Transport | None:
+    """None where there is nothing to carry, or nobody knows. NCCL's own log tells what it took in the end."""
+    cards = several(target)
+    if not cards or target.path == "gpu-p":
+        return None
+    if target.path in SHARED:
+        return Transport(SHM, BEHIND_WINDOWS, (NO_CUSTOM_ALL_REDUCE,))
+    if target.path == "dda" or without_peers(cards) or hung(cards):
+        return Transport(SHM, WITHOUT_PEERS, (NO_CUSTOM_ALL_REDUCE,))
+    return Transport(EITHER if untold(cards) or by_bridge(cards) else PEERS)
+
+
+@measure("nccl-transport")
+def which(target: Target) -> str | None:
+    """With its settings."""
+    found = transport(target)
+    return str(found) if found else None
+
+
+@capability("nccl-transport", on=EVERYWHERE, unknown=NOTES)
+def nothing_to_carry(target: Target) -> Finding | None:
+    """One GPU talks to nobody."""
+    if not several(target):
+        return note("nccl-transport.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+    return None
+
+
+@capability("nccl-transport", on=SHARED, unknown=BLOCKS)
+def through_host_memory(target: Target) -> Finding | None:
+    """There are no peers."""
+    if several(target):
+        return degraded("nccl-transport.behind-windows", observed=SHM)
+    return None
+
+
+@capability("nccl-transport", on=SHARED, unknown=BLOCKS)
+def little_to_pin(target: Target) -> Finding | None:
+    """Each pair of cards has buffers of its own."""
+    if len(gpus(target)) > MOST_SEEN_BEHIND_WINDOWS:
+        return unverified("nccl-transport.many-behind-windows", observed=named(gpus(target)))
+    return None
+
+
+@capability("nccl-transport", on=("dda",), unknown=BLOCKS)
+def until_peers_are_shown(target: Target) -> Finding | None:
+    """What works for sure is set."""
+    if several(target):
+        return degraded("nccl-transport.assigned", observed=SHM)
+    return None
+
+
+@capability("nccl-transport", on=NATIVE, unknown=BLOCKS)
+def without_peers_on_linux(target: Target) -> Finding | None:
+    """The same way on the same cards as in WSL."""
+    cards = {card.location: card for card in (*without_peers(several(target)), *hung(several(target)))}
+    if cards:
+        return degraded("nccl-transport.no-peers", observed=f"{SHM}: {named(cards.values())}")
+    return None
+
+
+@capability("nccl-transport", on=NATIVE, unknown=BLOCKS)
+def decided_by_the_driver(target: Target) -> Finding | None:
+    """NCCL asks it, and takes what there is."""
+    cards = (*untold(several(target)), *by_bridge(several(target)))
+    if cards and not without_peers(several(target)):
+        return unverified("nccl-transport.card-untold", observed=f"{EITHER}: {named(cards)}")
+    return None
+
+
+@capability("nccl-transport", on=("gpu-p",), unknown=BLOCKS)
+def partitions_without_unified_memory(target: Target) -> Finding | None:
+    """It does not even start on some."""
+    if several(target):
+        return unverified("nccl-transport.partition", observed=named(gpus(target)))
+    return None

@@ -1,0 +1,68 @@
+"""Whether GPUs encode and decode video."""
+
+from packaging.version import Version
+
+from winhost.compat.capabilities.gpu_cards import gpus, listed, named
+from winhost.compat.capability import SHARED, WHOLE_CARD, capability
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unverified
+from winhost.compat.target import Target
+from winhost.resources.host import Card
+
+WHOLE_GPU = (*WHOLE_CARD, *SHARED)  # what a partition has of the engines, its profile decides
+
+# NVIDIA/nvidia-container-toolkit: #1864 for what lacks in 1.19, commit f2426fc7 for what 1.20.0 brings.
+TOOLKIT_REGRESSION = Version("1.19.0")
+TOOLKIT_REPAIRED = Version("1.20.0")
+
+
+@capability("video-codec", on=WHOLE_GPU, unknown=BLOCKS)
+def decodes_only(target: Target) -> Finding | None:
+    """Chips for data centers have decoders alone."""
+    cards = [card for card in gpus(target) if _encodes(card) is False]
+    if cards:
+        return degraded("video-codec.no-encoder", observed=named(cards))
+    return None
+
+
+@capability("video-codec", on=WHOLE_GPU, unknown=BLOCKS)
+def codec_is_untold(target: Target) -> Finding | None:
+    """The catalogue does not know."""
+    cards = [card for card in gpus(target) if _encodes(card) is None]
+    if cards:
+        return unverified("video-codec.card-untold", observed=named(cards))
+    return None
+
+
+def _encodes(card: Card) -> bool | None:
+    gpu = listed(card)
+    return gpu.nvenc if gpu else None
+
+
+@capability("video-codec", on=WHOLE_GPU, unknown=NOTES)
+def sessions_are_counted(target: Target) -> Finding | None:
+    """By the driver, on consumer cards."""
+    cards = [card for card in gpus(target) if _is_geforce(card)]
+    if cards:
+        return note("video-codec.sessions", observed=named(cards))
+    return None
+
+
+def _is_geforce(card: Card) -> bool:
+    gpu = listed(card)
+    return bool(gpu and "GeForce" in gpu.name)
+
+
+@capability("video-codec", on=("wsl2",), unknown=BLOCKS)
+def toolkit_leaves_it_out(target: Target) -> Finding | None:
+    """Containers get a list of files that video is not on."""
+    if TOOLKIT_REGRESSION <= target.toolkit < TOOLKIT_REPAIRED:
+        return degraded("video-codec.toolkit-regression", observed=f"nvidia-container-toolkit {target.toolkit}")
+    return None
+
+
+@capability("video-codec", on=("wsl2",), unknown=BLOCKS)
+def toolkit_before_that(target: Target) -> Finding | None:
+    """Its source and its users disagree."""
+    if target.toolkit < TOOLKIT_REGRESSION:
+        return unverified("video-codec.toolkit-older", observed=f"nvidia-container-toolkit {target.toolkit}")
+    return None

@@ -1,0 +1,182 @@
+"""What changed between two readings of a host, and what that does to the verdicts. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
+
+from winhost.compat.assess import assess
+from winhost.model.facts import Answer, Facts, Json, Key, Record, Unavailable, Unknown
+from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
+from winhost.resources.host import HostFacts
+
+Named: TypeAlias = tuple[str, Verdict | None]
+What: TypeAlias = Literal["changed", "gone", "new"]
+
+# What moves from read to read without anybody having changed anything.
+VOLATILE = frozenset({("Memory", "free"), ("Boot", "boot_id"), ("Boot", "logon_ready"), ("Boot", "servicing")})
+_MISSING = frozenset({"unknown", "unavailable"})
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One property, or a whole instance where it came or went, or a whole noun (no key) where it could not be read.
+
+    before, after: JSON as in the facts, None where there is nothing; volatile: it moves by itself.
+    """
+
+    what: What
+    noun: str
+    key: Key | None
+    property: str | None
+    before: Json
+    after: Json
+    volatile: bool = False
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A card, VM or capability of a path, judged differently; None where it is not there."""
+
+    name: str
+    before: Verdict | None
+    after: Verdict | None
+
+
+@dataclass(frozen=True)
+class VerdictChange:
+    """A path that is judged differently, or as before for other reasons. None: it was not judged."""
+
+    path: str
+    before: Verdict | None
+    after: Verdict | None
+    gone: tuple[Reason, ...]
+    new: tuple[Reason, ...]
+    subjects: tuple[Moved, ...]
+    capabilities: tuple[Moved, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both readings compared; `recommended` before and after."""
+
+    differences: tuple[Difference, ...]
+    verdicts: tuple[VerdictChange, ...]
+    recommended: tuple[str | None, str | None]
+
+    @property
+    def lasting(self) -> tuple[Difference, ...]:
+        """Without what moves by itself."""
+        return tuple(each for each in self.differences if not each.volatile)
+
+
+def compare(before: Facts, after: Facts) -> Comparison:
+    """Noun by noun, key by key, property by property; then the verdicts of both. Raises WrongState."""
+    nouns = dict.fromkeys((*before.nouns, *after.nouns))
+    differences = [each for noun in nouns for each in _nouns(noun, before.answer(noun), after.answer(noun))]
+    judged = assess(HostFacts(before)), assess(HostFacts(after))
+    return Comparison(tuple(differences), tuple(_verdicts(*judged)), (judged[0].recommended, judged[1].recommended))
+
+
+# ---- facts
+
+
+def _nouns(noun: str, before: Answer, after: Answer) -> Iterator[Difference]:
+    if isinstance(before, tuple) and isinstance(after, tuple):
+        old, new = _by_key(before), _by_key(after)
+        for key in dict.fromkeys((*old, *new)):
+            yield from _instances(noun, old.get(key), new.get(key))
+    elif not _same(_plain(before), _plain(after)):
+        yield Difference("changed", noun, None, None, _plain(before), _plain(after))
+
+
+def _by_key(records: Iterable[Record]) -> dict[tuple[tuple[str, str], ...], Record]:
+    return {tuple(sorted(record.key.items())): record for record in records}
+
+
+def _instances(noun: str, before: Record | None, after: Record | None) -> Iterator[Difference]:
+    if before is None:
+        assert after is not None
+        yield Difference("new", noun, after.key, None, None, dict(after.state))
+    elif after is None:
+        yield Difference("gone", noun, before.key, None, dict(before.state), None)
+    else:
+        yield from _properties(noun, before, after)
+
+
+def _properties(noun: str, before: Record, after: Record) -> Iterator[Difference]:
+    for name in dict.fromkeys((*before.state, *after.state)):
+        old, new = before.state.get(name), after.state.get(name)
+        if not _same(old, new):
+            yield Difference("changed", noun, before.key, name, old, new, volatile=(noun, name) in VOLATILE)
+
+
+def _plain(answer: Answer) -> Json:
+    if isinstance(answer, Unknown | Unavailable):
+        return asdict(answer)
+    return [{"state": dict(record.state), "key": dict(record.key)} for record in answer]
+
+
+def _same(before: Json, after: Json) -> bool:
+    """Errors are compared by their codes: the sentence is in the host's language, and some name a time or a handle."""
+    return bool(_told(before) == _told(after))
+
+
+def _told(value: Json) -> Json:
+    error = value.get("unknown") if isinstance(value, Mapping) and set(value) == {"unknown"} else None
+    return ("unknown", error.get("category"), error.get("code")) if isinstance(error, Mapping) else value
+
+
+def is_missing(value: Json) -> bool:
+    """Whether a value in facts says that there is none."""
+    return isinstance(value, Mapping) and len(value) == 1 and not _MISSING.isdisjoint(value)
+
+
+# ---- verdicts
+
+
+def _verdicts(before: Assessment, after: Assessment) -> Iterator[VerdictChange]:
+    old, new = ({path.path: path for path in judged.paths} for judged in (before, after))
+    for path in dict.fromkeys((*old, *new)):
+        change = _verdict(path, old.get(path), new.get(path))
+        if change.before is not change.after or any((change.gone, change.new, change.subjects, change.capabilities)):
+            yield change
+
+
+def _verdict(path: str, before: PathVerdict | None, after: PathVerdict | None) -> VerdictChange:
+    return VerdictChange(
+        path,
+        before.verdict if before else None,
+        after.verdict if after else None,
+        gone=_only(before, after),
+        new=_only(after, before),
+        subjects=tuple(_moved(_subjects(before), _subjects(after))),
+        capabilities=tuple(_moved(_offered(before), _offered(after))),
+    )
+
+
+def _only(these: PathVerdict | None, others: PathVerdict | None) -> tuple[Reason, ...]:
+    known = {_finding(reason) for reason in others.every_reason} if others else set()
+    reasons = these.every_reason if these else ()
+    return tuple(dict.fromkeys(reason for reason in reasons if _finding(reason) not in known))
+
+
+def _finding(reason: Reason) -> tuple[str, Severity, str, str]:
+    """What makes two reasons the same. What was observed is in the facts, but alone tells gaps apart."""
+    observed = reason.observed if reason.code.endswith(".unknown") else ""
+    return reason.code, reason.severity, reason.subject, observed
+
+
+def _moved(before: Mapping[str, Named], after: Mapping[str, Named]) -> Iterator[Moved]:
+    for key in dict.fromkeys((*before, *after)):
+        name, old = before.get(key, (key, None))
+        name, new = after.get(key, (name, None))
+        if old is not new:
+            yield Moved(name, old, new)
+
+
+def _subjects(path: PathVerdict | None) -> Mapping[str, Named]:
+    return {each.key: (each.name, each.verdict) for each in (*path.cards, *path.vms)} if path else {}
+
+
+def _offered(path: PathVerdict | None) -> Mapping[str, Named]:
+    return {each.capability: (each.capability, each.verdict) for each in path.capabilities} if path else {}

@@ -1,0 +1,154 @@
+"""Judging as if: what a remedy changes in the facts, and the cheapest remedies that make a way work."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import count
+
+from packaging.version import Version
+
+from winhost.compat import catalogue
+from winhost.compat.assess import assess
+from winhost.compat.needs import Fit, Needs, fit_of
+from winhost.compat.rule import reason_of, unverified
+from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.facts import Answer, Facts, Json, Record
+from winhost.model.path import path_of
+from winhost.model.reason import HOST, Assessment, PathVerdict, Reason, Remedy, Verdict
+from winhost.resources.host import HostFacts
+
+# What a remedy costs whoever does it: a purchase outweighs any number of settings.
+COST = {"winhost": 1, "admin": 3, "firmware": 6, "money": 100}
+_GOOD = Verdict.DEGRADED  # the worst verdict that is worth a change
+_MOST_REMEDIES = 6
+_MOST_LOOKS = 400  # judgements of one search: far more than any shipped host needs
+
+
+@dataclass(eq=False)
+class UnknownRemedy(UsageFault):
+    """There is no such remedy."""
+
+    asked: str
+
+    @property
+    def what(self) -> str:
+        return f"there is no remedy '{visible(self.asked)}'{did_you_mean(self.asked, catalogue.remedies())}"
+
+    @property
+    def hint(self) -> str:
+        return "winhost assess --json and winhost explain CODE name the remedies of reasons"
+
+
+@dataclass(eq=False)
+class NothingToSee(UsageFault):
+    """A remedy that is a choice or an act, and leaves no trace in facts."""
+
+    remedy: str
+
+    @property
+    def what(self) -> str:
+        return f"the remedy '{self.remedy}' changes nothing that winhost can read, so there is nothing to judge as if"
+
+
+@dataclass(frozen=True)
+class Mended:
+    """What makes a way work: remedies in the order in which they were needed, and the fit that they lead to."""
+
+    remedies: tuple[Remedy, ...]
+    fit: Fit
+
+
+def named(word: str) -> Remedy:
+    """Raises UnknownRemedy, NothingToSee."""
+    if word not in catalogue.remedies():
+        raise UnknownRemedy(word)
+    if not catalogue.remedies()[word].effect:
+        raise NothingToSee(word)
+    return catalogue.remedies()[word]
+
+
+def as_if(facts: Facts, remedies: Iterable[Remedy]) -> Facts:
+    """The facts after these remedies. What could not be read stays so."""
+    for remedy in remedies:
+        changed = {noun: _changed(facts.answer(noun), edits) for noun, edits in (remedy.effect or {}).items()}
+        facts = replace(facts, nouns={**facts.nouns, **changed})
+    return facts
+
+
+def _changed(answer: Answer, edits: Json) -> Answer:
+    if not isinstance(answer, tuple):
+        return answer
+    each = edits if isinstance(edits, list) else [{"match": {}, "set": edits}]
+    return tuple(_edited(record, each) for record in answer)
+
+
+def _edited(record: Record, edits: Iterable[Mapping[str, Mapping[str, Json]]]) -> Record:
+    for edit in edits:
+        if all(record.state.get(name) == value for name, value in edit["match"].items()):
+            return replace(record, state={**record.state, **edit["set"]})
+    return record
+
+
+def assess_as_if(facts: Facts, remedies: Iterable[Remedy], stated: Mapping[str, Version] | None = None) -> Assessment:
+    """Judge the host as it would be. What only a remedy makes better that nobody has seen help is unverified."""
+    mends = tuple(remedies)
+    judged = assess(HostFacts(as_if(facts, mends)), stated=stated)
+    doubtful = ", ".join(mend.id for mend in mends if mend.unverified)
+    if not doubtful:
+        return judged
+    before = {way.path: way for path in assess(HostFacts(facts), stated=stated).paths for way in (path, *path.ways)}
+    return replace(judged, paths=tuple(_doubted(path, before, doubtful) for path in judged.paths))
+
+
+def _doubted(way: PathVerdict, before: Mapping[str, PathVerdict], doubtful: str) -> PathVerdict:
+    variants = tuple(_doubted(variant, before, doubtful) for variant in way.variants)
+    if way.verdict.rank >= min(Verdict.UNVERIFIED.rank, before[way.path].verdict.rank):
+        return replace(way, variants=variants)
+    doubt = reason_of(unverified(f"{path_of(way.path)}.remedy-unseen", observed=doubtful), HOST)
+    reasons = (*way.reasons, doubt)
+    return replace(way, verdict=Verdict.UNVERIFIED, because=(doubt.code,), reasons=reasons, variants=variants)
+
+
+def cheapest(
+    facts: Facts, needs: Needs, path: str | None = None, stated: Mapping[str, Version] | None = None
+) -> Mended | None:
+    """The cheapest remedies after which the path, or any, meets the needs with a verified verdict, or None.
+
+    A search over remedies of the reasons that stand in the way, cheapest first: what one remedy brings to light, such
+    as the role that a new Windows lacks, is looked at with the next.
+    """
+    queue: list[tuple[int, int, int, tuple[Remedy, ...]]] = [(0, 0, 0, ())]
+    order, seen = count(1), {frozenset[str]()}
+    for _ in range(_MOST_LOOKS):
+        if not queue:
+            return None
+        cost, *_, done = heappop(queue)
+        judged = assess_as_if(facts, done, stated)
+        ways = [way for verdict in judged.paths if path in (None, verdict.path) for way in verdict.ways]
+        found = [fit_of(way, needs) for way in ways]
+        best = min(found, key=lambda fit: fit.verdict.rank)
+        if best.verdict.rank <= _GOOD.rank:
+            return Mended(done, best)
+        for mend in _next(ways, found, done):
+            key = frozenset(each.id for each in (*done, mend))
+            if key not in seen:
+                seen.add(key)
+                heappush(queue, (cost + COST[mend.who], len(key), next(order), (*done, mend)))
+    return None
+
+
+def _next(ways: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[Remedy, ...]) -> Iterator[Remedy]:
+    """What is asked for by ways of which everything in the way can be remedied."""
+    if len(done) == _MOST_REMEDIES:
+        return
+    for way, fit in zip(ways, found, strict=True):
+        mends = [catalogue.remedies().get(reason.remedy or "") for reason in _blocking(way, fit)]
+        if all(mend and mend.effect and mend not in done for mend in mends):
+            yield from (mend for mend in mends if mend)
+
+
+def _blocking(way: PathVerdict, fit: Fit) -> Iterator[Reason]:
+    """Reasons that stand between a way and what is wanted of it."""
+    own = [reason for reason in way.every_reason if reason.code in way.because]
+    lacking = [reason for offered in fit.lacking for reason in offered.reasons]
+    yield from (reason for reason in (*own, *lacking) if reason.severity.rank > _GOOD.rank)

@@ -1,0 +1,159 @@
+"""`Get-ComputerInfo | ConvertTo-Json`: the system, its firmware, processors and memory, but no cards."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from winhost.imports.told import Misread, Said, Silent, State, Told, Value
+from winhost.model.facts import Json
+from winhost.model.units import KiB
+
+_TOO_LARGE = 1 << 63  # Windows counts in 64 bits at most
+_EMPTY = Silent("Get-ComputerInfo left it empty")
+
+# Enumerations are numbers in JSON, or words where somebody asked for words.
+_PRODUCT_TYPES = {"workstation": 1, "domaincontroller": 2, "server": 3}
+_SECURITY = {
+    "basevirtualizationsupport": 1,
+    "secureboot": 2,
+    "dmaprotection": 3,
+    "securememoryoverwrite": 4,
+    "ueficodereadonly": 5,
+    "smmsecuritymitigations": 6,
+    "modebasedexecutioncontrol": 7,
+}
+# Windows reads its product type from this value when it starts, so each tells the other.
+_PRODUCT_OPTIONS = {1: "WinNT", 2: "LanmanNT", 3: "ServerNT"}
+
+
+def read(text: str) -> Told:
+    """Raises Misread."""
+    info = _document(text)
+    host = _text(info, "CsName")
+    return Told(
+        host=host.value if isinstance(host, Said) else None,
+        nouns={
+            "OperatingSystem": {"": _system(info)},
+            "Firmware": {"": _firmware(info)},
+            "Memory": {"": _memory(info)},
+            **_processors(info),
+        },
+    )
+
+
+def _document(text: str) -> Mapping[str, Json]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        fault = str(error) if isinstance(error, json.JSONDecodeError) else "nested too deeply, or a number too long"
+    else:
+        only = document[0] if isinstance(document, list) and len(document) == 1 else document
+        if isinstance(only, dict):
+            return only
+        fault = "not one object"
+    raise Misread(f"is not the JSON of one computer: {fault}")
+
+
+def _system(info: Mapping[str, Json]) -> State:
+    product_type = _number(info, "OsProductType", _PRODUCT_TYPES)
+    return {
+        "hostname": _text(info, "CsName"),
+        "caption": _text(info, "OsName"),
+        "product_type": product_type,
+        "sku": _number(info, "OsOperatingSystemSKU"),
+        "edition_id": _text(info, "WindowsEditionId"),
+        "installation_type": _text(info, "WindowsInstallationType"),
+        "product_options": _changed(product_type, _PRODUCT_OPTIONS.get),
+        "build": _number(info, "OsBuildNumber"),
+        "revision": _number(info, "WindowsUBR"),
+        "display_version": _text(info, "OSDisplayVersion"),
+        "language": _first(info, "OsMuiLanguages"),
+        "architecture": _changed(_text(info, "OsArchitecture"), _architecture),
+    }
+
+
+def _architecture(written: str) -> str | None:
+    """As the environment names it; Windows says `64-bit` in its own language, with `ARM` before it for the other."""
+    if "64" not in written:
+        return None
+    return "ARM64" if "arm" in written.casefold() else "AMD64"
+
+
+def _firmware(info: Mapping[str, Json]) -> State:
+    present = _flag(info, "HyperVisorPresent")
+    return {
+        "manufacturer": _text(info, "CsManufacturer"),
+        "model": _text(info, "CsModel"),
+        "bios_version": _text(info, "BiosSMBIOSBIOSVersion"),
+        "hypervisor_present": present if isinstance(present, Said) else _flag(info, "CsHypervisorPresent"),
+        "virtualization_enabled": _flag(info, "HyperVRequirementVirtualizationFirmwareEnabled"),
+        "second_level_translation": _flag(info, "HyperVRequirementSecondLevelAddressTranslation"),
+        "security_properties": _security(info),
+    }
+
+
+def _security(info: Mapping[str, Json]) -> Value:
+    listed = info.get("DeviceGuardAvailableSecurityProperties")
+    if not isinstance(listed, list):
+        return _EMPTY
+    numbers = [_whole(item, _SECURITY) for item in listed]
+    return Said(numbers) if None not in numbers else Silent("Get-ComputerInfo has a word there that is not known")
+
+
+def _memory(info: Mapping[str, Json]) -> State:
+    free = _number(info, "OsFreePhysicalMemory")
+    return {"total": _number(info, "CsTotalPhysicalMemory"), "free": _changed(free, lambda kib: kib * KiB)}
+
+
+def _processors(info: Mapping[str, Json]) -> dict[str, Mapping[str, State]]:
+    listed = info.get("CsProcessors")
+    sockets = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    # In the order of Win32_Processor, which numbers its device ids.
+    return {"Processor": {f"CPU{n}": _processor(each) for n, each in enumerate(sockets)}} if sockets else {}
+
+
+def _processor(socket: Mapping[str, Json]) -> State:
+    return {
+        "name": _text(socket, "Name"),
+        "manufacturer": _text(socket, "Manufacturer"),
+        "cores": _number(socket, "NumberOfCores"),
+        "threads": _number(socket, "NumberOfLogicalProcessors"),
+    }
+
+
+# ---- single values
+
+
+def _text(info: Mapping[str, Json], name: str) -> Value:
+    value = info.get(name)
+    return Said(value.strip()) if isinstance(value, str) and value.strip() else _EMPTY
+
+
+def _flag(info: Mapping[str, Json], name: str) -> Value:
+    value = info.get(name)
+    return Said(value) if isinstance(value, bool) else _EMPTY
+
+
+def _number(info: Mapping[str, Json], name: str, words: Mapping[str, int] | None = None) -> Value:
+    value = _whole(info.get(name), words or {})
+    return _EMPTY if value is None else Said(value)
+
+
+def _whole(value: Json, words: Mapping[str, int]) -> int | None:
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else words.get(value.casefold())
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOO_LARGE else None
+
+
+def _first(info: Mapping[str, Json], name: str) -> Value:
+    value = info.get(name)
+    first = value[0] if isinstance(value, list) and value else value
+    return _text({name: first}, name)
+
+
+def _changed(value: Value, change: Callable[[Any], Json]) -> Value:
+    """The value in the shape that facts have, or silence where it has none."""
+    if isinstance(value, Silent):
+        return value
+    changed = change(value.value)
+    return Silent(f"Get-ComputerInfo says {value.value!r}, which is not known") if changed is None else Said(changed)

@@ -1,0 +1,127 @@
+"""`dxdiag /x`: what Windows shows with. Cards that show nothing (TCC, disabled, dismounted) are not in it."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element
+
+from winhost.imports.text import said, tree
+from winhost.imports.told import Function, Misread, Said, Silent, State, Told, Value, Worth
+from winhost.model.units import MiB
+
+_KEY = re.compile(r"(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)(?:&REV_[0-9A-F]{2})?", re.IGNORECASE)
+_SYSTEM = re.compile(r"(?P<caption>[^(]+?)\s*(?:64-bit|32-bit)?\s*\(\d+\.\d+, \w+ (?P<build>\d{4,6})\)")
+_MEMORY = re.compile(r"(\d{1,9})\s?MB")
+_MODEL = re.compile(r"(WDDM)\b")
+_LONGEST = 200  # characters of what is searched for its parts
+_POST = "(POST)"
+
+
+def read(text: str) -> Told:
+    """Raises Misread."""
+    root = tree(text)
+    system = root.find("SystemInformation")
+    if root.tag != "DxDiag" or system is None:
+        raise Misread("is XML, but not of dxdiag /x")
+    return Told(
+        host=said(system, "MachineName"),
+        nouns={
+            "OperatingSystem": {"": _system(system)},
+            "Firmware": {"": _firmware(system)},
+            "Memory": {"": _memory(system)},
+        },
+        functions=_functions(root),
+    )
+
+
+def _system(system: Element) -> State:
+    found = _SYSTEM.match((said(system, "OperatingSystem") or "")[:_LONGEST])
+    return {
+        "hostname": _text(said(system, "MachineName")),
+        "caption": _text(found and found["caption"].strip()),
+        "build": Said(int(found["build"])) if found else Silent("dxdiag does not tell it"),
+    }
+
+
+def _firmware(system: Element) -> State:
+    return {
+        "manufacturer": _text(said(system, "SystemManufacturer")),
+        "model": _text(said(system, "SystemModel")),
+        "bios_version": _text(said(system, "BIOS")),
+    }
+
+
+def _memory(system: Element) -> State:
+    # What Windows can use is smaller than what is built in, and is what facts mean.
+    found = _MEMORY.match(said(system, "OSMemory") or said(system, "Memory") or "")
+    return {"total": Said(int(found[1]) * MiB, Worth.ROUGH)} if found else {}
+
+
+def _text(written: str | None) -> Value:
+    """In dxdiag's words: `BIOS` is the name and the version in one, and captions lack the maker."""
+    return Said(written, Worth.ROUGH) if written else Silent("dxdiag does not tell it")
+
+
+def _functions(root: Element) -> tuple[Function, ...]:
+    """Per display output dxdiag has an entry, per card only one among the system's devices."""
+    cards: defaultdict[str, list[Element]] = defaultdict(list)
+    for output in root.findall("DisplayDevices/DisplayDevice"):
+        cards[_key(output)].append(output)
+    cards.pop("", None)
+    booted = any(_booted(output) for outputs in cards.values() for output in outputs)
+    functions: list[Function] = []
+    for key, outputs in cards.items():
+        instances = _instances(root, key)
+        shared = _state(outputs, booted, alone=len(instances) < 2)
+        functions += [Function(_ids(key), {**shared, **own}) for own in instances or [{}]]
+    return tuple(functions)
+
+
+def _key(output: Element) -> str:
+    """`VEN_…&DEV_…&SUBSYS_…&REV_…`; empty for displays that are no PCI device."""
+    found = _KEY.search(said(output, "DeviceKey") or "")
+    return found[0].upper() if found else ""
+
+
+def _booted(output: Element) -> bool:
+    return _POST in (said(output, "DeviceType") or "")
+
+
+def _ids(key: str) -> str:
+    return key.partition("&REV_")[0]
+
+
+def _instances(root: Element, key: str) -> list[State]:
+    """The device instances with these ids, each once."""
+    written = (said(device, "DeviceKey") or "" for device in root.findall("SystemDevices/SystemDevice"))
+    found = dict.fromkeys(each for each in written if each.upper().startswith(f"PCI\\{key}\\"))
+    return [{"instance": Said(each)} for each in found]
+
+
+def _state(outputs: Sequence[Element], booted: bool, *, alone: bool) -> State:
+    first = outputs[0]
+    model = _MODEL.match(said(first, "DriverModel") or "")
+    state: dict[str, Value] = {
+        "name": Said(said(first, "CardName") or "display adapter"),
+        "kind": Said("display"),
+        "device_class": Said("Display"),
+        "driver_version": _exact(said(first, "DriverVersion")),
+        "driver_model": Said(model[1]) if model else Silent("dxdiag does not tell it"),
+        "vram": _vram(first),
+    }
+    if said(first, "DeviceProblemCode") == "No Problem":
+        state["problem"] = Said(0)
+    if alone:
+        state["displays"] = Said(sum(1 for output in outputs if said(output, "MonitorId")), Worth.ROUGH)
+        if booted:  # older versions mark no device
+            state["post_path"] = Said(any(map(_booted, outputs)))
+    return state
+
+
+def _exact(written: str | None) -> Value:
+    return Said(written) if written else Silent("dxdiag does not tell it")
+
+
+def _vram(output: Element) -> Value:
+    found = _MEMORY.match(said(output, "DedicatedMemory") or "")
+    return Said(int(found[1]) * MiB, Worth.ROUGH) if found else Silent("dxdiag does not tell it")

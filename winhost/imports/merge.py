@@ -1,0 +1,113 @@
+"""Several files of one machine made into its facts.
+
+Of two values the one of greater worth counts. Two of equal worth must be equal: a rounded figure gives way to an exact
+one, but of two exact ones neither is silently dropped. What no file tells is unknown, and says why.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, cast
+
+from winhost import __version__
+from winhost.imports.cards import Met, met
+from winhost.imports.faults import Contradiction, Nameless
+from winhost.imports.told import Said, State, Told, Value
+from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
+from winhost.resources.base import Noun
+from winhost.resources.windows import NOUNS, PciDevice
+
+ORIGIN = "imported"
+NOT_THERE = "not in what was imported"
+
+
+@dataclass
+class _Instance:
+    """What the files say of one instance: a value with the file that it is from, or the reason why there is none."""
+
+    what: str
+    said: dict[str, tuple[str, Said]] = field(default_factory=dict)
+    silent: dict[str, str] = field(default_factory=dict)
+
+    def hear(self, file: str, state: State) -> None:
+        """Raises Contradiction."""
+        for name, value in state.items():
+            self._hear(file, name, value)
+
+    def _hear(self, file: str, name: str, value: Value) -> None:
+        if not isinstance(value, Said):
+            self.silent.setdefault(name, value.why)
+            return
+        before = self.said.get(name)
+        if before is None or value.worth > before[1].worth:
+            self.said[name] = (file, value)
+        elif value.worth == before[1].worth and value.value != before[1].value:
+            shown = (before[0], str(before[1].value)), (file, str(value.value))
+            raise Contradiction(f"{self.what}.{name}", *shown)
+
+    def state(self, noun: Noun) -> dict[str, Json]:
+        """Every property of the noun, known or not."""
+        names = [each.name for each in fields(cast(Any, noun.state))]
+        return {name: self.said[name][1].value if name in self.said else self._unknown(name) for name in names}
+
+    def _unknown(self, name: str) -> Json:
+        return asdict(_unknown(self.silent.get(name, NOT_THERE)))
+
+
+def merged(files: Sequence[tuple[str, str, Told]], host: str | None, read_at: str) -> Facts:
+    """The facts of one machine from files, each with its kind.
+
+    `read_at`: when they were imported, ISO 8601 in UTC, because the files say when they were made in local time or not
+    at all. Raises Contradiction, CardsDoNotMatch, NotReadable, Nameless.
+    """
+    told = [(file, each) for file, _, each in files]
+    kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
+    nouns: dict[str, Answer] = {noun: _unknown(NOT_THERE) for noun in NOUNS}
+    nouns.update(_nouns(told))
+    if any(each.functions or each.every_function for _, each in told):
+        nouns[PciDevice.noun.name] = _cards(met(told))
+    return Facts(
+        host=_host(told, host), origin=ORIGIN, read_at=read_at, winhost=f"{__version__}, from {kinds}", nouns=nouns
+    )
+
+
+def _unknown(why: str) -> Unknown:
+    return Unknown(RemoteFault("NotImported", message=why))
+
+
+def _host(told: Sequence[tuple[str, Told]], asked: str | None) -> str:
+    named = [(file, each.host) for file, each in told if each.host]
+    for file, name in named[1:]:
+        if name.casefold() != named[0][1].casefold():
+            raise Contradiction("the machine's name", named[0], (file, name))
+    if asked or named:
+        return asked or named[0][1]
+    raise Nameless([file for file, _ in told])
+
+
+def _nouns(told: Sequence[tuple[str, Told]]) -> Mapping[str, Answer]:
+    heard: defaultdict[str, dict[str, _Instance]] = defaultdict(dict)
+    for file, each in told:
+        for noun, instances in each.nouns.items():
+            for key, state in instances.items():
+                heard[noun].setdefault(key, _Instance(f"{noun} {key}".strip())).hear(file, state)
+    return {noun: _records(NOUNS[noun], instances) for noun, instances in heard.items()}
+
+
+def _records(noun: Noun, instances: Mapping[str, _Instance]) -> Answer:
+    return tuple(Record(each.state(noun), dict(zip(noun.key, (key,), strict=False))) for key, each in instances.items())
+
+
+def _cards(functions: Sequence[Met]) -> Answer:
+    unplaced = 0
+    records = []
+    for function in functions:
+        location = function.location
+        if location is None:
+            unplaced += 1
+            location = f"PCIUNPLACED({unplaced})#PCI(0000)"
+        instance = _Instance(f"the card at {location}")
+        for file, each in function.seen:
+            instance.hear(file, each.state)
+        records.append(Record(instance.state(PciDevice.noun), {"location": location, "device": function.ids}))
+    return tuple(sorted(records, key=lambda record: record.key["location"]))

@@ -1,0 +1,92 @@
+"""`nvidia-smi -q -x`: NVIDIA's cards, as their driver on Windows or Linux knows them."""
+
+import re
+from xml.etree.ElementTree import Element
+
+from winhost.imports.text import said, tree
+from winhost.imports.told import Address, Function, Misread, Said, Silent, Told, Value, Worth
+from winhost.model.units import MiB, size
+
+WINDOWS_MODELS = ("WDDM", "TCC", "MCDM")
+_ADDRESS = re.compile(r"([0-9A-F]{4,8}):([0-9A-F]{2}):([01][0-9A-F])\.([0-7])", re.IGNORECASE)
+_IDS = re.compile(r"(?:0x)?([0-9A-F]{4})([0-9A-F]{4})", re.IGNORECASE)
+_MEMORY = re.compile(r"(\d{1,12}) MiB")
+
+
+def read(text: str) -> Told:
+    """Raises Misread."""
+    log = tree(text)
+    if log.tag != "nvidia_smi_log":
+        raise Misread(f"holds <{log.tag}>, not <nvidia_smi_log>")
+    driver = said(log, "driver_version")
+    return Told(functions=tuple(_gpu(gpu, driver) for gpu in log.findall("gpu")))
+
+
+def _gpu(gpu: Element, driver: str | None) -> Function:
+    device = _IDS.fullmatch(said(gpu, "pci/pci_device_id") or "")
+    if device is None:
+        raise Misread(f"has a GPU without its PCI ids ({gpu.get('id', 'unnamed')})")
+    name = said(gpu, "product_name")
+    return Function(ids=_ids(gpu, device), state=_state(gpu, name or "NVIDIA GPU", driver), address=_address(gpu))
+
+
+def _ids(gpu: Element, device: re.Match[str]) -> str:
+    """nvidia-smi writes the device before the vendor: `233510DE`."""
+    subsystem = _IDS.fullmatch(said(gpu, "pci/pci_sub_system_id") or "")
+    known = f"VEN_{device[2]}&DEV_{device[1]}".upper()
+    return known + (f"&SUBSYS_{subsystem[1]}{subsystem[2]}".upper() if subsystem else "")
+
+
+def _address(gpu: Element) -> Address:
+    written = said(gpu, "pci/pci_bus_id") or gpu.get("id") or ""
+    found = _ADDRESS.fullmatch(written)
+    if found is None:
+        raise Misread(f"has a GPU at '{written}', which is no bus address")
+    domain, bus, device, function = (int(part, 16) for part in found.groups())
+    return Address(domain, bus, device, function)
+
+
+def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
+    model = said(gpu, "driver_model/current_dm") or said(gpu, "driver_model/driver_model_current")
+    windows = model in WINDOWS_MODELS
+    elsewhere = Silent("nvidia-smi ran on Linux, and Windows has a driver of its own")
+    state: dict[str, Value] = {
+        "name": Said(name, Worth.DRIVER),
+        "kind": Said("display"),  # it lists nothing else
+        "base_class": _base_class(gpu),
+        "driver_model": Said(model) if windows else elsewhere,
+        "driver_version": _windows_driver(driver) if windows else elsewhere,
+        "ranges": _ranges(gpu),
+        "vram": _vram(gpu, Worth.EXACT if windows else Worth.DRIVER),
+    }
+    # `Yes` does not say how many, and cards without outputs say it, too.
+    if windows and said(gpu, "display_attached") == "No":
+        state["displays"] = Said(0, Worth.DRIVER)
+    return state
+
+
+def _base_class(gpu: Element) -> Value:
+    written = said(gpu, "pci/pci_base_class") or ""
+    return Said(int(written, 16)) if re.fullmatch("[0-9A-Fa-f]{1,2}", written) else Silent("not told by this driver")
+
+
+def _windows_driver(driver: str | None) -> Value:
+    """NVIDIA's number is the end of Windows' (`591.59` of `32.0.15.9159`); how that begins, only Windows knows."""
+    found = re.fullmatch(r"(\d)(\d{2})\.(\d{2})", driver or "")
+    return Said(f"1{found[1]}.{found[2]}{found[3]}", Worth.DRIVER) if found else Silent(f"NVIDIA calls it {driver}")
+
+
+def _ranges(gpu: Element) -> Silent:
+    bar1 = _bytes(said(gpu, "bar1_memory_usage/total"))
+    names = f" ({size(bar1)})" if bar1 else ""
+    return Silent(f"nvidia-smi names the size of BAR1 alone{names}; lspci -vv or the host itself tells all")
+
+
+def _vram(gpu: Element, worth: Worth) -> Value:
+    total = _bytes(said(gpu, "fb_memory_usage/total"))
+    return Silent("nvidia-smi does not tell it of this card") if total is None else Said(total, worth)
+
+
+def _bytes(written: str | None) -> int | None:
+    found = _MEMORY.fullmatch(written or "")
+    return int(found[1]) * MiB if found else None

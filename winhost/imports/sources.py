@@ -1,0 +1,84 @@
+"""The kinds of files that are read, how each is recognised by what is in it, and what is near but not it."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from winhost.imports import computer_info, dxdiag, lspci, nvidia_smi, survey_dda
+from winhost.imports.faults import NotReadable
+from winhost.imports.text import decoded
+from winhost.imports.told import Misread, Told
+
+_BEGINNING = 1 << 20  # characters in which a file shows what it is
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of file. made_by: the command that makes it; looks: what only this kind has; near: what makes it, but not
+    in this form."""
+
+    made_by: str
+    read: Callable[[str], Told]
+    looks: re.Pattern[str]
+    near: re.Pattern[str]
+
+
+SOURCES: Mapping[str, Source] = {
+    "nvidia-smi": Source(
+        "nvidia-smi -q -x",
+        nvidia_smi.read,
+        looks=re.compile(r"<nvidia_smi_log\b"),
+        near=re.compile(r"NVSMI LOG|\| NVIDIA-SMI "),
+    ),
+    "dxdiag": Source(
+        "dxdiag /x FILE",
+        dxdiag.read,
+        looks=re.compile(r"<DxDiag\b"),
+        near=re.compile(r"DxDiag Version:|\"DxDiag\""),
+    ),
+    "computer-info": Source(
+        "Get-ComputerInfo | ConvertTo-Json",
+        computer_info.read,
+        looks=re.compile(r'^\s*[\[{][\s\S]*"(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)"\s*:'),
+        near=re.compile(r"^(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)\s+:", re.MULTILINE),
+    ),
+    "lspci": Source(
+        "lspci -vv -nn, as root",
+        lspci.read,
+        looks=re.compile(lspci.HEAD.pattern, re.MULTILINE),
+        near=re.compile(r"^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] ", re.MULTILINE),
+    ),
+    "survey-dda": Source(
+        "SurveyDDA.ps1",
+        survey_dda.read,
+        looks=re.compile(
+            rf"Generating a list of PCI Express endpoint devices|{survey_dda.LOCATION.pattern}", re.MULTILINE | re.I
+        ),
+        near=re.compile(r"PCIROOT\("),
+    ),
+}
+
+
+def read(file: str, data: bytes, kind: str | None = None) -> tuple[str, Told]:
+    """The kind of a file, recognised where none is named, and what it tells. Raises NotReadable."""
+    try:
+        text = decoded(data)
+        kind = kind or _recognised(file, text)
+        return kind, SOURCES[kind].read(text)
+    except Misread as misread:
+        why = str(misread)
+    raise NotReadable(file, why, f"It is made with: {SOURCES[kind].made_by}" if kind else None)
+
+
+def _recognised(file: str, text: str) -> str:
+    beginning = text[:_BEGINNING]
+    if '"winhost.facts/1"' in beginning:
+        raise NotReadable(file, "is a facts file already", "Use it as it is: winhost assess --facts FILE")
+    for kind, source in SOURCES.items():
+        if source.looks.search(beginning):
+            return kind
+    for source in SOURCES.values():
+        if source.near.search(beginning):
+            raise NotReadable(file, "is in a form for people", f"Make it with: {source.made_by}")
+    known = "\n".join(f"  {kind}: {source.made_by}" for kind, source in SOURCES.items())
+    raise NotReadable(file, "is of no kind that can be imported", f"These can be, or name one with --kind:\n{known}")

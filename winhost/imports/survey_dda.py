@@ -1,0 +1,93 @@
+"""Microsoft's SurveyDDA.ps1 and its relatives: per device a few sentences, and the location path at the end."""
+
+import re
+from collections.abc import Iterator
+
+from winhost.imports.told import Function, Misread, Said, Silent, Told, Value, Worth
+
+LOCATION = re.compile(r"^[ \t]*(PCIROOT\([0-9A-F]+\)(?:#PCI\([0-9A-F]{4}\))+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
+_INSTANCE = re.compile(r"PCIP?\\(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)\S*", re.IGNORECASE)
+_MMIO = re.compile(r"it requires at least:\s*(\d{1,9})\s*MB of MMIO")
+# The survey has no device class. These are the words in which Windows names GPUs, with or without a driver.
+_GPU = re.compile(
+    r"geforce|quadro|tesla|\brtx\b|\bnvidia [a-z]{1,2}\d|radeon|firepro|instinct|\barc\b.*graphics|graphics$"
+    r"|(?:uhd|hd|iris|vega).*graphics|video controller|vga|basic display|display adapter|graphics processing unit",
+    re.IGNORECASE,
+)
+_NO_GPU = re.compile(
+    r"audio|usb|ucsi|type-c|\broot\b|bridge|switch|port\b|ethernet|network|controller hub", re.IGNORECASE
+)
+_LONGEST_NAME = 200
+_CONTROLLER = "Legacy Express Endpoint -- graphics controller."
+
+# What each sentence says, and that only later questions were asked of the device.
+_SENTENCES: tuple[tuple[str, dict[str, Value]], ...] = (
+    ("BIOS requires that this device remain attached", {"rmrr": Said(True)}),
+    ("Traffic from this device may be redirected", {"rmrr": Said(False), "acs": Said(0)}),
+    ("Express Endpoint -- more secure", {"rmrr": Said(False), "device_type": Said(2)}),
+    ("Embedded Endpoint -- less secure", {"rmrr": Said(False), "device_type": Said(4)}),
+    (_CONTROLLER, {"rmrr": Said(False), "device_type": Said(3), "base_class": Said(3)}),
+    (
+        "BIOS kept control of PCI Express",
+        {"rmrr": Said(False), "device_type": Said(5), "pcie_control": Said(False)},
+    ),
+    ("Device is Disabled, unable to check", {"problem": Said(22)}),
+    ("it has no interrupts at all", {"line_interrupts_only": Said(False)}),
+    ("its interrupts are message-based", {"line_interrupts_only": Said(False)}),
+    ("All of the interrupts are line-based", {"line_interrupts_only": Said(True)}),
+)
+
+
+def read(text: str) -> Told:
+    """The graphics cards of the listing. Raises Misread."""
+    blocks = list(_blocks(text))
+    if not any(_judged(block) for block in blocks):
+        raise Misread("has no device that SurveyDDA.ps1 judged")
+    return Told(functions=tuple(_function(block) for block in blocks if _is_gpu(block)))
+
+
+def _blocks(text: str) -> Iterator[list[str]]:
+    """Empty lines stand between devices; listings that lost them still end each device with its location path."""
+    block: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        if line.strip():
+            block.append(line.strip())
+        if block and (not line.strip() or LOCATION.match(line)):
+            yield block
+            block = []
+
+
+def _judged(block: list[str]) -> bool:
+    return len(block) > 1 and any(sentence in line for line in block[1:] for sentence, _ in _SENTENCES)
+
+
+def _is_gpu(block: list[str]) -> bool:
+    if not _judged(block):
+        return False
+    name = block[0][:_LONGEST_NAME]
+    return _CONTROLLER in block or bool(_GPU.search(name) and not _NO_GPU.search(name))
+
+
+def _function(block: list[str]) -> Function:
+    whole = "\n".join(block[1:])
+    location = LOCATION.search(whole)
+    instance = _INSTANCE.search(whole)
+    state: dict[str, Value] = {
+        "name": Said(block[0]),
+        "kind": Said("display", Worth.ROUGH),
+        "acs": Silent("the survey says only that it is not 0"),
+        "ranges": _ranges(whole),
+    }
+    for sentence, says in _SENTENCES:
+        if sentence in whole:
+            state.update(says)
+    if instance:
+        state["instance"] = Said(instance[0])
+    return Function(
+        ids=instance[1].upper() if instance else "", state=state, location=location[1].upper() if location else None
+    )
+
+
+def _ranges(whole: str) -> Silent:
+    total = _MMIO.search(whole)
+    return Silent(f"the survey has only their sum, {total[1]} MB" if total else "the survey does not tell them")

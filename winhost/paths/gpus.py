@@ -1,0 +1,171 @@
+"""GPUs by PCI vendor and device id: what is known of a card before, or without, asking the host."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from winhost.model.reason import Kind
+from winhost.model.units import Bytes, MiB
+
+VENDORS = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel"}
+IDS = re.compile(r"(?:VEN_)?([0-9A-F]{4})(?::|&DEV_)([0-9A-F]{4})(?:&SUBSYS_([0-9A-F]{4}))?", re.IGNORECASE)
+
+Row = Mapping[str, Any]
+
+
+class P2p(StrEnum):
+    """What NVIDIA's own Linux driver lets two cards of a kind do: peers over anything, over NVLink only, never."""
+
+    ANY = "any"
+    NVLINK = "nvlink"
+    NONE = "none"
+
+
+class NvLink(StrEnum):
+    """How a card comes by NVLink: by the board it sits on, by a bridge that can be bought, not at all."""
+
+    BOARD = "board"
+    BRIDGE = "bridge"
+    NONE = "none"
+
+
+class OpenModules(StrEnum):
+    """NVIDIA's open kernel modules on Linux: the only ones that drive the card, one of two, or none of them."""
+
+    NEEDED = "needed"
+    POSSIBLE = "possible"
+    IMPOSSIBLE = "impossible"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a fact is from, so that a stranger can check it."""
+
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Memory BARs by their width, in bytes, at their largest."""
+
+    wide: tuple[Bytes, ...]
+    narrow: tuple[Bytes, ...]
+    source: Source
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A card of the catalogue. None is not known, which is neither yes nor no.
+
+    device: as in `10de:26b9`; memory: of one GPU, as sold; pci_class: 0x0300 display, 0x0302 compute; mig: instances at
+    most; partition_lists: who lists it for GPU-P; sources: by the name of the fact; BARs name theirs themselves.
+    """
+
+    device: str
+    name: str
+    sources: Mapping[str, Source]
+    chip: str | None = None
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory: Bytes | None = None
+    bars: Bars | None = None
+    pci_class: int | None = None
+    driver_models: tuple[str, ...] | None = None
+    default_driver_model: str | None = None
+    p2p: P2p | None = None
+    nvlink: NvLink | None = None
+    nvlink_links: int | None = None
+    partition_lists: tuple[str, ...] | None = None
+    open_modules: OpenModules | None = None
+    mig: int | None = None
+    nvenc: bool | None = None
+    nvdec: bool | None = None
+    fp8: bool | None = None
+    nvfp4: bool | None = None
+
+    @property
+    def vendor(self) -> str:
+        """Who made the chip."""
+        return VENDORS[self.device[:4]]
+
+    @property
+    def cuda(self) -> bool:
+        """Whether CUDA runs on it at all; where it does not, what we serve with does not either."""
+        return self.vendor == "NVIDIA"
+
+
+def known(device: str) -> Gpu | None:
+    """The card by its ids, `VEN_10DE&DEV_26B9&SUBSYS_…` or `10de:26b9`; None for one that is not in the catalogue."""
+    ids = IDS.match(device)
+    if ids is None:
+        return None
+    vendor, model, subsystem = (part.lower() if part else None for part in ids.groups())
+    return _gpu(f"{vendor}:{model}", subsystem)
+
+
+@cache
+def _gpu(device: str, subsystem: str | None) -> Gpu | None:
+    book = _catalogue()
+    card = book["cards"].get(device)
+    if card is None:
+        return None
+    facts: dict[str, Any] = {}
+    said_by: dict[str, str] = {}
+    for layer in _layers(card, subsystem):
+        facts |= {name: value for name, value in layer.items() if name not in NO_FACTS}
+        said_by |= {name: book["said_by"][name] for name in layer if name in book["said_by"]} | layer.get("said_by", {})
+    facts = {name: READ.get(name, _as_is)(value) for name, value in facts.items() if value is not None}
+    sources = {name: Source(**book["sources"][said_by[name]]) for name in facts if name in said_by}
+    return Gpu(device=device, sources=_by_field(sources), **_by_field(facts))
+
+
+def _layers(card: Row, subsystem: str | None) -> Iterator[Row]:
+    """What is said of the card, from what it shares with the most others to what is its own."""
+    book = _catalogue()
+    chip: Row = book["chips"][card["chip"]] if "chip" in card else {}
+    if "architecture" in chip:
+        yield book["architectures"][chip["architecture"]]
+    yield chip
+    yield book["lines"][card["line"]] if "line" in card else {}
+    yield card
+    yield card.get("variants", {}).get(subsystem, {})
+
+
+def _bars(row: Row) -> Bars:
+    wide, narrow = (tuple(n * MiB for n in row[name]) for name in ("bars64_mib", "bars32_mib"))
+    return Bars(wide, narrow, Source(row["kind"], row["source"]))
+
+
+def _by_field(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"memory" if name == "memory_mib" else name: value for name, value in facts.items()}
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+NO_FACTS = ("line", "said_by", "variants")
+READ: Mapping[str, Callable[[Any], Any]] = {
+    "bars": _bars,
+    "compute_capability": tuple,
+    "driver_models": tuple,
+    "memory_mib": lambda mib: mib * MiB,
+    "nvlink": NvLink,
+    "open_modules": OpenModules,
+    "p2p": P2p,
+    "partition_lists": tuple,
+}
+
+
+@cache
+def _catalogue() -> Row:
+    text = files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
+    book: Row = yaml.load(text, yaml.CSafeLoader)
+    return book
