@@ -1,0 +1,24 @@
+<#
+.SYNOPSIS
+Reads what this host is. Changes nothing.
+
+.DESCRIPTION
+Prints one JSON document: the facts file that winhost reads with --facts, on a machine that never sees this host. It is
+plain ASCII. Needs an administrator to read everything; what could not be read stands in the facts with its reason.
+
+Exit codes: 0 done, 1 failure, 2 wrong usage.
+
+.PARAMETER OutFile
+Writes the facts to this file instead. (In Windows PowerShell, > would write them as UTF-16.)
+
+.PARAMETER Name
+What the host is called in the facts. By default its computer name.
+
+.EXAMPLE
+.\Facts.ps1 -OutFile gpu-01.json
+#>
+[CmdletBinding()]
+param(
+    [string]$OutFile = '',
+    [string]$Name = ''
+)

@@ -1,0 +1,45 @@
+<#
+.SYNOPSIS
+Undoes exactly what Apply.ps1 changed on this host.
+
+.DESCRIPTION
+Reads the journal and the host, and puts back what still stands as the run left it: after a crash, after a restart, a
+week later. What others changed or use since is kept, and said. Safe to run again; after a restart, run it again.
+
+Exit codes: 0 done, 1 failure, 2 wrong usage or a consent that lacks, 4 not all could be put back, 3010 a restart is
+needed.
+
+.PARAMETER Accept
+Consents, comma-separated: vm-stop,restart. Those given to Apply.ps1 do not count here.
+
+.PARAMETER WhatIf
+Shows the steps and what they ask for. Changes nothing and writes nothing.
+
+.PARAMETER ContinueAfterRestart
+Where a restart is needed: restarts the host and goes on by itself, by a scheduled task that runs once as the system.
+Without it the script stops there and says what to type.
+
+.PARAMETER GuestDeadline
+Seconds that a guest may take to shut down.
+
+.PARAMETER JournalFolder
+Where the journal was kept, if Apply.ps1 was told another folder.
+
+.PARAMETER Json
+Prints one JSON document and nothing else.
+
+.EXAMPLE
+.\Rollback.ps1 -WhatIf
+
+.EXAMPLE
+.\Rollback.ps1 -Accept vm-stop
+#>
+[CmdletBinding()]
+param(
+    [string[]]$Accept = @(),
+    [switch]$WhatIf,
+    [switch]$ContinueAfterRestart,
+    [ValidateRange(1, 86400)][int]$GuestDeadline = 300,
+    [string]$JournalFolder = '',
+    [switch]$Json
+)

@@ -1,0 +1,17 @@
+<#
+.SYNOPSIS
+Says whether what plan.json wants of this host is so. Changes nothing.
+
+.DESCRIPTION
+Exit codes: 0 all is as wanted, 1 failure, 2 wrong usage, 4 something is not.
+
+.PARAMETER Json
+Prints one JSON document and nothing else.
+
+.EXAMPLE
+.\Verify.ps1
+#>
+[CmdletBinding()]
+param(
+    [switch]$Json
+)

@@ -1,0 +1,98 @@
+# what this script does
+
+function Invoke-WinhostRun {
+    param($Run)
+    Assert-WinhostHost $Run.plan (-not $script:WhatIf)
+    Resume-WinhostRun $Run
+    if ($script:WhatIf) {
+        $facts = Read-WinhostHost
+        Assert-WinhostNoDrift $Run $facts
+        return New-WinhostPreview $Run @(Find-WinhostStageSteps $Run $facts) @()
+    }
+    if (Test-WinhostRestartDue $Run) {
+        return Request-WinhostRestart $Run
+    }
+    $facts = Read-WinhostHost
+    if (-not $Run.record.stage) {
+        Assert-WinhostNoDrift $Run $facts
+        Invoke-WinhostSteps $Run @(Find-WinhostStageSteps $Run $facts) $facts
+        if ($Run.record.restart) {
+            return Request-WinhostRestart $Run
+        }
+        if ($null -ne $Run.stream) {
+            Write-WinhostEntry $Run 'stage' @{ number = $Run.stage.number }
+        }
+        $facts = Read-WinhostHost
+    }
+    Complete-WinhostApply $Run @(Test-WinhostWishes $Run.stage.wanted $facts)
+}
+
+function Resume-WinhostRun {
+    param($Run)
+    # A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run.
+    $newest = $null
+    foreach ($journal in @(Find-WinhostJournals $Run)) {
+        if ($journal.sum -ceq $Run.sum) {
+            $newest = $journal.path
+        }
+    }
+    if ($null -eq $newest) {
+        return
+    }
+    $record = (Read-WinhostJournal $newest).record
+    if ($record.back -and $record.outcome -cne 'rolled back') {
+        Stop-WinhostScript 2 'OneWay' 'the last run of this plan is going back' 'Nothing was changed.' '.\Rollback.ps1'
+    }
+    if ($record.outcome -ceq '') {
+        Open-WinhostJournal $Run $newest
+    }
+}
+
+function Find-WinhostStageSteps {
+    param($Run, $Facts)
+    Find-WinhostSteps $Run.stage.wanted $Facts 'wish' $Run.stage.wanted $Run.stage.steps
+}
+
+function Assert-WinhostNoDrift {
+    param($Run, $Facts)
+    # A wish must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it would
+    # be given back to what it no longer is. What this run moved itself may differ.
+    $lines = @()
+    foreach ($step in @($Run.stage.steps)) {
+        $touched = Find-WinhostById $Run.record.touched $step.noun $step.key
+        if ($step.role -ceq 'give-back' -or $null -ne $touched) {
+            continue
+        }
+        $now = Find-WinhostNow $Facts $step.noun $step.key
+        foreach ($property in @($step.before.PSObject.Properties)) {
+            $found = Read-WinhostField $now $property.Name
+            $wanted = Read-WinhostField $step.want $property.Name
+            $there = $step.role -cne 'need' -and (Test-WinhostSame $found $wanted)
+            if (-not $there -and -not (Test-WinhostSame $found $property.Value)) {
+                $lines += "$($step.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
+            }
+        }
+    }
+    if ($lines.Count -gt 0) {
+        Stop-WinhostScript 4 'Drifted' 'the host is no longer as the plan saw it; nothing was changed' $lines 'Read it again with Facts.ps1 and plan again.'
+    }
+}
+
+function Complete-WinhostApply {
+    param($Run, $Checks)
+    $outcome = @('applied', 'differs')[[int](Test-WinhostLacking $Checks)]
+    if ($null -ne $Run.stream) {
+        Write-WinhostEntry $Run 'outcome' @{ outcome = $outcome }
+    }
+    elseif ($outcome -ceq 'applied') {
+        $outcome = 'nothing to do'
+    }
+    $next = @()
+    if ($Run.name -ne '') {
+        $next += 'Go back at any time: .\Rollback.ps1'
+    }
+    if (@($Run.stage.deferred).Count -gt 0) {
+        $next += 'What could not be read before this can be planned now: carry what Facts.ps1 says back, and plan again.'
+    }
+    New-WinhostOutcome $Run $outcome $Checks @() $next
+}

@@ -1,0 +1,93 @@
+# sums, text, and how it ends
+
+# 0 done, 1 failure, 2 wrong usage or a consent that lacks, 4 the host is not as planned, 3010 a restart is needed.
+$script:WinhostCode = 0
+$script:WinhostFiles = @('Facts.ps1', 'Apply.ps1', 'Verify.ps1', 'Rollback.ps1', 'plan.json', 'README.md')
+
+function Assert-WinhostSums {
+    param([string]$Folder, [string[]]$Needed)
+    $sums = Read-WinhostSums $Folder
+    foreach ($name in @($sums.Keys) + $Needed) {
+        $path = Join-WinhostPath $Folder $name
+        $there = $sums.ContainsKey($name) -and [System.IO.File]::Exists($path)
+        if (-not $there -or (Measure-WinhostBytes ([System.IO.File]::ReadAllBytes($path))) -cne $sums[$name]) {
+            Stop-WinhostScript 2 'Changed' "$name is not as SHA256SUMS says" 'It was changed, or lost, since the bundle was made. Nothing was done.' 'Copy the whole folder again, or make the bundle anew.'
+        }
+    }
+}
+
+function Read-WinhostSums {
+    param([string]$Folder)
+    $path = Join-WinhostPath $Folder 'SHA256SUMS'
+    if (-not [System.IO.File]::Exists($path)) {
+        Stop-WinhostScript 2 'Changed' "there is no SHA256SUMS in $Folder" 'Nothing was done.' 'Copy the whole folder again.'
+    }
+    $sums = @{}
+    foreach ($line in [System.IO.File]::ReadAllLines($path)) {
+        if ($line -cnotmatch '^([0-9a-f]{64})  ([A-Za-z0-9.]+)$' -or $script:WinhostFiles -cnotcontains $Matches[2]) {
+            Stop-WinhostScript 2 'Changed' "SHA256SUMS has a line that is not winhost's: $line" 'Nothing was done.' 'Copy the whole folder again.'
+        }
+        $sums[$Matches[2]] = $Matches[1]
+    }
+    $sums
+}
+
+function Measure-WinhostBytes {
+    param([byte[]]$Bytes)
+    $hasher = [System.Security.Cryptography.SHA256]::Create()
+    $hash = $hasher.ComputeHash($Bytes)
+    $hasher.Dispose()
+    [System.BitConverter]::ToString($hash).Replace('-', '').ToLowerInvariant()
+}
+
+function Join-WinhostPath {
+    param([string]$Folder, [string]$Name)
+    [System.IO.Path]::Combine($Folder, $Name)
+}
+
+function ConvertTo-WinhostText {
+    param($Document)
+    # ASCII, so that it stays the same in whatever encoding a console or a redirection writes it.
+    $json = ConvertTo-Json -InputObject $Document -Depth 12 -Compress -ErrorAction Stop
+    ConvertTo-WinhostEscaped $json '[^\x00-\x7f]'
+}
+
+function ConvertTo-WinhostVisible {
+    param([string]$Text)
+    # What a console would obey, hide or reorder is written as an escape: names are data.
+    ConvertTo-WinhostEscaped $Text '[\p{C}\p{Z}-[ ]]'
+}
+
+function ConvertTo-WinhostEscaped {
+    param([string]$Text, [string]$Pattern)
+    [regex]::Replace($Text, $Pattern, { param($Found) '\u{0:x4}' -f [int][char]$Found.Value })
+}
+
+function Stop-WinhostScript {
+    param([int]$Code, [string]$Kind, [string]$Message, [string[]]$Meaning, [string]$Hint)
+    $ending = @{ exit_code = $Code; kind = $Kind; what = $Message; meaning = $Meaning; hint = $Hint }
+    Stop-Winhost "Winhost.$Kind" 'InvalidOperation' $Message $ending
+}
+
+function ConvertTo-WinhostFailure {
+    param($Fault)
+    # What happened, what it means, what to do: as lines for people and as a document.
+    $ending = $Fault.TargetObject
+    if ($ending -isnot [hashtable] -or -not $ending.ContainsKey('exit_code')) {
+        $ending = @{ exit_code = 1; kind = 'Failure'; what = "$($Fault.Exception.Message)"; meaning = "$($Fault.FullyQualifiedErrorId)"; hint = '' }
+    }
+    $lines = @("error: $($ending.what)")
+    foreach ($line in @($ending.meaning) + $ending.hint) {
+        if ($line -ne '') {
+            $lines += "  $line"
+        }
+    }
+    $document = [ordered]@{
+        kind = $ending.kind
+        exit_code = $ending.exit_code
+        what = $ending.what
+        meaning = @($ending.meaning) -join "`n"
+        hint = $ending.hint
+    }
+    @{ exit_code = $ending.exit_code; document = @{ error = $document }; lines = $lines }
+}

@@ -1,0 +1,66 @@
+# what this script does
+
+function Start-WinhostScript {
+    try {
+        Assert-WinhostSums $PSScriptRoot @('Facts.ps1')
+        $text = ConvertTo-WinhostText (Read-WinhostFacts)
+        if ($script:OutFile -eq '') {
+            $text
+        }
+        else {
+            # From where PowerShell stands, which is not where its process was started.
+            $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($script:OutFile)
+            [System.IO.File]::WriteAllText($path, "$text`n")
+        }
+    }
+    catch {
+        $failure = ConvertTo-WinhostFailure $_
+        $script:WinhostCode = $failure.exit_code
+        foreach ($line in $failure.lines) {
+            [System.Console]::Error.WriteLine((ConvertTo-WinhostVisible $line))
+        }
+    }
+}
+
+function Read-WinhostFacts {
+    $calls = @(foreach ($noun in $script:WinhostNouns) { [pscustomobject]@{ noun = $noun.name; verb = 'get' } })
+    # Straight from the agent: what has been through JSON once more may come back as dates.
+    $answers = @(Invoke-WinhostBatch $calls)
+    $nouns = [ordered]@{}
+    for ($number = 0; $number -lt $calls.Count; $number++) {
+        $nouns[$calls[$number].noun] = ConvertTo-WinhostFact $answers[$number]
+    }
+    $name = $script:Name
+    if ($name -eq '') {
+        $name = "$(Read-WinhostOf $nouns['OperatingSystem'] 'hostname')"
+    }
+    [ordered]@{
+        host = $name
+        # A simulated host says so, and so does everything that is made from its facts.
+        origin = @('recorded', 'synthetic')[[int]((Read-WinhostOf $nouns['Session'] 'simulated') -eq $true)]
+        read_at = [System.DateTime]::UtcNow.ToString('yyyy-MM-ddTHH:mm:ss+00:00', [cultureinfo]::InvariantCulture)
+        winhost = $script:WinhostVersion
+        nouns = $nouns
+        schema = 'winhost.facts/1'
+    }
+}
+
+function ConvertTo-WinhostFact {
+    param($Answer)
+    if ($Answer.ok) {
+        # The comma keeps a list of one and a list of none a list.
+        return , @($Answer.instances)
+    }
+    if ($Answer.ContainsKey('unavailable')) {
+        return @{ unavailable = $Answer.unavailable }
+    }
+    @{ unknown = $Answer.error }
+}
+
+function Read-WinhostOf {
+    param($Fact, [string]$Property)
+    # Of a noun without a key, of which there is one; null where it could not be read.
+    if ($Fact -is [array]) {
+        $Fact[0].state[$Property]
+    }
+}

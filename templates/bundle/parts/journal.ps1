@@ -1,0 +1,280 @@
+# the journal: each line on disk before the next thing happens, each with the hash of the line before
+
+# ---- where it is: a folder that only administrators and the system can enter, and that outlives the bundle
+
+function Find-WinhostJournalFolder {
+    if ($script:JournalFolder -ne '') {
+        # From where PowerShell stands, which is not where its process was started.
+        return $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($script:JournalFolder).TrimEnd('\')
+    }
+    Join-WinhostPath ([System.Environment]::GetFolderPath('CommonApplicationData')) 'winhost'
+}
+
+function Protect-WinhostFolder {
+    param([string]$Path)
+    if ("$([System.Environment]::OSVersion.Platform)" -ne 'Win32NT') {
+        # Only a rehearsal runs anywhere else.
+        $null = [System.IO.Directory]::CreateDirectory($Path)
+        return
+    }
+    $folder = New-Object -TypeName System.IO.DirectoryInfo -ArgumentList $Path
+    if ($folder.Exists) {
+        Assert-WinhostFolderOurs $folder
+    }
+    elseif ("$($PSVersionTable.PSEdition)" -eq 'Core') {
+        # Made with its rights at once: there is no moment in which others could put something there.
+        [System.IO.FileSystemAclExtensions]::Create($folder, (New-WinhostFolderRights))
+    }
+    else {
+        $folder.Create((New-WinhostFolderRights))
+    }
+}
+
+function New-WinhostFolderRights {
+    $rights = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
+    $rights.SetAccessRuleProtection($true, $false)
+    foreach ($word in @('S-1-5-32-544', 'S-1-5-18')) {
+        $who = New-Object -TypeName System.Security.Principal.SecurityIdentifier -ArgumentList $word
+        $rule = New-Object -TypeName System.Security.AccessControl.FileSystemAccessRule -ArgumentList $who, 'FullControl', 'ContainerInherit,ObjectInherit', 'None', 'Allow'
+        $rights.AddAccessRule($rule)
+    }
+    $rights.SetOwner((New-Object -TypeName System.Security.Principal.SecurityIdentifier -ArgumentList 'S-1-5-32-544'))
+    $rights
+}
+
+function Assert-WinhostFolderOurs {
+    param($Folder)
+    # Anybody can make a folder in ProgramData; what is believed here must have been made by an administrator for them.
+    $kind = [System.Security.Principal.SecurityIdentifier]
+    $rights = Get-Acl -LiteralPath $Folder.FullName -ErrorAction Stop
+    $who = @("$($rights.GetOwner($kind))")
+    foreach ($rule in $rights.GetAccessRules($true, $true, $kind)) {
+        $who += "$($rule.IdentityReference)"
+    }
+    $strangers = @(foreach ($each in $who) { if (@('S-1-5-32-544', 'S-1-5-18') -cnotcontains $each) { $each } })
+    if ($strangers.Count -gt 0 -or $Folder.Attributes -band [System.IO.FileAttributes]::ReparsePoint) {
+        Stop-WinhostScript 1 'NotOurs' "$($Folder.FullName) was not made by winhost: others may write there" 'Nothing was changed.' 'Look at what it holds and remove it, or name another folder with -JournalFolder.'
+    }
+}
+
+function Lock-WinhostRun {
+    param($Run)
+    try {
+        $Run.lock = [System.IO.File]::Open((Join-WinhostPath $Run.journals 'lock'), 'OpenOrCreate', 'ReadWrite', 'None')
+    }
+    catch [System.IO.IOException] {
+        Stop-WinhostScript 1 'Busy' 'this host is being changed by another run' 'Nothing was changed.' 'Wait for it to end.'
+    }
+}
+
+function Close-WinhostRun {
+    param($Run)
+    if ($null -eq $Run) {
+        return
+    }
+    foreach ($file in @($Run.stream, $Run.lock)) {
+        if ($null -ne $file) {
+            $file.Dispose()
+        }
+    }
+}
+
+function Find-WinhostJournals {
+    param($Run)
+    # Of every plan, oldest first: a journal is named by the sum of its plan and the time at which it was begun.
+    $found = New-Object -TypeName System.Collections.SortedList -ArgumentList ([System.StringComparer]::Ordinal)
+    if ([System.IO.Directory]::Exists($Run.journals)) {
+        foreach ($path in [System.IO.Directory]::GetFiles($Run.journals, '*.jsonl')) {
+            $sum, $time = [System.IO.Path]::GetFileNameWithoutExtension($path) -split '\.'
+            $found["$time $sum"] = @{ path = $path; sum = $sum }
+        }
+    }
+    $found.Values
+}
+
+# ---- lines
+
+function Read-WinhostJournal {
+    param([string]$Path)
+    $stream = [System.IO.File]::Open($Path, 'Open', 'Read', 'ReadWrite')
+    $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList $stream
+    $text = $reader.ReadToEnd()
+    $reader.Dispose()
+    # What follows the last line feed is what a killed run leaves; nothing was done upon it.
+    $lines = @($text -split "`n")
+    $journal = @{ record = New-WinhostRecord; previous = ''; entries = 0; length = 0 }
+    for ($number = 0; $number -lt $lines.Count - 1; $number++) {
+        $entry = ConvertFrom-WinhostLine $lines[$number]
+        $follows = (Read-WinhostField $entry 'n') -eq $number + 1 -and (Read-WinhostField $entry 'previous') -ceq $journal.previous
+        if (-not $follows) {
+            Stop-WinhostScript 2 'Damaged' "${Path}: line $($number + 1) is not as winhost wrote it" 'It cannot be relied on for going on or going back. Nothing was changed.' 'Restore the file from a copy.'
+        }
+        Add-WinhostEntry $journal.record $entry
+        $journal.previous = Measure-WinhostLine $lines[$number]
+        $journal.entries++
+        $journal.length += $lines[$number].Length + 1
+    }
+    $journal
+}
+
+function ConvertFrom-WinhostLine {
+    param([string]$Line)
+    try {
+        ConvertFrom-Json -InputObject $Line -ErrorAction Stop
+    }
+    catch {
+        $null
+    }
+}
+
+function Measure-WinhostLine {
+    param([string]$Line)
+    (Measure-WinhostBytes ([System.Text.Encoding]::ASCII.GetBytes($Line))).Substring(0, 16)
+}
+
+function Open-WinhostJournal {
+    param($Run, [string]$Path)
+    # Goes on with a journal that is there, behind its last whole line.
+    $journal = Read-WinhostJournal $Path
+    $Run.name = [System.IO.Path]::GetFileNameWithoutExtension($Path)
+    $Run.record = $journal.record
+    $Run.previous = $journal.previous
+    $Run.entries = $journal.entries
+    if (-not $script:WhatIf) {
+        $Run.stream = [System.IO.File]::Open($Path, 'Open', 'Write', 'Read')
+        $Run.stream.SetLength($journal.length)
+        $null = $Run.stream.Seek(0, 'End')
+    }
+}
+
+function Write-WinhostEntry {
+    param($Run, [string]$Kind, $Fields)
+    # The journal is begun with the first change and not before: a plan that is refused leaves nothing behind.
+    if ($null -eq $Run.stream) {
+        $time = [System.DateTime]::UtcNow.ToString('yyyyMMdd-HHmmss-fff', [cultureinfo]::InvariantCulture)
+        $Run.name = "$($Run.sum).$time"
+        $path = Join-WinhostPath $Run.journals "$($Run.name).jsonl"
+        $Run.stream = [System.IO.File]::Open($path, 'CreateNew', 'Write', 'Read')
+    }
+    if ($Run.entries -eq 0) {
+        Write-WinhostLine $Run 'run' ([ordered]@{ schema = 'winhost.bundle-journal/1'; host = $Run.plan.host; winhost = $script:WinhostVersion; accepted = $Run.accepted })
+    }
+    Write-WinhostLine $Run $Kind $Fields
+}
+
+function Write-WinhostLine {
+    param($Run, [string]$Kind, $Fields)
+    $entry = [ordered]@{
+        n = $Run.entries + 1
+        # Not in the form that PowerShell 7 would read as a date.
+        at = [System.DateTime]::UtcNow.ToString('yyyy-MM-dd HH:mm:ss.fff', [cultureinfo]::InvariantCulture)
+        event = $Kind
+    }
+    foreach ($name in $Fields.Keys) {
+        $entry[$name] = $Fields[$name]
+    }
+    $entry['previous'] = $Run.previous
+    $line = ConvertTo-WinhostText $entry
+    $bytes = [System.Text.Encoding]::ASCII.GetBytes("$line`n")
+    $Run.stream.Write($bytes, 0, $bytes.Length)
+    # To the disk, not only to Windows.
+    $Run.stream.Flush($true)
+    $Run.entries++
+    $Run.previous = Measure-WinhostLine $line
+    Add-WinhostEntry $Run.record (ConvertFrom-WinhostLine $line)
+}
+
+# ---- what the lines tell
+
+function New-WinhostRecord {
+    # touched: what this run changed, from its first state (before) to the one it was left in (after); moved: states
+    # that are our doing as well, because the run was on its way from or to them. restart, boot: a restart is due, and
+    # from which boot it was asked for. back: it is going back. stage: its steps are done.
+    @{ touched = @(); restart = $false; boot = $null; back = $false; stage = $false; outcome = '' }
+}
+
+function Add-WinhostEntry {
+    param($Record, $Entry)
+    switch ($Entry.event) {
+        'begin' {
+            $Record.outcome = ''
+            Add-WinhostBegin $Record $Entry
+        }
+        'end' {
+            $Record.restart = $Record.restart -or $Entry.restart
+            Add-WinhostLeft $Record $Entry
+        }
+        'failed' {
+            Add-WinhostLeft $Record $Entry
+        }
+        'restarting' {
+            $Record.restart = $true
+            $Record.boot = $Entry.boot_id
+        }
+        'restarted' {
+            $Record.restart = $false
+            $Record.boot = $null
+            # What took effect with the restart is what it is now, not what it was while pending.
+            foreach ($left in @($Entry.left)) {
+                if (-not $Record.back) {
+                    Add-WinhostLeft $Record $left
+                }
+            }
+        }
+        'stage' {
+            $Record.stage = $true
+        }
+        'back' {
+            $Record.back = $true
+            $Record.outcome = ''
+        }
+        'outcome' {
+            $Record.outcome = $Entry.outcome
+        }
+    }
+}
+
+function Add-WinhostBegin {
+    param($Record, $Entry)
+    $step = $Entry.step
+    $touched = Find-WinhostById $Record.touched $step.noun $step.key
+    if ($Record.back -and $null -ne $touched) {
+        # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
+        $touched.moved = @($step.before, $step.want)
+        return
+    }
+    if ($null -eq $touched) {
+        $touched = @{ noun = $step.noun; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; moved = @() }
+        Copy-WinhostState $Entry.found $touched.after
+        $Record.touched += $touched
+    }
+    foreach ($property in @($step.want.PSObject.Properties)) {
+        if ($touched.changed -cnotcontains $property.Name) {
+            $touched.changed += $property.Name
+        }
+    }
+    Copy-WinhostState $step.want $touched.after
+    $touched.moved = @($step.before)
+}
+
+function Add-WinhostLeft {
+    param($Record, $Entry)
+    $touched = Find-WinhostById $Record.touched $Entry.noun $Entry.key
+    if ($null -eq $touched -or $null -eq $Entry.after) {
+        return
+    }
+    if ($Record.back) {
+        $touched.moved = @($Entry.after)
+    }
+    else {
+        $touched.moved = @()
+        Copy-WinhostState $Entry.after $touched.after
+    }
+}
+
+function Copy-WinhostState {
+    param($From, $To)
+    foreach ($property in @($From.PSObject.Properties)) {
+        $To[$property.Name] = $property.Value
+    }
+}

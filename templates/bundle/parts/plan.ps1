@@ -1,0 +1,208 @@
+# the plan, and the host as it is
+
+function Open-WinhostPlan {
+    $script = [System.IO.Path]::GetFileName($PSCommandPath)
+    Assert-WinhostSums $PSScriptRoot @($script, 'plan.json')
+    $bytes = [System.IO.File]::ReadAllBytes((Join-WinhostPath $PSScriptRoot 'plan.json'))
+    $plan = ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+    if ("$($plan.schema)" -cne 'winhost.plan/1') {
+        Stop-WinhostScript 2 'WrongDocument' "plan.json has the schema $($plan.schema), not winhost.plan/1" 'Nothing was done.' 'Make the bundle again with this winhost.'
+    }
+    # A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then.
+    @{ plan = $plan; stage = @($plan.stages)[0]; sum = (Measure-WinhostBytes $bytes).Substring(0, 16); script = $script }
+}
+
+function Assert-WinhostHost {
+    param($Plan, [bool]$Changes)
+    $session = Read-WinhostOnly 'Session'
+    $machine = ConvertTo-WinhostShown (Read-WinhostOnly 'OperatingSystem').machine_id
+    if (-not [string]::Equals($machine, $Plan.machine_id)) {
+        Stop-WinhostScript 2 'WrongHost' "this is not the machine that was planned for: its id is $machine, not $($Plan.machine_id)" 'Nothing was changed.' 'Read this one with Facts.ps1 and plan for it.'
+    }
+    if (-not $Changes) {
+        return
+    }
+    if (-not (Test-WinhostSame $session.administrator $true)) {
+        Stop-WinhostScript 2 'NotAdministrator' 'this needs an administrator' 'Nothing was changed.' 'Start Windows PowerShell with "Run as administrator".'
+    }
+    if (-not (Test-WinhostSame $session.is_64bit $true)) {
+        Stop-WinhostScript 2 'WrongPowerShell' 'this is a 32-bit PowerShell, which sees another Windows' 'Nothing was changed.' 'Start the one that is not called (x86).'
+    }
+}
+
+# ---- reading: each answer is the agent's, as over the wire
+
+function Invoke-WinhostRequest {
+    param($Calls, [bool]$Settled)
+    # Settled: after a change that is still under way, perhaps from another window or from afar, has ended.
+    $request = ConvertTo-Json -InputObject @{ exclusive = $Settled; calls = @($Calls) } -Depth 10 -Compress -ErrorAction Stop
+    $answer = ConvertFrom-Json -InputObject (Invoke-Winhost -Json $request) -ErrorAction Stop
+    foreach ($each in $answer.answers) {
+        $each
+    }
+}
+
+function Read-WinhostOnly {
+    param([string]$Noun)
+    $answer = Invoke-WinhostRequest @(@{ noun = $Noun; verb = 'get'; key = @{} }) $false
+    if (-not $answer.ok) {
+        Stop-WinhostScript 1 'CannotRead' "$Noun cannot be read: $(ConvertTo-WinhostWhy $answer)" '' ''
+    }
+    $answer.state
+}
+
+function Read-WinhostHost {
+    # Everything that can be changed, as it is now: by noun, the agent's answer.
+    $names = @(foreach ($noun in $script:WinhostNouns) { if ($noun.sets) { $noun.name } })
+    $answers = @(Invoke-WinhostRequest @(foreach ($name in $names) { @{ noun = $name; verb = 'get' } }) $true)
+    $facts = @{}
+    for ($number = 0; $number -lt $names.Count; $number++) {
+        $facts[$names[$number]] = $answers[$number]
+    }
+    $facts
+}
+
+function Find-WinhostNoun {
+    param([string]$Name)
+    foreach ($noun in $script:WinhostNouns) {
+        if ($noun.name -ceq $Name -and $noun.sets) {
+            return $noun
+        }
+    }
+    Stop-WinhostScript 2 'NotAPlan' "the plan wants what no noun of this winhost can be: $Name" 'Nothing was changed.' 'Make the plan again with this winhost.'
+}
+
+function Find-WinhostNow {
+    param($Facts, [string]$Noun, $Key)
+    # One state, or null where there is no such instance.
+    $answer = $Facts[(Find-WinhostNoun $Noun).name]
+    if (-not $answer.ok) {
+        Stop-WinhostScript 1 'CannotRead' "$Noun cannot be read: $(ConvertTo-WinhostWhy $answer)" 'What cannot be read is not changed.' ''
+    }
+    $id = ConvertTo-WinhostId $Noun $Key
+    foreach ($instance in @($answer.instances)) {
+        if ([string]::Equals((ConvertTo-WinhostId $Noun $instance.key), $id)) {
+            return $instance.state
+        }
+    }
+}
+
+function ConvertTo-WinhostId {
+    param([string]$Noun, $Key)
+    # The agent does not promise an order of the parts of a key.
+    $parts = @(foreach ($part in @($Key.PSObject.Properties)) { "$($part.Name)=$($part.Value)" })
+    "$Noun $((@($parts | Sort-Object) -join ' '))"
+}
+
+function ConvertTo-WinhostWhy {
+    param($Answer)
+    # Of an answer, or of a property, that is not there.
+    $until = Read-WinhostField $Answer 'unavailable'
+    if ($null -ne $until) {
+        return "$until has to be there first"
+    }
+    $fault = Read-WinhostField $Answer 'error'
+    if ($null -eq $fault) {
+        $fault = $Answer.unknown
+    }
+    "$($fault.message) [$($fault.code)]"
+}
+
+# ---- is it so?
+
+function Test-WinhostSame {
+    param($One, $Other)
+    $first = ConvertTo-Json -InputObject @{ it = $One } -Depth 10 -Compress -ErrorAction Stop
+    $second = ConvertTo-Json -InputObject @{ it = $Other } -Depth 10 -Compress -ErrorAction Stop
+    # Character by character: -ceq does not see a NUL or a zero-width space.
+    [string]::Equals($first, $second)
+}
+
+function Test-WinhostWishes {
+    param($Wishes, $Facts)
+    # A check for each property that is wanted. Found is a sentence where there is nothing to compare.
+    foreach ($wish in @($Wishes)) {
+        $answer = $Facts[(Find-WinhostNoun $wish.noun).name]
+        $now = $null
+        $why = 'it is not there any more'
+        if ($answer.ok) {
+            $now = Find-WinhostNow $Facts $wish.noun $wish.key
+        }
+        else {
+            $why = ConvertTo-WinhostWhy $answer
+        }
+        foreach ($property in @($wish.want.PSObject.Properties)) {
+            $found = $why
+            if ($null -ne $now) {
+                $found = Read-WinhostField $now $property.Name
+            }
+            $holds = $null -ne $now -and (Test-WinhostSame $found $property.Value)
+            [ordered]@{ title = $wish.title; noun = $wish.noun; property = $property.Name; want = $property.Value; found = $found; holds = $holds }
+        }
+    }
+}
+
+function Test-WinhostLacking {
+    param($Checks)
+    foreach ($check in $Checks) {
+        if (-not $check.holds) {
+            return $true
+        }
+    }
+    $false
+}
+
+# ---- showing
+
+function ConvertTo-WinhostCheckLines {
+    param($Checks, [bool]$All)
+    foreach ($check in $Checks) {
+        if (-not $check.holds) {
+            "  NOT SO  $($check.title): $($check.property) should be $(ConvertTo-WinhostShown $check.want), is $(ConvertTo-WinhostShown $check.found)"
+        }
+        elseif ($All) {
+            "  ok      $($check.title): $($check.property) is $(ConvertTo-WinhostShown $check.want)"
+        }
+    }
+}
+
+function ConvertTo-WinhostShown {
+    param($Given)
+    if ($null -eq $Given) {
+        return 'none'
+    }
+    if ($Given -is [bool]) {
+        return @('off', 'on')[[int]$Given]
+    }
+    if ($Given -is [string]) {
+        return $Given
+    }
+    if ($Given -is [ValueType]) {
+        if ($Given -ge 1073741824 -and $Given % 1073741824 -eq 0) {
+            return "$($Given / 1073741824) GiB"
+        }
+        if ($Given -ge 1048576 -and $Given % 1048576 -eq 0) {
+            return "$($Given / 1048576) MiB"
+        }
+        return "$Given"
+    }
+    ConvertTo-WinhostText $Given
+}
+
+function Show-WinhostLine {
+    param([string]$Text)
+    if (-not $script:Json) {
+        Write-Host -Object (ConvertTo-WinhostVisible $Text) -ErrorAction Stop
+    }
+}
+
+function Show-WinhostResult {
+    param($Result)
+    $script:WinhostCode = $Result.exit_code
+    foreach ($line in $Result.lines) {
+        Show-WinhostLine $line
+    }
+    if ($script:Json) {
+        ConvertTo-WinhostText $Result.document
+    }
+}

@@ -1,0 +1,171 @@
+# what this script does
+
+function Invoke-WinhostRun {
+    param($Run)
+    Assert-WinhostHost $Run.plan (-not $script:WhatIf)
+    Resume-WinhostRun $Run
+    if (-not $script:WhatIf -and (Test-WinhostRestartDue $Run)) {
+        return Request-WinhostRestart $Run
+    }
+    $facts = Read-WinhostHost
+    $back = Find-WinhostBack $Run $facts
+    $parts = @(Split-WinhostParts $back.wishes)
+    $steps = @(foreach ($part in $parts) { Find-WinhostUndoSteps $Run $part $facts })
+    if ($script:WhatIf) {
+        return New-WinhostPreview $Run $steps $back.kept
+    }
+    # All consents before the first step back, so that a refusal leaves the run as it was.
+    Assert-WinhostConsents $Run $steps
+    if (-not $Run.record.back) {
+        Write-WinhostEntry $Run 'back' @{ accepted = @($Run.accepted) }
+    }
+    foreach ($part in $parts) {
+        Invoke-WinhostSteps $Run @(Find-WinhostUndoSteps $Run $part $facts) $facts
+        $facts = Read-WinhostHost
+    }
+    if ($Run.record.restart) {
+        return Request-WinhostRestart $Run
+    }
+    Complete-WinhostRollback $Run $facts
+}
+
+function Resume-WinhostRun {
+    param($Run)
+    # The newest run of this plan that still stands, and nothing of another plan on top of it.
+    $newest = $null
+    $later = $null
+    foreach ($journal in @(Find-WinhostJournals $Run)) {
+        $stands = (Read-WinhostJournal $journal.path).record.outcome -cne 'rolled back'
+        if ($stands -and $journal.sum -ceq $Run.sum) {
+            $Run.older = $newest
+            $newest = $journal.path
+            $later = $null
+        }
+        elseif ($stands) {
+            $later = $journal.path
+        }
+    }
+    if ($null -eq $newest) {
+        Stop-WinhostScript 2 'UnknownRun' 'no run of this plan stands on this host' "Looked in $($Run.journals)." 'There is nothing to undo.'
+    }
+    if ($null -ne $later) {
+        Stop-WinhostScript 2 'LaterRun' 'another plan was applied after this one, and still stands' "Its journal: $later. Nothing was changed." 'Go back with the Rollback.ps1 of that bundle first.'
+    }
+    Open-WinhostJournal $Run $newest
+}
+
+# ---- what is put back, and what is kept
+
+function Find-WinhostBack {
+    param($Run, $Facts)
+    $back = @{ wishes = @(); kept = @() }
+    foreach ($touched in $Run.record.touched) {
+        $undo = Find-WinhostUndoOf $touched $Run.record $Facts
+        if ($undo.ContainsKey('keep')) {
+            $back.kept += "$($touched.title): kept: $($undo.keep)"
+        }
+        elseif ($undo.want.Count -gt 0) {
+            $back.wishes += [pscustomobject]@{ noun = $touched.noun; key = $touched.key; want = [pscustomobject]$undo.want; title = $touched.title }
+        }
+    }
+    $back
+}
+
+function Find-WinhostUndoOf {
+    param($Touched, $Record, $Facts)
+    $answer = $Facts[(Find-WinhostNoun $Touched.noun).name]
+    if (-not $answer.ok) {
+        # What is there only since we installed the role went with it.
+        $ours = @(foreach ($other in $Record.touched) { $other.noun })
+        if ($ours -ccontains "$(Read-WinhostField $answer 'unavailable')") {
+            return @{ want = @{} }
+        }
+        return @{ keep = ConvertTo-WinhostWhy $answer }
+    }
+    $now = Find-WinhostNow $Facts $Touched.noun $Touched.key
+    if ($null -eq $now) {
+        return @{ keep = 'it is not there any more' }
+    }
+    Find-WinhostUndo $Touched $now
+}
+
+function Find-WinhostUndo {
+    param($Touched, $Now)
+    # @{ want } with what is to be put back, perhaps nothing; or @{ keep } with why it is left as it is.
+    $ours = $false
+    switch ((Find-WinhostNoun $Touched.noun).undo) {
+        'place' {
+            $known = @($Touched.before.place, $Touched.after.place)
+            if ($Now.place -clike 'assigned:*' -and $known -cnotcontains $Now.place) {
+                return @{ keep = "VM $($Now.place.Substring(9)) has it now" }
+            }
+            # Any lower rung of the ladder is still our doing.
+            $ours = $true
+        }
+        'role' {
+            $since = $Now.vms - $Touched.after.vms
+            if ($since -gt 0) {
+                return @{ keep = "$since VM(s) made since need it" }
+            }
+            # Between two restarts it is nobody else's state.
+            $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.role
+        }
+    }
+    $want = [ordered]@{}
+    $foreign = @()
+    foreach ($name in $Touched.changed) {
+        $there = Read-WinhostField $Now $name
+        $before = Read-WinhostField $Touched.before $name
+        if (Test-WinhostSame $there $before) {
+            continue
+        }
+        $want[$name] = $before
+        $left = @($Touched.after[$name]) + @(foreach ($state in $Touched.moved) { Read-WinhostField $state $name })
+        if (-not $ours -and -not (Test-WinhostAmong $there $left)) {
+            $foreign += $name
+        }
+    }
+    if ($foreign.Count -gt 0) {
+        return @{ keep = "$($foreign -join ', ') changed since by somebody else" }
+    }
+    @{ want = $want }
+}
+
+function Test-WinhostAmong {
+    param($One, $Others)
+    foreach ($other in $Others) {
+        if (Test-WinhostSame $One $other) {
+            return $true
+        }
+    }
+    $false
+}
+
+function Split-WinhostParts {
+    param($Wishes)
+    # What needs no restart first: without the role there would be no VM left to give its settings back to.
+    foreach ($late in @($false, $true)) {
+        $part = @(foreach ($wish in $Wishes) { if ((Find-WinhostNoun $wish.noun).restarts -eq $late) { $wish } })
+        if ($part.Count -gt 0) {
+            , $part
+        }
+    }
+}
+
+function Find-WinhostUndoSteps {
+    param($Run, $Wishes, $Facts)
+    Find-WinhostSteps $Wishes $Facts 'undo' $Run.record.touched @()
+}
+
+function Complete-WinhostRollback {
+    param($Run, $Facts)
+    $back = Find-WinhostBack $Run $Facts
+    $left = @(foreach ($check in @(Test-WinhostWishes $back.wishes $Facts)) { if (-not $check.holds) { $check } })
+    $outcome = @('rolled back', 'not all rolled back')[[int]($left.Count -gt 0)]
+    Write-WinhostEntry $Run 'outcome' @{ outcome = $outcome }
+    $next = @()
+    if ($null -ne $Run.older) {
+        $next += 'An earlier run of this plan stands as well. To undo that too: .\Rollback.ps1 once more.'
+    }
+    New-WinhostOutcome $Run $outcome $left $back.kept $next
+}

@@ -1,0 +1,229 @@
+# a run, and how it ends
+
+function Start-WinhostScript {
+    $run = $null
+    try {
+        $run = Open-WinhostRun
+        if (-not $script:WhatIf) {
+            Protect-WinhostFolder $run.journals
+            Lock-WinhostRun $run
+            # Whoever goes on by hand goes on by hand; and a task that goes on by itself does so once.
+            Unregister-WinhostTask $run
+        }
+        $result = Invoke-WinhostRun $run
+    }
+    catch {
+        $result = ConvertTo-WinhostFailure $_
+    }
+    finally {
+        Close-WinhostRun $run
+    }
+    Save-WinhostResult $run $result
+    Show-WinhostResult $result
+}
+
+function Open-WinhostRun {
+    $accepted = @(Split-WinhostAccepted $script:Accept)
+    $run = Open-WinhostPlan
+    $run.accepted = $accepted
+    $run.journals = Find-WinhostJournalFolder
+    $run.changed = 0
+    $run.name = ''
+    $run.older = $null
+    $run.lock = $null
+    $run.stream = $null
+    $run.previous = ''
+    $run.entries = 0
+    $run.record = New-WinhostRecord
+    $run
+}
+
+function New-WinhostOutcome {
+    param($Run, [string]$Outcome, $Checks, $Kept, $Next)
+    $code = 4 * [int](Test-WinhostLacking $Checks)
+    $document = [ordered]@{
+        schema = 'winhost.bundle-result/1'
+        host = $Run.plan.host
+        machine_id = $Run.plan.machine_id
+        run = $Run.name
+        outcome = $Outcome
+        changed = $Run.changed
+        checks = @($Checks)
+        kept = @($Kept)
+        next = @($Next)
+    }
+    $lines = @("$($Run.plan.host): $Outcome, changes: $($Run.changed)")
+    $lines += @(ConvertTo-WinhostCheckLines $Checks $false)
+    $lines += @(foreach ($line in @($Kept) + @($Next)) { "  $line" })
+    @{ exit_code = $code; document = $document; lines = $lines }
+}
+
+function New-WinhostPreview {
+    param($Run, $Steps, $Kept)
+    $next = @()
+    $lacking = @(foreach ($risk in @(Find-WinhostLacking $Run $Steps)) { $risk.name })
+    if ($lacking.Count -gt 0) {
+        $next += "Consents that lack: -Accept $($lacking -join ',')"
+    }
+    if ($Run.record.restart) {
+        $next += 'The host has to restart before anything else.'
+    }
+    $result = New-WinhostOutcome $Run 'nothing was changed' @() $Kept $next
+    $result.document['steps'] = @($Steps)
+    $lines = @(ConvertTo-WinhostStepLines $Steps)
+    if ($lines.Count -eq 0) {
+        $lines = @('Nothing to do.')
+    }
+    $lines += "$($Run.plan.host): nothing was changed."
+    $result.lines = $lines + @(foreach ($line in @($Kept) + $next) { "  $line" })
+    $result
+}
+
+function Save-WinhostResult {
+    param($Run, $Result)
+    # For whoever was not there to see how it ended.
+    if ($null -ne $Run -and $Run.name -ne '' -and -not $script:WhatIf) {
+        [System.IO.File]::WriteAllText((Find-WinhostResultFile $Run), (ConvertTo-WinhostText $Result.document))
+    }
+}
+
+function Find-WinhostResultFile {
+    param($Run)
+    Join-WinhostPath $Run.journals "$($Run.name).result.json"
+}
+
+# ---- consents
+
+function Split-WinhostAccepted {
+    param([string[]]$Words)
+    # powershell.exe -File hands over "a,b" as one word.
+    $given = @(foreach ($word in @($Words -split ',')) { if ($word.Trim() -ne '') { $word.Trim() } })
+    $known = @(foreach ($risk in $script:WinhostRisks) { $risk.name })
+    foreach ($word in $given) {
+        if ($known -cnotcontains $word) {
+            Stop-WinhostScript 2 'UnknownRisk' "-Accept: $word is none of: $($known -join ', ')" 'Nothing was changed.' ''
+        }
+    }
+    $given
+}
+
+function Find-WinhostLacking {
+    param($Run, $Steps)
+    $needed = @(foreach ($step in $Steps) { $step.risks })
+    foreach ($risk in $script:WinhostRisks) {
+        if ($needed -ccontains $risk.name -and $Run.accepted -cnotcontains $risk.name) {
+            $risk
+        }
+    }
+}
+
+function Assert-WinhostConsents {
+    param($Run, $Steps)
+    $lacking = @(Find-WinhostLacking $Run $Steps)
+    if ($lacking.Count -gt 0) {
+        $names = @(foreach ($risk in $lacking) { $risk.name })
+        $meaning = @(foreach ($risk in $lacking) { "$($risk.name): $($risk.meaning)" })
+        Stop-WinhostScript 2 'ConsentNeeded' "this needs your consent: $($names -join ', ')" $meaning ".\$($Run.script) -Accept $(($Run.accepted + $names) -join ',')"
+    }
+}
+
+# ---- restarts
+
+function Test-WinhostRestartDue {
+    param($Run)
+    if (-not $Run.record.restart) {
+        return $false
+    }
+    if ($null -eq $Run.record.boot -or $Run.record.boot -ceq (Read-WinhostOnly 'Boot').boot_id) {
+        return $true
+    }
+    Wait-WinhostReady
+    $facts = Read-WinhostHost
+    $left = @(foreach ($touched in $Run.record.touched) {
+        if ((Find-WinhostNoun $touched.noun).restarts) {
+            @{ noun = $touched.noun; key = $touched.key; after = Find-WinhostNow $facts $touched.noun $touched.key }
+        }
+    })
+    Write-WinhostEntry $Run 'restarted' @{ left = $left }
+    $false
+}
+
+function Wait-WinhostReady {
+    # After a restart Windows first finishes its changes, and services start one after the other.
+    $end = (Read-WinhostClock) + 1800
+    do {
+        $answer = Invoke-WinhostRequest @(@{ noun = 'Boot'; verb = 'get'; key = @{} }) $false
+        $ready = $answer.ok -and (Test-WinhostSame $answer.state.logon_ready $true) -and (Test-WinhostSame $answer.state.servicing $false)
+        if (-not $ready) {
+            if ((Read-WinhostClock) -ge $end) {
+                Stop-WinhostScript 1 'NotReady' 'Windows is still finishing its changes, half an hour after its restart' 'Nothing was done since.' 'When it has, run this again.'
+            }
+            Start-Sleep -Seconds 5 -ErrorAction Stop
+        }
+    } until ($ready)
+}
+
+function Request-WinhostRestart {
+    param($Run)
+    if ($null -eq $Run.record.boot) {
+        Write-WinhostEntry $Run 'restarting' @{ boot_id = (Read-WinhostOnly 'Boot').boot_id }
+    }
+    $again = ".\$($Run.script)"
+    if ($Run.accepted.Count -gt 0) {
+        $again += " -Accept $($Run.accepted -join ',')"
+    }
+    $next = "Restart this host, then go on: $again"
+    if ($script:ContinueAfterRestart) {
+        Register-WinhostTask $Run
+        $answer = Invoke-WinhostRequest @(@{ noun = 'Boot'; verb = 'restart' }) $false
+        if (-not $answer.ok) {
+            Stop-WinhostScript 1 'RestartRefused' "the host does not restart: $(ConvertTo-WinhostWhy $answer)" '' 'Restart it; it goes on by itself.'
+        }
+        $next = "The host restarts now and goes on by itself; how that ends will stand in $(Find-WinhostResultFile $Run)"
+    }
+    $result = New-WinhostOutcome $Run 'restart needed' @() @() @($next)
+    $result.exit_code = 3010
+    $result
+}
+
+function Register-WinhostTask {
+    param($Run)
+    # It runs as the system, so it runs a copy that only administrators can change, and that checks its sums again.
+    # Without -ContinueAfterRestart: a host that asks for one restart after the other is for a person to look at.
+    $copy = Join-WinhostPath $Run.journals $Run.sum
+    $null = [System.IO.Directory]::CreateDirectory($copy)
+    foreach ($name in $script:WinhostFiles + 'SHA256SUMS') {
+        $source = Join-WinhostPath $PSScriptRoot $name
+        if ($PSScriptRoot -ne $copy -and [System.IO.File]::Exists($source)) {
+            [System.IO.File]::Copy($source, (Join-WinhostPath $copy $name), $true)
+        }
+    }
+    Assert-WinhostSums $copy @($Run.script, 'plan.json')
+    $policy = Get-ExecutionPolicy -ErrorAction Stop
+    $words = "-NoProfile -NonInteractive -ExecutionPolicy $policy -File ""$(Join-WinhostPath $copy $Run.script)"" -JournalFolder ""$($Run.journals)"" -GuestDeadline $script:GuestDeadline"
+    if ($Run.accepted.Count -gt 0) {
+        $words += " -Accept $($Run.accepted -join ',')"
+    }
+    $program = Join-WinhostPath ([System.Environment]::SystemDirectory) 'WindowsPowerShell\v1.0\powershell.exe'
+    $task = @{
+        action = New-ScheduledTaskAction -Execute $program -Argument $words -ErrorAction Stop
+        trigger = New-ScheduledTaskTrigger -AtStartup -ErrorAction Stop
+        principal = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType 'ServiceAccount' -RunLevel 'Highest' -ErrorAction Stop
+        # A host on a UPS may say that it runs on batteries.
+        settings = New-ScheduledTaskSettingsSet -AllowStartIfOnBatteries -DontStopIfGoingOnBatteries -ErrorAction Stop
+    }
+    $null = Register-ScheduledTask -TaskName "winhost-$($Run.sum)" -Action $task.action -Trigger $task.trigger -Principal $task.principal -Settings $task.settings -ErrorAction Stop
+}
+
+function Unregister-WinhostTask {
+    param($Run)
+    # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task.
+    if (-not [System.IO.Directory]::Exists((Join-WinhostPath $Run.journals $Run.sum))) {
+        return
+    }
+    foreach ($task in @(Get-ScheduledTask -ErrorAction Stop)) {
+        if ($task.TaskName -ceq "winhost-$($Run.sum)" -and $task.TaskPath -ceq '\') {
+            Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
+        }
+    }
+}

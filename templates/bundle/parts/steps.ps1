@@ -1,0 +1,279 @@
+# the engine: from wishes to steps, and doing them
+
+# What is wanted, less what is so, makes steps. Going on after a crash and going back are the same over other wishes.
+
+function Find-WinhostSteps {
+    param($Wishes, $Facts, [string]$Role, $Known, $Planned)
+    # Known has the titles of things that are needed without being wanted; Planned, the consents that verdicts ask for.
+    $rows = @(Find-WinhostRows $Wishes $Facts ($Role -ceq 'undo'))
+    $moves = @(Find-WinhostMoves $rows $Wishes $Facts $Known)
+    $needed = @(foreach ($move in $moves) { $move.id })
+    $rows = @(foreach ($row in $rows) { if ($needed -cnotcontains $row.id) { $row } })
+    # A VM is shut down before the first step that must see it off, and gets its power after the last one.
+    for ($number = 0; $number -lt $rows.Count; $number++) {
+        foreach ($move in $moves) {
+            if ($null -ne $move.off -and (Find-WinhostFirst $rows $move.vm) -eq $number) {
+                New-WinhostStep $move.wish 'need' $move.off @()
+            }
+        }
+        New-WinhostStep $rows[$number].wish $Role $rows[$number].change $Planned
+        for ($last = $moves.Count - 1; $last -ge 0; $last--) {
+            $move = $moves[$last]
+            if ($null -ne $move.back -and (Find-WinhostLast $rows $move.vm) -eq $number) {
+                New-WinhostStep $move.wish 'give-back' $move.back @()
+            }
+        }
+    }
+    foreach ($move in $moves) {
+        # One that is off already has only its own wish left.
+        if ($null -eq $move.off -and $null -ne $move.own) {
+            New-WinhostStep $move.wish $Role $move.own @()
+        }
+    }
+}
+
+function Find-WinhostRows {
+    param($Wishes, $Facts, [bool]$Backwards)
+    # In the order of the plan: by noun, then by the words of the key, compared the same way in every language.
+    $rows = New-Object -TypeName System.Collections.SortedList -ArgumentList ([System.StringComparer]::Ordinal)
+    foreach ($wish in @($Wishes)) {
+        $place = (Find-WinhostNoun $wish.noun).place
+        if ($Backwards) {
+            $place = 999 - $place
+        }
+        $words = @(foreach ($part in @($wish.key.PSObject.Properties)) { "$($part.Value)" }) -join "`0"
+        $change = Select-WinhostChange $wish $Facts
+        if ($null -ne $change) {
+            $rows['{0:d3} {1}' -f $place, $words] = @{
+                id = ConvertTo-WinhostId $wish.noun $wish.key
+                wish = $wish
+                change = $change
+                vms = @(Find-WinhostVmsToStop $wish $change)
+            }
+        }
+    }
+    $rows.Values
+}
+
+function Select-WinhostChange {
+    param($Wish, $Facts)
+    # Only the properties that differ; nothing where none does.
+    $now = Find-WinhostNow $Facts $Wish.noun $Wish.key
+    if ($null -eq $now) {
+        Stop-WinhostScript 1 'Gone' "it is not there any more: $($Wish.title)" '' 'Read the host again with Facts.ps1 and plan again.'
+    }
+    $change = @{ before = [ordered]@{}; want = [ordered]@{} }
+    foreach ($property in @($Wish.want.PSObject.Properties)) {
+        $found = Read-WinhostField $now $property.Name
+        if (Test-WinhostSame $found $property.Value) {
+            continue
+        }
+        if ($null -ne (Read-WinhostField $found 'unknown') -or $null -ne (Read-WinhostField $found 'unavailable')) {
+            Stop-WinhostScript 1 'CannotRead' "$($Wish.title): $($property.Name) cannot be read: $(ConvertTo-WinhostWhy $found)" 'What cannot be read cannot be given back.' ''
+        }
+        $change.before[$property.Name] = $found
+        $change.want[$property.Name] = $property.Value
+    }
+    if ($change.want.Count -gt 0) {
+        $change
+    }
+}
+
+function Find-WinhostMoves {
+    param($Rows, $Wishes, $Facts, $Known)
+    # The VMs that have to be off for these rows, each once: how they get there, and what power they get afterwards.
+    $done = @()
+    foreach ($vm in @(foreach ($row in $Rows) { $row.vms })) {
+        if ($done -cnotcontains $vm) {
+            $done += $vm
+            New-WinhostMove $vm $Wishes $Facts $Known
+        }
+    }
+}
+
+function New-WinhostMove {
+    param([string]$Vm, $Wishes, $Facts, $Known)
+    $wish = [pscustomobject]@{ noun = 'VmPower'; key = [pscustomobject]@{ vm = $Vm }; want = [pscustomobject]@{ state = 'off' }; title = "VmPower of $Vm" }
+    foreach ($known in @(Find-WinhostById $Known 'VmPower' $wish.key)) {
+        $wish.title = $known.title
+    }
+    $move = @{ id = ConvertTo-WinhostId 'VmPower' $wish.key; vm = $Vm; wish = $wish; off = $null; back = $null; own = $null }
+    if ($null -ne (Find-WinhostNow $Facts 'VmPower' $wish.key)) {
+        $move.off = Select-WinhostChange $wish $Facts
+    }
+    $end = 'off'
+    if ($null -ne $move.off) {
+        $end = $move.off.before.state
+    }
+    foreach ($own in @(Find-WinhostById $Wishes 'VmPower' $wish.key)) {
+        $end = $own.want.state
+        $move.own = Select-WinhostChange $own $Facts
+    }
+    if ($null -ne $move.off -and $end -cne 'off') {
+        $move.back = @{ before = [ordered]@{ state = 'off' }; want = [ordered]@{ state = $end } }
+    }
+    $move
+}
+
+function Find-WinhostFirst {
+    param($Rows, [string]$Vm)
+    for ($number = 0; $number -lt $Rows.Count; $number++) {
+        if ($Rows[$number].vms -ccontains $Vm) {
+            return $number
+        }
+    }
+}
+
+function Find-WinhostLast {
+    param($Rows, [string]$Vm)
+    for ($number = $Rows.Count - 1; $number -ge 0; $number--) {
+        if ($Rows[$number].vms -ccontains $Vm) {
+            return $number
+        }
+    }
+}
+
+function New-WinhostStep {
+    param($Wish, [string]$Role, $Change, $Planned)
+    $risks = @()
+    $asked = @(foreach ($step in @(Find-WinhostById $Planned $Wish.noun $Wish.key)) { if ($step.role -ceq 'wish') { $step.risks } })
+    foreach ($risk in @(Find-WinhostConsents $Wish $Change) + $asked) {
+        if ($risks -cnotcontains $risk) {
+            $risks += $risk
+        }
+    }
+    [ordered]@{ noun = $Wish.noun; key = $Wish.key; role = $Role; before = $Change.before; want = $Change.want; title = $Wish.title; risks = $risks }
+}
+
+function Find-WinhostById {
+    param($List, [string]$Noun, $Key)
+    # Of wishes, steps or what a run touched.
+    $id = ConvertTo-WinhostId $Noun $Key
+    foreach ($each in @($List)) {
+        if ([string]::Equals((ConvertTo-WinhostId $each.noun $each.key), $id)) {
+            $each
+        }
+    }
+}
+
+# ---- rules of nouns, by the names that the table of nouns has for them
+
+function Find-WinhostVmsToStop {
+    param($Wish, $Change)
+    switch ((Find-WinhostNoun $Wish.noun).needs) {
+        'vm-off' {
+            $Wish.key.vm
+        }
+        'owners-off' {
+            $owners = @(foreach ($place in @($Change.before.place, $Change.want.place)) { if ($place -clike 'assigned:*') { $place.Substring(9) } })
+            $owners | Sort-Object -Unique
+        }
+    }
+}
+
+function Find-WinhostConsents {
+    param($Wish, $Change)
+    switch ((Find-WinhostNoun $Wish.noun).risks) {
+        'stops-a-vm' {
+            if ($Change.before.state -ceq 'running') {
+                'vm-stop'
+            }
+        }
+        'restarts-for-role' {
+            if ($Change.want.Contains('role')) {
+                'restart'
+                if ($Change.before.role -ceq 'installed') {
+                    'vm-stop'
+                }
+            }
+        }
+    }
+}
+
+# ---- doing them: each is one set of the agent, in the journal before and after
+
+function Invoke-WinhostSteps {
+    param($Run, $Steps, $Facts)
+    Assert-WinhostConsents $Run $Steps
+    $lines = @(ConvertTo-WinhostStepLines $Steps)
+    for ($number = 0; $number -lt $Steps.Count; $number++) {
+        Show-WinhostLine $lines[$number]
+        Invoke-WinhostStep $Run $Steps[$number] $Facts
+    }
+}
+
+function ConvertTo-WinhostStepLines {
+    param($Steps)
+    $number = 0
+    foreach ($step in $Steps) {
+        $number++
+        $changes = @(foreach ($name in $step.want.Keys) { "$name $(ConvertTo-WinhostShown $step.before[$name]) -> $(ConvertTo-WinhostShown $step.want[$name])" })
+        $asks = ''
+        if ($step.risks.Count -gt 0) {
+            $asks = " (asks for $($step.risks -join ', '))"
+        }
+        "[$number/$(@($Steps).Count)] $($step.title): $($changes -join ', ')$asks"
+    }
+}
+
+function Invoke-WinhostStep {
+    param($Run, $Step, $Facts)
+    $found = [ordered]@{}
+    foreach ($property in @((Find-WinhostNow $Facts $Step.noun $Step.key).PSObject.Properties)) {
+        $found[$property.Name] = $property.Value
+    }
+    foreach ($name in $Step.before.Keys) {
+        $found[$name] = $Step.before[$name]
+    }
+    Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found })
+    $how = @{ accept = $Run.accepted; within = $script:GuestDeadline }
+    $call = @{ noun = $Step.noun; verb = 'set'; key = $Step.key; want = $Step.want; expect = $Step.before; how = $how }
+    $answer = Invoke-WinhostRequest @($call) $false
+    foreach ($warning in @(Read-WinhostField $answer 'warnings')) {
+        Show-WinhostLine "  the host warns: $warning"
+    }
+    if (-not $answer.ok) {
+        Write-WinhostEntry $Run 'failed' ([ordered]@{ noun = $Step.noun; key = $Step.key; after = Read-WinhostLeft $answer; answer = $answer })
+        Stop-WinhostStep $Step $answer
+    }
+    Write-WinhostEntry $Run 'end' ([ordered]@{ noun = $Step.noun; key = $Step.key; after = $answer.after; restart = @($answer.restart).Count -gt 0 })
+    $Run.changed++
+    Assert-WinhostTaken $Step $answer
+}
+
+function Read-WinhostLeft {
+    param($Answer)
+    # Nothing was changed where the host drifted; after an error the agent has read again.
+    if ($null -ne (Read-WinhostField $Answer 'drift')) {
+        return $Answer.before
+    }
+    Read-WinhostField $Answer 'after'
+}
+
+function Stop-WinhostStep {
+    param($Step, $Answer)
+    $ways = 'Mend that and run this again to go on; or go back: .\Rollback.ps1'
+    $drift = Read-WinhostField $Answer 'drift'
+    if ($null -ne $drift) {
+        $lines = @(foreach ($each in @($drift.PSObject.Properties)) { "$($each.Name) was $(ConvertTo-WinhostShown $each.Value.expected), is $(ConvertTo-WinhostShown $each.Value.found)" })
+        Stop-WinhostScript 4 'Drifted' "$($Step.title): changed by somebody meanwhile" $lines $ways
+    }
+    $meaning = @('Steps before this one are done and journalled.')
+    if ($Step.noun -ceq 'AssignableDevice') {
+        $meaning += 'If the host says that nothing contains this device, -Accept force-dismount takes it all the same: its VM must be trusted then.'
+    }
+    Stop-WinhostScript 1 'StepFailed' "$($Step.title): $(ConvertTo-WinhostWhy $Answer)" $meaning $ways
+}
+
+function Assert-WinhostTaken {
+    param($Step, $Answer)
+    if (@($Answer.restart).Count -gt 0) {
+        return
+    }
+    foreach ($name in $Step.want.Keys) {
+        $is = Read-WinhostField $Answer.after $name
+        if (-not (Test-WinhostSame $is $Step.want[$name])) {
+            Stop-WinhostScript 1 'NotTaken' "$($Step.title): accepted without error, but $name is $(ConvertTo-WinhostShown $is)" '' 'Run this again to go on; or go back: .\Rollback.ps1'
+        }
+    }
+}

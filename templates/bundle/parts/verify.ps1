@@ -1,0 +1,26 @@
+# what this script does
+
+function Start-WinhostScript {
+    try {
+        $bundle = Open-WinhostPlan
+        Assert-WinhostHost $bundle.plan $false
+        $checks = @(Test-WinhostWishes $bundle.stage.wanted (Read-WinhostHost))
+        $result = New-WinhostVerdict $bundle $checks
+    }
+    catch {
+        $result = ConvertTo-WinhostFailure $_
+    }
+    Show-WinhostResult $result
+}
+
+function New-WinhostVerdict {
+    param($Bundle, $Checks)
+    $code = 4 * [int](Test-WinhostLacking $Checks)
+    $lines = @(ConvertTo-WinhostCheckLines $Checks $true)
+    $lines += "$($Bundle.plan.host): $(@('as planned', 'not as planned')[[int]($code -ne 0)])."
+    if (@($Bundle.stage.deferred).Count -gt 0) {
+        $lines += '  This says nothing of later stages, which this plan could not know.'
+    }
+    $document = [ordered]@{ host = $Bundle.plan.host; holds = $code -eq 0; checks = @($Checks) }
+    @{ exit_code = $code; document = $document; lines = $lines }
+}

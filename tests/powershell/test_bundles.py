@@ -1,0 +1,463 @@
+"""A bundle by hand and `winhost apply` from the same start end in the same state: straight, abandoned, and back."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.world import PLAYBOOK, World, world
+from tests.powershell.bundles import (
+    RESTART,
+    ByHand,
+    Moment,
+    Person,
+    WatchedCmdlets,
+    a_person,
+    filmed,
+    restart,
+    twin,
+    unpack,
+)
+from tests.powershell.twins import ENGINES_OWN, machine
+from winhost.cli import run
+from winhost.connect.errors import Drifted
+from winhost.engine.failures import ConsentNeeded
+from winhost.engine.journal import read_journal
+from winhost.engine.planning import make_plan
+from winhost.engine.record import replay
+from winhost.engine.undo import preview
+from winhost.lab import loopback
+from winhost.lab.vms import VirtualMachine
+from winhost.model.documents import plain, read_document
+from winhost.model.facts import Facts
+from winhost.model.plan import Plan, Wish
+from winhost.resources.host import HostFacts
+
+INSTALLED = "server2025-role-installed"
+# One stage each: with the role, of another Windows, with names that look like code, cards half-way gone.
+ONE_STAGE = (INSTALLED, "server2022-2gpu", "hostile-vm-names", "card-dismounted", "gpu-partitioned")
+TORN = b'{"n":99,"at":"2026-'
+
+
+@pytest.fixture(scope="module")
+def person() -> Iterator[Person]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loopback, "Cmdlets", WatchedCmdlets)
+        with a_person(machine(INSTALLED)) as one:
+            yield one
+
+
+def plan_from(facts: Facts) -> Plan:
+    return make_plan(HostFacts(facts), Wish("dda", PLAYBOOK, "llm-01"))
+
+
+@dataclass
+class Case:
+    """A host with a bundle for it, and the same host for `apply`."""
+
+    here: ByHand
+    made: Path
+    plan: Plan
+    other: World
+
+
+@pytest.fixture
+def case(person: Person, tmp_path: Path) -> Callable[..., Case]:
+    def make(host: str = INSTALLED) -> Case:
+        other = world(tmp_path / "store", host)
+        plan = other.plan(vm=next(iter(other.machine.vms)))
+        here = ByHand(person, twin(other.machine), tmp_path / "journals")
+        return Case(here, unpack(plan, tmp_path / "bundle"), plan, other)
+
+    return make
+
+
+# ---- the whole story: two stages with a restart between them, filmed line by line
+
+
+@dataclass
+class Story:
+    """found → first bundle, restart, between → second bundle → made; and everything back. Each with its moments."""
+
+    first: Path
+    second: Path
+    found: Any
+    between: Any
+    made: Any
+    there: dict[str, list[Moment]]
+    back: dict[str, list[Moment]]
+    end: Any
+
+    def bundle(self, stage: str) -> Path:
+        return self.first if stage == "first" else self.second
+
+    def goal(self, stage: str) -> Any:
+        return self.between if stage == "first" else self.made
+
+    def start(self, stage: str) -> Any:
+        return self.found if stage == "first" else self.between
+
+
+@pytest.fixture(scope="module")
+def story(person: Person, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    folder = tmp_path_factory.mktemp("story")
+    here = ByHand(person, machine("server2025-3gpu"), folder / "journals")
+    found = here.state()
+    reader = unpack(plan_from(here.machine.facts()), folder / "reader")
+    first = unpack(plan_from(here.facts(reader)), folder / "first", watched=True)
+    there: dict[str, list[Moment]] = {}
+    back: dict[str, list[Moment]] = {}
+    with filmed(here, folder / "there-first") as there["first"]:
+        assert here.through(here.apply, first).said["outcome"] == "applied"
+    between = here.state()
+    second = unpack(plan_from(here.facts(reader)), folder / "second", watched=True)
+    with filmed(here, folder / "there-second") as there["second"]:
+        assert here.apply(second).said["outcome"] == "applied"
+    made = here.state()
+    with filmed(here, folder / "back-second") as back["second"]:
+        assert here.rollback(second).said["outcome"] == "rolled back"
+    with filmed(here, folder / "back-first") as back["first"]:
+        assert here.through(here.rollback, first).said["outcome"] == "rolled back"
+    return Story(first, second, found, between, made, there, back, here.state())
+
+
+def moments(films: dict[str, list[Moment]], folder: Path) -> Iterator[tuple[str, ByHand, str]]:
+    """Each moment as a host of its own: the stage, the host, and which moment it is."""
+    for stage, film in films.items():
+        for moment in film:
+            yield stage, moment.here.copy(folder / stage / moment.name), moment.name
+
+
+def test_two_bundles_end_where_one_apply_ends(story: Story, tmp_path: Path) -> None:
+    other = world(tmp_path)
+    assert other.state() == story.found
+    assert other.apply(other.plan()).holds
+    assert other.state() == story.made
+    assert other.rollback().outcome == "rolled back"
+    assert other.state() == story.end == story.found
+    assert len(story.there["first"]) == 8
+    assert len(story.there["second"]) > 30
+
+
+def test_abandoned_at_any_line_and_run_again_it_ends_where_it_would_have_ended(story: Story, tmp_path: Path) -> None:
+    for stage, here, name in moments(story.there, tmp_path):
+        for journal in here.journals.glob("*.jsonl"):
+            journal.write_bytes(journal.read_bytes() + TORN)  # a line that was being written
+        assert here.through(here.apply, story.bundle(stage)).said["outcome"] == "applied", (stage, name)
+        assert here.state() == story.goal(stage), (stage, name)
+
+
+def test_abandoned_at_any_line_and_rolled_back_it_ends_where_it_began(story: Story, tmp_path: Path) -> None:
+    for stage, here, name in moments(story.there, tmp_path):
+        assert here.through(here.rollback, story.bundle(stage)).said["outcome"] == "rolled back", (stage, name)
+        assert here.state() == story.start(stage), (stage, name)
+
+
+def test_a_rollback_abandoned_at_any_line_and_run_again_ends_where_it_would_have_ended(
+    story: Story, tmp_path: Path
+) -> None:
+    for stage, here, name in moments(story.back, tmp_path):
+        done = here.through(here.rollback, story.bundle(stage))
+        # What was abandoned after its last line has nothing left to undo.
+        assert done.code == 0, (stage, name, done.output)
+        assert here.state() == story.start(stage), (stage, name)
+
+
+def test_the_first_bundle_is_not_rolled_back_from_under_the_second(story: Story) -> None:
+    here = story.there["second"][-1].here
+    made = here.state()
+    refused = here.rollback(story.first)
+    assert (refused.code, refused.refused) == (2, "LaterRun")
+    assert here.state() == made
+
+
+def test_an_edited_journal_is_refused_either_way(story: Story, tmp_path: Path) -> None:
+    here = story.there["second"][-1].here.copy(tmp_path / "journals")
+    (journal,) = (path for path in here.journals.glob("*.jsonl") if b"VmMmio" in path.read_bytes())
+    journal.write_bytes(journal.read_bytes().replace(b"turn-off", b"shutdown", 1))
+    found = here.state()
+    for script in (here.apply, here.rollback):
+        refused = script(story.second)
+        assert (refused.code, refused.refused) == (2, "Damaged")
+    assert here.state() == found
+
+
+def test_a_run_that_goes_back_is_not_gone_on_with(story: Story) -> None:
+    here = story.back["second"][5].here
+    found = here.state()
+    refused = here.apply(story.second)
+    assert (refused.code, refused.refused) == (2, "OneWay")
+    assert here.state() == found
+
+
+# ---- a process of its own, and its death
+
+
+def test_a_killed_process_is_followed_by_one_that_goes_on(person: Person, tmp_path: Path) -> None:
+    other = world(tmp_path / "store", INSTALLED)
+    plan = other.plan()
+    host = twin(other.machine)
+    made = unpack(plan, tmp_path / "bundle", watched=True, alone=True)
+    words = ("-JournalFolder", str(tmp_path / "journals"), "-Accept", "vm-stop,force-dismount")
+    assert person.alone(host, made / "Apply.ps1", *words, kill_at="end").code not in (0, 1, 2, 4)
+    assert other.machine.settled_state() != host.settled_state()
+    done = person.alone(host, made / "Apply.ps1", *words)
+    assert done.code == 0, done.output
+    assert f"applied, changes: {len(list(plan.steps)) - 1}" in done.output
+    other.apply(plan)
+    assert other.state() == host.settled_state()
+
+
+# ---- the same steps as the engine
+
+
+def as_compared(steps: Any) -> list[dict[str, Any]]:
+    names = ("noun", "key", "role", "before", "want", "title", "risks")
+    return [{name: step[name] for name in names} for step in plain(steps)]
+
+
+@pytest.mark.parametrize("host", ONE_STAGE)
+def test_the_steps_are_those_of_the_engine_there_and_back(case: Callable[..., Case], host: str) -> None:
+    it = case(host)
+    here, other = it.here, it.other
+    found = here.machine.snapshot()
+    assert as_compared(here.apply(it.made, "-WhatIf").said["steps"]) == as_compared(it.plan.stages[0].steps)
+    assert here.machine.snapshot() == found
+    assert not here.journals.exists()
+    assert here.apply(it.made).said["changed"] == other.apply(it.plan).changed > 0
+    assert here.state() == other.state()
+    undo, _ = preview(replay(other.run, read_journal(other.store.path(other.run))), other.facts())
+    made = here.machine.snapshot()
+    assert as_compared(here.rollback(it.made, "-WhatIf").said["steps"]) == as_compared(undo)
+    assert here.machine.snapshot() == made
+    assert here.rollback(it.made).said["outcome"] == other.rollback().outcome == "rolled back"
+    assert here.state() == other.state()
+
+
+@pytest.mark.parametrize("host", [*ONE_STAGE, "server2025-3gpu", "win11-pro-1gpu", "not-administrator"])
+def test_facts_are_what_the_wire_reads(person: Person, case: Callable[..., Case], tmp_path: Path, host: str) -> None:
+    any_bundle = case().made
+    here = ByHand(person, machine(host), tmp_path / "unused")
+    found, wire = here.facts(any_bundle), here.machine.facts()
+    assert (found.schema, found.origin) == (wire.schema, "synthetic")
+    read, expected = comparable(found), comparable(wire)
+    assert list(found.nouns) == [noun for noun in found.nouns if noun in expected]
+    assert {noun: read[noun] for noun in wire.nouns} == expected
+
+
+def comparable(facts: Facts) -> dict[str, Any]:
+    """Without an order of instances, and without what is the engine's own."""
+    nouns = plain(facts.nouns)
+    for noun, answer in nouns.items():
+        if isinstance(answer, list):
+            for each in answer:
+                each["state"] |= dict.fromkeys(ENGINES_OWN.get(noun, ()), "its own")
+            answer.sort(key=lambda each: json.dumps(each["key"], sort_keys=True))
+    return dict(nouns)
+
+
+# ---- refusals: nothing is changed, nothing is begun
+
+
+def refuse(it: Case, done: Any, code: int, kind: str, found: Any) -> None:
+    assert (done.code, done.refused) == (code, kind)
+    assert it.here.state() == found
+    assert not list(it.here.journals.glob("*.jsonl"))
+
+
+def test_nothing_is_begun_without_each_consent(case: Callable[..., Case]) -> None:
+    it = case()
+    found = it.here.state()
+    done = it.here.apply(it.made, accept=["vm-stop"])
+    refuse(it, done, 2, "ConsentNeeded", found)
+    with pytest.raises(ConsentNeeded) as needed:
+        it.other.apply(it.plan, ["vm-stop"])
+    assert done.said["error"]["meaning"] == needed.value.meaning
+    assert done.said["error"]["hint"].endswith("-Accept vm-stop,force-dismount")
+
+
+def test_consents_for_going_there_are_none_for_going_back(case: Callable[..., Case]) -> None:
+    it = case()
+    it.here.apply(it.made)
+    made = it.here.state()
+    assert it.here.rollback(it.made, accept=[]).refused == "ConsentNeeded"
+    assert it.here.state() == made
+    assert it.here.apply(it.made).said["outcome"] == "nothing to do"
+
+
+def test_a_word_that_is_no_consent_is_refused(case: Callable[..., Case]) -> None:
+    it = case()
+    refuse(it, it.here.apply(it.made, accept=["vm-stopp"]), 2, "UnknownRisk", it.here.state())
+
+
+def test_drift_is_refused_with_each_difference(case: Callable[..., Case]) -> None:
+    it = case()
+    for host in (it.here.machine, it.other.machine):
+        vm = it.other.vm()
+        host.stop_vm(vm, within=300)
+        host.set_vm(vm, checkpoint_type="standard", low_memory_mapped_io_space=256 << 20)
+    done = it.here.apply(it.made)
+    refuse(it, done, 4, "Drifted", it.here.state())
+    with pytest.raises(Drifted) as drift:
+        it.other.apply(it.plan)
+    said = [line.split(" was ")[0] for line in done.said["error"]["meaning"].splitlines()]
+    assert sorted(said) == sorted(drift.value.differences)
+    assert it.here.apply(it.made, "-WhatIf").code == 4
+
+
+def test_another_machine_is_refused(case: Callable[..., Case], person: Person, tmp_path: Path) -> None:
+    it = case()
+    it.here = ByHand(person, machine("server2022-2gpu"), tmp_path / "others")
+    found = it.here.state()
+    refuse(it, it.here.apply(it.made), 2, "WrongHost", found)
+    assert it.here.verify(it.made).refused == "WrongHost"
+
+
+def test_only_an_administrator_changes_anything(case: Callable[..., Case], person: Person, tmp_path: Path) -> None:
+    it = case()
+    it.here = ByHand(person, machine(INSTALLED, administrator=False), tmp_path / "others")
+    refuse(it, it.here.apply(it.made), 2, "NotAdministrator", it.here.state())
+
+
+def test_one_run_at_a_time(case: Callable[..., Case], person: Person) -> None:
+    it = case()
+    it.here.journals.mkdir()
+    person.hold(it.here.journals / "lock")
+    refuse(it, it.here.apply(it.made), 1, "Busy", it.here.state())
+
+
+def test_there_is_nothing_to_roll_back_before_anything_was_done(case: Callable[..., Case]) -> None:
+    it = case()
+    refuse(it, it.here.rollback(it.made), 2, "UnknownRun", it.here.state())
+
+
+@pytest.mark.parametrize("name", ["plan.json", "Apply.ps1", "README.md"])
+def test_a_file_that_is_not_as_it_was_made_stops_every_script(case: Callable[..., Case], name: str) -> None:
+    it = case()
+    found = it.here.state()
+    (it.made / name).write_bytes((it.made / name).read_bytes() + b"\n")
+    for done in (it.here.apply(it.made), it.here.rollback(it.made), it.here.verify(it.made)):
+        refuse(it, done, 2, "Changed", found)
+        assert name in done.said["error"]["what"]
+    (it.made / "SHA256SUMS").unlink()
+    refuse(it, it.here.apply(it.made), 2, "Changed", found)
+
+
+# ---- in the middle, afterwards, and in a week
+
+
+def test_a_guest_that_does_not_stop_is_turned_off_only_with_its_own_consent(case: Callable[..., Case]) -> None:
+    it = case("guest-does-not-answer")
+    done = it.here.apply(it.made, "-GuestDeadline", "5", accept=["vm-stop", "force-dismount", "restart"])
+    assert (done.code, done.refused) == (1, "StepFailed")
+    assert "Winhost.GuestDidNotStop" in done.said["error"]["what"]
+    assert it.here.apply(it.made, "-GuestDeadline", "5").said["outcome"] == "applied"
+    it.other.apply(it.plan)
+    assert it.here.state() == it.other.state()
+
+
+def test_what_somebody_changed_since_is_kept_and_said(case: Callable[..., Case]) -> None:
+    it = case()
+    it.here.apply(it.made)
+    it.other.apply(it.plan)
+    for host in (it.here.machine, it.other.machine):
+        vm: VirtualMachine = host.vms[it.other.vm()]
+        vm.stop_action = "shut-down"
+    done, outcome = it.here.rollback(it.made).said, it.other.rollback()
+    assert done["kept"] == list(outcome.kept) != []
+    assert it.here.state() == it.other.state()
+
+
+def test_a_second_apply_changes_nothing_and_verify_agrees(case: Callable[..., Case]) -> None:
+    it = case()
+    assert it.here.verify(it.made).code == 4
+    it.here.apply(it.made)
+    journals = sorted(it.here.journals.iterdir())
+    again = it.here.apply(it.made)
+    assert (again.code, again.said["outcome"], again.said["changed"]) == (0, "nothing to do", 0)
+    assert sorted(it.here.journals.iterdir()) == journals
+    verified = it.here.verify(it.made)
+    assert (verified.code, verified.said["holds"]) == (0, True)
+    assert all(check["holds"] for check in verified.said["checks"])
+
+
+def test_an_earlier_run_of_the_same_plan_is_named_when_the_later_one_is_undone(case: Callable[..., Case]) -> None:
+    it = case()
+    found = it.here.state()
+    it.here.apply(it.made)
+    it.here.machine.vms[it.other.vm()].cache = False
+    assert it.here.apply(it.made).said["changed"] == 3
+    assert "once more" in " ".join(it.here.rollback(it.made).said["next"])
+    assert it.here.rollback(it.made).said["next"] == []
+    assert it.here.state() == found
+
+
+def test_a_restart_is_left_to_the_person(story: Story, tmp_path: Path) -> None:
+    here = next(m.here for m in story.there["first"] if m.name.endswith("before-restarted"))
+    here = here.copy(tmp_path / "journals")
+    here.machine.boot -= 1  # it was not restarted after all
+    done = here.apply(story.first, accept=["restart"])
+    assert (done.code, here.machine.tasks) == (RESTART, {})
+    assert done.said["next"] == [r"Restart this host, then go on: .\Apply.ps1 -Accept restart"]
+
+
+def test_with_consent_it_goes_on_by_itself_once(person: Person, tmp_path: Path, story: Story) -> None:
+    here = ByHand(person, machine("server2025-3gpu"), tmp_path / "journals")
+    assert here.apply(story.first, "-ContinueAfterRestart", accept=["restart"]).code == RESTART
+    here.machine.settle()
+    assert here.machine.boot == 2
+    ((name, task),) = here.machine.tasks.items()
+    assert task["Principal"] == "S-1-5-18 ServiceAccount Highest"
+    (words,) = re.findall(r"powershell\.exe (-NoProfile .*)", task["Action"])
+    (copied,) = re.findall(r'-File "([^"]+)"', words)
+    assert Path(copied).parent == here.journals / name.removeprefix("winhost-")
+    assert "-ContinueAfterRestart" not in words
+    (given,) = re.findall(r'-File "[^"]+" (.*)', words)
+    assert person.run(here.machine, Path(copied), given).code == 0
+    assert here.machine.tasks == {}
+    (result,) = here.journals.glob("*.result.json")
+    assert json.loads(result.read_text())["outcome"] == "applied"
+    assert here.state() == story.between
+
+
+def test_nothing_is_read_before_windows_is_ready(person: Person, tmp_path: Path, story: Story) -> None:
+    here = ByHand(person, machine("server2025-3gpu"), tmp_path / "journals")
+    here.apply(story.first)
+    restart(here.machine)
+    here.machine._servicing = True
+    late = here.apply(story.first)
+    assert (late.code, late.refused) == (1, "NotReady")
+    here.machine._servicing = False
+    assert here.apply(story.first).said["outcome"] == "applied"
+
+
+# ---- a host that winhost never reaches
+
+
+def test_the_air_gapped_loop_closes(
+    person: Person, story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = ByHand(person, machine("server2025-3gpu"), tmp_path / "journals")
+    for number in ("1", "2"):
+        facts, plan, folder = (f"{name}-{number}" for name in ("facts", "plan", "bundle"))
+        assert (
+            person.run(here.machine, story.first / "Facts.ps1", "-Name", "away", "-OutFile", absolute(facts)).code == 0
+        )
+        assert run(["plan", "--facts", facts, "--vm", "llm-01", "-o", plan]) == 0
+        assert run(["bundle", plan, "-o", folder]) == 0
+        made = unpack(read_document(Path(folder, "plan.json"), Plan), tmp_path / f"made-{number}")
+        assert (made / "plan.json").read_bytes() == Path(folder, "plan.json").read_bytes() == Path(plan).read_bytes()
+        assert here.through(here.apply, made).said["host"] == "away"
+    assert person.run(here.machine, story.first / "Facts.ps1", "-OutFile", absolute("end")).code == 0
+    assert run(["verify", "plan-2", "--facts", "end"]) == 0
+    assert run(["verify", "plan-2", "--facts", "facts-2"]) == 4
+    assert here.state() == story.made
+
+
+def absolute(name: str) -> str:
+    return f"'{Path.cwd() / name}'"

@@ -1,0 +1,128 @@
+"""What a bundle is made of, without a PowerShell: constant scripts, the plan, sums, and a readme for this very plan."""
+
+import dataclasses
+import re
+import tomllib
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import winhost
+from tests.engine.world import world
+from winhost.model.documents import write_document
+from winhost.model.errors import visible
+from winhost.model.plan import Plan
+from winhost.model.shipped import shipped
+from winhost.render.bundle import SCRIPTS, bundle, facts_bundle, markdown, scripts, sums
+from winhost.resources.windows import NOUNS
+from winhost.resources.windows.scripts import agent_digest
+
+ROOT = Path(__file__).parents[2]
+READMES = yaml.safe_load((ROOT / "tests" / "data" / "render" / "readmes.yaml").read_text("utf-8"))
+
+
+def plan_of(folder: Path, case: dict[str, Any]) -> Plan:
+    here = world(folder, case.pop("host"))
+    vm, machine = next(iter(here.machine.vms.items()))
+    machine.traits = {**machine.traits, "name": case.pop("rename", machine.name)}
+    wish = case.pop("wish", {})
+    if case.pop("applied", False):
+        assert here.apply(here.plan(vm)).holds
+    return here.plan(vm, **wish)
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_readme_is_written_for_this_very_plan(tmp_path: Path, name: str) -> None:
+    case = dict(READMES[name])
+    says, never = case.pop("says"), case.pop("never")
+    readme = bundle(plan_of(tmp_path, case))["README.md"].decode()
+    assert case == {}, "a key that this harness does not know"
+    place = 0
+    for text in says:
+        assert text in readme[place:], text
+        place = readme.index(text, place)
+    assert [text for text in never if text in readme] == []
+    assert "\n\n\n" not in readme
+
+
+def test_the_scripts_are_the_same_for_every_plan(tmp_path: Path) -> None:
+    hosts = ("server2025-3gpu", "server2022-2gpu", "hostile-vm-names")
+    made = [bundle(plan_of(tmp_path / host, {"host": host})) for host in hosts]
+    assert len({files["plan.json"] for files in made}) == len(made)
+    for name in SCRIPTS:
+        assert {files[name] for files in made} == {scripts()[name]}
+    assert facts_bundle()["Facts.ps1"] == scripts()["Facts.ps1"]
+
+
+def test_the_plan_goes_with_it_as_winhost_writes_it(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, {"host": "server2025-3gpu"})
+    assert bundle(plan)["plan.json"] == write_document(plan).encode()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_script_carries_what_goes_over_the_wire(name: str) -> None:
+    (agent,) = re.findall(
+        r"^# ==== \d+\. the agent and the nouns, [^\n]*\n\n(.*)\n# ==== and this", scripts()[name].decode(), re.M | re.S
+    )
+    assert sha256(agent.encode()).hexdigest() == agent_digest()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_contents_of_a_script_are_its_chapters(name: str) -> None:
+    text = scripts()[name].decode()
+    contents = re.findall(r"^# (\d+\. .*)$", text, re.M)
+    assert contents == re.findall(r"^# ==== (\d+\. .*)$", text, re.M)
+    assert contents[0] == "1. what this script does"
+    assert [int(line.split(".")[0]) for line in contents] == list(range(1, len(contents) + 1))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_help_names_every_parameter(name: str) -> None:
+    head = scripts()[name].decode().split("\n# This script is the same")[0]
+    told = re.findall(r"^\.PARAMETER (\w+)$", head, re.M)
+    taken = re.findall(r"\$(\w+)", head.split("param(")[1].split("\n)")[0])
+    assert told == [word for word in taken if word not in ("true", "false")] != []
+
+
+def test_sums_are_as_sha256sum_writes_them() -> None:
+    files = {"b.txt": b"two", "a.txt": b"one"}
+    assert sums(files).decode().splitlines() == [
+        f"{sha256(b'one').hexdigest()}  a.txt",
+        f"{sha256(b'two').hexdigest()}  b.txt",
+    ]
+
+
+@given(st.text())
+def test_words_from_a_host_are_no_markup(text: str) -> None:
+    written = markdown(text)
+    assert written.isprintable()
+    assert not set(re.sub(r"\\[\\`*_\[\]<>|~&]", "", written)) & set("\\`*_[]<>|~&")
+    assert re.sub(r"\\([\\`*_\[\]<>|~&])", r"\1", written) == visible(text)
+
+
+@pytest.mark.parametrize("rule", ["needs", "risks", "undo"])
+def test_a_rule_that_the_scripts_do_not_know_makes_no_bundle(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    strange = dataclasses.replace(NOUNS["VmMmio"], **{rule: lambda *_: ()})  # type: ignore[arg-type]
+    monkeypatch.setitem(NOUNS, "VmMmio", strange)
+    with pytest.raises(NotImplementedError, match="VmMmio has a rule"):
+        scripts.__wrapped__()
+
+
+def test_every_rule_that_a_noun_can_name_is_written_in_powershell() -> None:
+    text = scripts()["Rollback.ps1"].decode()
+    for column in ("needs", "risks", "undo"):
+        for word in set(re.findall(rf"{column} = '([a-z-]+)'", text)):
+            assert re.search(rf"^        '{word}' \{{$", text, re.M), word
+
+
+def test_what_users_copy_from_is_in_the_wheel() -> None:
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    source = "\n".join(path.read_text("utf-8") for path in Path(winhost.__file__).parent.rglob("*.py"))
+    asked = set(re.findall(r'shipped\("(\w+)"\)', source))
+    assert {name: f"winhost/shipped/{name}" for name in asked} == included["force-include"]
+    assert all(shipped(name).is_dir() for name in asked)

@@ -1,0 +1,147 @@
+"""winhost bundle: the plan as files for a person to run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from winhost.cli.options import json_option
+from winhost.model.errors import UsageFault, WinhostError, visible
+
+
+def _words(context: click.Context, option: click.Parameter, command: str | None) -> tuple[str, ...]:
+    """A command line as the words of a process, without a shell."""
+    import os
+    import shlex
+
+    if command is None:
+        return ()
+    # Not by POSIX rules on Windows: there a backslash is part of a path. Quotes then stay, and are taken off.
+    posix = os.name != "nt"
+    try:
+        words = [word if posix else word.strip('"') for word in shlex.split(command, posix=posix)]
+    except ValueError as error:
+        raise click.BadParameter(f"{command!r}: {error}") from error
+    if not words:
+        raise click.BadParameter("no command is named")
+    return tuple(words)
+
+
+@click.command()
+@click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The folder to make.")
+@click.option(
+    "--sign-with",
+    "signing",
+    metavar="CMD",
+    callback=_words,
+    help="Run CMD with each script's path behind it, before the sums are written.",
+)
+@json_option
+def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_json: bool) -> int:
+    """Write scripts that do a PLAN by hand, where nothing may be installed.
+
+    Makes a folder with Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme for it and
+    SHA-256 sums. Without a PLAN: with Facts.ps1 alone, to read a host that winhost cannot reach.
+    """
+    from hashlib import sha256
+
+    from winhost.cli.output import print_json
+    from winhost.engine.planning import check_plan
+    from winhost.model.documents import read_document
+    from winhost.model.plan import Plan
+    from winhost.render.bundle import SUMS, facts_bundle
+    from winhost.render.bundle import bundle as render
+
+    if plan_file is None:
+        files = facts_bundle()
+    else:
+        plan = read_document(plan_file, Plan)
+        check_plan(plan)
+        files = render(plan)
+    written = _write(output, files, signing)
+    digest = sha256(written[SUMS]).hexdigest()
+    if as_json:
+        print_json({"folder": str(output), "files": sorted(written), "sha256sums": digest})
+    else:
+        click.echo(f"Written to {visible(str(output))}: {', '.join(sorted(written))}")
+        click.echo(f"The sum of {SUMS}, to compare on the host: {digest}")
+    return 0
+
+
+def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -> dict[str, bytes]:
+    """Make the folder at once and whole, or not at all. Returns what is in it. Raises InTheWay, NotSigned."""
+    from tempfile import TemporaryDirectory
+
+    from winhost.render.bundle import SUMS, sums
+
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InTheWay(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=output.parent, prefix=".bundle-") as temporary:
+        folder = Path(temporary) / "bundle"
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        for script in sorted(folder.glob("*.ps1")) if signing else ():
+            _sign(signing, script)
+        final = {name: (folder / name).read_bytes() for name in files}
+        final[SUMS] = sums(final)
+        (folder / SUMS).write_bytes(final[SUMS])
+        if output.exists():
+            output.rmdir()
+        folder.rename(output)
+    return final
+
+
+def _sign(command: tuple[str, ...], script: Path) -> None:
+    import subprocess
+
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own command, and no shell
+            [*command, str(script)], capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise NotSigned(script.name, command[0], str(error)) from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip() or f"exit {done.returncode}"
+        raise NotSigned(script.name, command[0], said)
+
+
+@dataclass(eq=False)
+class InTheWay(UsageFault):
+    """A bundle is made whole or not at all: it is mixed with no other files."""
+
+    output: Path
+
+    @property
+    def what(self) -> str:
+        return f"{visible(str(self.output))} is there already and not an empty folder"
+
+    @property
+    def hint(self) -> str:
+        return "Name another folder with -o"
+
+
+@dataclass(eq=False)
+class NotSigned(WinhostError):
+    """The site's own signing command failed; no bundle was made."""
+
+    script: str
+    command: str
+    said: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.script} was not signed: {visible(self.command)} failed"
+
+    @property
+    def meaning(self) -> str:
+        return "\n".join(map(visible, self.said.splitlines()))
+
+    @property
+    def hint(self) -> str:
+        return (
+            "No bundle was made. The command gets the script's path as its last argument and changes the file in place."
+        )
