@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 import winhost.compat
 from winhost.compat import catalogue
@@ -18,6 +19,7 @@ from winhost.model.plan import RISKS
 from winhost.model.reason import Kind, Mender
 
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
+ARITHMETIC = Path(winhost.compat.__file__).parent / "evidence" / "memory.yaml"
 TOPICS = (*PATHS, *CAPABILITIES)
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
 GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}
@@ -46,6 +48,7 @@ def test_each_remedy_is_used_and_each_used_one_exists() -> None:
 def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used = {key for entry in catalogue.entries().values() for key in entry.evidence}
     used |= {key for topic in catalogue.topics().values() for keys in topic.grounds.values() for key in keys}
+    used |= yaml.safe_load(ARITHMETIC.read_text(encoding="utf-8")).keys()  # tests/paths/test_budget.py holds these
     assert used == catalogue.evidence().keys()
 
 

@@ -50,19 +50,16 @@ def plan(
     Needs a HOST or --facts. Changes nothing. Exit 3 when the path is refused here.
     """
     from winhost.cli.output import print_json
-    from winhost.cli.reach import read_all
+    from winhost.cli.reach import read_one
     from winhost.cli.show_plan import show_plan
     from winhost.engine.planning import make_plan
     from winhost.model.documents import write_document
     from winhost.model.plan import Wish
     from winhost.resources.host import HostFacts
 
-    wish = Wish(path, _playbook(path, playbook), vm, cards, low, high, power)
-    (read,) = read_all((host,) if host else (), (facts_file,) if facts_file else (), fleet_file)[:1]
-    if read.error is not None:
-        raise read.error
-    assert read.facts is not None
-    made = make_plan(HostFacts(read.facts), wish, allow_unverified=allow_unverified)
+    wish = Wish(path, _playbook(path, playbook), vm, cards, low, high, power, allow_unverified)
+    facts = read_one(host, facts_file, fleet_file)
+    made = make_plan(HostFacts(facts), wish)
     if output is not None:
         output.write_text(write_document(made), encoding="utf-8")
     if as_json:

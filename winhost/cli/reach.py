@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from winhost.cli.options import NothingNamed
-from winhost.model.errors import WinhostError
+from winhost.model.errors import UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
     from winhost.connect.psrp import PsrpWay
@@ -21,6 +21,22 @@ class Read:
     host: str
     facts: "Facts | None" = None
     error: WinhostError | None = None
+
+
+@dataclass(eq=False)
+class SeveralNamed(UsageFault):
+    """A command that is about one host was given several."""
+
+    asked: str
+    found: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return f"this command takes one host, and {visible(self.asked)} names {len(self.found)}"
+
+    @property
+    def hint(self) -> str:
+        return f"Name one of: {', '.join(map(visible, self.found))}"
 
 
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
@@ -63,6 +79,19 @@ def read_all(
     if words or not read:
         read += read_hosts(words, fleet_file, at_once)
     return read
+
+
+def read_one(word: str | None, facts_file: Path | None, fleet_file: Path | None) -> "Facts":
+    """Facts of exactly one host. Raises NothingNamed, SeveralNamed, and whatever reading it raises."""
+    words = (word,) if word else ()
+    if not facts_file and len(several := hosts_named(words, fleet_file)) > 1:
+        raise SeveralNamed(str(word), tuple(host.name for host in several))
+    if facts_file and word:
+        raise SeveralNamed(f"{word} and --facts {facts_file}", (word, str(facts_file)))
+    (read,) = read_all(words, (facts_file,) if facts_file else (), fleet_file)
+    if read.facts is None:
+        raise read.error or NothingNamed
+    return read.facts
 
 
 def _read(host: "Host") -> "Facts":

@@ -2,7 +2,7 @@
 
 import click
 
-NAMES = ("facts", "plan", "fleet", "playbook", "host")
+NAMES = ("facts", "plan", "fleet", "playbook", "workload", "host")
 
 
 @click.command()
@@ -10,8 +10,8 @@ NAMES = ("facts", "plan", "fleet", "playbook", "host")
 def schema(name: str) -> None:
     """Print the JSON Schema of one of winhost's file formats.
 
-    facts: what detect writes; plan: what plan writes; fleet: fleet.yaml; playbook: what a path wants; host: a lab
-    host.
+    facts: what detect writes; plan: what plan writes; fleet: fleet.yaml; playbook: what a path wants;
+    workload: workload.yaml; host: a lab host.
     """
     from winhost.cli.output import print_json
 
@@ -24,7 +24,15 @@ def _schema(name: str) -> dict[str, object]:
     from winhost.model.facts import Facts
     from winhost.model.fleetfile import FleetFile
     from winhost.model.plan import Plan
+    from winhost.model.workloadfile import WorkloadFile
     from winhost.paths.playbook import Playbook
 
-    kinds = {"facts": Facts, "plan": Plan, "fleet": FleetFile, "playbook": Playbook, "host": HostFile}
+    kinds = {
+        "facts": Facts,
+        "plan": Plan,
+        "fleet": FleetFile,
+        "playbook": Playbook,
+        "workload": WorkloadFile,
+        "host": HostFile,
+    }
     return json_schema(kinds[name])

@@ -5,7 +5,7 @@ from winhost.compat.rule import BLOCKS, NOTES, VM, Finding, degraded, note, rule
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
 from winhost.model.units import GiB, size
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import Vm, VmMemory
+from winhost.resources.windows import PciDevice, Vm, VmMemory
 from winhost.resources.windows.vm import OFF, RUNNING
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
@@ -115,6 +115,16 @@ def signed_driver(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
     """Under Secure Boot the guest's kernel loads signed modules only."""
     if vm.state.secure_boot and vm.state.secure_boot_template != WINDOWS_TEMPLATE:
         return note("dda.signed-driver", observed=f"Secure Boot with the template {vm.state.secure_boot_template}")
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=VM)
+def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
+    """A VM that claims a card which is gone from its slot does not start."""
+    slots = {function.key["location"] for function in facts.all(PciDevice)}
+    gone = [location for location in vm.state.devices if location not in slots]
+    if gone:
+        return unsupported("dda.assignment-stale", observed=f"assigned, and nothing is there: {', '.join(gone)}")
     return None
 
 

@@ -1,20 +1,22 @@
 """From facts and a wish to a plan. Pure: no host, no clock, no network."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from winhost import __version__
 from winhost.compat.assess import assess, judge
 from winhost.engine.order import Id, identity, steps_for
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
-from winhost.model.facts import Instance, MissingFact
-from winhost.model.plan import Plan, Stage, Wish, in_order
+from winhost.model.facts import Instance, Json, MissingFact
+from winhost.model.plan import Plan, Stage, Wanted, Wish, in_order
 from winhost.model.reason import PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.paths.bars import MmioRefused
 from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
 from winhost.paths.playbook import Playbook, expand
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import NOUNS, PciDevice, Vm
+
+PLANNED = {"dda": Decisions}  # the paths that can be planned, with what their playbooks may refer to
 
 
 @dataclass(eq=False)
@@ -64,26 +66,57 @@ class NotAPlan(UsageFault):
 
 
 def check_plan(plan: Plan) -> None:
-    """Raises NotAPlan."""
-    for wanted in (wanted for stage in plan.stages for wanted in stage.wanted):
-        noun = NOUNS.get(wanted.noun)
-        misfit = noun.misfit(wanted.key, wanted.want) if noun else f"there is no noun {wanted.noun}"
-        if misfit:
-            raise NotAPlan(plan.host, misfit)
+    """What can be said of a plan without its host. Raises NotAPlan."""
+    if plan.wish.path not in PLANNED:
+        raise NotAPlan(
+            plan.host, f"there is no plan for the path '{plan.wish.path}'; there is for: {', '.join(PLANNED)}"
+        )
+    for stage in plan.stages:
+        _check_wanted(plan.host, stage.wanted)
 
 
-def make_plan(facts: HostFacts, wish: Wish, *, allow_unverified: bool = False) -> Plan:
-    """Raises Refused, and UsageFault for a VM or card that is not there."""
+def check_stage(facts: HostFacts, wish: Wish, wanted: tuple[Wanted, ...]) -> None:
+    """What only the host can tell of wanted values: a window that is too small, wherever it was written.
+
+    Raises NotAPlan, Refused.
+    """
+    _check_wanted(facts.host, wanted)
+    cards = _cards(facts, wish)
     try:
-        return _make_plan(facts, wish, allow_unverified)
+        PLANNED[wish.path](facts, wish, cards).check(wanted)
+    except MmioRefused as refused:
+        raise _too_small(facts, wish, refused) from refused
+
+
+def _too_small(facts: HostFacts, wish: Wish, refused: MmioRefused) -> Refused:
+    return Refused(facts.host, wish.path, "refused", (refused.sentence, refused.remedy), (refused.code,))
+
+
+def _check_wanted(host: str, wanted: Iterable[Wanted]) -> None:
+    values: dict[tuple[Id, str], Json] = {}
+    for each in wanted:
+        noun = NOUNS.get(each.noun)
+        if noun is None:
+            raise NotAPlan(host, f"there is no noun {each.noun}")
+        if misfit := noun.misfit(each.key, each.want) or noun.wrong_value(each.want):
+            raise NotAPlan(host, f"{each.title}: {misfit}")
+        for name, value in each.want.items():
+            if values.setdefault((identity(each.noun, each.key), name), value) != value:
+                raise NotAPlan(host, f"{each.title}: {name} is wanted twice, with different values")
+
+
+def make_plan(facts: HostFacts, wish: Wish) -> Plan:
+    """Raises Refused, and UsageFault for a VM or card that is not there, or for a value that cannot be."""
+    try:
+        return _make_plan(facts, wish)
     except MissingFact as missing:
         raise Refused(facts.host, wish.path, "not plannable", (f"{missing}.",)) from missing
 
 
-def _make_plan(facts: HostFacts, wish: Wish, allow_unverified: bool) -> Plan:
+def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
     cards = _cards(facts, wish)
     verdict = judge(facts, wish.path, Selection(cards, _vm(facts, wish)))
-    _refuse(facts, verdict, allow_unverified)
+    _refuse(facts, verdict, wish.allow_unverified)
     return Plan(
         host=facts.host,
         machine_id=facts.os.machine_id,
@@ -104,7 +137,7 @@ def _notes(verdict: PathVerdict) -> tuple[str, ...]:
 
 def next_stage(facts: HostFacts, plan: Plan, number: int) -> Stage:
     """What was deferred, planned from facts read since. Raises as make_plan does."""
-    stage = make_plan(facts, plan.wish, allow_unverified=True).stages[0]
+    stage = make_plan(facts, plan.wish).stages[0]
     steps = (replace(step, id=f"{number}.{count}") for count, step in enumerate(stage.steps, start=1))
     return replace(stage, number=number, steps=tuple(steps))
 
@@ -118,10 +151,10 @@ def told(reason: Reason) -> str:
 def _stage(facts: HostFacts, wish: Wish, cards: tuple[Card, ...], verdict: PathVerdict, number: int) -> Stage:
     playbook = Playbook.model_validate(wish.playbook)
     try:
-        wanted, deferred = expand(playbook, Decisions(facts, wish, cards))
+        wanted, deferred = expand(playbook, PLANNED[wish.path](facts, wish, cards))
     except MmioRefused as refused:
-        because = (refused.sentence, refused.remedy)
-        raise Refused(facts.host, wish.path, "refused", because, (refused.code,)) from refused
+        raise _too_small(facts, wish, refused) from refused
+    check_stage(facts, wish, wanted)
     steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=_asked(facts, verdict))
     return Stage(number, wanted, steps, deferred)
 

@@ -9,17 +9,29 @@ from winhost import __version__
 from winhost.connect.agent import SetAnswer, Way
 from winhost.connect.errors import Drifted, RemoteError, WireError
 from winhost.connect.reboot import NotBack, Patience
-from winhost.engine.failures import ConsentNeeded, NotTaken, OneWay, OutOfReach, StepFailed, Stopped, WrongHost
+from winhost.engine.failures import (
+    CannotWrite,
+    ConsentNeeded,
+    CutShort,
+    NotTaken,
+    OneWay,
+    OutOfReach,
+    StepFailed,
+    Stopped,
+    Unfinished,
+    WrongHost,
+)
 from winhost.engine.hands import Event, Hands
-from winhost.engine.journal import Entry, Journal
-from winhost.engine.order import identity, state_of, steps_for
-from winhost.engine.planning import Refused, asked_risks, check_plan, make_plan, next_stage
+from winhost.engine.journal import SCHEMA, Entry, Journal, read_journal
+from winhost.engine.order import Id, identity, state_of, steps_for
+from winhost.engine.planning import Refused, asked_risks, check_plan, check_stage, make_plan, next_stage
 from winhost.engine.record import Record, fold, replay
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_stages
 from winhost.model.documents import plain
-from winhost.model.facts import Facts, Json
-from winhost.model.plan import Plan, Stage, Step, in_order
+from winhost.model.errors import WinhostError
+from winhost.model.facts import Facts, Json, MissingFact
+from winhost.model.plan import Plan, Stage, Step, Wanted, in_order
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import NOUNS
 
@@ -55,9 +67,10 @@ class Outcome:
 
 
 def apply(plan: Plan, accepted: Iterable[str], means: Means) -> Outcome:
-    """A new run of a plan. Raises ConsentNeeded, Drifted, WrongHost, Refused before anything is changed."""
+    """A new run of a plan. Raises Unfinished, ConsentNeeded, Drifted, WrongHost, Refused before anything is changed."""
     check_plan(plan)
     with means.store.lock(plan.host, "apply"):
+        _refuse_unfinished(plan, means.store)
         run = means.store.new_run(plan.host)
         runner = Runner(run, means, plan, frozenset(accepted))
         return runner.forward()
@@ -71,6 +84,16 @@ def resume(run: str, accepted: Iterable[str], means: Means) -> Outcome:
             raise OneWay(run, "is going back; go on with that")
         runner.accept(accepted)
         return runner.forward()
+
+
+def _refuse_unfinished(plan: Plan, store: Store) -> None:
+    for name in store.runs_of(plan.host):
+        try:
+            record = replay(name, read_journal(store.existing(name)))
+        except WinhostError:
+            continue  # nobody can go on with it, either
+        if record.outcome is None and record.plan.machine_id == plan.machine_id:
+            raise Unfinished(plan.host, name, record.going_back)
 
 
 class Runner:
@@ -101,7 +124,7 @@ class Runner:
             facts = self.settle()
             if self._journal is None:
                 # Judged again before anything is done: a checkpoint made since the plan would fail it half-way.
-                make_plan(HostFacts(facts), self.record.plan.wish, allow_unverified=True)
+                make_plan(HostFacts(facts), self.record.plan.wish)
             while (stage := self._next_stage(facts)) is not None:
                 self._run_stage(stage, facts)
                 facts = self.hands.facts()
@@ -115,7 +138,11 @@ class Runner:
         except (WireError, NotBack) as error:
             if self._journal is None:
                 raise
-            raise OutOfReach(self.run, self.record.host, error) from error
+            raise OutOfReach(self.run, self.record.host, error, self.record.going_back) from error
+        except KeyboardInterrupt:
+            if self._journal is None:
+                raise
+            raise CutShort(self.run, self.record.host, self.record.going_back) from None
         finally:
             self.hands.close()
 
@@ -146,28 +173,43 @@ class Runner:
         try:
             stage = next_stage(HostFacts(facts), self.record.plan, last.number + 1)
         except Refused as refused:
-            refused.run = self.run
+            refused.run = self.begun
             raise
-        self.write("planned", stage=plain(stage))
+        if self._journal is not None:
+            self.write("planned", stage=plain(stage))
+        else:
+            self.record = replace(self.record, stages=(*self.record.stages, stage))
         self.tell("stage", f"stage {stage.number}: read and judged again, {len(stage.steps)} steps")
         return stage
 
     def _run_stage(self, stage: Stage, facts: Facts) -> None:
+        check_stage(HostFacts(facts), self.record.plan.wish, stage.wanted)
         self._refuse_drift(stage, facts)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
         risks = asked_risks(HostFacts(facts), self.record.plan.wish.path)
-        steps = steps_for(stage.wanted, facts, prefix=f"{stage.number}.", extra_risks=risks)
-        self.do(steps, facts)
+        owed = self._owed()
+        steps = steps_for((*stage.wanted, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
+        self.do(tuple(_as_give_back(step, owed) for step in steps), facts)
         if self._journal is not None:
             self.write("stage", number=stage.number)
         else:  # nothing was to be done, so there is no run to keep a record of
             self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
 
+    def _owed(self) -> dict[Id, Wanted]:
+        """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
+        wished = {identity(wanted.noun, wanted.key) for stage in self.record.stages for wanted in stage.wanted}
+        return {
+            id_: Wanted(moved.noun, moved.key, moved.first, moved.title, "As it was found.")
+            for id_, moved in self.record.touched.items()
+            if id_ not in wished and not moved.given_back
+        }
+
     def _refuse_drift(self, stage: Stage, facts: Facts) -> None:
         """A wish must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it
-        would be given back to what it no longer is. What this run moved itself may differ.
+        would be given back to what it no longer is. What no step of the plan shows must be so already: nothing is
+        changed that its reader has not seen. What this run moved itself may differ.
         """
-        differing: dict[str, tuple[Json, Json]] = {}
+        differing = self._unseen(stage, facts)
         for step in stage.steps:
             if step.role == "give-back" or identity(step.noun, step.key) in self.record.touched:
                 continue
@@ -177,6 +219,17 @@ class Runner:
                     differing[f"{step.title}: {name}"] = (before, now.get(name))
         if differing:
             raise Drifted(self.record.host, "apply", differing)
+
+    def _unseen(self, stage: Stage, facts: Facts) -> dict[str, tuple[Json, Json]]:
+        shown = {(identity(step.noun, step.key), name) for step in stage.steps for name in step.want}
+        differing: dict[str, tuple[Json, Json]] = {}
+        for wanted in stage.wanted:
+            id_ = identity(wanted.noun, wanted.key)
+            now = state_of(facts, wanted.noun, wanted.key) or {}
+            for name, value in wanted.want.items():
+                if (id_, name) not in shown and id_ not in self.record.touched and now.get(name) != value:
+                    differing[f"{wanted.title}: {name}"] = (value, now.get(name))
+        return differing
 
     def _finish(self, facts: Facts) -> Outcome:
         checks = tuple(verify_stages(self.record.stages, facts))
@@ -193,17 +246,17 @@ class Runner:
         needed = in_order(risk for step in steps for risk in step.risks)
         lacking = tuple(risk for risk in needed if risk not in self.record.accepted)
         if lacking:
-            raise ConsentNeeded(self.record.host, self.run if self._journal else None, lacking, self.record.going_back)
+            raise ConsentNeeded(self.record.host, self.begun, lacking, self.record.going_back)
         for number, step in enumerate(steps, start=1):
             if self.means.stop():
-                raise Stopped(self.run, self.record.host, self.changed)
+                raise Stopped(self.begun, self.record.host, self.changed, self.record.going_back)
             self._set(step, facts, number, len(steps))
         if self.record.restart_due:
             self.restart()
 
     def _set(self, step: Step, facts: Facts, number: int, total: int) -> None:
         found = dict(state_of(facts, step.noun, step.key) or {}) | dict(step.before)
-        self.write("begin", step=plain(step), found=found)
+        self.write("begin", step=plain(step), found=found, users=_users(step, facts))
         self.tell("step", step.title, step, number, total)
         try:
             answer = self.hands.set(step, self.record.accepted)
@@ -212,7 +265,9 @@ class Runner:
             raise
         except RemoteError as error:
             self._write_failed(step, error.after, str(error))
-            raise StepFailed(self.run, self.record.host, step, error) from error
+            lacking = tuple(risk for risk in step.may_need if risk not in self.record.accepted)
+            alone = len(self.record.touched) == 1
+            raise StepFailed(self.run, self.record.host, step, error, self.record.going_back, lacking, alone) from error
         for warning in answer.warnings:
             self.tell("note", f"{step.title}: the host warns: {warning}", step)
         self._end(step, answer)
@@ -235,7 +290,7 @@ class Runner:
         self.changed += 1
         lacking = {n: (v, answer.after.get(n)) for n, v in step.want.items() if answer.after.get(n) != v}
         if lacking and not answer.restart:
-            raise NotTaken(self.run, self.record.host, step, lacking)
+            raise NotTaken(self.run, self.record.host, step, lacking, self.record.going_back)
 
     def restart(self) -> None:
         """Restart the host and read what took effect with it."""
@@ -259,20 +314,55 @@ class Runner:
 
     # ---- telling
 
+    @property
+    def begun(self) -> str | None:
+        """The run's name, once there is such a run."""
+        return self.run if self._journal is not None else None
+
     def write(self, event: str, **fields: Any) -> None:
-        """An entry in the journal, which is begun with the plan when there is none yet."""
-        if self._journal is None:
-            self._journal = Journal(self.means.store.path(self.run), self.means.around)
-            self._journal.write(
+        """An entry in the journal, which is begun when there is none yet. Raises CannotWrite."""
+        try:
+            if self._journal is None:
+                self._journal = self._new_journal()
+            entry = self._journal.write(event, **fields)
+        except OSError as error:
+            raise CannotWrite(self.begun, self.record.host, self.record.going_back, str(error)) from error
+        self.record = fold(self.record, entry)
+
+    def _new_journal(self) -> Journal:
+        """With the plan, and what was found to need nothing before the first change."""
+        path = self.means.store.path(self.run)
+        journal = Journal(path, self.means.around)
+        try:
+            journal.write(
                 "run",
-                schema="winhost.journal/1",
+                schema=SCHEMA,
                 run=self.run,
                 winhost=__version__,
                 plan=plain(self.record.plan),
                 accepted=sorted(self.record.accepted),
             )
-        self.record = fold(self.record, self._journal.write(event, **fields))
+            for stage in self.record.stages[1:]:
+                journal.write("planned", stage=plain(stage))
+            for number in sorted(self.record.finished_stages):
+                journal.write("stage", number=number)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        return journal
 
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
         """To whoever watches."""
         self.means.tell(Event(self.record.host, kind, text, step, number, total))
+
+
+def _as_give_back(step: Step, owed: Mapping[Id, Wanted]) -> Step:
+    mine = step.role == "wish" and identity(step.noun, step.key) in owed
+    return replace(step, role="give-back") if mine else step
+
+
+def _users(step: Step, facts: Facts) -> list[dict[str, Any]]:
+    try:
+        return [{"noun": noun, "key": dict(key)} for noun, key in NOUNS[step.noun].users(step.key, facts)]
+    except MissingFact:
+        return []  # then rollback keeps more, not less

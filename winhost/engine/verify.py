@@ -1,6 +1,6 @@
 """Whether what was wanted is still so, property by property."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from winhost.engine.order import state_of
 from winhost.engine.planning import check_plan, make_plan
@@ -46,7 +46,7 @@ def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
     check_plan(plan)
     stages = plan.stages
     if plan.deferred:
-        stages = (*stages, *make_plan(facts, plan.wish, allow_unverified=True).stages)
+        stages = (*stages, *make_plan(facts, replace(plan.wish, allow_unverified=True)).stages)
     return verify_stages(stages, facts.document)
 
 

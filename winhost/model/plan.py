@@ -86,7 +86,8 @@ class Wish:
 
     vm: name or GUID; cards: location paths (none given: every card that the rules allow); low, high: MMIO windows in
     bytes, where the user sets them himself; power: as-found, running or off; playbook: its content, so that an edited
-    one travels with the plan.
+    one travels with the plan; allow_unverified: goes on where something could not be read or is unproven, at every
+    stage.
     """
 
     path: str
@@ -96,6 +97,7 @@ class Wish:
     low: int | None = None
     high: int | None = None
     power: Literal["as-found", "running", "off"] = "as-found"
+    allow_unverified: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
-"""Sizes in bytes, and how they are written for people."""
+"""Sizes in bytes, and how they are written for people and by them."""
 
+import re
+from fractions import Fraction
 from typing import TypeAlias
 
 Bytes: TypeAlias = int
@@ -7,6 +9,10 @@ Bytes: TypeAlias = int
 KiB: Bytes = 1 << 10
 MiB: Bytes = 1 << 20
 GiB: Bytes = 1 << 30
+
+# Memory is counted in powers of two, files on model hubs in powers of ten.
+_UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB << 10, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZE_PATTERN = rf"([0-9]{{1,9}}(?:\.[0-9]{{1,6}})?) ?({'|'.join(_UNITS)})"
 
 
 def mib(n: Bytes) -> str:
@@ -20,6 +26,21 @@ def size(n: Bytes) -> str:
         if n >= unit and n * 2 % unit == 0:
             return f"{_number(n / unit)} {name}"
     return f"{n:,} bytes"
+
+
+def gib(n: Bytes) -> str:
+    """`n` in GiB with two decimals, where the last byte does not matter: `14.96 GiB`."""
+    return f"{n / GiB:,.2f} GiB"
+
+
+def parse_size(value: object) -> Bytes:
+    """Bytes of `24 GiB`, `39.8 GB`, or of a whole number of bytes, rounded up. Raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    found = re.fullmatch(SIZE_PATTERN, value) if isinstance(value, str) else None
+    if found is None or not Fraction(found[1]):
+        raise ValueError("should be a size such as 24 GiB, 39.8 GB, 512 MiB, or a whole number of bytes")
+    return -int(-Fraction(found[1]) * _UNITS[found[2]] // 1)
 
 
 def _number(value: float) -> str:

@@ -1,16 +1,16 @@
 """Decisions of Discrete Device Assignment: which cards, which VM, which windows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from winhost.model.errors import UsageFault, did_you_mean, visible
-from winhost.model.facts import Instance, MissingFact
-from winhost.model.plan import Wish
+from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
+from winhost.model.plan import Wanted, Wish
 from winhost.model.units import Bytes, mib, size
 from winhost.paths import bars, mmio
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import PciDevice, Vm, VmPower
+from winhost.resources.windows import PciDevice, Vm, VmMmio, VmPower
 from winhost.resources.windows.assignable_device import DISMOUNTED, assigned, owner
 
 
@@ -186,12 +186,25 @@ class Decisions:
 
     @cached_property
     def mmio(self) -> Chosen:
-        """Ours, or the user's where it is large enough. Raises MmioRefused."""
-        needed = windows(self._facts, self.selection)
-        high = mmio.check_high(self._wish.high, needed.high) if self._wish.high else needed.high.size
-        low = mmio.check_low(self._wish.low, needed.low) if self._wish.low else needed.low.size
+        """Ours, or the user's. Raises MmioRefused where nothing fits; `check` tells whether the user's does."""
+        needed = self._windows
+        high = needed.high.size if self._wish.high is None else self._wish.high
+        low = needed.low.size if self._wish.low is None else self._wish.low
         why = f"High window {size(high)}, nothing below {mib(needed.high.floor)} works. {needed.high.why}"
         return Chosen(high, low, " ".join((why, *needed.high.doubts)))
+
+    @cached_property
+    def _windows(self) -> Windows:
+        return windows(self._facts, self.selection)
+
+    def check(self, wanted: Iterable[Wanted]) -> None:
+        """Whether windows that are wanted hold the cards, whoever wrote them and where. Raises MmioRefused."""
+        for each in wanted:
+            if each.noun == VmMmio.noun.name and each.key["vm"] == self.vm["id"]:
+                if "high" in each.want:
+                    mmio.check_high(each.want["high"], self._windows.high)
+                if "low" in each.want:
+                    mmio.check_low(each.want["low"], self._windows.low)
 
     @cached_property
     def place(self) -> Mapping[str, str]:
@@ -212,7 +225,9 @@ class Decisions:
         if self._wish.power != "as-found":
             return self._wish.power
         found = self._facts.of(VmPower, {"vm": self.vm["id"]})
-        assert found is not None
+        if found is None:
+            gone = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
+            raise MissingFact("VmPower", Unknown(gone))
         return found.state
 
 

@@ -33,7 +33,8 @@ class Entry(BaseModel):
         if noun is None or not noun.sets:
             settable = ", ".join(sorted(name for name, known in NOUNS.items() if known.sets))
             raise ValueError(f"{self.noun} is not a noun that can be set; these can: {settable}")
-        misfit = noun.misfit(self.key, self.want)
+        literal = {name: value for name, value in self.want.items() if not REFERENCE.search(str(value))}
+        misfit = noun.misfit(self.key, self.want) or noun.wrong_value(literal)
         if misfit:
             raise ValueError(misfit)
         return self

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
 
-from winhost.model.facts import Instance, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.model.facts import Facts, Instance, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.resources.values import Value
 
 S = TypeVar("S", bound="State")
 
@@ -41,9 +42,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Keep:
-    """Why rollback leaves something as it is."""
+    """Why rollback leaves something, or a part of it, as it is. rest: what it puts back all the same."""
 
     reason: str
+    rest: Mapping[str, Json] = field(default_factory=dict)
 
 
 Undo = Mapping[str, Json] | Keep
@@ -52,25 +54,25 @@ Undo = Mapping[str, Json] | Keep
 def undo_property_by_property(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """Put back what still stands as we left it; what somebody changed since is theirs."""
     foreign = [name for name in before if now[name] not in (after[name], before[name])]
-    if foreign:
-        return Keep(f"{', '.join(foreign)} changed since by somebody else")
-    return {name: value for name, value in before.items() if now[name] != value}
+    ours = {name: value for name, value in before.items() if now[name] != value and name not in foreign}
+    return Keep(f"{', '.join(foreign)} changed since by somebody else", ours) if foreign else ours
 
 
 @dataclass(frozen=True)
 class Noun:
     """A resource's declaration.
 
-    name: as in `Get-Winhost<name>`; key: names of the key's parts; sets: the properties that `set` can change;
-    after: nouns whose steps come first; requires: the noun without which this one is unavailable;
+    name: as in `Get-Winhost<name>`; key: names of the key's parts; sets: the properties that `set` can change, and to
+    what; after: nouns whose steps come first; requires: the noun without which this one is unavailable;
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
-    may turn out to ask for; irreversible: why a change cannot be taken back, or nothing.
+    may turn out to ask for; users: what rests on an instance as it is, so that rollback keeps it for those that came
+    since; irreversible: why a change cannot be taken back, or nothing.
     """
 
     name: str
     key: tuple[str, ...] = ()
-    sets: tuple[str, ...] = ()
+    sets: Mapping[str, Value] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     requires: str | None = None
     restarts: bool = False
@@ -78,6 +80,7 @@ class Noun:
     needs: Callable[[Change], Iterable[Need]] = lambda change: ()
     risks: Callable[[Change], Iterable[str]] = lambda change: ()
     may_need: Callable[[Change], Iterable[str]] = lambda change: ()
+    users: Callable[[Key, Facts], Iterable[tuple[str, Key]]] = lambda key, facts: ()
     irreversible: Callable[[Change], str | None] = lambda change: None
     undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
     state: type[State] = field(default=State)
@@ -89,6 +92,13 @@ class Noun:
         wrong = sorted(set(want) - set(self.sets))
         if wrong:
             return f"{self.name} cannot set {', '.join(wrong)}; it sets: {', '.join(self.sets) or 'nothing'}"
+        return None
+
+    def wrong_value(self, want: Mapping[str, Json]) -> str | None:
+        """Why a property cannot be set to what is wanted of it, or None. Its names must be right (`misfit`)."""
+        for name, value in want.items():
+            if not self.sets[name].fits(value):
+                return f"{self.name}.{name} should be {self.sets[name].says}, not {value!r:.80}"
         return None
 
 

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Mapping
 
 from winhost.model.facts import Json
 from winhost.resources.base import Change, Keep, Need, Noun, State, Undo, resource
+from winhost.resources.values import text
 from winhost.resources.windows.vm import OFF
 
 ENABLED = "host-enabled"
 DISABLED = "host-disabled"
 DISMOUNTED = "dismounted"
 ASSIGNED = "assigned:"
+GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 def assigned(vm: str) -> str:
@@ -47,7 +49,12 @@ def _undo(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[st
     Noun(
         "AssignableDevice",
         key=("location", "device"),
-        sets=("place",),
+        sets={
+            "place": text(
+                f"{ENABLED}|{DISABLED}|{DISMOUNTED}|{ASSIGNED}{GUID}",
+                f"{ENABLED}, {DISABLED}, {DISMOUNTED} or {ASSIGNED}GUID",
+            )
+        },
         after=("HyperVRole", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory"),
         requires="HyperVRole",
         asks=("force-dismount",),

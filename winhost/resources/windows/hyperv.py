@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from winhost.model.facts import Json
 from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.values import one_of
 
 INSTALLED = "installed"
 PENDING = "install-pending"
@@ -29,7 +30,7 @@ def _role_risks(change: Change) -> tuple[str, ...]:
 @resource(
     Noun(
         "HyperVRole",
-        sets=("role", "tools"),
+        sets={"role": one_of(INSTALLED, "available"), "tools": one_of(INSTALLED, "available")},
         restarts=True,
         asks=("restart", "vm-stop"),
         risks=_role_risks,

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
-from winhost.model.units import Bytes
+from winhost.model.facts import Facts, Key, MissingFact, Unavailable, Unknown
+from winhost.model.units import Bytes, MiB
 from winhost.resources.base import Change, Need, Noun, State, resource
+from winhost.resources.values import FLAG, one_of, sizes
 
 OFF = "off"
 RUNNING = "running"
@@ -12,6 +14,14 @@ RUNNING = "running"
 def vm_off(change: Change) -> Iterable[Need]:
     """The VM must be off while this changes (Set-VM refuses otherwise)."""
     return (Need("VmPower", {"vm": change.key["vm"]}, {"state": OFF}),)
+
+
+def devices_of(key: Key, facts: Facts) -> Iterable[tuple[str, Key]]:
+    """What the VM has now; its windows, its memory and its automatic actions are as they are for them."""
+    answer = facts.answer("AssignableDevice")
+    if isinstance(answer, Unknown | Unavailable):
+        raise MissingFact("AssignableDevice", answer)
+    return [("AssignableDevice", found.key) for found in answer if found.state["place"] == f"assigned:{key['vm']}"]
 
 
 @resource(Noun("Vm", key=("vm",), requires="HyperVRole"))
@@ -35,7 +45,16 @@ class Vm(State):
     partitions: int
 
 
-@resource(Noun("VmMmio", key=("vm",), sets=("low", "high", "cache"), requires="HyperVRole", needs=vm_off))
+@resource(
+    Noun(
+        "VmMmio",
+        key=("vm",),
+        sets={"low": sizes(2 * MiB), "high": sizes(2 * MiB), "cache": FLAG},
+        requires="HyperVRole",
+        needs=vm_off,
+        users=devices_of,
+    )
+)
 class VmMmio(State):
     """MMIO windows of a VM. Sizes in bytes, multiples of 2 MiB (Set-VM); cache: guest-controlled cache types."""
 
@@ -44,7 +63,19 @@ class VmMmio(State):
     cache: bool
 
 
-@resource(Noun("VmActions", key=("vm",), sets=("stop", "start"), requires="HyperVRole", needs=vm_off))
+@resource(
+    Noun(
+        "VmActions",
+        key=("vm",),
+        sets={
+            "stop": one_of("turn-off", "save", "shut-down"),
+            "start": one_of("nothing", "start-if-running", "start"),
+        },
+        requires="HyperVRole",
+        needs=vm_off,
+        users=devices_of,
+    )
+)
 class VmActions(State):
     """What happens to the VM when the host stops or starts.
 
@@ -56,7 +87,15 @@ class VmActions(State):
     start: str
 
 
-@resource(Noun("VmCheckpoints", key=("vm",), sets=("kind", "automatic"), requires="HyperVRole"))
+@resource(
+    Noun(
+        "VmCheckpoints",
+        key=("vm",),
+        sets={"kind": one_of("disabled", "production", "production-only", "standard"), "automatic": FLAG},
+        requires="HyperVRole",
+        users=devices_of,
+    )
+)
 class VmCheckpoints(State):
     """kind: disabled, production, production-only or standard; automatic: one at each start."""
 
@@ -64,7 +103,7 @@ class VmCheckpoints(State):
     automatic: bool
 
 
-@resource(Noun("VmMemory", key=("vm",), sets=("dynamic",), requires="HyperVRole", needs=vm_off))
+@resource(Noun("VmMemory", key=("vm",), sets={"dynamic": FLAG}, requires="HyperVRole", needs=vm_off, users=devices_of))
 class VmMemory(State):
     """Memory of a VM in bytes. Only the mode is changed here: an assigned device needs all of `startup` pinned."""
 
@@ -86,7 +125,7 @@ def _power_may_need(change: Change) -> Iterable[str]:
     Noun(
         "VmPower",
         key=("vm",),
-        sets=("state",),
+        sets={"state": one_of(OFF, RUNNING, "saved", "paused")},
         after=("VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "AssignableDevice"),
         requires="HyperVRole",
         asks=("vm-stop", "vm-turn-off"),

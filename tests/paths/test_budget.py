@@ -1,0 +1,358 @@
+"""Budgets of workloads: cases are data with numbers computed by hand, the properties hold for every workload."""
+
+from dataclasses import replace
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from winhost.model.path import WAYS
+from winhost.model.units import GiB, MiB, parse_size
+from winhost.model.workload import (
+    Attention,
+    DType,
+    Embedding,
+    KvMirror,
+    Lora,
+    Mirror,
+    Model,
+    Needs,
+    Quantization,
+    State,
+    Video,
+    Workload,
+)
+from winhost.model.workloadfile import load_workload
+from winhost.paths import placement
+from winhost.paths.budget import PINNED, SHARED_WITH_WINDOWS, Budget, Room, budget, wsl_default_ram
+from winhost.paths.fit import Fix, changed, what_would_fit
+from winhost.paths.placement import Claim, place
+
+ROOT = Path(__file__).parents[2]
+CASES = sorted((ROOT / "tests/data/workloads/budgets").glob("*.yaml"))
+
+# --- Cases -----------------------------------------------------------------------------------------------------------
+
+KEYS = {"says", "example", "file", "room", "say"}
+SAYS = {"fits", "lines", "places", "cards", "homeless", "missing", "short", "fixes"}
+
+
+def workload_of(case: dict[str, Any], folder: Path) -> Workload:
+    if "example" in case:
+        return load_workload(ROOT / f"examples/workloads/{case['example']}.yaml")
+    path = folder / "workload.yaml"
+    path.write_text(case["file"], encoding="utf-8")
+    return load_workload(path)
+
+
+def room_of(case: dict[str, Any]) -> Room:
+    sizes = {key: parse_size(value) for key, value in case["room"].items() if key not in ("way", "cards")}
+    return Room(way=case["room"]["way"], cards=tuple(map(parse_size, case["room"]["cards"])), **sizes)
+
+
+def lines_of(found: Budget) -> dict[str, int]:
+    said = [(f"{line.where}/{line.model or '-'}/{line.what}", line.bytes) for line in found.lines]
+    assert len(dict(said)) == len(said)
+    return dict(said)
+
+
+def check_budget(found: Budget, say: dict[str, Any]) -> None:
+    assert found.fits is say["fits"]
+    lines = lines_of(found)
+    assert {key: lines.get(key) for key in say.get("lines", {})} == say.get("lines", {})
+    for where, said in say.get("places", {}).items():
+        there = found.at(where)
+        assert (there and {key: getattr(there, key) for key in said or {}}) == said
+    placed = found.placement
+    assert dict(placed.cards) == {name: tuple(on) for name, on in say.get("cards", dict(placed.cards)).items()}
+    assert placed.fits or not say["fits"]
+    assert list(placed.homeless) == say.get("homeless", [])
+    told = [f"{lack.model or '-'}: {lack.what}: {', '.join(lack.state)}" for lack in found.missing]
+    assert told == say.get("missing", [])
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_budget_is_what_was_computed_by_hand(path: Path, tmp_path: Path) -> None:
+    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert case.keys() <= KEYS
+    assert case["say"].keys() <= SAYS
+    workload, room = workload_of(case, tmp_path), room_of(case)
+    check_budget(budget(workload, room), case["say"])
+    would = what_would_fit(workload, room)
+    if "short" in case["say"]:
+        assert {short.where: short.bytes for short in would.short} == case["say"]["short"]
+    assert [fix.text for fix in would.fixes] == case["say"].get("fixes", [])
+
+
+def test_wsl_gets_half_of_the_memory_unless_it_is_told_otherwise() -> None:
+    assert wsl_default_ram(64 * GiB) == 32 * GiB
+
+
+# --- Properties ------------------------------------------------------------------------------------------------------
+
+
+def mostly(value: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """So that much of what is drawn can be computed and fits."""
+    return st.integers(0, 5).flatmap(lambda n: other if n == 5 else value)
+
+
+NOT_SAID = st.none()
+MODELS = st.builds(
+    Model,
+    name=st.just("?"),
+    id=st.just("org/model"),
+    parameters=st.integers(5 * 10**8, 14 * 10**9),
+    dtype=st.sampled_from([DType.BFLOAT16, DType.FLOAT16]),
+    quantization=mostly(NOT_SAID, st.sampled_from(Quantization)),
+    embedding=mostly(st.just(Embedding(64_000, 2048)), NOT_SAID),
+    attention=mostly(
+        st.builds(Attention, st.integers(8, 40), st.sampled_from([2, 4, 8]), st.sampled_from([64, 128])), NOT_SAID
+    ),
+    context=mostly(st.integers(1, 16384), NOT_SAID),
+    sequences=st.integers(1, 16),
+    kv=mostly(NOT_SAID, st.integers(1, 4 * GiB)),
+    activations=mostly(NOT_SAID, st.integers(1, 2 * GiB)),
+    memory=mostly(NOT_SAID, st.integers(1, 30 * GiB)),
+    state=st.sampled_from(State),
+    sleep_level=st.sampled_from([1, 2]),
+    tensor=mostly(st.just(1), st.just(2)),
+    data=mostly(st.just(1), st.just(2)),
+    lora=mostly(NOT_SAID, st.builds(Lora, st.integers(1, 4), st.integers(1, GiB))),
+)
+WORKLOADS = st.builds(
+    Workload,
+    models=st.lists(MODELS, min_size=1, max_size=3).map(
+        lambda models: tuple(replace(model, name=f"m{i}") for i, model in enumerate(models))
+    ),
+    needs=mostly(st.just(Needs()), st.just(Needs(must=("pinned-memory",)))),
+    keep_windows_usable=st.booleans(),
+    kv_mirror=mostly(NOT_SAID, st.builds(KvMirror, st.sampled_from(Mirror), st.integers(1, 10 * GiB))),
+    video=mostly(NOT_SAID, st.builds(Video, st.integers(1, 4), mostly(st.integers(1, GiB), NOT_SAID))),
+)
+SIZES = mostly(st.integers(64, 256), st.integers(1, 64)).map(lambda n: n * GiB)
+ROOMS = st.builds(
+    Room,
+    way=st.sampled_from(WAYS),
+    cards=st.lists(st.sampled_from([12 * GiB, 24 * GiB, 48 * GiB]), max_size=3).map(tuple),
+    ram=SIZES,
+    host_ram=SIZES.map(lambda size: size * 2),
+    shm=mostly(SIZES, NOT_SAID),
+    pinned=mostly(SIZES, NOT_SAID),
+)
+unhurried = settings(deadline=None)  # a busy machine is no fault
+briefly = settings(deadline=None, max_examples=60)
+
+RANK = {True: 2, None: 1, False: 0}
+
+
+def sizes_of(found: Budget) -> dict[str, tuple[int, int]]:
+    return {place.where: (place.used, place.least) for place in found.places}
+
+
+@given(WORKLOADS, ROOMS)
+@unhurried
+def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, room: Room) -> None:
+    found = budget(workload, room)
+    for there in found.places:
+        lines = [line for line in found.lines if line.where == there.where]
+        assert there.used == sum(line.bytes for line in lines)
+        assert there.least == sum(line.least for line in lines)
+        assert there.capacity is None or there.margin == there.capacity - there.used
+    assert {line.where for line in found.lines} <= {there.where for there in found.places}
+    assert all(0 <= line.least <= line.bytes for line in found.lines)
+
+
+@given(WORKLOADS, ROOMS)
+@unhurried
+def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(workload: Workload, room: Room) -> None:
+    found = budget(workload, room)
+    there = found.at("shm")
+    assert lines_of(found).get("ram/-/shared memory", 0) == (there.used if there else 0)
+
+
+@given(WORKLOADS, ROOMS)
+@unhurried
+def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(workload: Workload, room: Room) -> None:
+    found = budget(workload, room)
+    if found.fits:
+        assert found.missing == ()
+        assert found.placement.fits
+        assert all(there.capacity is not None and there.used <= there.capacity for there in found.places)
+
+
+@given(WORKLOADS, ROOMS, st.integers(0, 64 * GiB))
+@unhurried
+def test_more_memory_never_makes_it_worse(workload: Workload, room: Room, more: int) -> None:
+    # What the target gets comes from the machine, so the machine has as much more.
+    larger = replace(
+        room,
+        ram=room.ram + more,
+        host_ram=room.host_ram + more,
+        shm=None if room.shm is None else room.shm + more,
+        pinned=None if room.pinned is None else room.pinned + more,
+    )
+    assert RANK[budget(workload, larger).fits] >= RANK[budget(workload, room).fits]
+
+
+@given(WORKLOADS, ROOMS, st.lists(st.integers(0, 32 * GiB), min_size=3, max_size=3), st.booleans())
+@unhurried
+def test_larger_and_more_cards_never_make_it_worse(
+    workload: Workload, room: Room, more: list[int], another: bool
+) -> None:
+    larger = [card + added for card, added in zip(room.cards, more, strict=False)]
+    cards = (*larger, 24 * GiB) if another else tuple(larger)
+    # Under WSL the machine must have as much memory as its cards.
+    host_ram = room.host_ram + sum(cards) if room.path in SHARED_WITH_WINDOWS else room.host_ram
+    better = budget(workload, replace(room, cards=cards, host_ram=host_ram))
+    assert RANK[better.fits] >= RANK[budget(workload, room).fits]
+
+
+@given(WORKLOADS, ROOMS, st.randoms(use_true_random=False))
+@unhurried
+def test_the_order_of_cards_and_models_does_not_matter(workload: Workload, room: Room, random: Any) -> None:
+    cards, models = list(room.cards), list(workload.models)
+    random.shuffle(cards)
+    random.shuffle(models)
+    one = budget(workload, room)
+    other = budget(replace(workload, models=tuple(models)), replace(room, cards=tuple(cards)))
+    assert one.fits is other.fits
+    assert {where: used for where, used in sizes_of(one).items() if not where.startswith("gpu")} == {
+        where: used for where, used in sizes_of(other).items() if not where.startswith("gpu")
+    }
+    if one.placement.fits:
+        assert sorted(used for where, used in sizes_of(one).items() if where.startswith("gpu")) == sorted(
+            used for where, used in sizes_of(other).items() if where.startswith("gpu")
+        )
+
+
+@given(WORKLOADS, ROOMS)
+@briefly
+def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(workload: Workload, room: Room) -> None:
+    would = what_would_fit(workload, room)
+    assert budget(workload, room).fits is not True or not would.fixes
+    for fix in would.fixes:
+        assert budget(*applied(workload, room, fix)).fits is True
+        assert all(change.was != change.to for change in fix.changes)
+
+
+@given(ROOMS)
+@briefly
+def test_one_sequence_more_than_a_fix_allows_does_not_fit(room: Room) -> None:
+    chat = Model("chat", "org/chat", 8 * 10**9, attention=Attention(32, 8, 128), context=4096, sequences=64)
+    for fix in what_would_fit(Workload((chat,)), room).fixes:
+        (first, *others) = fix.changes
+        if first.kind == "sequences" and first.to != 63:
+            one_more = Fix((replace(first, to=int(first.to) + 1), *others))
+            assert budget(*applied(Workload((chat,)), room, one_more)).fits is not True
+
+
+def applied(workload: Workload, room: Room, fix: Fix) -> tuple[Workload, Room]:
+    for change in fix.changes:
+        workload, room = changed(workload, room, change)
+    return workload, room
+
+
+@given(WORKLOADS, st.lists(st.sampled_from([8 * GiB, 24 * GiB]), min_size=1, max_size=3))
+@unhurried
+def test_under_wsl_backups_are_pinned_only_where_that_must_be(workload: Workload, cards: list[int]) -> None:
+    room = Room("wsl2/nat", tuple(cards), 64 * GiB, 128 * GiB)
+    pinned = [line for line in budget(workload, room).lines if line.where == PINNED and line.what == "sleep backup"]
+    assert not pinned or "pinned-memory" in workload.needs.must
+
+
+# --- Placing ---------------------------------------------------------------------------------------------------------
+
+CLAIMS = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 9), st.integers(0, 9)), max_size=4).map(
+    lambda drawn: [Claim(f"c{i}", cards, fixed, turn) for i, (cards, fixed, turn) in enumerate(drawn)]
+)
+
+
+def load(card: int, claims: list[Claim], cards: dict[str, tuple[int, ...]]) -> int:
+    here = [claim for claim in claims if card in cards[claim.name]]
+    return sum(claim.fixed for claim in here) + max((claim.turn for claim in here), default=0)
+
+
+def some_placement_fits(claims: list[Claim], capacities: list[int]) -> bool:
+    """Every way, one after the other, without any thought."""
+    ways = product(*(combinations(range(len(capacities)), claim.cards) for claim in claims))
+    named = ({claim.name: on for claim, on in zip(claims, way, strict=True)} for way in ways)
+    return any(all(load(i, claims, way) <= room for i, room in enumerate(capacities)) for way in named)
+
+
+@given(CLAIMS, st.lists(st.integers(0, 20), max_size=3))
+@unhurried
+def test_a_placement_is_found_exactly_where_there_is_one(claims: list[Claim], capacities: list[int]) -> None:
+    found = place(claims, capacities)
+    assert found.fits is some_placement_fits(claims, capacities)
+    assert found.proven
+    assert all(len(set(found.cards[claim.name])) == claim.cards for claim in claims if claim.name in found.cards)
+    if found.fits:
+        assert all(load(i, claims, dict(found.cards)) <= room for i, room in enumerate(capacities))
+
+
+def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "TRIES", 3)
+    claims = [Claim(f"c{i}", 1, 5) for i in range(5)]
+    found = place(claims, [9, 9, 9, 9])
+    assert not found.fits
+    assert not found.proven
+    assert found.cards.keys() == {claim.name for claim in claims}
+    workload = Workload(tuple(Model(f"m{i}", "org/model", memory=10 * GiB) for i in range(5)))
+    judged = budget(workload, Room("bare-metal", (16 * GiB,) * 4, 128 * GiB, 128 * GiB))
+    assert judged.fits is None
+
+
+# --- Evidence --------------------------------------------------------------------------------------------------------
+
+
+FILES = [path for path in sorted((ROOT / "winhost/compat").rglob("*.yaml")) if "evidence" in str(path)]
+EVIDENCE = {path: yaml.safe_load(path.read_text(encoding="utf-8")).keys() for path in FILES}
+
+
+def cited(found: Budget) -> set[str]:
+    return {key for row in (*found.lines, *found.places) for key in row.evidence}
+
+
+@given(WORKLOADS, ROOMS)
+@briefly
+def test_every_line_and_every_place_cites_evidence_that_exists(workload: Workload, room: Room) -> None:
+    found = budget(workload, room)
+    assert cited(found) <= set().union(*EVIDENCE.values())
+    assert all(line.evidence for line in found.lines if line.estimate)
+
+
+def test_no_evidence_of_the_arithmetic_is_there_for_nothing(tmp_path: Path) -> None:
+    cases = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in CASES]
+    used = {key for case in cases for key in cited(budget(workload_of(case, tmp_path), room_of(case)))}
+    (ours,) = (keys for keys in EVIDENCE.values() if "quantized-formats" in keys)
+    assert ours <= used
+
+
+# --- The documentation -----------------------------------------------------------------------------------------------
+
+
+def rows_of_the_example(columns: int) -> list[list[str]]:
+    text = (ROOT / "docs/workloads.md").read_text(encoding="utf-8").partition("## An example")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in text.splitlines() if row.startswith("|")]
+    return [row for row in rows if len(row) == columns and row[-1][0] in "0123456789"]
+
+
+def test_the_numbers_of_the_documented_example_are_those_that_are_computed() -> None:
+    workload = load_workload(ROOT / "examples/workloads/three-share-a-card.yaml")
+    found = budget(workload, Room("dda", (24564 * MiB,), 96 * GiB, 128 * GiB, 48 * GiB, 96 * GiB))
+    lines = [
+        [line.where, line.model or "-", line.what, f"{line.bytes:,}", f"{line.least:,}"]
+        for line in found.lines
+        if line.where in ("gpu0", "ram")
+    ]
+    places = [
+        [there.where, f"{there.capacity:,}", f"{there.used:,}", f"{there.margin:,}"]
+        for there in found.places
+        if there.where != "pinned"
+    ]
+    assert rows_of_the_example(5) == lines
+    assert rows_of_the_example(4) == places

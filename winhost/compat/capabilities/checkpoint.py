@@ -1,0 +1,131 @@
+"""Processes that are suspended with their GPU memory, and written to disk."""
+
+from packaging.version import Version
+
+from winhost.compat.capabilities.gpu_cards import named, several
+from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
+from winhost.compat.target import Target
+
+# NVIDIA/cuda-checkpoint, README; checkpoint-restore/criu, plugins/cuda
+DRIVER_SUSPENDS = Version("550")
+DRIVER_WITH_PLUGIN = Version("555")
+DRIVER_WITH_CALLS = Version("570")
+DRIVER_SUSPENDS_IPC = Version("610")
+VLLM_WITHOUT_SNAPSHOT = Version("0.31.0")  # 0.30.0 was looked into, and has none
+VLLM_WITH_SNAPSHOT = Version("0.32.0")
+
+# Measured on a passed-through H200 with driver 580, evidence `suspend-measured`.
+SUSPENDS_AT = 2.6  # GiB/s
+RESUMES_AT = 7.6
+
+# --- CUDA's own ----------------------------------------------------------------------------------------------------
+
+
+@capability("cuda-checkpoint", on=SHARED, unknown=BLOCKS)
+def driver_is_windows(target: Target) -> Finding | None:
+    """The state of the GPU is kept by a driver that is not in this Linux."""
+    return unsupported("cuda-checkpoint.behind-windows", observed=f"on {target.path}")
+
+
+@capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
+@capability("vllm-snapshot", on=WHOLE_CARD, unknown=BLOCKS)
+def driver_suspends(target: Target) -> Finding | None:
+    """It learned that in steps."""
+    observed = f"driver {target.driver}"
+    if target.driver < DRIVER_SUSPENDS:
+        return unsupported("cuda-checkpoint.old-driver", observed=observed)
+    if target.driver < DRIVER_WITH_CALLS:
+        return degraded("cuda-checkpoint.tool-only", observed=observed)
+    if target.driver < DRIVER_SUSPENDS_IPC:
+        return note("cuda-checkpoint.no-ipc", observed=observed)
+    return None
+
+
+@capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
+def engines_over_several_cards(target: Target) -> Finding | None:
+    """Processes that share GPU memory are the hard part."""
+    if several(target):
+        return degraded("cuda-checkpoint.several-cards", observed=named(several(target)))
+    return None
+
+
+@capability("cuda-checkpoint", on=WHOLE_CARD, unknown=NOTES)
+def never_suspended(target: Target) -> Finding | None:
+    """Kinds of memory and of sharing."""
+    return note("cuda-checkpoint.never", observed=f"on {target.path}")
+
+
+@measure("cuda-checkpoint")
+def suspends_at(target: Target) -> str | None:
+    """Each way."""
+    if target.path not in WHOLE_CARD:
+        return None
+    return f"{SUSPENDS_AT} GiB/s down and {RESUMES_AT} GiB/s up, where it was measured: 24 GiB in 9.3 s and 3.2 s"
+
+
+# --- CRIU ----------------------------------------------------------------------------------------------------------
+
+
+@capability("criu", on=("wsl2",), unknown=BLOCKS)
+def gpu_is_a_file_of_windows(target: Target) -> Finding | None:
+    """Nobody can say what is behind it."""
+    return degraded("criu.dxg", observed=f"/dev/dxg on {target.path}")
+
+
+@capability("criu", on=("wsl2/mirrored",), unknown=BLOCKS)
+def every_process_is_filtered(target: Target) -> Finding | None:
+    """The other modes do without."""
+    return unsupported("criu.mirrored", observed=f"on {target.way}")
+
+
+@capability("criu", on=WHOLE_CARD, unknown=BLOCKS)
+def no_plugin_for_cuda(target: Target) -> Finding | None:
+    """It asks the driver for what is on the GPU."""
+    if target.driver < DRIVER_WITH_PLUGIN:
+        return degraded("criu.no-cuda-plugin", observed=f"driver {target.driver}")
+    return None
+
+
+@capability("criu", on=WHOLE_CARD, unknown=NOTES)
+def containers_differ(target: Target) -> Finding | None:
+    """Engines are mostly run in one."""
+    return note("criu.containers", observed=f"on {target.path}")
+
+
+# --- vLLM's --------------------------------------------------------------------------------------------------------
+
+
+@capability("vllm-snapshot", on=SHARED, unknown=BLOCKS)
+def snapshot_behind_windows(target: Target) -> Finding | None:
+    """It takes both of the above."""
+    return unsupported("vllm-snapshot.behind-windows", observed=f"on {target.path}")
+
+
+@capability("vllm-snapshot", on=EVERYWHERE, unknown=BLOCKS)
+def vllm_without_snapshot(target: Target) -> Finding | None:
+    """It is new."""
+    if target.vllm >= VLLM_WITH_SNAPSHOT:
+        return None
+    say = unsupported if target.vllm < VLLM_WITHOUT_SNAPSHOT else unverified
+    return say("vllm-snapshot.old-vllm", observed=f"vLLM {target.vllm}")
+
+
+@capability("vllm-snapshot", on=WHOLE_CARD, unknown=BLOCKS)
+def plugin_of_a_kind(target: Target) -> Finding | None:
+    """As released, it may not do."""
+    return unverified("vllm-snapshot.plugin", observed=f"on {target.path}")
+
+
+@capability("vllm-snapshot", on=WHOLE_CARD, unknown=BLOCKS)
+def snapshot_of_one_card(target: Target) -> Finding | None:
+    """No parallelism of any kind."""
+    if several(target):
+        return degraded("vllm-snapshot.one-card", observed=named(several(target)))
+    return None
+
+
+@capability("vllm-snapshot", on=WHOLE_CARD, unknown=NOTES)
+def bound_to_the_machine(target: Target) -> Finding | None:
+    """And to what is installed on it."""
+    return note("vllm-snapshot.bound", observed=f"on {target.path}")

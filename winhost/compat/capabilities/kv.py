@@ -1,0 +1,125 @@
+"""Where KV blocks are kept or sent beside the GPU that made them."""
+
+from dataclasses import replace
+
+from packaging.version import Version
+
+from winhost.compat.capabilities import links
+from winhost.compat.capabilities.gpu_cards import linked, several
+from winhost.compat.capability import EVERYWHERE, RULES, SHARED, WHOLE_CARD, capability, measure
+from winhost.compat.rule import BLOCKS, NOTES, Finding, note, unsupported, unverified
+from winhost.compat.target import Target
+from winhost.paths.gpus import NvLink
+
+VLLM_WITH_TIERS = Version("0.22.0")  # docs.vllm.ai lists vllm.v1.kv_offload.tiering.fs from there on
+VLLM_OF_NEW_LAYOUTS = Version("0.20.0")  # LMCache/LMCache #3282
+VLLM_WITHOUT_PEER_COPIES = Version("0.24.0")  # its wheel has no P2pNcclConnector, that of 0.23.0 has
+
+# --- Written through to files --------------------------------------------------------------------------------------
+
+
+@capability("kv-write-through", on=EVERYWHERE, unknown=BLOCKS)
+def vllm_without_tiers(target: Target) -> Finding | None:
+    """Host memory alone does not outlive the engine."""
+    if target.vllm < VLLM_WITH_TIERS:
+        return unsupported("kv-write-through.old-vllm", observed=f"vLLM {target.vllm}")
+    return None
+
+
+@capability("kv-write-through", on=SHARED, unknown=BLOCKS)
+def tier_is_not_pinned(target: Target) -> Finding | None:
+    """It is larger than what can be pinned."""
+    return unverified("kv-write-through.unpinned", observed=f"on {target.path}")
+
+
+@capability("kv-write-through", on=EVERYWHERE, unknown=NOTES)
+def never_with_sleep(target: Target) -> Finding | None:
+    """Until somebody has shown it."""
+    return note("kv-write-through.no-sleep", observed=f"on {target.way}")
+
+
+@capability("kv-write-through", on=EVERYWHERE, unknown=NOTES)
+def mirror_takes_settings(target: Target) -> Finding | None:
+    """The defaults are those of a cache."""
+    return note("kv-write-through.settings", observed=f"on {target.way}")
+
+
+@measure("kv-write-through")
+def blocks_leave_at(target: Target) -> str | None:
+    """What they cost the GPU."""
+    if target.path not in WHOLE_CARD:
+        return None
+    return "6.5 GB/s in blocks of 16 KiB, one copy each, and 55.5 GB/s in bulk, measured into pinned memory on an H200"
+
+
+# --- LMCache -------------------------------------------------------------------------------------------------------
+
+
+@capability("kv-lmcache", on=EVERYWHERE, unknown=BLOCKS)
+def layouts_of_vllm_moved_on(target: Target) -> Finding | None:
+    """Each release of the one goes with some of the other."""
+    if target.vllm >= VLLM_OF_NEW_LAYOUTS:
+        return unverified("kv-lmcache.pair", observed=f"vLLM {target.vllm}")
+    return None
+
+
+@capability("kv-lmcache", on=SHARED, unknown=BLOCKS)
+def server_maps_the_engine(target: Target) -> Finding | None:
+    """By CUDA IPC."""
+    return unverified("kv-lmcache.behind-windows", observed=f"on {target.path}")
+
+
+@capability("kv-lmcache", on=EVERYWHERE, unknown=NOTES)
+def sleep_clears(target: Target) -> Finding | None:
+    """Of all that share the server."""
+    return note("kv-lmcache.sleep-clears", observed=f"on {target.way}")
+
+
+# --- NIXL ----------------------------------------------------------------------------------------------------------
+
+
+@capability("kv-nixl", on=EVERYWHERE, unknown=NOTES)
+def pulled_when_asked_for(target: Target) -> Finding | None:
+    """It hands over, it does not mirror."""
+    return note("kv-nixl.pull", observed=f"on {target.way}")
+
+
+@capability("kv-nixl", on=EVERYWHERE, unknown=NOTES)
+def sleeps_with_ucx_only(target: Target) -> Finding | None:
+    """Others refuse at the start."""
+    return note("kv-nixl.sleep", observed=f"on {target.way}")
+
+
+@capability("kv-nixl", on=SHARED, unknown=BLOCKS)
+def transports_behind_windows(target: Target) -> Finding | None:
+    """Neither peers nor RDMA."""
+    return unverified("kv-nixl.behind-windows", observed=f"on {target.path}")
+
+
+@capability("kv-nixl", on=("wsl2/nat",), unknown=BLOCKS)
+def nobody_reaches_it(target: Target) -> Finding | None:
+    """Each engine names an address that the others connect to."""
+    return unverified("kv-nixl.nat", observed=f"on {target.way}")
+
+
+# --- From card to card ---------------------------------------------------------------------------------------------
+
+# What speaks against peers speaks against copies between them.
+_PEERS = [rule for rule in RULES if (rule.judge.__module__, rule.capability) == (links.__name__, "gpu-p2p")]
+RULES.extend(replace(rule, capability="kv-peer-copies") for rule in _PEERS)
+
+
+@capability("kv-peer-copies", on=EVERYWHERE, unknown=BLOCKS)
+def connector_is_gone(target: Target) -> Finding | None:
+    """No other one copies without being asked."""
+    if target.vllm >= VLLM_WITHOUT_PEER_COPIES:
+        return unsupported("kv-peer-copies.connector-gone", observed=f"vLLM {target.vllm}")
+    return None
+
+
+@measure("kv-peer-copies")
+def blocks_cross_at(target: Target) -> str | None:
+    """Over links of the cards' own."""
+    if target.path not in WHOLE_CARD or not linked(several(target), NvLink.BOARD):
+        return None
+    return "396 GB/s in bulk and 1.3 GB/s in blocks of 16 KiB, one copy each, measured between two H200 over NVLink"

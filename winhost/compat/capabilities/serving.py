@@ -1,0 +1,25 @@
+"""What all of serving rests on: CUDA. Where that lacks, so do sleep, checkpoints, loaders and the mirrors of KV."""
+
+from winhost.compat.capabilities.gpu import no_cuda, no_gpu
+from winhost.compat.capability import EVERYWHERE, capability
+from winhost.compat.rule import BLOCKS
+
+# CRIU has no need of it; for several GPUs there are reasons of their own.
+ON_CUDA = (
+    "sleep-l1",
+    "sleep-l2",
+    "cuda-checkpoint",
+    "vllm-snapshot",
+    "sharded-state",
+    "tensorizer",
+    "streaming-loaders",
+    "kv-write-through",
+    "kv-lmcache",
+    "kv-nixl",
+    "compressed-checkpoints",
+    "async-checkpoints",
+)
+
+for name in ON_CUDA:
+    for judge in (no_gpu, no_cuda):
+        capability(name, on=EVERYWHERE, unknown=BLOCKS)(judge)

@@ -1,0 +1,129 @@
+"""Sleep mode of vLLM: models that take turns on a card."""
+
+from packaging.version import Version
+
+from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, PAGEABLE, PINNED, seconds
+from winhost.compat.capabilities.gpu_cards import gpus, memory_of
+from winhost.compat.capabilities.memory import VLLM_THAT_PINS
+from winhost.compat.capabilities.parallel import replicas_on_one_gpu
+from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported
+from winhost.compat.target import Target
+from winhost.model.units import size
+
+VLLM_QUEUES = Version("0.17.0")  # the first with vllm-project/vllm PR 34528
+VLLM_REPLICAS_SLEEP = Version("0.24.0")  # the first with PR 44483
+VLLM_KEEPS_ADAPTERS = Version("0.33.0")  # the first that was seen to keep LoRA's state; #53888, closed by PR 53508
+
+# --- Both levels ---------------------------------------------------------------------------------------------------
+
+
+@capability("sleep-l1", on=EVERYWHERE, unknown=BLOCKS)
+@capability("sleep-l2", on=EVERYWHERE, unknown=BLOCKS)
+@capability("sleep-data-parallel", on=EVERYWHERE, unknown=BLOCKS)
+def request_while_asleep(target: Target) -> Finding | None:
+    """What becomes of it changed once."""
+    observed = f"vLLM {target.vllm}"
+    if target.vllm < VLLM_QUEUES:
+        return degraded("sleep-l1.request-kills", observed=observed)
+    return note("sleep-l1.request-hangs", observed=observed)
+
+
+@capability("sleep-l1", on=EVERYWHERE, unknown=NOTES)
+@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
+@capability("sleep-data-parallel", on=EVERYWHERE, unknown=NOTES)
+def whoever_reaches_it_commands_it(target: Target) -> Finding | None:
+    """Sleep is commanded through endpoints for developers."""
+    return note("sleep-l1.open-endpoints", observed=f"on {target.way}")
+
+
+@capability("sleep-l1", on=EVERYWHERE, unknown=NOTES)
+@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
+def one_at_a_time(target: Target) -> Finding | None:
+    """Two engines of a card do not know of each other."""
+    return note("sleep-l1.one-at-a-time", observed=f"on {target.way}")
+
+
+# --- Level 1: weights wait in host memory --------------------------------------------------------------------------
+
+
+@capability("sleep-l1", on=("wsl2",), unknown=BLOCKS)
+def weights_wait_in_pageable_memory(target: Target) -> Finding | None:
+    """What can be pinned there is little, and vLLM asks for it only when it is told to."""
+    observed = f"vLLM {target.vllm}"
+    if target.vllm < VLLM_THAT_PINS:
+        return degraded("sleep-l1.pageable", observed=observed)
+    return degraded("sleep-l1.pageable-by-default", observed=observed)
+
+
+@capability("sleep-l1", on=SHARED, unknown=BLOCKS)
+def adapters_wake_corrupted(target: Target) -> Finding | None:
+    """Without any error."""
+    if target.vllm < VLLM_KEEPS_ADAPTERS:
+        return degraded("sleep-l1.adapters-corrupted", observed=f"vLLM {target.vllm}")
+    return None
+
+
+@capability("sleep-l1", on=(*WHOLE_CARD, *SHARED), unknown=BLOCKS)
+@capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
+def more_on_the_cards_than_in_memory(target: Target) -> Finding | None:
+    """What leaves the card has to fit there."""
+    vram, memory = sum(map(memory_of, gpus(target))), target.facts.memory.total
+    if vram > memory:
+        return degraded("sleep-l1.above-memory", observed=f"{size(vram)} on the cards, {size(memory)} in the host")
+    return None
+
+
+@measure("sleep-l1")
+def wakes_at(target: Target) -> str | None:
+    """How fast weights come back at best, and how long that takes for all that the cards hold."""
+    vram = sum(map(memory_of, gpus(target)))
+    if not vram or target.path not in (*WHOLE_CARD, *SHARED):
+        return None
+    rate, kind = (PAGEABLE, "pageable") if target.path in SHARED else (PINNED, "pinned")
+    where = "on Linux of its own, not in WSL" if target.path in SHARED else "on an H200 (PCIe 5.0 x16)"
+    return f"{rate} GB/s from {kind} memory, measured {where}: {size(vram)} in {seconds(vram, rate)} at best"
+
+
+# --- Level 2: weights come from disk again -------------------------------------------------------------------------
+
+
+@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
+def wakes_in_three_steps(target: Target) -> Finding | None:
+    """One alone wakes an engine without weights."""
+    return note("sleep-l2.three-steps", observed=f"on {target.way}")
+
+
+@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
+@capability("sharded-state", on=EVERYWHERE, unknown=NOTES)
+@capability("tensorizer", on=EVERYWHERE, unknown=NOTES)
+def reloads_with_some_loaders(target: Target) -> Finding | None:
+    """Those that can hand over all weights again."""
+    return note("sleep-l2.loaders", observed=f"on {target.way}")
+
+
+@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
+def reloads_plain_models(target: Target) -> Finding | None:
+    """What is computed from the weights at loading gets lost."""
+    return note("sleep-l2.plain-models", observed=f"on {target.way}")
+
+
+@measure("sleep-l2")
+def reads_at(target: Target) -> str | None:
+    """A disk decides; no better is known of this host's."""
+    if target.path not in WHOLE_CARD:
+        return None
+    return f"{FROM_DISK} GB/s from a disk and {FROM_CACHE} GB/s from the page cache, where it was measured"
+
+
+# --- Several replicas ----------------------------------------------------------------------------------------------
+
+capability("sleep-data-parallel", on=EVERYWHERE, unknown=BLOCKS)(replicas_on_one_gpu)
+
+
+@capability("sleep-data-parallel", on=EVERYWHERE, unknown=BLOCKS)
+def replicas_crash_asleep(target: Target) -> Finding | None:
+    """They went on computing for each other."""
+    if target.vllm < VLLM_REPLICAS_SLEEP:
+        return unsupported("sleep-data-parallel.crashes", observed=f"vLLM {target.vllm}")
+    return note("sleep-data-parallel.pauses-apart", observed=f"vLLM {target.vllm}")

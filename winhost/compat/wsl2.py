@@ -1,0 +1,403 @@
+"""WSL 2: what the host says of it, and of each of its network modes."""
+
+from packaging.version import Version
+
+from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2, WINDOWS_11, WINDOWS_11_22H2, WINDOWS_11_24H2
+from winhost.compat.cards import runs_cuda, shows
+from winhost.compat.machine import (
+    CLIENTS,
+    SERVERS,
+    cannot_run_vms,
+    gpus,
+    is_domain_controller,
+    is_virtual,
+    is_x64,
+    made_by,
+    no_cuda,
+    no_gpu,
+)
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
+from winhost.compat.target import driver_branch
+from winhost.model.units import size
+from winhost.paths.dda import card_label
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import PendingReboot, VmSwitch, Wsl
+from winhost.resources.windows.hyperv import INSTALLED
+from winhost.resources.windows.operating_system import OsFamily
+
+DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
+MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40
+LEAK_MENDED = 4946  # revision of build 26100; Easy-GPU-PV #446
+FIRST_PRERELEASE, NEXT_STABLE = Version("2.8"), Version("2.10")  # microsoft/winget-pkgs: 2.8 and 2.9 are pre-releases
+# microsoft/WSL #12743, #13211: announced to go, gone, back
+BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")
+FIRST_MIRRORED = Version("2.0.0")
+HOME_SKUS = (98, 99, 100, 101)  # Core N, Country Specific, Single Language, Core
+WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that vendors give adapters
+
+
+# --- Windows -------------------------------------------------------------------------------------------------------
+
+
+@rule("wsl2", unknown=BLOCKS)
+def shares_the_gpu(facts: HostFacts) -> Finding | None:
+    """True on every host: the distro gets the GPU through the Windows driver."""
+    return degraded("wsl2.shared-gpu", observed=facts.os.named)
+
+
+@rule("wsl2", unknown=BLOCKS)
+def on_server(facts: HostFacts) -> Finding | None:
+    """WSL 2 runs there; GPU compute in it is described for clients only."""
+    if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
+        return unverified("wsl2.server", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def on_old_server(facts: HostFacts) -> Finding | None:
+    """WSL 2 came to servers with an update of Server 2022."""
+    if facts.os.family in SERVERS and facts.os.build < SERVER_2022:
+        return unsupported("wsl2.server-too-old", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def on_server_core(facts: HostFacts) -> Finding | None:
+    """There is no Store on it."""
+    if facts.os.family in SERVERS and facts.os.installation_type == "Server Core":
+        return note("wsl2.server-core", observed=facts.os.installation_type)
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def on_old_client(facts: HostFacts) -> Finding | None:
+    """The GPU came to WSL 2 with Windows 10 21H2 and Windows 11."""
+    if facts.os.family in CLIENTS and facts.os.build < WINDOWS_10_21H2:
+        return unsupported("wsl2.client-too-old", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def commit_leaks(facts: HostFacts) -> Finding | None:
+    """In the part of Windows that shares GPUs with VMs."""
+    if facts.os.build == WINDOWS_11_24H2 and facts.os.revision < LEAK_MENDED:
+        return note("wsl2.commit-leak", observed=f"build {facts.os.build}.{facts.os.revision}")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def on_domain_controller(facts: HostFacts) -> Finding | None:
+    """WSL belongs to a user, and there are no local ones."""
+    if is_domain_controller(facts):
+        return note("wsl2.domain-controller", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def not_administrator(facts: HostFacts) -> Finding | None:
+    """It takes a feature of Windows, a package for all users and a task."""
+    if not facts.session.administrator:
+        return note("wsl2.not-administrator", observed=f"logged on as {facts.session.user}")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def reboot_pending(facts: HostFacts) -> Finding | None:
+    """Features of Windows are installed by a restart."""
+    why = facts.the(PendingReboot).reasons
+    if why:
+        return note("wsl2.reboot-pending", observed=", ".join(why))
+    return None
+
+
+# --- The machine ---------------------------------------------------------------------------------------------------
+
+
+@rule("wsl2", unknown=BLOCKS)
+def not_x64(facts: HostFacts) -> Finding | None:
+    """CUDA came to Windows on Arm in 2026."""
+    if not is_x64(facts):
+        return unverified("wsl2.not-x64", observed=facts.os.architecture)
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def virtualization_off(facts: HostFacts) -> Finding | None:
+    """WSL 2 is a VM."""
+    if cannot_run_vms(facts.firmware):
+        return unsupported("wsl2.virtualization-off", observed=made_by(facts.firmware))
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def in_a_vm(facts: HostFacts) -> Finding | None:
+    """A VM in a VM, and the GPU has to come through both."""
+    if is_virtual(facts.firmware):
+        return unverified("wsl2.virtual-machine", observed=made_by(facts.firmware))
+    return None
+
+
+# --- The package ---------------------------------------------------------------------------------------------------
+
+
+@rule("wsl2", unknown=NOTES)
+def missing(facts: HostFacts) -> Finding | None:
+    """It can be installed."""
+    if not facts.the(Wsl).present:
+        return note("wsl2.missing", observed="WSL is not installed")
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def version_not_told(facts: HostFacts) -> Finding | None:
+    """The one in the box, or a package of the Store that writes no version into the registry."""
+    wsl = facts.the(Wsl)
+    if wsl.present and wsl.version is None:
+        return unverified("wsl2.version-not-told", observed="WSL is there, and its package is not")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def prerelease(facts: HostFacts) -> Finding | None:
+    """Somebody asked for it."""
+    found = _version(facts)
+    if found and FIRST_PRERELEASE <= found < NEXT_STABLE:
+        return note("wsl2.prerelease", observed=f"WSL {found}")
+    return None
+
+
+# --- Cards ---------------------------------------------------------------------------------------------------------
+
+
+@rule("wsl2", unknown=BLOCKS)
+def tcc_invisible(facts: HostFacts) -> Finding | None:
+    """One card in TCC mode is enough to hide all of them."""
+    hidden = [card_label(card) for card in facts.cards if card.gpu.state.driver_model == "TCC"]
+    if hidden:
+        return unsupported("wsl2.tcc-invisible", observed=f"in TCC mode: {', '.join(hidden)}")
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def mcdm_unseen(facts: HostFacts) -> Finding | None:
+    """Reported to work with one kind of card."""
+    cards = [card for card in facts.cards if card.gpu.state.driver_model == "MCDM" and not _seen_in_mcdm(card)]
+    if cards:
+        return unverified("wsl2.mcdm", observed=f"in MCDM mode: {', '.join(map(card_label, cards))}")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def vram_above_memory(facts: HostFacts) -> Finding | None:
+    """Reported once, with a 96 GB card in a machine of 64 GB."""
+    vram = sum(card.gpu.state.vram or 0 for card in facts.cards)
+    if vram > facts.memory.total:
+        observed = f"{size(vram)} of VRAM, {size(facts.memory.total)} of memory"
+        return unverified("wsl2.vram-above-memory", observed=observed)
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def without_card(facts: HostFacts) -> Finding | None:
+    """There is nothing to serve with."""
+    seen = no_gpu(facts)
+    return unsupported("wsl2.no-card", observed=seen) if seen else None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def without_cuda(facts: HostFacts) -> Finding | None:
+    """What we serve with is CUDA."""
+    seen = no_cuda(facts)
+    return unsupported("wsl2.no-cuda", observed=seen) if seen else None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def without_driver(facts: HostFacts) -> Finding | None:
+    """The Windows driver must run the card."""
+    if gpus(facts) and not any(card.gpu.state.driver_model for card in gpus(facts)):
+        return unsupported("wsl2.no-gpu", observed="no card is run by a Windows GPU driver")
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def driver_before_cuda(facts: HostFacts) -> Finding | None:
+    """The Linux side of CUDA comes with the Windows driver."""
+    driver = _driver(facts)
+    if driver and driver < DRIVER_OF_CUDA:
+        return unsupported("wsl2.driver-too-old", observed=f"driver {driver}")
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def driver_before_ipc(facts: HostFacts) -> Finding | None:
+    """NCCL asks for it before it joins cards."""
+    driver, cards = _driver(facts), _driven(facts)
+    if driver and DRIVER_OF_CUDA <= driver < DRIVER_OF_IPC and len(cards) > 1:
+        return degraded("wsl2.driver-before-ipc", observed=f"driver {driver}, {len(cards)} cards")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def shows_windows(facts: HostFacts) -> Finding | None:
+    """What Windows draws takes memory and time of it."""
+    cards = [card_label(card) for card in gpus(facts) if runs_cuda(card) and shows(card)]
+    if cards:
+        return note("wsl2.shows-windows", observed=", ".join(cards))
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def other_gpus(facts: HostFacts) -> Finding | None:
+    """Hybrid graphics, mostly: every GPU that Windows drives comes along."""
+    others = [card.gpu.state.name for card in gpus(facts) if not runs_cuda(card)]
+    if others and not no_cuda(facts):
+        return note("wsl2.other-gpus", observed=", ".join(others))
+    return None
+
+
+# --- Bridged -------------------------------------------------------------------------------------------------------
+
+
+@rule("wsl2/bridged", unknown=BLOCKS)
+def windows_10_cannot_bridge(facts: HostFacts) -> Finding | None:
+    """The host's network service refuses the endpoint."""
+    if facts.os.family in CLIENTS and WINDOWS_10_21H2 <= facts.os.build < WINDOWS_11:
+        return unsupported("wsl2.no-bridge", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2/bridged", unknown=BLOCKS)
+def home_has_no_switch(facts: HostFacts) -> Finding | None:
+    """WSL needs a part of Hyper-V only, which Home has; switches are not in it."""
+    if facts.os.sku in HOME_SKUS:
+        return unsupported("wsl2.home", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2/bridged", unknown=BLOCKS)
+def server_bridges_doubtfully(facts: HostFacts) -> Finding | None:
+    """Two people tell of it, differently."""
+    if facts.os.family in SERVERS:
+        return unverified("wsl2.bridge-on-server", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2/bridged", unknown=BLOCKS)
+def bridge_removed(facts: HostFacts) -> Finding | None:
+    """For two versions."""
+    found = _version(facts)
+    if found and BRIDGE_GONE <= found < BRIDGE_BACK:
+        return unsupported("wsl2.bridge-removed", observed=f"WSL {found}")
+    return None
+
+
+@rule("wsl2/bridged", unknown=BLOCKS)
+def bridge_warned(facts: HostFacts) -> Finding | None:
+    """It works and says at each start that it will go."""
+    found = _version(facts)
+    if found and BRIDGE_WARNED <= found < BRIDGE_GONE:
+        return degraded("wsl2.bridge-warned", observed=f"WSL {found}")
+    return None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def bridge_unpromised(facts: HostFacts) -> Finding | None:
+    """True on every host that can do it."""
+    return note("wsl2.bridge-unpromised", observed=facts.os.named)
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def same_address_everywhere(facts: HostFacts) -> Finding | None:
+    """True on every host: the number generator starts at the same place."""
+    return note("wsl2.same-mac", observed="5e:bb:f6:9e:ee:fa unless macAddress is set")
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def bridge_needs_hyper_v(facts: HostFacts) -> Finding | None:
+    """New-VMSwitch comes with it."""
+    if facts.role.role != INSTALLED:
+        return note("wsl2.bridge-needs-hyper-v", observed=f"Hyper-V is {facts.role.role}")
+    return None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def no_external_switch(facts: HostFacts) -> Finding | None:
+    """The Default Switch leads nowhere that others see."""
+    if not _external(facts):
+        seen = ", ".join(f"{s.state.name} ({s.state.kind})" for s in facts.all(VmSwitch)) or "no switch"
+        return note("wsl2.no-external-switch", observed=seen)
+    return None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def only_wireless_switches(facts: HostFacts) -> Finding | None:
+    """By the adapters' names, which their vendors give in English."""
+    adapters = [str(switch.adapter) for switch in _external(facts)]
+    if adapters and all(any(word in name.casefold() for word in WIRELESS) for name in adapters):
+        return unverified("wsl2.bridge-over-wireless", observed=", ".join(adapters))
+    return None
+
+
+# --- Mirrored, NAT -------------------------------------------------------------------------------------------------
+
+
+@rule("wsl2/mirrored", unknown=BLOCKS)
+def windows_cannot_mirror(facts: HostFacts) -> Finding | None:
+    """WSL falls back to NAT there, with a line that nobody reads."""
+    if facts.os.family in CLIENTS and facts.os.build < WINDOWS_11_22H2:
+        return unsupported("wsl2.no-mirror", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2/mirrored", unknown=BLOCKS)
+def server_cannot_mirror(facts: HostFacts) -> Finding | None:
+    """Whatever its build."""
+    if facts.os.family in SERVERS:
+        return unsupported("wsl2.mirror-on-server", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2/mirrored", unknown=BLOCKS)
+def wsl_cannot_mirror(facts: HostFacts) -> Finding | None:
+    """It came with WSL 2.0."""
+    found = _version(facts)
+    if found and found < FIRST_MIRRORED:
+        return unsupported("wsl2.mirror-needs-wsl-2-0", observed=f"WSL {found}")
+    return None
+
+
+@rule("wsl2/mirrored", unknown=BLOCKS)
+def shares_addresses(facts: HostFacts) -> Finding | None:
+    """True on every host that can do it."""
+    return degraded("wsl2.mirrored", observed="addresses and ports are those of Windows")
+
+
+@rule("wsl2/nat", unknown=BLOCKS)
+def hides_behind_windows(facts: HostFacts) -> Finding | None:
+    """True on every host."""
+    return degraded("wsl2.nat", observed="the address is Windows' own affair, and changes")
+
+
+def _version(facts: HostFacts) -> Version | None:
+    """None where WSL is not installed or its version is not told, of which other rules speak."""
+    wsl = facts.the(Wsl)
+    return Version(wsl.version) if wsl.present and wsl.version else None
+
+
+def _external(facts: HostFacts) -> list[VmSwitch]:
+    return [switch.state for switch in facts.all(VmSwitch) if switch.state.kind == "external"]
+
+
+def _seen_in_mcdm(card: Card) -> bool:
+    return card.gpu.key["device"].upper().startswith(MCDM_SEEN)
+
+
+def _driven(facts: HostFacts) -> list[Card]:
+    """NVIDIA's cards that its driver runs."""
+    return [card for card in gpus(facts) if runs_cuda(card) and card.gpu.state.driver_model]
+
+
+def _driver(facts: HostFacts) -> Version | None:
+    """The oldest of their drivers, of those that tell NVIDIA's number."""
+    versions = (driver_branch(card.gpu.state.driver_version) for card in _driven(facts))
+    return min(filter(None, versions), default=None)

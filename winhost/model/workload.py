@@ -1,0 +1,190 @@
+"""A workload: the models that somebody wants to serve, and what they need beside memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from winhost.model.units import Bytes
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+VERSIONS = ("vllm", "cuda", "toolkit", "wsl", "kernel", "driver")
+"""What a user may state the version of; toolkit is nvidia-container-toolkit."""
+
+
+class DType(StrEnum):
+    """In what weights are kept that are not quantized, and the KV cache, unless it is told otherwise."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+    @property
+    def bytes(self) -> int:
+        """Of one number."""
+        return 4 if self is DType.FLOAT32 else 2
+
+
+class Quantization(StrEnum):
+    """How the weights of the linear layers are stored; embeddings stay as they were."""
+
+    AWQ = "awq"
+    GPTQ = "gptq"
+    INT4 = "int4"
+    INT8 = "int8"
+    FP8 = "fp8"
+    NVFP4 = "nvfp4"
+    MXFP4 = "mxfp4"
+
+
+class State(StrEnum):
+    """Resident models are always ready; those that sleep take turns on their cards."""
+
+    RESIDENT = "resident"
+    SLEEPING = "sleeping"
+
+
+class Exposure(StrEnum):
+    """From where the endpoint is reached."""
+
+    LOOPBACK = "loopback"
+    LAN = "lan"
+    CLUSTER = "cluster"
+
+
+class Mirror(StrEnum):
+    """How the KV cache is written through to a place outside of the engine."""
+
+    TIERS = "tiers"
+    LMCACHE = "lmcache"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What the KV cache of a token consists of: keys and values of each KV head, in each layer."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The tables at both ends of a model; where they are tied, both ends are one table."""
+
+    vocabulary: int
+    hidden: int
+    tied: bool = False
+
+    @property
+    def table(self) -> int:
+        """Parameters of one table."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Of all tables."""
+        return self.table * (1 if self.tied else 2)
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Adapters that are loaded at once, each of at most `each` bytes on a card."""
+
+    adapters: int
+    each: Bytes
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model and how it is served. None: nobody said.
+
+    weights: of the whole model, stated; kv, activations: on each card, stated; memory: everything on each card, stated;
+    context: tokens of one sequence; sequences: at once, in each data parallel copy.
+    """
+
+    name: str
+    id: str
+    parameters: int | None = None
+    dtype: DType = DType.BFLOAT16
+    quantization: Quantization | None = None
+    weights: Bytes | None = None
+    embedding: Embedding | None = None
+    attention: Attention | None = None
+    context: int | None = None
+    sequences: int = 1
+    kv_bytes: int = 2
+    """Of one number in the KV cache."""
+    kv: Bytes | None = None
+    activations: Bytes | None = None
+    memory: Bytes | None = None
+    state: State = State.RESIDENT
+    sleep_level: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    lora: Lora | None = None
+
+    @property
+    def engine_cards(self) -> int:
+        """Cards of one data parallel copy."""
+        return self.tensor * self.pipeline
+
+    @property
+    def cards(self) -> int:
+        """Cards of all copies; no two share one."""
+        return self.engine_cards * self.data
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether it takes turns with others."""
+        return self.state is State.SLEEPING
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Capabilities by id."""
+
+    must: tuple[str, ...] = ()
+    nice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Availability:
+    """swap_within: seconds until a sleeping model answers."""
+
+    start_on_boot: bool = False
+    swap_within: int | None = None
+
+
+@dataclass(frozen=True)
+class KvMirror:
+    """staging: host memory of each engine on the way to storage."""
+
+    through: Mirror
+    staging: Bytes
+
+
+@dataclass(frozen=True)
+class Video:
+    """Streams that are transcoded at once on one card, each holding `each` bytes of it, where that is told."""
+
+    streams: int
+    each: Bytes | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What somebody wants to serve."""
+
+    models: tuple[Model, ...]
+    needs: Needs = Needs()
+    availability: Availability = Availability()
+    exposure: Exposure = Exposure.LOOPBACK
+    keep_windows_usable: bool = False
+    versions: Mapping[str, "Version"] = field(default_factory=dict)
+    """By name, as in VERSIONS; only those that are stated."""
+    kv_mirror: KvMirror | None = None
+    video: Video | None = None

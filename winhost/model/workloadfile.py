@@ -1,0 +1,397 @@
+"""`workload.yaml`: what people write in it, and the workload that it means."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, field_validator
+
+from winhost.model.capability import CAPABILITIES
+from winhost.model.errors import did_you_mean, visible
+from winhost.model.units import SIZE_PATTERN, parse_size
+from winhost.model.workload import (
+    VERSIONS,
+    Attention,
+    Availability,
+    DType,
+    Embedding,
+    Exposure,
+    KvMirror,
+    Lora,
+    Mirror,
+    Model,
+    Needs,
+    Quantization,
+    State,
+    Video,
+    Workload,
+)
+from winhost.model.written import Duration, Text, Written, text_schema
+from winhost.model.yamlfile import Finding, load_placed
+
+# ---- what people write
+
+_PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
+_THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
+_MODEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+
+
+def _parameters(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    found = re.fullmatch(_PARAMETERS, value) if isinstance(value, str) else None
+    if found is None or not Fraction(found[1]):
+        raise ValueError("should be a number of parameters such as 8.03B, 494M, or a whole number")
+    return int(Fraction(found[1]) * _THOUSANDS[found[2]])
+
+
+def _capability(text: str) -> str:
+    if text in CAPABILITIES:
+        return text
+    raise ValueError(f"'{visible(text)}' is no capability{did_you_mean(text, CAPABILITIES)}")
+
+
+def _model_name(text: str) -> str:
+    if re.fullmatch(_MODEL_NAME, text):
+        return text
+    raise ValueError("is not a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
+
+
+def _version(value: object) -> Version:
+    # 12.10 without quotes is the number 12.1, so numbers are not taken for versions.
+    if isinstance(value, str):
+        try:
+            return Version(value)
+        except InvalidVersion:
+            pass
+    raise ValueError('should be a version in quotes, such as "0.33.0"')
+
+
+def _kernel(value: object) -> object:
+    """`uname -r` without what the distribution puts behind the number."""
+    return value.partition("-")[0] if isinstance(value, str) else value
+
+
+_Size = Annotated[
+    int,
+    PlainValidator(parse_size),
+    WithJsonSchema({"anyOf": [text_schema(SIZE_PATTERN), {"type": "integer", "minimum": 1}]}),
+]
+_Parameters = Annotated[
+    int,
+    PlainValidator(_parameters),
+    WithJsonSchema({"anyOf": [text_schema(_PARAMETERS), {"type": "integer", "minimum": 1}]}),
+]
+_Capability = Annotated[
+    str, AfterValidator(_capability), WithJsonSchema({"type": "string", "enum": list(CAPABILITIES)})
+]
+_ModelName = Annotated[str, AfterValidator(_model_name), WithJsonSchema(text_schema(_MODEL_NAME))]
+_Version = Annotated[Version, PlainValidator(_version), WithJsonSchema({"type": "string"})]
+_Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
+_Count = Annotated[int, Field(ge=1, le=65_536)]
+_Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
+
+
+class ShapeOptions(Written):
+    """The numbers of a model's config.json from which memory is computed."""
+
+    layers: _Count | None = None
+    """num_hidden_layers. Only those that have a KV cache, where some have none."""
+    kv_heads: _Count | None = None
+    """num_key_value_heads."""
+    head_dim: _Count | None = None
+    """head_dim, or hidden_size / num_attention_heads."""
+    hidden: _Count | None = None
+    """hidden_size."""
+    vocabulary: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    """vocab_size."""
+    tied_embeddings: bool | None = None
+    """tie_word_embeddings. Default: false."""
+
+
+class ParallelOptions(Written):
+    """Over how many cards a model is spread: tensor by pipeline by data."""
+
+    tensor: _Count | None = None
+    """Cards that share each layer. Default: 1."""
+    pipeline: _Count | None = None
+    """Stages that share the layers. Default: 1."""
+    data: _Count | None = None
+    """Whole copies. Default: 1."""
+
+
+class LoraOptions(Written):
+    """LoRA adapters beside a model."""
+
+    adapters: _Count
+    """How many are loaded at once."""
+    each: _Size
+    """Size of the largest adapter's file."""
+
+
+class ModelOptions(Written):
+    """One model, and how it is served."""
+
+    id: Text | None = None
+    """Repository or path of the model. Default: its name here."""
+    parameters: _Parameters | None = None
+    """All of them, also those of experts that rest: 8.03B, 494M, or a whole number."""
+    dtype: DType | None = None
+    """Of what is not quantized. Default: bfloat16."""
+    quantization: Quantization | None = None
+    """How the linear layers are stored. Default: not quantized."""
+    weights: _Size | None = None
+    """Size of all weight files, instead of computing it from parameters."""
+    shape: ShapeOptions | None = None
+    """From config.json."""
+    context: _Tokens | None = None
+    """Tokens of the longest sequence."""
+    sequences: _Count | None = None
+    """Sequences at once, at full context, in each data parallel copy. Default: 1."""
+    kv_dtype: Literal["auto", "fp8"] | None = None
+    """Of the KV cache. Default: auto, which is dtype."""
+    kv: _Size | None = None
+    """KV cache on each card, instead of computing it from shape, context and sequences."""
+    activations: _Size | None = None
+    """Working memory on each card while it computes, as the engine reports it at its start."""
+    memory: _Size | None = None
+    """Everything that one of its cards must hold for it, instead of computing it."""
+    state: State | None = None
+    """resident: always ready; sleeping: takes turns with the others that sleep on its cards. Default: resident."""
+    sleep_level: Literal[1, 2] | None = None
+    """1 keeps the weights in host memory, 2 loads them again. Default: 1."""
+    parallel: ParallelOptions | None = None
+    """Over how many cards it is spread. Default: one."""
+    lora: LoraOptions | None = None
+    """Adapters beside it. Default: none."""
+
+
+class NeedsOptions(Written):
+    """Capabilities that the workload wants."""
+
+    must: tuple[_Capability, ...] = ()
+    """Without these a path will not do."""
+    nice: tuple[_Capability, ...] = ()
+    """These decide between paths that will do."""
+
+
+class AvailabilityOptions(Written):
+    """When it must answer."""
+
+    start_on_boot: bool | None = None
+    """Whether it starts with the machine, without anybody logging on. Default: false."""
+    swap_within: Duration | None = None
+    """How long a sleeping model may take until it answers. Default: any time."""
+
+
+class VersionsOptions(Written):
+    """Versions that are or will be on the target, where facts do not tell."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    vllm: _Version | None = None
+    """As `vllm --version` says."""
+    cuda: _Version | None = None
+    """CUDA toolkit of the engine."""
+    toolkit: _Version | None = None
+    """nvidia-container-toolkit."""
+    wsl: _Version | None = None
+    """As `wsl --version` says."""
+    kernel: _Kernel | None = None
+    """As `uname -r` says."""
+    driver: _Version | None = None
+    """NVIDIA driver of the target; of WSL, that of Windows."""
+
+
+class KvMirrorOptions(Written):
+    """KV caches are written through to storage, so that they outlive the engine."""
+
+    through: Mirror
+    """tiers: vLLM's own, through /dev/shm; lmcache: a server beside it."""
+    staging: _Size
+    """Host memory of each engine on the way to storage."""
+
+
+class VideoOptions(Written):
+    """Video is transcoded on a card beside the models."""
+
+    streams: _Count
+    """How many at once."""
+    each: _Size | None = None
+    """What one stream holds of the card's memory, as nvidia-smi shows it."""
+
+
+class WorkloadFile(Written):
+    """workload.yaml: the models to serve, and what they need beside memory."""
+
+    schema_: Literal["winhost.workload/1"] = Field(alias="schema")
+    """The version of this format."""
+    models: dict[_ModelName, ModelOptions]
+    """The models by the names under which they are served."""
+    needs: NeedsOptions | None = None
+    """Capabilities that the workload wants."""
+    availability: AvailabilityOptions | None = None
+    """When it must answer."""
+    exposure: Exposure | None = None
+    """From where it is reached. Default: loopback."""
+    keep_windows_usable: bool | None = None
+    """Whether people go on working on the Windows of this machine. Default: false."""
+    versions: VersionsOptions | None = None
+    """Versions where facts do not tell."""
+    kv_mirror: KvMirrorOptions | None = None
+    """Default: KV caches live in the engine alone."""
+    video: VideoOptions | None = None
+    """Default: none."""
+
+    @field_validator("models")
+    @classmethod
+    def _is_about_something(cls, models: Mapping[str, object]) -> Mapping[str, object]:
+        if not models:
+            raise ValueError("is empty: name at least one model")
+        return models
+
+
+# ---- from what is written to what it means
+
+
+def load_workload(path: Path) -> Workload:
+    """Reads a workload.yaml. Raises FileFaults with all of its faults."""
+    return _meant(load_placed(path, WorkloadFile, _disagreements).value)
+
+
+def _meant(file: WorkloadFile) -> Workload:
+    given = _given(file, "exposure", "keep_windows_usable")
+    if file.needs:
+        given["needs"] = Needs(file.needs.must, file.needs.nice)
+    if file.availability:
+        given["availability"] = Availability(**_given(file.availability, "start_on_boot", "swap_within"))
+    if file.versions:
+        given["versions"] = _given(file.versions, *VERSIONS)
+    if file.kv_mirror:
+        given["kv_mirror"] = KvMirror(file.kv_mirror.through, file.kv_mirror.staging)
+    if file.video:
+        given["video"] = Video(file.video.streams, file.video.each)
+    return Workload(models=tuple(_model(name, options) for name, options in file.models.items()), **given)
+
+
+_TAKEN_OVER = (
+    "id",
+    "parameters",
+    "dtype",
+    "quantization",
+    "weights",
+    "context",
+    "sequences",
+    "kv",
+    "activations",
+    "memory",
+    "state",
+    "sleep_level",
+)
+
+
+def _model(name: str, options: ModelOptions) -> Model:
+    given = {"id": name} | _given(options, *_TAKEN_OVER)
+    shape = options.shape or ShapeOptions()
+    if options.parallel:
+        given |= _given(options.parallel, "tensor", "pipeline", "data")
+    if options.lora:
+        given["lora"] = Lora(options.lora.adapters, options.lora.each)
+    return Model(
+        name=name,
+        attention=_attention(shape),
+        embedding=_embedding(shape),
+        kv_bytes=1 if options.kv_dtype == "fp8" else given.get("dtype", DType.BFLOAT16).bytes,
+        **given,
+    )
+
+
+def _attention(shape: ShapeOptions) -> Attention | None:
+    if shape.layers is None or shape.kv_heads is None or shape.head_dim is None:
+        return None
+    return Attention(shape.layers, shape.kv_heads, shape.head_dim)
+
+
+def _embedding(shape: ShapeOptions) -> Embedding | None:
+    if shape.vocabulary is None or shape.hidden is None:
+        return None
+    return Embedding(shape.vocabulary, shape.hidden, bool(shape.tied_embeddings))
+
+
+def _given(options: Written, *names: str) -> dict[str, Any]:
+    """What is written; the rest is left to the defaults of what it means."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+# ---- what is wrong only when the parts are seen together
+
+
+def _disagreements(file: WorkloadFile) -> Iterator[Finding]:
+    if file.needs:
+        yield from _needed_twice(file.needs)
+    for name, options in file.models.items():
+        for checked in (_sizes, _shape, _spread, _sleep):
+            for loc, message in checked(options):
+                yield ("models", name, *loc), message
+
+
+def _needed_twice(needs: NeedsOptions) -> Iterator[Finding]:
+    counts = Counter((*needs.must, *needs.nice))
+    for kind, names in (("must", needs.must), ("nice", needs.nice)):
+        seen: set[str] = set(needs.must) if kind == "nice" else set()
+        for position, name in enumerate(names):
+            if counts[name] > 1 and name in seen:
+                yield ("needs", kind, position), f"'{name}' is wished for twice"
+            seen.add(name)
+
+
+def _sizes(options: ModelOptions) -> Iterator[Finding]:
+    if options.parameters is None and options.weights is None and options.memory is None:
+        yield (), "says nothing of its size: give parameters, or weights, or memory"
+    if options.memory is None:
+        return
+    for key in ("kv", "activations", "lora"):
+        if getattr(options, key) is not None:
+            yield (key,), "cannot be said beside memory, which is everything on a card"
+
+
+_TOGETHER = (("layers", "kv_heads", "head_dim"), ("vocabulary", "hidden"))
+
+
+def _shape(options: ModelOptions) -> Iterator[Finding]:
+    shape = options.shape
+    if shape is None:
+        return
+    for group in _TOGETHER:
+        missing = [key for key in group if getattr(shape, key) is None]
+        if 0 < len(missing) < len(group):
+            yield ("shape",), f"lacks {' and '.join(missing)}: {', '.join(group)} tell something only together"
+    embedding = _embedding(shape)
+    if embedding and options.parameters is not None and embedding.parameters >= options.parameters:
+        message = (
+            f"{embedding.parameters:,} parameters of embeddings are not less than the {options.parameters:,} of all"
+        )
+        yield ("shape", "vocabulary"), message
+    if shape.tied_embeddings is not None and shape.vocabulary is None:
+        yield ("shape", "tied_embeddings"), "tells something only with vocabulary and hidden"
+
+
+def _spread(options: ModelOptions) -> Iterator[Finding]:
+    if options.parallel is None or options.shape is None:
+        return
+    tensor, heads = options.parallel.tensor or 1, options.shape.kv_heads
+    if heads is not None and heads % tensor and tensor % heads:
+        message = f"{tensor} cards cannot share {heads} KV heads: one must be a multiple of the other"
+        yield ("parallel", "tensor"), message
+    stages, layers = options.parallel.pipeline or 1, options.shape.layers
+    if layers is not None and stages > layers:
+        yield ("parallel", "pipeline"), f"{stages} stages cannot share {layers} layers"
+
+
+def _sleep(options: ModelOptions) -> Iterator[Finding]:
+    if options.sleep_level is not None and options.state is not State.SLEEPING:
+        yield ("sleep_level",), "is for models with state: sleeping"

@@ -1,0 +1,122 @@
+"""Which models go on which cards.
+
+The rule is first fit, largest first: the models in falling order of what they need on a card, each on the first cards
+with room, the cards in falling order of their memory. Where that leads nowhere, the other choices are tried in the same
+order, so that a fit is found where there is one; only beyond `TRIES` choices the search gives up and says so.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from winhost.model.units import Bytes
+
+TRIES = 5_000
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is to be placed on `cards` different cards: `fixed` always, `turn` while it is awake, bytes on each.
+
+    Of those on a card that take turns, one is awake: the largest turn counts.
+    """
+
+    name: str
+    cards: int
+    fixed: Bytes
+    turn: Bytes = 0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Cards by name, as positions in what was given.
+
+    homeless: what needs more cards than there are; fits: whether everything has its place; proven: whether that it does
+    not is the fault of the cards, not of a search that gave up.
+    """
+
+    cards: Mapping[str, tuple[int, ...]]
+    homeless: tuple[str, ...]
+    fits: bool
+    proven: bool
+
+
+@dataclass(frozen=True)
+class _Card:
+    position: int
+    capacity: Bytes
+    fixed: Bytes = 0
+    turn: Bytes = 0
+
+    def take(self, claim: Claim) -> "_Card":
+        return _Card(self.position, self.capacity, self.fixed + claim.fixed, max(self.turn, claim.turn))
+
+    @property
+    def left(self) -> Bytes:
+        return self.capacity - self.fixed - self.turn
+
+    @property
+    def kind(self) -> tuple[Bytes, ...]:
+        """Cards of one kind are as good as each other."""
+        return self.capacity, self.fixed, self.turn
+
+
+class _GaveUp(Exception):
+    pass
+
+
+def place(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Placement:
+    """Place everything; where not everything fits, each on the cards with the most room left, to show by how much."""
+    ordered = sorted(claims, key=lambda claim: (-(claim.fixed + claim.turn), claim.name))
+    cards = sorted(
+        (_Card(i, capacity) for i, capacity in enumerate(capacities)), key=lambda c: (-c.capacity, c.position)
+    )
+    homeless = tuple(sorted(claim.name for claim in claims if claim.cards > len(cards)))
+    housed = [claim for claim in ordered if claim.name not in homeless]
+    search = _Search()
+    try:
+        found = search.follow(housed, tuple(cards))
+    except _GaveUp:
+        return Placement(_spread(housed, cards), homeless, fits=False, proven=False)
+    if found is None:
+        return Placement(_spread(housed, cards), homeless, fits=False, proven=True)
+    return Placement(found, homeless, fits=not homeless, proven=True)
+
+
+class _Search:
+    """Counts what it tries, so that it ends at the same place on every machine."""
+
+    def __init__(self) -> None:
+        self._tried = 0
+
+    def follow(self, claims: Sequence[Claim], cards: tuple[_Card, ...]) -> dict[str, tuple[int, ...]] | None:
+        if not claims:
+            return {}
+        first, *others = claims
+        for chosen in self._choices(first, cards):
+            after = tuple(card.take(first) if card in chosen else card for card in cards)
+            rest = self.follow(others, after)
+            if rest is not None:
+                return {first.name: tuple(sorted(card.position for card in chosen))} | rest
+        return None
+
+    def _choices(self, claim: Claim, cards: tuple[_Card, ...]) -> Iterator[tuple[_Card, ...]]:
+        seen = set()
+        for chosen in combinations([card for card in cards if card.take(claim).left >= 0], claim.cards):
+            self._tried += 1
+            if self._tried > TRIES:
+                raise _GaveUp
+            kinds = tuple(sorted(card.kind for card in chosen))
+            if kinds not in seen:
+                seen.add(kinds)
+                yield chosen
+
+
+def _spread(claims: Sequence[Claim], cards: Sequence[_Card]) -> dict[str, tuple[int, ...]]:
+    placed: dict[str, tuple[int, ...]] = {}
+    loaded = {card.position: card for card in cards}
+    for claim in claims:
+        order = sorted(loaded.values(), key=lambda card: (-card.take(claim).left, card.position))
+        placed[claim.name] = tuple(sorted(card.position for card in order[: claim.cards]))
+        loaded |= {at: loaded[at].take(claim) for at in placed[claim.name]}
+    return placed
