@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import winhost.compat
+import winhost.paths
 from winhost.compat import catalogue
 from winhost.model.capability import CAPABILITIES
 from winhost.model.path import PATHS, WAYS
@@ -21,10 +22,14 @@ from winhost.model.reason import Kind, Mender
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.compat.__file__).parent / "evidence" / "memory.yaml"
 TOPICS = (*PATHS, *CAPABILITIES)
+ARITHMETIC = list(Path(winhost.paths.__file__).parent.glob("*.py"))
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
 GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}
 
 SEEN = {
+    "gpu-memory.does-not-fit",
+    "gpu-memory.fit-unknown",
+    "gpu-memory.room-unknown",
     "gpu-compute.no-card",
     "dda.no-card",
     "dda.no-vm",
@@ -38,7 +43,23 @@ SEEN = {
 def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
     used = Counter(code for source in SOURCES for code in CODE.findall(source.read_text(encoding="utf-8")))
     assert [code for code, times in used.items() if times > 1] == []
-    assert used.keys() | GAPS == catalogue.entries().keys()
+    assert used.keys() | GAPS == catalogue.entries().keys() - refusals()
+
+
+def refusals() -> set[str]:
+    """Codes that no rule finds: the arithmetic of a path refuses with them (MmioRefused)."""
+    return {code for code in catalogue.own_entries() if code.startswith("mmio.")}
+
+
+def test_each_refusal_of_the_arithmetic_is_in_the_catalogue_and_each_of_those_is_raised() -> None:
+    raised = {code for file in ARITHMETIC for code in re.findall(r'"(mmio\.[a-z-]+)"', file.read_text("utf-8"))}
+    assert raised == refusals()
+
+
+def test_what_may_lack_anywhere_is_told_once_and_of_each_path_and_capability() -> None:
+    assert {gap.replace(catalogue.ANY, topic) for gap in catalogue.gaps() for topic in TOPICS} == GAPS
+    for gap in catalogue.gaps():
+        assert catalogue.entry(gap) == catalogue.entry(gap.replace(catalogue.ANY, "nvlink"))
 
 
 def test_each_remedy_is_used_and_each_used_one_exists() -> None:

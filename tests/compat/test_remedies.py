@@ -89,12 +89,12 @@ def test_where_only_doubtful_remedies_or_none_help_nothing_is_promised(host: str
 
 
 def test_what_only_a_doubtful_remedy_makes_possible_is_unverified() -> None:
-    in_tcc = Remedy("tcc", "", "admin", effect={"PciDevice": {"driver_model": "TCC"}})
-    host, doubtful = remedy.as_if(HOSTS["win11-pro-1gpu"], [in_tcc]), remedy.named("driver-model-mcdm")
-    assert assess(HostFacts(host)).path("wsl2").verdict is Verdict.UNSUPPORTED
-    judged = remedy.assess_as_if(host, [doubtful])
+    small = Remedy("small", "", "admin", effect={"Memory": {"total": 17179869184}})
+    host, doubtful = remedy.as_if(HOSTS["win11-pro-1gpu"], [small]), remedy.named("more-memory")
+    before, judged = assess(HostFacts(host)), remedy.assess_as_if(host, [doubtful])
+    assert before.path("wsl2").because == ("wsl2.vram-above-memory",)
     assert (judged.path("wsl2").verdict, judged.path("wsl2").because) == (Verdict.UNVERIFIED, ("wsl2.remedy-unseen",))
-    assert judged.path("dda") == assess(HostFacts(host)).path("dda"), "it did not need the remedy"
+    assert judged.path("dual-boot").because == before.path("dual-boot").because, "it did not need the remedy"
 
 
 def test_a_need_that_nothing_mends_is_not_met() -> None:

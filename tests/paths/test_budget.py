@@ -22,13 +22,14 @@ from winhost.model.workload import (
     Model,
     Needs,
     Quantization,
+    Room,
     State,
     Video,
     Workload,
 )
 from winhost.model.workloadfile import load_workload
 from winhost.paths import placement
-from winhost.paths.budget import PINNED, SHARED_WITH_WINDOWS, Budget, Room, budget, wsl_default_ram
+from winhost.paths.budget import PINNED, SHARED_WITH_WINDOWS, Budget, budget, wsl_default_ram
 from winhost.paths.fit import Fix, changed, what_would_fit
 from winhost.paths.placement import Claim, place
 

@@ -31,6 +31,7 @@ from winhost.engine.planning import make_plan
 from winhost.engine.record import replay
 from winhost.engine.undo import preview
 from winhost.lab import loopback
+from winhost.lab.machine import Machine
 from winhost.lab.vms import VirtualMachine
 from winhost.model.documents import plain, read_document
 from winhost.model.facts import Facts
@@ -67,8 +68,9 @@ class Case:
 
 @pytest.fixture
 def case(person: Person, tmp_path: Path) -> Callable[..., Case]:
-    def make(host: str = INSTALLED) -> Case:
+    def make(host: str = INSTALLED, found: Callable[[Machine], None] = lambda _: None) -> Case:
         other = world(tmp_path / "store", host)
+        found(other.machine)
         plan = other.plan(vm=next(iter(other.machine.vms)))
         here = ByHand(person, twin(other.machine), tmp_path / "journals")
         return Case(here, unpack(plan, tmp_path / "bundle"), plan, other)
@@ -307,6 +309,25 @@ def test_drift_is_refused_with_each_difference(case: Callable[..., Case]) -> Non
     said = [line.split(" was ")[0] for line in done.said["error"]["meaning"].splitlines()]
     assert sorted(said) == sorted(drift.value.differences)
     assert it.here.apply(it.made, "-WhatIf").code == 4
+
+
+def test_what_no_step_shows_is_not_changed(case: Callable[..., Case]) -> None:
+    """The automatic actions stood as wanted when the plan was made, so no step of it is about them."""
+
+    def act(machine: Machine, stop: str) -> None:
+        for vm in machine.vms:
+            machine.stop_vm(vm, within=300)
+            machine.set_vm(vm, automatic_stop_action=stop, automatic_start_action="start")
+
+    it = case(found=lambda machine: act(machine, "turn-off"))
+    for host in (it.here.machine, it.other.machine):
+        act(host, "save")
+    done = it.here.apply(it.made)
+    refuse(it, done, 4, "Drifted", it.here.state())
+    with pytest.raises(Drifted) as drift:
+        it.other.apply(it.plan)
+    said = [line.split(" was ")[0] for line in done.said["error"]["meaning"].splitlines()]
+    assert sorted(said) == sorted(drift.value.differences) == ["Automatic actions of llm-01: stop"]
 
 
 def test_another_machine_is_refused(case: Callable[..., Case], person: Person, tmp_path: Path) -> None:

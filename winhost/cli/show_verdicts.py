@@ -1,17 +1,19 @@
 """Verdicts for people: a line per path, what is recommended and what it costs, why not the others, what to do."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from winhost.cli.output import say, table
-from winhost.compat import catalogue
-from winhost.compat.needs import Fit, Needs, fits
+from winhost.cli.output import say, table, wrapped
+from winhost.cli.show_budget import show_budget
+from winhost.compat.needs import Fit, Needs
 from winhost.model.errors import UsageFault, visible
 from winhost.model.path import PATHS, path_of
 from winhost.model.reason import HOST, Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
+from winhost.render import words
 
 if TYPE_CHECKING:
     from winhost.compat.remedy import Mended
@@ -41,9 +43,8 @@ def possible(found: Sequence[Fit], path: str | None) -> bool:
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if path in (None, path_of(fit.way)))
 
 
-def show_summary(assessments: Iterable[Assessment], needs: Needs) -> None:
-    """Several hosts: a line for each."""
-    best = [(judged.host, fits(judged, needs)[0]) for judged in assessments]
+def show_summary(best: Iterable[tuple[str, Fit]]) -> None:
+    """Several hosts: a line for each, with its best fit."""
     table(("host", "best way", "verdict"), ((host, fit.way, _coloured(fit.verdict)) for host, fit in best))
     click.echo()
 
@@ -53,11 +54,13 @@ def show_assessment(result: Mapping[str, Any], path: str | None, needs: Needs, e
     judged: Assessment = result["assessment"]
     simulated = "  (simulated)" if judged.origin == "synthetic" else ""
     say(f"{judged.host}{simulated}", bold=True)
-    found = [fit for fit in fits(judged, needs) if path in (None, path_of(fit.way))]
+    found = [fit for fit in result["fits"] if path in (None, path_of(fit.way))]
     ways = {way.path: way for verdict in judged.paths for way in verdict.ways}
-    rows = ((fit.way, _coloured(fit.verdict), _decisive(ways[fit.way], fit)) for fit in found)
+    rows = ((fit.way, _coloured(fit.verdict), _deciding(ways[fit.way], fit)) for fit in found)
     table(("way", "verdict", "what decides"), rows)
-    _show_recommendation(ways[found[0].way], found[0], needs)
+    _show_recommendation(found[0], needs)
+    if found[0].budget:
+        show_budget(found[0].budget, found[0].short)
     for fit in found:
         if everything or path or fit is found[0]:
             _show_way(ways[fit.way], everything)
@@ -65,48 +68,25 @@ def show_assessment(result: Mapping[str, Any], path: str | None, needs: Needs, e
     click.echo(f"{'' if everything else 'Everything: --explain. '}The whole story of a reason: winhost explain CODE")
 
 
-def _decisive(way: PathVerdict, fit: Fit) -> str:
-    """The first reason that the verdict rests on: of the way itself, or of what it lacks."""
-    if fit.verdict is Verdict.SUPPORTED:
-        return ""
-    own = [reason for reason in way.every_reason if reason.code in way.because]
-    lacking = [reason for offered in fit.lacking for reason in offered.reasons]
-    reason = next(r for r in (*own, *lacking) if r.severity.rank == fit.verdict.rank)
-    return f"{reason.sentence} [{reason.code}]"
+def _deciding(way: PathVerdict, fit: Fit) -> str:
+    reason = words.decisive(way, fit)
+    return f"{reason.sentence} [{reason.code}]" if reason else ""
 
 
-def _show_recommendation(way: PathVerdict, fit: Fit, needs: Needs) -> None:
-    if fit.verdict is Verdict.UNSUPPORTED:
-        wanted = " with what is needed" if needs.must else ""
-        click.echo(f"No way works here{wanted} as it is.")
-        return
-    topic = catalogue.topics()[path_of(way.path)]
-    click.secho(f"Recommended: {way.path}. {topic.means}", bold=True)
-    click.echo(f"What it costs: {topic.loses}")
-    click.echo(_standing(fit, needs))
-
-
-def _standing(fit: Fit, needs: Needs) -> str:
-    missed = f" Welcome and not there: {', '.join(offered.capability for offered in fit.missed)}." if fit.missed else ""
-    wanted = " and offers all that is needed" if needs.must else ""
-    match fit.verdict:
-        case Verdict.SUPPORTED:
-            return f"It is supported{wanted}.{missed}"
-        case Verdict.DEGRADED:
-            return f"It works, with something given up: see below.{missed}"
-        case _:
-            return f"Nobody has verified it here, and no verified way meets the need.{missed}"
+def _show_recommendation(fit: Fit, needs: Needs) -> None:
+    first, *others = words.recommendation(fit, needs)
+    say(first, bold=bool(others))
+    for sentence in others:
+        say(sentence)
 
 
 def _show_changes(changes: "Mended | None", best: Fit, path: str | None) -> None:
-    if best.verdict.rank <= Verdict.DEGRADED.rank:
+    head = words.changes(best, changes, path)
+    if head is None:
         return
-    if changes is None:
-        click.echo(f"winhost knows no changes that would make {path or 'a way'} work here with a verified verdict.\n")
-        return
-    click.echo(f"What would make {changes.fit.way} {changes.fit.verdict} here, the cheapest way:")
-    for number, mend in enumerate(changes.remedies, 1):
-        click.echo(f"  {number}. ({mend.who}) {mend.do}  [{mend.id}]")
+    say(head)
+    for number, mend in enumerate(changes.remedies if changes else (), 1):
+        say(f"  {number}. ({mend.who}) {mend.do}  [{mend.id}]", hang=3)
     click.echo()
 
 
@@ -130,27 +110,31 @@ def _show_capabilities(offered: Sequence[CapabilityVerdict], everything: bool) -
     click.echo("  What it offers:")
     if everything:
         for each in offered:
-            click.echo(f"    {_measured(each)}: " + click.style(each.verdict, fg=COLOURS[each.verdict]))
+            _show_offered(each.verdict, _measured(each))
             _show_reasons(each.reasons, everything, indent="      ")
         return
     for verdict in Verdict:
         names = [_measured(each) for each in offered if each.verdict is verdict]
         if names:
-            click.echo(f"    {click.style(verdict, fg=COLOURS[verdict])}: {', '.join(names)}")
+            _show_offered(verdict, ", ".join(names))
+
+
+def _show_offered(verdict: Verdict, names: str) -> None:
+    line = wrapped(f"    {verdict}: {names}", 2, sys.stdout)
+    click.echo(line.replace(verdict, click.style(verdict, fg=COLOURS[verdict]), 1))
 
 
 def _measured(offered: CapabilityVerdict) -> str:
-    return f"{offered.capability} ({visible(offered.measure)})" if offered.measure else offered.capability
+    return visible(words.named(offered))
 
 
 def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:
-    for reason in sorted(reasons, key=lambda reason: -reason.severity.rank):
+    for reason in words.heaviest_first(reasons):
         later = reason.code.endswith(".later") and reason.subject == HOST
         if reason.severity is Severity.NOTE and not everything and not later:
             continue
-        click.echo(f"{indent}{reason.severity} [{reason.code}] {visible(reason.observed)}")
-        click.echo(f"{indent}  {reason.sentence}")
-        if reason.remedy:
-            mend = catalogue.remedies()[reason.remedy]
-            doubt = " (unverified)" if mend.unverified else ""
-            click.echo(f"{indent}  → {mend.do}{doubt}")
+        say(f"{indent}{reason.severity} [{reason.code}] {reason.observed}", hang=2)
+        say(f"{indent}  {reason.sentence}")
+        mend = words.remedy(reason)
+        if mend:
+            say(f"{indent}  → {mend}", hang=2)

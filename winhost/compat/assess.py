@@ -6,20 +6,22 @@ from typing import Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
 
-from winhost.compat import capabilities, catalogue, dda_card, dda_host, dda_vm, others, wslc
+from winhost.compat import capabilities, catalogue, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wslc
 from winhost.compat.capability import offers
 from winhost.compat.cards import serves
+from winhost.compat.room import room
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
 from winhost.compat.target import Target
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.path import PATHS, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
+from winhost.model.workload import Room
 from winhost.paths.dda import Selection, card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Vm
 
-RULEBOOKS = (dda_host, dda_card, dda_vm, others, wslc, capabilities)  # importing them declares their rules
+RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, gpu_p, ubuntu, wslc, capabilities)  # importing them declares their rules
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
@@ -45,9 +47,17 @@ def _recommended(paths: Sequence[PathVerdict]) -> str | None:
 def _whole(facts: HostFacts, path: str, selection: Selection | None, stated: Mapping[str, Version]) -> PathVerdict:
     """With its variants, the best of which counts, and with what it offers."""
     ways = [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
-    judged = [replace(judge(facts, way, selection), capabilities=offers(Target(facts, way, stated))) for way in ways]
+    targets = [Target(facts, way, stated) for way in ways]
+    judged = [replace(judge(facts, t.way, selection), capabilities=offers(t), room=_room(t)) for t in targets]
     best = min(judged, key=lambda verdict: verdict.verdict.rank)
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
+
+
+def _room(target: Target) -> Room | None:
+    try:
+        return room(target)
+    except MissingFact:
+        return None
 
 
 def judge(facts: HostFacts, way: str, selection: Selection | None = None) -> PathVerdict:

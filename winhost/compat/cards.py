@@ -1,4 +1,4 @@
-"""What display devices are good for: to serve with, to be cut up."""
+"""What display devices are good for: to serve with, to be looked at, to be cut up."""
 
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PartitionableGpu
@@ -15,6 +15,11 @@ def serves(card: Card) -> bool:
 def runs_cuda(card: Card) -> bool:
     """Whether it is NVIDIA's: all that we serve with is CUDA."""
     return card.gpu.key["device"].upper().startswith(NVIDIA)
+
+
+def shows(card: Card) -> bool:
+    """Whether somebody may be looking at it: monitors are attached, or firmware boots on it."""
+    return card.gpu.state.post_path or card.gpu.state.displays > 0
 
 
 def partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:

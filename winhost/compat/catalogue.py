@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 
+ANY = "*"  # stands for every path and capability
+
+
 @dataclass(frozen=True)
 class Entry:
     """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents."""
@@ -58,14 +61,15 @@ class UnknownCode(UsageFault):
 
     @property
     def hint(self) -> str:
-        return "winhost assess shows the codes that apply to a host"
+        return "winhost assess shows the codes that apply to a host; winhost explain --list has all"
 
 
 def entry(code: str) -> Entry:
-    """What the catalogue says of a code. Raises UnknownCode."""
-    if code not in entries():
+    """What the catalogue says of a code, or of what may lack anywhere (`*.unknown`). Raises UnknownCode."""
+    found = entries().get(code) or gaps().get(code)
+    if found is None:
         raise UnknownCode(code)
-    return entries()[code]
+    return found
 
 
 def explain(code: str) -> Explanation:
@@ -84,9 +88,21 @@ def explain(code: str) -> Explanation:
 @cache
 def entries() -> Mapping[str, Entry]:
     """By code."""
-    gaps = {name: Entry(**row) for name, row in _read("gaps.yaml").items()}
-    said = {code: Entry(**_tuples(row)) for code, row in _read_all("reasons").items()}
-    return {**said, **{f"{topic}.{gap}": entry for topic in (*PATHS, *CAPABILITIES) for gap, entry in gaps.items()}}
+    topics = (*PATHS, *CAPABILITIES)
+    lacking = {gap.replace(ANY, topic): entry for topic in topics for gap, entry in gaps().items()}
+    return {**own_entries(), **lacking}
+
+
+@cache
+def own_entries() -> Mapping[str, Entry]:
+    """Those with a condition of their own, by code."""
+    return {code: Entry(**_tuples(row)) for code, row in _read_all("reasons").items()}
+
+
+@cache
+def gaps() -> Mapping[str, Entry]:
+    """What is said of any path or capability where something lacks, by `*.unknown`."""
+    return {f"{ANY}.{name}": Entry(**row) for name, row in _read("gaps.yaml").items()}
 
 
 @cache

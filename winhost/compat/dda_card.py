@@ -1,6 +1,6 @@
 """Discrete Device Assignment: what each card says, and what the chosen cards and VM say together."""
 
-from winhost.compat.cards import partitions, serves
+from winhost.compat.cards import partitions, serves, shows
 from winhost.compat.rule import (
     ASSIGNMENT,
     BLOCKS,
@@ -111,7 +111,7 @@ def tunneled(facts: HostFacts, card: Card) -> Finding | None:
 @rule("dda", unknown=BLOCKS, each=CARD)
 def shows_the_host(facts: HostFacts, card: Card) -> Finding | None:
     """Somebody may be looking at it."""
-    if _shows(card):
+    if shows(card):
         return degraded("dda.shows-the-host", observed=_shown(card))
     return None
 
@@ -119,7 +119,7 @@ def shows_the_host(facts: HostFacts, card: Card) -> Finding | None:
 @rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
 def only_display(facts: HostFacts, selection: Selection) -> Finding | None:
     """A host that shows something must still be able to, afterwards."""
-    shown = [card for card in selection.cards if _shows(card)]
+    shown = [card for card in selection.cards if shows(card)]
     chosen = {card.location for card in selection.cards}
     if shown and not any(_stays(card) for card in facts.cards if card.location not in chosen):
         return unsupported("dda.only-display", observed="; ".join(map(_shown, shown)))
@@ -213,10 +213,6 @@ def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
     if doubts:
         return note("dda.window-doubtful", observed=" ".join(doubts))
     return None
-
-
-def _shows(card: Card) -> bool:
-    return card.gpu.state.post_path or card.gpu.state.displays > 0
 
 
 def _shown(card: Card) -> str:

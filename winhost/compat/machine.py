@@ -9,9 +9,11 @@ SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
 DOMAIN_CONTROLLER = 2  # Win32_OperatingSystem.ProductType
 
-# How makers and models of virtual machines begin. Source: systemd, src/basic/virt.c, dmi_vendors.
-HYPERVISORS = ("kvm", "openstack", "qemu", "vmware", "innotek", "virtualbox", "xen", "bochs", "parallels", "bhyve")
-HYPERVISORS += ("amazon ec2", "apple virtualization", "google compute engine", "nutanix ahv")
+# How makers and models of virtual machines begin. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
+HYPERVISORS = (
+    *("kvm", "openstack", "kubevirt", "qemu", "vmware", "vmw", "innotek gmbh", "virtualbox", "xen", "bochs"),
+    *("parallels", "bhyve", "hyper-v", "amazon ec2", "apple virtualization", "google compute engine"),
+)
 MODEL_OF_HYPER_V = "virtual machine"  # Microsoft makes computers, too: only the model tells
 METAL = ".metal"  # instances of Amazon EC2 that are whole machines
 
@@ -24,7 +26,7 @@ def is_x64(facts: HostFacts) -> bool:
 def is_virtual(firmware: Firmware) -> bool:
     """Whether the machine is itself a VM, by what its firmware calls it. That it is none is no proof."""
     told = (firmware.manufacturer.casefold(), firmware.model.casefold())
-    if told[1].endswith(METAL):
+    if METAL in told[1]:
         return False
     return told[1] == MODEL_OF_HYPER_V or any(name.startswith(HYPERVISORS) for name in told)
 

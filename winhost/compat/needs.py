@@ -1,19 +1,19 @@
 """What is wanted against what each way offers: which ways meet it, and what they lack."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from winhost.compat.rule import reason_of, unsupported, unverified
 from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Verdict
+from winhost.model.workload import Mirror, Model, Needs, Workload
+from winhost.paths.budget import Budget, budget
+from winhost.paths.fit import WhatWouldFit, what_would_fit
 
+__all__ = ["Fit", "Needs", "UnknownCapability", "check", "fit_of", "fits", "needs_of", "wanted"]
 
-@dataclass(frozen=True)
-class Needs:
-    """Capabilities by name: those that a way must offer, and those that are welcome."""
-
-    must: tuple[str, ...] = ()
-    nice: tuple[str, ...] = ()
+MIRRORS = {Mirror.TIERS: "kv-write-through", Mirror.LMCACHE: "kv-lmcache"}
 
 
 @dataclass(eq=False)
@@ -34,13 +34,16 @@ class UnknownCapability(UsageFault):
 @dataclass(frozen=True)
 class Fit:
     """One way against the needs. verdict: the worst of the way's own and of what must be; lacking: what must be and is
-    not supported; missed: what would be welcome and is not supported.
+    not supported; missed: what would be welcome and is not supported; budget, short: of a workload, where there is one
+    and the memory of the way is known.
     """
 
     way: str
     verdict: Verdict
     lacking: tuple[CapabilityVerdict, ...]
     missed: tuple[CapabilityVerdict, ...]
+    budget: Budget | None = None
+    short: WhatWouldFit | None = None
 
 
 def check(needs: Iterable[str]) -> None:
@@ -50,19 +53,69 @@ def check(needs: Iterable[str]) -> None:
             raise UnknownCapability(name)
 
 
-def fits(assessment: Assessment, needs: Needs) -> tuple[Fit, ...]:
+def wanted(must: tuple[str, ...], workload: Workload | None) -> Needs:
+    """What the user names, and what a workload says that it needs or implies by its models."""
+    ours = needs_of(workload) if workload else Needs()
+    return Needs(tuple(dict.fromkeys((*must, *ours.must))), ours.nice)
+
+
+def needs_of(workload: Workload) -> Needs:
+    """What a workload says that it needs, and what follows from its models."""
+    implied = [need for model in workload.models for need in _implied(model)]
+    implied += ["start-on-boot"] * workload.availability.start_on_boot
+    implied += ["windows-desktop"] * workload.keep_windows_usable
+    implied += [MIRRORS[workload.kv_mirror.through]] if workload.kv_mirror else []
+    implied += ["video-codec"] * (workload.video is not None)
+    must = tuple(dict.fromkeys(("gpu-compute", "gpu-memory", *workload.needs.must, *implied)))
+    return Needs(must, tuple(need for need in workload.needs.nice if need not in must))
+
+
+def _implied(model: Model) -> Iterator[str]:
+    parallel = {"tensor-parallel": model.tensor, "pipeline-parallel": model.pipeline, "data-parallel": model.data}
+    yield from (need for need, size in parallel.items() if size > 1)
+    if model.engine_cards > 1:
+        yield "multi-gpu"
+    if model.sleeps:
+        yield f"sleep-l{model.sleep_level}"
+    if model.sleeps and model.data > 1:
+        yield "sleep-data-parallel"
+
+
+def fits(assessment: Assessment, needs: Needs, workload: Workload | None = None) -> tuple[Fit, ...]:
     """Each path by the best of its ways, the best fit first; equally good ones in the order of PATHS."""
-    best = [min((fit_of(way, needs) for way in path.ways), key=_rank) for path in assessment.paths]
+    best = [min((fit_of(way, needs, workload) for way in path.ways), key=_rank) for path in assessment.paths]
     return tuple(sorted(best, key=_rank))
 
 
-def fit_of(way: PathVerdict, needs: Needs) -> Fit:
-    """One way against the needs."""
+def fit_of(way: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
+    """One way against the needs, and against the memory that a workload takes."""
     must, nice = ([way.offers(name) for name in names] for names in (needs.must, needs.nice))
-    verdict = Verdict.worst([way.verdict, *(offered.verdict for offered in must)])
-    return Fit(
-        way.path, verdict, *(tuple(o for o in each if o.verdict is not Verdict.SUPPORTED) for each in (must, nice))
-    )
+    lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
+    missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
+    found = budget(workload, way.room) if workload and way.room else None
+    if workload and (memory := _memory(way, found)):
+        lacking.append(memory)
+    verdict = Verdict.worst([way.verdict, *(offered.verdict for offered in lacking)])
+    short = what_would_fit(workload, way.room) if workload and way.room and found and not found.fits else None
+    return Fit(way.path, verdict, tuple(lacking), missed, found, short)
+
+
+def _memory(way: PathVerdict, found: Budget | None) -> CapabilityVerdict | None:
+    """What the workload's memory says, where that is not that it fits."""
+    if found and found.fits:
+        return None
+    if found is None:
+        finding = unverified("gpu-memory.room-unknown", observed=f"the memory that {way.path} gives is not known")
+    elif found.fits is None:
+        lacking = (
+            "; ".join(f"{each.model}: {each.what}" for each in found.missing) or "a size that decides is not known"
+        )
+        finding = unverified("gpu-memory.fit-unknown", observed=lacking)
+    else:
+        full = ", ".join(place.where for place in found.places if place.fits is False) or "too few cards"
+        finding = unsupported("gpu-memory.does-not-fit", observed=f"no room in: {full}")
+    reason = reason_of(finding, way.path)
+    return CapabilityVerdict("gpu-memory", Verdict.of([reason]), (reason.code,), (reason,), ())
 
 
 def _rank(fit: Fit) -> tuple[int, int]:

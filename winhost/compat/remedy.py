@@ -15,6 +15,7 @@ from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.path import path_of
 from winhost.model.reason import HOST, Assessment, PathVerdict, Reason, Remedy, Verdict
+from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts
 
 # What a remedy costs whoever does it: a purchase outweighs any number of settings.
@@ -109,9 +110,7 @@ def _doubted(way: PathVerdict, before: Mapping[str, PathVerdict], doubtful: str)
     return replace(way, verdict=Verdict.UNVERIFIED, because=(doubt.code,), reasons=reasons, variants=variants)
 
 
-def cheapest(
-    facts: Facts, needs: Needs, path: str | None = None, stated: Mapping[str, Version] | None = None
-) -> Mended | None:
+def cheapest(facts: Facts, needs: Needs, path: str | None = None, workload: Workload | None = None) -> Mended | None:
     """The cheapest remedies after which the path, or any, meets the needs with a verified verdict, or None.
 
     A search over remedies of the reasons that stand in the way, cheapest first: what one remedy brings to light, such
@@ -123,9 +122,9 @@ def cheapest(
         if not queue:
             return None
         cost, *_, done = heappop(queue)
-        judged = assess_as_if(facts, done, stated)
+        judged = assess_as_if(facts, done, workload.versions if workload else None)
         ways = [way for verdict in judged.paths if path in (None, verdict.path) for way in verdict.ways]
-        found = [fit_of(way, needs) for way in ways]
+        found = [fit_of(way, needs, workload) for way in ways]
         best = min(found, key=lambda fit: fit.verdict.rank)
         if best.verdict.rank <= _GOOD.rank:
             return Mended(done, best)

@@ -23,7 +23,6 @@ from winhost.paths.dda import card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PendingReboot, VmSwitch, Wsl
 from winhost.resources.windows.hyperv import INSTALLED
-from winhost.resources.windows.operating_system import OsFamily
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
 MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40

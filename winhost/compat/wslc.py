@@ -1,8 +1,17 @@
 """WSL's own containers: a preview that shares what WSL 2 is and lacks much of it."""
 
+from packaging.version import Version
+
+from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2
 from winhost.compat.cards import serves
-from winhost.compat.rule import BLOCKS, Finding, rule, unsupported, unverified
+from winhost.compat.machine import SERVERS, cannot_run_vms, made_by, no_cuda
+from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
+from winhost.model.facts import MissingFact, RemoteFault, Unknown
+from winhost.paths.dda import card_label
 from winhost.resources.host import HostFacts
+from winhost.resources.windows import Wsl
+
+FIRST_WITH_CONTAINERS = Version("2.9")
 
 
 @rule("wslc", unknown=BLOCKS)
@@ -12,8 +21,60 @@ def wslc_is_a_preview(facts: HostFacts) -> Finding | None:
 
 
 @rule("wslc", unknown=BLOCKS)
+def wslc_on_old_windows(facts: HostFacts) -> Finding | None:
+    """Containers run in the same kind of VM as WSL 2, and get the GPU by the same way."""
+    first = SERVER_2022 if facts.os.family in SERVERS else WINDOWS_10_21H2
+    if facts.os.build < first:
+        return unsupported("wslc.windows-too-old", observed=facts.os.named)
+    return None
+
+
+@rule("wslc", unknown=BLOCKS)
+def wslc_not_there(facts: HostFacts) -> Finding | None:
+    """It can be installed, over a stable WSL or where there is none."""
+    found = _version(facts)
+    if found is None or found < FIRST_WITH_CONTAINERS:
+        return note("wslc.needs-prerelease", observed=f"WSL {found or 'is not installed'}")
+    return None
+
+
+@rule("wslc", unknown=BLOCKS)
+def wslc_virtualization_off(facts: HostFacts) -> Finding | None:
+    """Its session is a VM."""
+    if cannot_run_vms(facts.firmware):
+        return unsupported("wslc.virtualization-off", observed=made_by(facts.firmware))
+    return None
+
+
+@rule("wslc", unknown=BLOCKS)
+def wslc_tcc_invisible(facts: HostFacts) -> Finding | None:
+    """One card in TCC mode is enough to hide all of them."""
+    hidden = [card_label(card) for card in facts.cards if card.gpu.state.driver_model == "TCC"]
+    if hidden:
+        return unsupported("wslc.tcc-invisible", observed=f"in TCC mode: {', '.join(hidden)}")
+    return None
+
+
+@rule("wslc", unknown=BLOCKS)
 def wslc_without_gpu(facts: HostFacts) -> Finding | None:
     """The Windows driver must run the card."""
     if not any(serves(card) and card.gpu.state.driver_model for card in facts.cards):
         return unsupported("wslc.no-gpu", observed="no card is run by a Windows GPU driver")
     return None
+
+
+@rule("wslc", unknown=NOTES)
+def wslc_without_cuda(facts: HostFacts) -> Finding | None:
+    """It passes NVIDIA's cards, and no others."""
+    seen = no_cuda(facts)
+    return unsupported("wslc.no-cuda", observed=seen) if seen else None
+
+
+def _version(facts: HostFacts) -> Version | None:
+    """None where WSL is not installed. Raises MissingFact where it is there and tells none."""
+    wsl = facts.the(Wsl)
+    if not wsl.present:
+        return None
+    if wsl.version is None:
+        raise MissingFact("Wsl.version", Unknown(RemoteFault("NotThere", message="only the WSL in the box is there")))
+    return Version(wsl.version)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from winhost.model.facts import Json
+from winhost.model.workload import Room
 
 Mender = Literal["winhost", "admin", "firmware", "money"]
 Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
@@ -111,7 +112,8 @@ class PathVerdict:
 
     reasons: those of the host, and of the selection as a whole; because: the codes that the verdict rests on, each
     once, none where it is supported. Of the subjects only the best count, or all where they were selected.
-    grounds: evidence ids of its working where no reason speaks against it; variants: the best of them counts.
+    grounds: evidence ids of its working where no reason speaks against it; variants: the best of them counts;
+    room: the memory that it gives, where that is known.
     """
 
     path: str
@@ -123,6 +125,7 @@ class PathVerdict:
     grounds: tuple[str, ...] = ()
     variants: tuple["PathVerdict", ...] = ()
     capabilities: tuple[CapabilityVerdict, ...] = ()
+    room: Room | None = None
 
     @property
     def ways(self) -> tuple["PathVerdict", ...]:

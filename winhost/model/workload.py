@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from winhost.model.path import path_of
 from winhost.model.units import Bytes
 
 if TYPE_CHECKING:
@@ -188,3 +189,23 @@ class Workload:
     """By name, as in VERSIONS; only those that are stated."""
     kv_mirror: KvMirror | None = None
     video: Video | None = None
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a path gives on this host, in bytes. None: not known.
+
+    way: as in `winhost.model.path.WAYS`; cards: memory of each; ram: what the target has or would get; host_ram: of the
+    machine; shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
+    """
+
+    way: str
+    cards: tuple[Bytes, ...]
+    ram: Bytes
+    host_ram: Bytes
+    shm: Bytes | None = None
+    pinned: Bytes | None = None
+
+    @property
+    def path(self) -> str:
+        return path_of(self.way)

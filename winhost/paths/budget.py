@@ -7,9 +7,8 @@ Pure: a workload and the room that a path gives in, the sums out. All that is co
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from winhost.model.path import path_of
 from winhost.model.units import Bytes, GiB, MiB, gib
-from winhost.model.workload import Mirror, Video, Workload
+from winhost.model.workload import Mirror, Room, Video, Workload
 from winhost.paths.engines import Engine, Missing, Part, engine
 from winhost.paths.placement import Claim, Placement, place
 
@@ -37,26 +36,6 @@ WINDOWS_USABLE = 4 * GiB
 
 NCCL_SHM = 256 * MiB  # a card
 QUEUE = 10 * 16 * MiB  # slots by size, of one queue
-
-
-@dataclass(frozen=True)
-class Room:
-    """What a path gives on this host, in bytes. None: not known.
-
-    way: as in `winhost.model.path.WAYS`; cards: memory of each; ram: what the target has or would get; host_ram: of the
-    machine; shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
-    """
-
-    way: str
-    cards: tuple[Bytes, ...]
-    ram: Bytes
-    host_ram: Bytes
-    shm: Bytes | None = None
-    pinned: Bytes | None = None
-
-    @property
-    def path(self) -> str:
-        return path_of(self.way)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import combinations, islice
 
 from winhost.model.units import Bytes, GiB, gib
-from winhost.model.workload import Model, Quantization, State, Workload
+from winhost.model.workload import Model, Quantization, Room, State, Workload
 from winhost.paths.budget import (
     BESIDE_WINDOWS,
     HOST,
@@ -20,7 +20,6 @@ from winhost.paths.budget import (
     SHARED_WITH_WINDOWS,
     SHM,
     Budget,
-    Room,
     budget,
 )
 from winhost.paths.engines import Missing, engine

@@ -73,8 +73,31 @@ function Assert-WinhostNoDrift {
             }
         }
     }
+    $lines += @(Find-WinhostUnseen $Run $Facts)
     if ($lines.Count -gt 0) {
         Stop-WinhostScript 4 'Drifted' 'the host is no longer as the plan saw it; nothing was changed' $lines 'Read it again with Facts.ps1 and plan again.'
+    }
+}
+
+function Find-WinhostUnseen {
+    param($Run, $Facts)
+    # What no step of the plan shows must be so already: nothing is changed that its reader has not seen.
+    foreach ($wish in @($Run.stage.wanted)) {
+        if ($null -ne (Find-WinhostById $Run.record.touched $wish.noun $wish.key)) {
+            continue
+        }
+        $shown = @(foreach ($step in @(Find-WinhostById $Run.stage.steps $wish.noun $wish.key)) {
+            foreach ($property in @($step.want.PSObject.Properties)) {
+                $property.Name
+            }
+        })
+        $now = Find-WinhostNow $Facts $wish.noun $wish.key
+        foreach ($property in @($wish.want.PSObject.Properties)) {
+            $found = Read-WinhostField $now $property.Name
+            if ($shown -cnotcontains $property.Name -and -not (Test-WinhostSame $found $property.Value)) {
+                "$($wish.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
+            }
+        }
     }
 }
 

@@ -1,5 +1,31 @@
 """What targets can do, by subject. Importing this declares all rules."""
 
-from winhost.compat.capabilities import gpu, links, memory, nccl, parallel, video
+from winhost.compat.capabilities import (
+    checkpoint,
+    gpu,
+    kv,
+    links,
+    loading,
+    memory,
+    nccl,
+    operation,
+    parallel,
+    serving,
+    sleep,
+    video,
+)
 
-__all__ = ["gpu", "links", "memory", "nccl", "parallel", "video"]
+__all__ = [
+    "checkpoint",
+    "gpu",
+    "kv",
+    "links",
+    "loading",
+    "memory",
+    "nccl",
+    "operation",
+    "parallel",
+    "serving",
+    "sleep",
+    "video",
+]

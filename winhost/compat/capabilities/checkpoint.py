@@ -12,6 +12,8 @@ DRIVER_SUSPENDS = Version("550")
 DRIVER_WITH_PLUGIN = Version("555")
 DRIVER_WITH_CALLS = Version("570")
 DRIVER_SUSPENDS_IPC = Version("610")
+# microsoft/WSL2-Linux-Kernel, config-wsl: 5.15 and 6.18 were read, what lies between was not
+KERNELS_UNREAD = (Version("6.0"), Version("6.18"))
 VLLM_WITHOUT_SNAPSHOT = Version("0.31.0")  # 0.30.0 was looked into, and has none
 VLLM_WITH_SNAPSHOT = Version("0.32.0")
 
@@ -67,7 +69,7 @@ def suspends_at(target: Target) -> str | None:
 # --- CRIU ----------------------------------------------------------------------------------------------------------
 
 
-@capability("criu", on=("wsl2",), unknown=BLOCKS)
+@capability("criu", on=SHARED, unknown=BLOCKS)
 def gpu_is_a_file_of_windows(target: Target) -> Finding | None:
     """Nobody can say what is behind it."""
     return degraded("criu.dxg", observed=f"/dev/dxg on {target.path}")
@@ -77,6 +79,15 @@ def gpu_is_a_file_of_windows(target: Target) -> Finding | None:
 def every_process_is_filtered(target: Target) -> Finding | None:
     """The other modes do without."""
     return unsupported("criu.mirrored", observed=f"on {target.way}")
+
+
+@capability("criu", on=SHARED, unknown=BLOCKS)
+def kernel_is_unread(target: Target) -> Finding | None:
+    """It is to be expected to be built like those before and after it."""
+    first, after = KERNELS_UNREAD
+    if first <= target.kernel < after:
+        return unverified("criu.kernel-unread", observed=f"kernel {target.kernel}")
+    return None
 
 
 @capability("criu", on=WHOLE_CARD, unknown=BLOCKS)

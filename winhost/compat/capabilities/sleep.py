@@ -47,7 +47,7 @@ def one_at_a_time(target: Target) -> Finding | None:
 # --- Level 1: weights wait in host memory --------------------------------------------------------------------------
 
 
-@capability("sleep-l1", on=("wsl2",), unknown=BLOCKS)
+@capability("sleep-l1", on=SHARED, unknown=BLOCKS)
 def weights_wait_in_pageable_memory(target: Target) -> Finding | None:
     """What can be pinned there is little, and vLLM asks for it only when it is told to."""
     observed = f"vLLM {target.vllm}"
@@ -81,7 +81,7 @@ def wakes_at(target: Target) -> str | None:
     if not vram or target.path not in (*WHOLE_CARD, *SHARED):
         return None
     rate, kind = (PAGEABLE, "pageable") if target.path in SHARED else (PINNED, "pinned")
-    where = "on Linux of its own, not in WSL" if target.path in SHARED else "on an H200 (PCIe 5.0 x16)"
+    where = "on Linux with a driver of its own, not in WSL" if target.path in SHARED else "on an H200 (PCIe 5.0 x16)"
     return f"{rate} GB/s from {kind} memory, measured {where}: {size(vram)} in {seconds(vram, rate)} at best"
 
 

@@ -1,0 +1,57 @@
+"""A workload's memory for people: each place with what it holds and has, each line, and what would fit."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from winhost.cli.output import say, table
+from winhost.model.units import gib
+
+if TYPE_CHECKING:
+    from winhost.paths.budget import Budget, Place
+    from winhost.paths.fit import WhatWouldFit
+
+
+def show_budget(budget: "Budget", short: "WhatWouldFit | None") -> None:
+    """Of the way that fits best."""
+    click.secho(f"\nMemory of the workload by {budget.way}:", bold=True)
+    rows = ((place.where, gib(place.used), _given(place), _left(place)) for place in budget.places)
+    table(("place", "taken", "there is", "left"), rows)
+    table(
+        ("place", "model", "what", "size", "how"),
+        (
+            (
+                line.where,
+                line.model or "",
+                line.what,
+                gib(line.bytes),
+                f"{line.how}{' (estimate)' if line.estimate else ''}",
+            )
+            for line in budget.lines
+        ),
+    )
+    if short:
+        _show_shortage(short)
+
+
+def _given(place: "Place") -> str:
+    return "not known" if place.capacity is None else gib(place.capacity)
+
+
+def _left(place: "Place") -> str:
+    match place.fits:
+        case True:
+            return gib(place.margin or 0)
+        case False:
+            return f"does not fit: {gib(place.used - (place.capacity or 0))} short"
+        case _:
+            return "cannot be said"
+
+
+def _show_shortage(short: "WhatWouldFit") -> None:
+    for lack in short.missing:
+        say(f"  To be stated: {lack.model}: {lack.what}: {lack.why}")
+    if short.fixes:
+        click.echo("  What would fit, each by itself:")
+        for fix in short.fixes:
+            say(f"    - {fix.text}")

@@ -1,0 +1,29 @@
+"""The memory that a way gives to a workload: read where it can be, as it would be set up where not."""
+
+from winhost.compat.capabilities.gpu_cards import gpus, memory_of
+from winhost.compat.target import Target
+from winhost.model.facts import NOT_THERE, MissingFact
+from winhost.model.units import Bytes
+from winhost.model.workload import Room
+from winhost.paths.budget import WINDOWS, wsl_default_ram
+
+
+def room(target: Target) -> Room:
+    """Raises MissingFact, for partitions always: facts do not tell how large they are."""
+    if target.path == "gpu-p":
+        raise MissingFact("the size of a GPU partition", NOT_THERE)
+    cards, host = tuple(map(memory_of, gpus(target))), target.facts.memory.total
+    ram = _ram(target.path, host)
+    shared = target.path in ("wsl2", "wslc")
+    return Room(target.way, cards, ram, host, shm=ram // 2, pinned=None if shared else ram)
+
+
+def _ram(path: str, host: Bytes) -> Bytes:
+    """A VM can be given all but what Windows itself needs; WSL gets half unless its settings say otherwise."""
+    match path:
+        case "dda":
+            return max(host - WINDOWS, 0)
+        case "wsl2" | "wslc":
+            return wsl_default_ram(host)
+        case _:
+            return host

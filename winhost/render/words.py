@@ -1,0 +1,66 @@
+"""Sentences about verdicts that terminal and report share, so that both say the same of a host."""
+
+from collections.abc import Iterable
+
+from winhost.compat import catalogue
+from winhost.compat.needs import Fit, Needs
+from winhost.compat.remedy import Mended
+from winhost.model.path import path_of
+from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
+
+
+def decisive(way: PathVerdict, fit: Fit) -> Reason | None:
+    """The first reason that the verdict rests on, of the way or of what it lacks; None where it is supported."""
+    if fit.verdict is Verdict.SUPPORTED:
+        return None
+    own = [reason for reason in way.every_reason if reason.code in way.because]
+    lacking = [reason for offered in fit.lacking for reason in offered.reasons]
+    return next(r for r in (*own, *lacking) if r.severity.rank == fit.verdict.rank)
+
+
+def recommendation(fit: Fit, needs: Needs) -> tuple[str, ...]:
+    """What is recommended, what it costs and how sure it is: three sentences; one where the best fit is no way."""
+    if fit.verdict is Verdict.UNSUPPORTED:
+        wanted = " with what is needed" if needs.must else ""
+        return (f"No way works here{wanted} as it is.",)
+    topic = catalogue.topics()[path_of(fit.way)]
+    return f"Recommended: {fit.way}. {topic.means}", f"What it costs: {topic.loses}", _standing(fit, needs)
+
+
+def _standing(fit: Fit, needs: Needs) -> str:
+    missed = f" Welcome and not there: {', '.join(offered.capability for offered in fit.missed)}." if fit.missed else ""
+    wanted = " and offers all that is needed" if needs.must else ""
+    match fit.verdict:
+        case Verdict.SUPPORTED:
+            return f"It is supported{wanted}.{missed}"
+        case Verdict.DEGRADED:
+            return f"It works, with something given up: see below.{missed}"
+        case _:
+            return f"Nobody has verified it here, and no verified way meets the need.{missed}"
+
+
+def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str | None:
+    """What heads the cheapest changes, or says that there are none; None where the best fit needs no change."""
+    if best.verdict.rank <= Verdict.DEGRADED.rank:
+        return None
+    if cheapest is None:
+        return f"winhost knows no changes that would make {path or 'a way'} work here with a verified verdict."
+    return f"What would make {cheapest.fit.way} {cheapest.fit.verdict} here, the cheapest way:"
+
+
+def heaviest_first(reasons: Iterable[Reason]) -> list[Reason]:
+    """Reasons by their weight, else in the order in which they were found."""
+    return sorted(reasons, key=lambda reason: -reason.severity.rank)
+
+
+def remedy(reason: Reason) -> str | None:
+    """What to do about it, and whether anybody has seen it help."""
+    if reason.remedy is None:
+        return None
+    mend = catalogue.remedies()[reason.remedy]
+    return f"{mend.do}{' (unverified)' if mend.unverified else ''}"
+
+
+def named(offered: CapabilityVerdict) -> str:
+    """A capability with how much of it there is, or which."""
+    return f"{offered.capability} ({offered.measure})" if offered.measure else offered.capability
