@@ -110,11 +110,11 @@ def _show_capabilities(offered: Sequence[CapabilityVerdict], everything: bool) -
     click.echo("  What it offers:")
     if everything:
         for each in offered:
-            _show_offered(each.verdict, _measured(each))
+            _show_offered(each.verdict, visible(words.named(each)))
             _show_reasons(each.reasons, everything, indent="      ")
         return
     for verdict in Verdict:
-        names = [_measured(each) for each in offered if each.verdict is verdict]
+        names = [each.capability for each in offered if each.verdict is verdict]
         if names:
             _show_offered(verdict, ", ".join(names))
 
@@ -122,10 +122,6 @@ def _show_capabilities(offered: Sequence[CapabilityVerdict], everything: bool) -
 def _show_offered(verdict: Verdict, names: str) -> None:
     line = wrapped(f"    {verdict}: {names}", 2, sys.stdout)
     click.echo(line.replace(verdict, click.style(verdict, fg=COLOURS[verdict]), 1))
-
-
-def _measured(offered: CapabilityVerdict) -> str:
-    return visible(words.named(offered))
 
 
 def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:
