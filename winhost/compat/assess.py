@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
@@ -13,7 +14,7 @@ from winhost.compat.room import room
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
 from winhost.compat.target import Target
 from winhost.model.facts import Instance, MissingFact
-from winhost.model.path import PATHS, VARIANTS, path_of
+from winhost.model.path import PATHS, VARIANTS, WAYS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.workload import Room
@@ -21,7 +22,8 @@ from winhost.paths.dda import Selection, card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Vm
 
-RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, gpu_p, ubuntu, wslc, capabilities)  # importing them declares their rules
+# Importing them declares their rules.
+RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network, gpu_p, ubuntu, wslc, capabilities)
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
@@ -34,21 +36,33 @@ def assess(
 
     stated: versions that facts do not tell, by name (vllm, cuda, toolkit, wsl, kernel, driver).
     """
-    paths = tuple(_whole(facts, path, selection if path == "dda" else None, stated or {}) for path in PATHS)
+    target = Target(facts, PATHS[0], stated)
+    paths = tuple(_whole(target, path, selection if path == "dda" else None) for path in PATHS)
     document = facts.document
-    return Assessment(document.host, document.origin, paths, _recommended(paths))
+    return Assessment(document.host, document.origin, paths, _best({path.path: path.verdict for path in paths}))
 
 
-def _recommended(paths: Sequence[PathVerdict]) -> str | None:
-    possible = [path for path in paths if path.verdict is not Verdict.UNSUPPORTED]
-    return min(possible, key=lambda path: path.verdict.rank).path if possible else None
+def recommended(facts: HostFacts) -> str | None:
+    """The path that assess would recommend, without a look at what paths offer."""
+    return _best({path: Verdict.best(judge(facts, way).verdict for way in _ways(path)) for path in PATHS})
 
 
-def _whole(facts: HostFacts, path: str, selection: Selection | None, stated: Mapping[str, Version]) -> PathVerdict:
+def _best(verdicts: Mapping[str, Verdict]) -> str | None:
+    possible = [path for path, verdict in verdicts.items() if verdict is not Verdict.UNSUPPORTED]
+    return min(possible, key=lambda path: verdicts[path].rank, default=None)
+
+
+def _ways(path: str) -> list[str]:
+    return [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
+
+
+def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
+    return replace(judged, capabilities=offers(target), room=_room(target))
+
+
+def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdict:
     """With its variants, the best of which counts, and with what it offers."""
-    ways = [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
-    targets = [Target(facts, way, stated) for way in ways]
-    judged = [replace(judge(facts, t.way, selection), capabilities=offers(t), room=_room(t)) for t in targets]
+    judged = [_with_offers(judge(target.facts, way, selection), target.on(way)) for way in _ways(path)]
     best = min(judged, key=lambda verdict: verdict.verdict.rank)
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
 
@@ -62,6 +76,16 @@ def _room(target: Target) -> Room | None:
 
 def judge(facts: HostFacts, way: str, selection: Selection | None = None) -> PathVerdict:
     """Judge one path or variant; with a selection, exactly its cards and VM together."""
+    return _judged(facts, way) if selection is None else _judge(facts, way, selection)
+
+
+@lru_cache(maxsize=2 * len(WAYS))
+def _judged(facts: HostFacts, way: str) -> PathVerdict:
+    """The same facts are judged more than once on the way to a plan: for its cards, for what is possible instead."""
+    return _judge(facts, way, None)
+
+
+def _judge(facts: HostFacts, way: str, selection: Selection | None) -> PathVerdict:
     host, cards, vms = _open(facts, way) if selection is None else _chosen(facts, way, selection)
     judged_cards = tuple(_card(facts, way, card, alone=selection is None) for card in cards)
     judged_vms = tuple(_vm(facts, way, vm) for vm in vms)

@@ -1,8 +1,8 @@
 """Rules of capabilities: what a target can do, and what it rests on. One small function per rule, as for paths."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 
 from winhost.compat import catalogue
 from winhost.compat.rule import Finding, Unread, finding_of_gap, reason_of, unverified
@@ -62,34 +62,26 @@ def measure(name: str) -> Callable[[Measure], Measure]:
 
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """What the target can do, capability by capability."""
-    return tuple(_offer(target, name) for name in CAPABILITIES)
+    way = target.way
+    return tuple([_verdict(name, way, _findings(target, way, name), _measured(target, name)) for name in CAPABILITIES])
 
 
-def _offer(target: Target, name: str) -> CapabilityVerdict:
-    found = tuple(reason_of(finding, target.way) for finding in _findings(target, name))
-    verdict = _verdict(name, target.way, found) if found else _undisputed(name, target.way)
-    return replace(verdict, measure=_measured(target, name)) if name in MEASURES else verdict
-
-
-@cache
-def _undisputed(name: str, way: str) -> CapabilityVerdict:
-    """Where no rule finds anything: most cells on most hosts, so it is made once."""
-    return _verdict(name, way, ())
-
-
-def _verdict(name: str, way: str, found: tuple[Reason, ...]) -> CapabilityVerdict:
+@lru_cache(maxsize=4096)
+def _verdict(name: str, way: str, findings: tuple[Finding, ...], measured: str | None) -> CapabilityVerdict:
+    """Most cells are the same on most hosts, so they are made once."""
+    found = tuple(reason_of(finding, way) for finding in findings)
     grounds = catalogue.topics()[name].rests_on(way)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
         found += _doubt(name, way, grounds)
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
     told = () if verdict is Verdict.SUPPORTED else because
-    return CapabilityVerdict(name, verdict, told, found, grounds)
+    return CapabilityVerdict(name, verdict, told, found, grounds, measured)
 
 
-def _findings(target: Target, name: str) -> list[Finding]:
-    findings = (_judged(rule, target) for rule in _asked(name, target.way))
-    return list(dict.fromkeys(finding for finding in findings if finding))
+def _findings(target: Target, way: str, name: str) -> tuple[Finding, ...]:
+    findings = [finding for rule in _asked(name, way) if (finding := _judged(rule, target))]
+    return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings)
 
 
 @cache
@@ -98,10 +90,8 @@ def _asked(name: str, way: str) -> tuple[CapabilityRule, ...]:
 
 
 def _judged(rule: CapabilityRule, target: Target) -> Finding | None:
-    try:
-        return rule.judge(target)
-    except MissingFact as missing:
-        return finding_of_gap(rule.capability, rule.unknown, missing)
+    found = target.answer(rule.judge)
+    return finding_of_gap(rule.capability, rule.unknown, found) if isinstance(found, MissingFact) else found
 
 
 def _doubt(name: str, way: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
@@ -114,7 +104,5 @@ def _doubt(name: str, way: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
 
 
 def _measured(target: Target, name: str) -> str | None:
-    try:
-        return MEASURES[name](target)
-    except MissingFact:
-        return None
+    told = target.answer(MEASURES[name]) if name in MEASURES else None
+    return None if isinstance(told, MissingFact) else told

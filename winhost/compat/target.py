@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from copy import copy
 from functools import cached_property
+from typing import Any, TypeVar
 
 from packaging.version import Version
 
@@ -26,22 +27,59 @@ _KERNELS = (
 )
 _WINDOWS_DRIVER = re.compile(r"(\d)\.(\d{2})(\d{2})$")
 _SHARED_WITH_WINDOWS = ("wsl2", "wslc")
+_NOWHERE, _AT_THE_PATH, _AT_THE_WAY = range(3)  # how closely a question looked
+_NOT_STATED = Unknown(RemoteFault("NotStated", message="nobody states it"))
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
 class Target:
     """What would serve by `way` (`dda`, `wsl2/bridged`). stated: versions that the user states, by name.
 
     Reading a version that neither facts nor user tell raises MissingFact: unknown is a value, never a guess.
     """
 
-    facts: HostFacts
-    way: str
-    stated: Mapping[str, Version] = field(default_factory=dict)
+    def __init__(self, facts: HostFacts, way: str, stated: Mapping[str, Version] | None = None) -> None:
+        self.facts = facts
+        self.stated = stated or {}
+        self._way, self._path = way, path_of(way)
+        self._looked = _NOWHERE
+        self._answers: dict[object, Any] = {}
+
+    def on(self, way: str) -> "Target":
+        """The same host by another way. What holds on both is answered once."""
+        other = copy(self)
+        other._way, other._path = way, path_of(way)
+        return other
+
+    def answer(self, question: Callable[["Target"], T]) -> T | MissingFact:
+        """What a question has for an answer here, or the fact that it lacks.
+
+        Questions are pure: one that does not look at the way has the same answer on all ways, and one that looks at the
+        path only has it on all variants. Each is asked no more often than that.
+        """
+        places = (question, (question, self._path), (question, self._way))
+        for place in places:
+            if place in self._answers:
+                known: T | MissingFact = self._answers[place]
+                return known
+        self._looked = _NOWHERE
+        try:
+            answer: T | MissingFact = question(self)
+        except MissingFact as missing:
+            answer = missing.with_traceback(None)
+        self._answers[places[self._looked]] = answer
+        return answer
+
+    @property
+    def way(self) -> str:
+        self._looked = _AT_THE_WAY
+        return self._way
 
     @property
     def path(self) -> str:
-        return path_of(self.way)
+        self._looked = max(self._looked, _AT_THE_PATH)
+        return self._path
 
     @property
     def variant(self) -> str | None:
@@ -51,6 +89,11 @@ class Target:
     def cards(self) -> tuple[Card, ...]:
         """Every GPU that could serve."""
         return tuple(filter(serves, self.facts.cards))
+
+    @cached_property
+    def gpus(self) -> tuple[Card, ...]:
+        """The cards that CUDA runs on."""
+        return tuple(filter(runs_cuda, self.cards))
 
     @property
     def vllm(self) -> Version:
@@ -82,7 +125,7 @@ class Target:
     def _version(self, name: str, read: Callable[[], Version | None] | None = None) -> Version:
         found = self.stated.get(name) or (read() if read else None)
         if found is None:
-            raise MissingFact(f"the version of {name}", Unknown(RemoteFault("NotStated", message="nobody states it")))
+            raise MissingFact(f"the version of {name}", _NOT_STATED)
         return found
 
     def _wsl_read(self) -> Version | None:
@@ -94,7 +137,7 @@ class Target:
         return next((kernel for first, kernel in _KERNELS if wsl >= first), None)
 
     def _windows_driver(self) -> Version | None:
-        versions = [driver_branch(card.gpu.state.driver_version) for card in self.cards if runs_cuda(card)]
+        versions = [driver_branch(card.gpu.state.driver_version) for card in self.gpus]
         known = [version for version in versions if version]
         return min(known) if known else None
 

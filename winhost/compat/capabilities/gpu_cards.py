@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from winhost.compat.cards import runs_cuda
 from winhost.compat.target import Target
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.units import Bytes
@@ -16,7 +15,7 @@ HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
 
 def gpus(target: Target) -> tuple[Card, ...]:
     """The cards that CUDA runs on."""
-    return tuple(filter(runs_cuda, target.cards))
+    return target.gpus
 
 
 def several(target: Target) -> tuple[Card, ...]:
