@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from winhost import __version__
+from winhost.cli.streams import GONE, ReaderGone, let_go_of_streams, prepare_streams, telling_gone_readers
 
 # Command → the first line of its help, which a test holds equal to the command's own.
 COMMANDS = {
     "detect": "Read what HOSTS are.",
     "assess": "Say which ways work on a host, which do not, and why.",
+    "report": "Write verdicts on hosts as one HTML file, to look at and pass on.",
     "diff": "Say what changed between two readings, and which verdicts changed because of it.",
     "facts": "Make facts of a machine from what its own tools print.",
     "explain": "Tell the whole story of a reason's CODE.",
@@ -41,6 +43,14 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"winhost.cli.{name}"), name)
         return command
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with telling_gone_readers():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with telling_gone_readers():
+            return super().invoke(ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -57,41 +67,63 @@ class Commands(click.Group):
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="winhost")
-def winhost() -> None:
+@click.pass_context
+def winhost(context: click.Context) -> None:
     """Takes a Windows GPU machine to a Linux LLM endpoint by the best path it can really support, undoably.
 
     Begin with `winhost demo`, which needs no Windows, or with `winhost detect HOST`, which changes nothing.
     """
+    # https://no-color.org: set and not empty. Every command below asks this context.
+    context.color = False if os.environ.get("NO_COLOR") else None
 
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     0 success, 1 failure, 2 wrong usage, 3 refused by verdict, 4 drift, 5 unreachable; over several hosts the highest.
+    130 after Ctrl-C, 141 when nobody reads our output any more, as a shell has it.
     """
+    prepare_streams()
+    as_json = "--json" in (sys.argv[1:] if args is None else args)
     try:
         code = winhost.main(args, prog_name="winhost", standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("Stopped.", err=True)
         return 130
+    except ReaderGone:
+        let_go_of_streams()
+        return GONE
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except BrokenPipeError:
-        # Whoever read us has enough. Python would complain once more while it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _refused(error, as_json)
     except Exception as error:  # noqa: BLE001 - decided here and nowhere else
-        return _told(error, as_json="--json" in (sys.argv[1:] if args is None else args))
+        return _told(error, as_json)
     return code if isinstance(code, int) else 0
 
 
-def _told(error: Exception, as_json: bool) -> int:
-    from winhost.model.errors import WinhostError
+def _refused(error: click.ClickException, as_json: bool) -> int:
+    if as_json:
+        from winhost.cli.faults import WrongUsage
+        from winhost.cli.output import show_error
 
+        show_error(WrongUsage(error), as_json)
+    else:
+        error.show()
+    return error.exit_code
+
+
+def _told(error: Exception, as_json: bool) -> int:
+    from winhost.cli.faults import NotKnown, of_system
+    from winhost.cli.output import show_error
+    from winhost.model.errors import WinhostError
+    from winhost.model.facts import MissingFact
+
+    if isinstance(error, OSError):
+        let_go_of_streams()
+        as_json = as_json and error.filename is not None  # else it may be stdout itself that takes nothing
+        error = of_system(error)
+    elif isinstance(error, MissingFact):
+        error = NotKnown(str(error))
     if not isinstance(error, WinhostError):
         raise error
-    from winhost.cli.output import show_error
-
     show_error(error, as_json)
     return int(error.exit_code)

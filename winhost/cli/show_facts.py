@@ -1,14 +1,17 @@
 """Facts of a host for people: what it is, its cards, its VMs, and what could not be read."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 from winhost.cli.output import say, table
 from winhost.engine.detect import missing, not_yet
-from winhost.model.facts import Facts, MissingFact, Unavailable, Unknown
+from winhost.model.facts import Facts, MissingFact, RemoteFault, Unknown
 from winhost.model.units import mib, size
+from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import VmMmio
+
+NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
 
 
 def show_facts(facts: Facts, written_to: Path | None = None) -> None:
@@ -16,7 +19,7 @@ def show_facts(facts: Facts, written_to: Path | None = None) -> None:
     host = HostFacts(facts)
     simulated = "  (simulated)" if facts.origin == "synthetic" else ""
     say(f"{facts.host}{simulated}", bold=True)
-    for line in (_said(lambda: _system(host)), _said(lambda: _virtualization(host))):
+    for line in (said(lambda: _system(host)), said(lambda: _virtualization(host))):
         say(f"  {line}")
     try:
         table(("card", "place", "BARs", "displays", "location"), (_card(host, card) for card in host.cards))
@@ -32,13 +35,6 @@ def show_facts(facts: Facts, written_to: Path | None = None) -> None:
         say(f"  Written to {written_to / (facts.host + '.json')}")
 
 
-def _said(tell: Callable[[], object]) -> str:
-    try:
-        return str(tell())
-    except MissingFact as gap:
-        return "not yet" if isinstance(gap.missing, Unavailable) else "unknown"
-
-
 def _system(host: HostFacts) -> str:
     return f"{host.os.named}: {host.os.family}"
 
@@ -50,8 +46,8 @@ def _virtualization(host: HostFacts) -> str:
 
 def _card(host: HostFacts, card: Card) -> tuple[str, ...]:
     gpu = card.gpu.state
-    bars = _said(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
-    return (gpu.name, _said(lambda: host.place(card.gpu)), bars, _said(lambda: gpu.displays), card.location)
+    bars = said(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
+    return (gpu.name, said(lambda: host.place(card.gpu)), bars, said(lambda: gpu.displays), card.location)
 
 
 def _vms(host: HostFacts) -> list[tuple[str, ...]]:
@@ -75,7 +71,13 @@ def _show_missing(facts: Facts) -> None:
     for needed, nouns in not_yet(facts).items():
         say(f"  Not before {needed} is there: {', '.join(nouns)}")
     gaps = list(dict.fromkeys(missing(facts)))
+    untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
+    _show_gaps("Could not be read" + _for_lack_of_rights(facts), [gap for gap in gaps if gap not in untold])
+    _show_gaps("Told to nobody, with whatever rights", untold)
+
+
+def _show_gaps(head: str, gaps: Sequence[tuple[str, RemoteFault]]) -> None:
     if gaps:
-        say("  Could not be read" + _for_lack_of_rights(facts) + ":")
+        say(f"  {head}:")
     for name, why in gaps:
-        say(f"    {name}: {why}")
+        say(f"    {name}: {why}", hang=2)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
 
-from winhost.compat import capabilities, catalogue, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wslc
+from winhost.compat import capabilities, catalogue, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network, wslc
 from winhost.compat.capability import offers
 from winhost.compat.cards import serves
 from winhost.compat.room import room

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from winhost.compat.rule import reason_of, unsupported, unverified
 from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import UsageFault, did_you_mean, visible
-from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Verdict
+from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.workload import Mirror, Model, Needs, Workload
 from winhost.paths.budget import Budget, budget
 from winhost.paths.fit import WhatWouldFit, what_would_fit
@@ -93,29 +93,36 @@ def fit_of(way: PathVerdict, needs: Needs, workload: Workload | None = None) -> 
     lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
     missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
     found = budget(workload, way.room) if workload and way.room else None
-    if workload and (memory := _memory(way, found)):
-        lacking.append(memory)
+    if workload and (reason := _memory(way, found)):
+        lacking = _with_memory(lacking, reason)
     verdict = Verdict.worst([way.verdict, *(offered.verdict for offered in lacking)])
     short = what_would_fit(workload, way.room) if workload and way.room and found and not found.fits else None
     return Fit(way.path, verdict, tuple(lacking), missed, found, short)
 
 
-def _memory(way: PathVerdict, found: Budget | None) -> CapabilityVerdict | None:
+def _memory(way: PathVerdict, found: Budget | None) -> Reason | None:
     """What the workload's memory says, where that is not that it fits."""
     if found and found.fits:
         return None
     if found is None:
         finding = unverified("gpu-memory.room-unknown", observed=f"the memory that {way.path} gives is not known")
     elif found.fits is None:
-        lacking = (
-            "; ".join(f"{each.model}: {each.what}" for each in found.missing) or "a size that decides is not known"
-        )
-        finding = unverified("gpu-memory.fit-unknown", observed=lacking)
+        lacking = "; ".join(f"{each.model}: {each.what}" for each in found.missing)
+        finding = unverified("gpu-memory.fit-unknown", observed=lacking or "a size that decides is not known")
     else:
         full = ", ".join(place.where for place in found.places if place.fits is False) or "too few cards"
         finding = unsupported("gpu-memory.does-not-fit", observed=f"no room in: {full}")
-    reason = reason_of(finding, way.path)
-    return CapabilityVerdict("gpu-memory", Verdict.of([reason]), (reason.code,), (reason,), ())
+    return reason_of(finding, way.path)
+
+
+def _with_memory(lacking: list[CapabilityVerdict], reason: Reason) -> list[CapabilityVerdict]:
+    """Beside what is said of the memory without a workload."""
+    said = [known for offered in lacking if offered.capability == "gpu-memory" for known in offered.reasons]
+    reasons = (*said, reason)
+    verdict = Verdict.of(reasons)
+    because = tuple(dict.fromkeys(each.code for each in reasons if each.severity.rank == verdict.rank))
+    others = [offered for offered in lacking if offered.capability != "gpu-memory"]
+    return [*others, CapabilityVerdict("gpu-memory", verdict, because, reasons, ())]
 
 
 def _rank(fit: Fit) -> tuple[int, int]:

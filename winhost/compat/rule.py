@@ -1,9 +1,9 @@
 """What a rule is: one condition, one finding. The runner adds the subject and the catalogue, and deals with gaps."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from winhost.compat import catalogue
@@ -37,7 +37,7 @@ class Finding:
     """What a rule found; the rest of a reason is in the catalogue under its code."""
 
     code: str
-    severity: Severity
+    severity: Severity = field(hash=False)  # code and observation tell findings apart well enough
     observed: str
 
 
@@ -97,23 +97,38 @@ def rule(path: str, *, unknown: Unread, each: Each = HOST) -> Callable[[Judge], 
 def reasons(way: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
     """What the rules of a way say of one subject, each observation once. `seen`: what the rules are shown."""
     heaviest: dict[tuple[str, str], Finding] = {}
-    for asked in _rules(way, each):
-        finding = _judged(asked, seen)
-        if finding:
-            told = heaviest.setdefault((finding.code, finding.observed), finding)
-            heaviest[finding.code, finding.observed] = max(told, finding, key=lambda it: it.severity.rank)
+    for finding in _findings(way, each, seen):
+        told = heaviest.setdefault((finding.code, finding.observed), finding)
+        if finding.severity.rank > told.severity.rank:
+            heaviest[finding.code, finding.observed] = finding
     return tuple(reason_of(finding, subject) for finding in heaviest.values())
+
+
+def _findings(way: str, each: Each, seen: tuple[Any, ...]) -> Iterable[Finding]:
+    """Of a path's variant: what is said of the path, and its own."""
+    path = path_of(way)
+    of_path = _of_host(path, *seen) if each is HOST else _of(path, each, seen)
+    return of_path if path == way else (*of_path, *_of(way, each, seen))
+
+
+@lru_cache(maxsize=8)
+def _of_host(path: str, facts: Any) -> tuple[Finding, ...]:
+    """The same for each of its variants."""
+    return _of(path, HOST, (facts,))
+
+
+def _of(topic: str, each: Each, seen: tuple[Any, ...]) -> tuple[Finding, ...]:
+    return tuple([finding for rule in _rules(topic, each) if (finding := _judged(rule, seen))])
 
 
 def asks(way: str, each: Each) -> bool:
     """Whether a way has rules about this kind of subject."""
-    return bool(_rules(way, each))
+    return bool(_rules(path_of(way), each) or _rules(way, each))
 
 
 @cache
-def _rules(way: str, each: Each) -> tuple[Rule, ...]:
-    """Of a path's variant: its own, and those of the path."""
-    return tuple(rule for rule in RULES if rule.path in (way, path_of(way)) and rule.each is each)
+def _rules(topic: str, each: Each) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if rule.path == topic and rule.each is each)
 
 
 def gap(way: str, subject: str, missing: MissingFact) -> Reason:

@@ -1,0 +1,346 @@
+"""What stands in a report: everything that was judged, nothing that a host could smuggle in, the same each time."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Line, line
+from tests.hostile.hosts import TAKEN, called, with_taken
+from tests.render.pages import WORKLOADS, Element, judge, page_of, parsed, read
+from winhost.compat import catalogue
+from winhost.model.capability import CAPABILITIES
+from winhost.model.errors import visible
+from winhost.model.path import WAYS
+from winhost.model.units import GiB
+from winhost.model.workloadfile import load_workload
+from winhost.render.machine import machine
+from winhost.render.memory import memory
+from winhost.render.picture import HEADING, LETTER, Box, picture
+from winhost.render.report import MARKS, PICTURES
+from winhost.render.said import columns, fitted
+from winhost.render.strip import Layout, layout
+from winhost.resources.host import HostFacts
+
+__all__ = ["line"]
+
+HOSTS = ("server2025-3gpu", "server2025-8gpu", "win11-pro-1gpu", "hostile-vm-names", "card-assigned-elsewhere")
+some_hosts = pytest.mark.parametrize("host", HOSTS)
+
+
+def one(found: list[Element]) -> Element:
+    (element,) = found
+    return element
+
+
+# ---- the file
+
+
+@some_hosts
+def test_it_is_one_sound_file_that_loads_nothing_and_runs_nothing(host: str) -> None:
+    page = page_of(read(host), workload="three-share-a-card")
+    root = parsed(page)
+    ids = [element.attributes["id"] for element in root.every() if "id" in element.attributes]
+    assert len(ids) == len(set(ids))
+    for element in root.every():
+        assert element.tag not in ("script", "link", "img", "iframe", "object", "base", "form")
+        assert not [name for name in element.attributes if name.startswith("on") or name == "src"]
+        assert element.attributes.get("href", "#")[0] == "#"
+        named = element.attributes.get("aria-labelledby", "")
+        assert {element.attributes.get("href", "#")[1:], *named.split()} - {""} <= set(ids)
+    assert not re.search(r"url\(|@import", page)
+
+
+def test_headings_leave_out_no_level() -> None:
+    root = parsed(page_of(read("server2025-3gpu"), read("win11-pro-1gpu"), workload="70b-awq-on-2x48gb"))
+    levels = [int(element.tag[1]) for element in root.every() if re.fullmatch(r"h[1-6]", element.tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_same_facts_give_the_same_file(line: Line) -> None:
+    """Whatever order sets have in this process."""
+    facts = line.facts("server2025-3gpu")
+    made = []
+    for seed in ("1", "2"):
+        command = [sys.executable, "-m", "winhost", "report", facts, "-o", f"{seed}.html"]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True)
+        made.append(Path(f"{seed}.html").read_bytes())
+    assert made[0] == made[1]
+
+
+# ---- what is said
+
+
+@some_hosts
+def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(host: str) -> None:
+    judged = judge(read(host))
+    ways = {way.path: way for path in judged.assessment.paths for way in path.ways}
+    root = parsed(page_of(read(host)))
+    grid = one(root.every("div", kind="matrix"))
+    itself = one(grid.every("div", kind="itself"))
+    assert [cell.text for cell in itself.every(kind="cell")] == [
+        f"{name}: {MARKS[way.verdict]} {way.verdict}" for name, way in ways.items()
+    ]
+    rows = grid.every("details")
+    assert len(rows) == len(CAPABILITIES)
+    for name, row in zip(CAPABILITIES, rows, strict=True):
+        offered = {way: ways[way].offers(name) for way in ways}
+        assert catalogue.topics()[name].title in one(row.every("summary")).text
+        assert [cell.text for cell in row.every(kind="cell")] == [
+            f"{way}: {MARKS[offer.verdict]} {offer.verdict}" for way, offer in offered.items()
+        ]
+        linked = {link.attributes["href"] for link in row.every("a")}
+        assert linked == {f"#reason-{reason.code}" for offer in offered.values() for reason in offer.reasons} | {
+            f"#evidence-{key}" for offer in offered.values() for key in offer.grounds
+        }
+    assert set(ways) == set(WAYS)
+
+
+@some_hosts
+def test_every_way_stands_with_all_of_its_reasons(host: str) -> None:
+    judged = judge(read(host))
+    root = parsed(page_of(read(host)))
+    told = root.every("details", kind="way")
+    assert [one(way.every("summary")).text.split()[0] for way in told] == [fit.way for fit in judged.fits]
+    ways = {way.path: way for path in judged.assessment.paths for way in path.ways}
+    for fit, shown in zip(judged.fits, told, strict=True):
+        for reason in ways[fit.way].every_reason:
+            assert " ".join(visible(reason.observed).split()) in shown.text
+            assert reason.code in [link.text for link in shown.every("a", kind="code")]
+
+
+def test_what_is_recommended_is_three_sentences_of_the_terminal(line: Line) -> None:
+    said = line("assess", "--facts", line.facts("server2025-role-installed"))
+    page = parsed(page_of(read("server2025-role-installed")))
+    sentences = [paragraph.text for paragraph in one(page.every("section", kind="recommended")).every("p")]
+    assert len(sentences) == 3
+    assert [sentence for sentence in sentences if sentence not in said.out] == []
+
+
+def test_the_cheapest_changes_stand_where_no_way_works() -> None:
+    page = parsed(page_of(read("only-display"), must=("nvlink", "kubernetes-per-gpu")))
+    told = one(page.every("section", kind="recommended")).text
+    assert "No way works here with what is needed" in told
+    assert "winhost knows no changes that would make a way work here with a verified verdict." in told
+    rows = one(page.every("div", kind="matrix")).every("details")
+    assert ["needed" in one(row.every("summary")).text for row in rows[:3]] == [True, True, False]
+
+
+@pytest.mark.parametrize("origin", ["synthetic", "imported", "recorded"])
+def test_from_where_the_facts_are_is_said_in_the_summary_and_with_the_host(origin: str) -> None:
+    page = parsed(page_of(replace(read("win11-pro-1gpu"), origin=origin)))
+    assert [badge.text.split(":")[0] for badge in page.every(kind="origin")] == [origin, origin]
+    assert all(origin in badge.attributes["class"].split() for badge in page.every(kind="origin"))
+
+
+def test_all_evidence_has_its_kind_and_its_date() -> None:
+    page = parsed(page_of(read("server2025-3gpu")))
+    entries = [entry for entry in page.every("details", kind="entry") if entry.attributes["id"].startswith("evidence")]
+    assert len(entries) > 20
+    for entry in entries:
+        known = catalogue.evidence()[entry.attributes["id"].removeprefix("evidence-")]
+        assert f"{known.kind} seen {known.seen}" in entry.text
+        assert " ".join(known.claim.split()) in entry.text
+
+
+# ---- names
+
+
+def tags(root: Element) -> list[tuple[str, tuple[str, ...]]]:
+    return [(element.tag, tuple(element.attributes)) for element in root.every()]
+
+
+@cache
+def tags_without_harm() -> list[tuple[str, tuple[str, ...]]]:
+    return tags(parsed(page_of(called("a-name-without-harm").facts())))
+
+
+@with_taken
+def test_a_name_is_shown_and_none_of_it_is_markup(value: str) -> None:
+    page = page_of(called(value).facts())
+    assert all(text.isprintable() for text in page.split("\n"))
+    root = parsed(page)
+    assert tags(root) == tags_without_harm()
+    assert " ".join(visible(value).split()) in root.text
+
+
+def test_markup_in_a_name_would_be_seen_by_these_tests() -> None:
+    page = page_of(called("a-name-without-harm").facts())
+    assert tags(parsed(page.replace("a-name-without-harm", TAKEN["html"]))) != tags_without_harm()
+
+
+def test_reversed_text_stands_as_its_escape() -> None:
+    page = page_of(read("hostile-vm-names"))
+    assert "\u202e" not in page
+    assert "\\u202e" in page
+
+
+# ---- drawn to scale
+
+
+@pytest.mark.parametrize("size", PICTURES.values(), ids=PICTURES)
+@some_hosts
+def test_nothing_of_a_picture_overlaps_or_leaves_its_frame(host: str, size: dict[str, int]) -> None:
+    shown = machine(HostFacts(read(host)))
+    made = picture(shown, **size)
+    frame, *boxes = made.boxes
+    assert (frame.width, frame.height) == (made.width, made.height) == (size["width"], frame.height)
+    assert len(boxes) == len(shown.sockets) + 1 + len(shown.cards) + len(shown.vms)
+    assert [(a, b) for a, b in combinations(boxes, 2) if overlap(a, b)] == []
+    for box in boxes:
+        assert box.x >= 0
+        assert box.x + box.width <= frame.width
+        assert box.y >= 0
+        assert box.y + box.height <= frame.height
+        for text in box.texts:
+            room = (box.x + box.width - text.x) / (HEADING if text.style == "heading" else LETTER)
+            assert columns(text.text) <= room
+            assert box.y < text.y <= box.y + box.height
+        if box.bar:
+            assert box.bar.filled <= box.bar.width
+            assert max(text.y for text in box.texts) < box.bar.y < box.bar.y + 8 <= box.y + box.height
+
+
+def overlap(one: Box, other: Box) -> bool:
+    apart = one.x + one.width <= other.x or other.x + other.width <= one.x
+    return not (apart or one.y + one.height <= other.y or other.y + other.height <= one.y)
+
+
+def test_a_card_that_a_vm_has_is_drawn_as_given_and_listed_with_the_vm() -> None:
+    shown = machine(HostFacts(read("card-assigned-elsewhere")))
+    boxes = picture(shown, **PICTURES["wide"]).boxes
+    given = [box for box in boxes if box.kind == "given"]
+    assert [box.texts[0].text for box in given] == ["4 NVIDIA L40S"]
+    assert any("→ files-01" in text.text for text in given[0].texts)
+    (has,) = (box for box in boxes if box.texts[0].text == "VM files-01")
+    assert has.texts[-1].text == "■ 4 NVIDIA L40S"
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "shown"),
+    [("name", 4, "name"), ("names", 4, "nam…"), ("日本語", 5, "日本…"), ("a\x1bb", 6, "a\\x1bb")],
+)
+def test_text_is_cut_by_what_is_seen_of_it(text: str, room: int, shown: str) -> None:
+    assert fitted(text, room) == shown
+
+
+def layout_of(host: str) -> Layout:
+    facts = read(host)
+    numbers = {card.location: number for number, card in enumerate(HostFacts(facts).cards, 1)}
+    made = layout(HostFacts(facts), judge(facts).assessment.path("dda"), numbers)
+    assert made is not None
+    return made
+
+
+def test_windows_are_to_scale_and_numbered_as_the_cards() -> None:
+    high, low = layout_of("server2025-role-installed").strips
+    assert [(piece.number, piece.what) for piece in high.pieces] == [
+        (2, "NVIDIA GeForce RTX 5060 Ti"),
+        (3, "NVIDIA GeForce RTX 4090"),
+        (4, "NVIDIA L40S"),
+    ]
+    # From 63.5 GiB on: the cards begin at 64, 96 and 192 GiB, and the window is 194 GiB long.
+    assert [piece.left for piece in high.pieces] == [
+        pytest.approx(100 * at / 194, abs=0.01) for at in (0.5, 32.5, 128.5)
+    ]
+    assert [piece.kind for piece in low.pieces] == ["reserved", "card", "card", "card", "reserved"]
+    assert low.pieces[-1].left + low.pieces[-1].width == pytest.approx(100, abs=0.01)
+    for strip in (high, low):
+        for before, after in zip(strip.pieces, strip.pieces[1:], strict=False):
+            assert before.left + before.width <= after.left + 0.01
+
+
+def test_as_many_cards_as_one_vm_can_have_are_drawn_and_why_not_all() -> None:
+    made = layout_of("server2025-8gpu")
+    assert made.refused is not None
+    assert "262,656 MiB" in made.refused
+    assert made.cards == len([piece for piece in made.strips[0].pieces if piece.kind == "card"]) == 2
+
+
+def test_bars_of_memory_hold_every_line_of_the_budget() -> None:
+    workload = load_workload(WORKLOADS / "70b-awq-on-2x48gb.yaml")
+    judged = judge(read("server2025-3gpu"), workload)
+    (fit,) = (fit for fit in judged.fits if fit.way == "dda")
+    made = memory(fit, ["Card 2", "Card 3", "Card 4"])
+    assert made is not None
+    assert fit.budget is not None
+    assert sum(len(bar.shares) for bar in made.bars) == len(fit.budget.lines)
+    full = {bar.title: bar for bar in made.bars}
+    assert full["Card 3"].verdict == "does not fit"
+    assert full["Card 3"].limit is not None
+    assert full["Card 3"].limit < 100
+    for bar in made.bars:
+        ends = [share.left + share.width for share in bar.shares]
+        assert ends == sorted(ends)
+        assert ends[-1] <= 100.01
+        largest = max(bar.shares, key=lambda share: share.line.bytes)
+        whole = largest.line.bytes / largest.width * 100
+        assert whole == pytest.approx(
+            max(sum(s.line.bytes for s in bar.shares), float(bar_capacity(bar.capacity))), rel=0.01
+        )
+    assert made.fixes
+
+
+def bar_capacity(shown: str) -> float:
+    return 0 if shown == "unknown" else float(shown.removesuffix(" GiB")) * GiB
+
+
+# ---- the command
+
+
+def test_the_command_writes_the_file_and_names_it(line: Line) -> None:
+    facts = [line.facts(host) for host in ("server2025-3gpu", "win11-pro-1gpu")]
+    said = line("report", *facts, "-o", "report.html")
+    assert (said.code, said.out) == (0, "Written to report.html: 2 hosts\n")
+    page = parsed(Path("report.html").read_text("utf-8"))
+    rows = one(one(page.every("section", **{"aria-labelledby": "summary"})).every("tbody")).every("tr")
+    assert [one(row.every("a", href=f"#host-{number}")).text for number, row in enumerate(rows, 1)] == [
+        "gpu-01",
+        "desk-01",
+    ]
+    assert line("report", *facts, "-o", "report.html", "--json").json == {
+        "file": "report.html",
+        "hosts": ["gpu-01", "desk-01"],
+    }
+
+
+def test_a_workload_is_judged_and_its_memory_shown(line: Line) -> None:
+    facts = line.facts("server2025-3gpu")
+    workload = WORKLOADS / "three-share-a-card.yaml"
+    assert line("report", facts, "--workload", workload, "-o", "report.html").code == 0
+    page = parsed(Path("report.html").read_text("utf-8"))
+    assert "Memory of the workload" in [heading.text for heading in page.every("h3")]
+    assert "sleep backup of general" in page.text
+
+
+def test_a_host_that_does_not_answer_is_in_the_report_too(line: Line) -> None:
+    fleet = {
+        "schema": "winhost.fleet/1",
+        "hosts": {
+            "gone": {
+                "address": "127.0.0.1",
+                "transport": {"port": 9, "tls": False, "user": "u", "password": "env:NOBODY"},
+            }
+        },
+    }
+    Path("fleet.yaml").write_text(yaml.safe_dump(fleet), encoding="utf-8")
+    said = line("report", line.facts("win11-pro-1gpu"), "gone", "-o", "report.html")
+    assert said.code > 0
+    assert "error: " in said.err
+    page = parsed(Path("report.html").read_text("utf-8"))
+    assert "gone Could not be read: " in page.text
+
+
+def test_without_a_host_or_a_file_it_is_wrong_usage(line: Line) -> None:
+    assert line("report", "-o", "report.html").code == 2
+    assert line("report", line.facts("win11-pro-1gpu")).code == 2
+    assert line("report", line.facts("win11-pro-1gpu"), "--need", "nvlnk", "-o", "report.html").code == 2
+    assert not Path("report.html").exists()

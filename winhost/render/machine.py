@@ -1,0 +1,158 @@
+"""A machine as a reader sees it: processors, memory, cards in their slots, and VMs with what they were given."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from winhost.compat.capabilities.gpu_cards import memory_of
+from winhost.compat.cards import runs_cuda, serves
+from winhost.model.facts import Instance, MissingFact
+from winhost.model.units import Bytes, mib, size
+from winhost.paths.dda import card_name
+from winhost.render.said import said
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import Processor, Vm, VmMemory, VmMmio
+from winhost.resources.windows.assignable_device import ASSIGNED, owner
+
+T = TypeVar("T")
+
+_ROOT = re.compile(r"PCIROOT\(([0-9A-F]+)\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ShownCard:
+    """A graphics card. number: counts from 1 in the order of places; memory in bytes, None where nobody tells it."""
+
+    number: int
+    name: str
+    location: str
+    root: str
+    memory: Bytes | None
+    bars: str
+    driver: str
+    displays: str
+    place: str
+    vm: str | None
+    serves: bool
+    cuda: bool
+
+    @property
+    def holds(self) -> str:
+        """Its memory, for people."""
+        return "unknown" if self.memory is None else size(self.memory)
+
+
+@dataclass(frozen=True)
+class ShownVm:
+    """A virtual machine and the numbers of the cards that it has."""
+
+    id: str
+    name: str
+    state: str
+    memory: str
+    mmio: str
+    cards: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a picture shows. gaps: what could not be read, each with why."""
+
+    host: str
+    system: str
+    model: str
+    memory: str
+    sockets: tuple[tuple[str, str], ...]
+    cards: tuple[ShownCard, ...]
+    vms: tuple[ShownVm, ...]
+    gaps: tuple[str, ...]
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Its GPUs by kind: `8x NVIDIA L40S`."""
+        kinds = Counter(card.name for card in self.cards if card.serves)
+        return tuple(f"{count}x {name}" if count > 1 else name for name, count in kinds.items())
+
+
+def machine(facts: HostFacts) -> Machine:
+    """Read what can be read; the rest is among the gaps, and is no error."""
+    gaps: list[str] = []
+    sockets = _listed("Processors", lambda: facts.all(Processor), gaps)
+    cards = tuple(_card(facts, card, number) for number, card in enumerate(_cards(facts, gaps), 1))
+    vms = _listed("Virtual machines", lambda: facts.vms, gaps)
+    return Machine(
+        host=facts.host,
+        system=said(lambda: facts.os.caption),
+        model=said(lambda: f"{facts.firmware.manufacturer} {facts.firmware.model}"),
+        memory=said(lambda: size(facts.memory.total)),
+        sockets=tuple((socket.key["socket"], _socket(socket)) for socket in sockets),
+        cards=cards,
+        vms=tuple(_vm(facts, vm, cards) for vm in vms),
+        gaps=tuple(gaps),
+    )
+
+
+def _listed(what: str, read: Callable[[], tuple[T, ...]], gaps: list[str]) -> tuple[T, ...]:
+    try:
+        return read()
+    except MissingFact as gap:
+        gaps.append(f"{what} {gap.missing}")
+        return ()
+
+
+def _cards(facts: HostFacts, gaps: list[str]) -> tuple[Card, ...]:
+    return _listed("Cards", lambda: facts.cards, gaps)
+
+
+def _socket(socket: Instance[Processor]) -> str:
+    return said(lambda: f"{socket.state.name}, {socket.state.cores} cores, {socket.state.threads} threads")
+
+
+def _card(facts: HostFacts, card: Card, number: int) -> ShownCard:
+    gpu = card.gpu.state
+    place = said(lambda: facts.place(card.gpu))
+    root = _ROOT.search(card.location)
+    return ShownCard(
+        number=number,
+        name=said(lambda: card_name(card)),
+        location=card.location,
+        root=f"PCI root {root[1]}" if root else "PCI root unknown",
+        memory=_memory(card),
+        bars=said(lambda: " + ".join(size(found.length) for found in gpu.ranges) or "not readable now"),
+        driver=said(lambda: gpu.driver_model or "no GPU driver"),
+        displays=said(lambda: gpu.displays),
+        place="assigned" if place.startswith(ASSIGNED) else place,
+        vm=owner(place),
+        serves=serves(card),
+        cuda=serves(card) and runs_cuda(card),
+    )
+
+
+def _memory(card: Card) -> Bytes | None:
+    try:
+        return memory_of(card)
+    except MissingFact:
+        return None
+
+
+def _vm(facts: HostFacts, vm: Instance[Vm], cards: Sequence[ShownCard]) -> ShownVm:
+    return ShownVm(
+        id=vm.key["vm"],
+        name=said(lambda: vm.state.name),
+        state=said(lambda: f"{vm.state.state}, generation {vm.state.generation}"),
+        memory=said(lambda: _startup(facts, vm)),
+        mmio=said(lambda: _windows(facts, vm)),
+        cards=tuple(card.number for card in cards if card.vm == vm.key["vm"]),
+    )
+
+
+def _startup(facts: HostFacts, vm: Instance[Vm]) -> str:
+    memory = facts.of(VmMemory, vm.key)
+    return size(memory.startup) if memory else "unknown"
+
+
+def _windows(facts: HostFacts, vm: Instance[Vm]) -> str:
+    mmio = facts.of(VmMmio, vm.key)
+    return f"{mib(mmio.low)} low, {mib(mmio.high)} high" if mmio else "unknown"

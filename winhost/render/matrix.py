@@ -1,0 +1,114 @@
+"""What each way offers: a row for each capability, a cell for each way, and behind them the reasons."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from winhost.compat import catalogue
+from winhost.compat.needs import Needs
+from winhost.model.capability import CAPABILITIES
+from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
+
+K = TypeVar("K", bound=Hashable)
+Offered: TypeAlias = Sequence[tuple[str, CapabilityVerdict]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A capability on a way."""
+
+    way: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ways with the same verdict, and as much of the capability."""
+
+    ways: tuple[str, ...]
+    verdict: Verdict
+    measure: str | None
+
+
+@dataclass(frozen=True)
+class Told:
+    """A reason, and the ways of which it is said. observed: nothing where that is only the way."""
+
+    ways: tuple[str, ...]
+    reason: Reason
+    observed: str
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Evidence that it works, and the ways of which that holds."""
+
+    ways: tuple[str, ...]
+    key: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """wanted: must, nice, or nothing."""
+
+    capability: str
+    title: str
+    means: str
+    wanted: str
+    cells: tuple[Cell, ...]
+    groups: tuple[Group, ...]
+    told: tuple[Told, ...]
+    grounds: tuple[Ground, ...]
+
+
+def matrix(ways: Sequence[PathVerdict], needs: Needs) -> tuple[Row, ...]:
+    """What is wanted first, else in the order of the catalogue."""
+    rows = [_row(name, ways, needs) for name in CAPABILITIES]
+    return tuple(sorted(rows, key=lambda row: ("must", "nice", "").index(row.wanted)))
+
+
+def _row(name: str, ways: Sequence[PathVerdict], needs: Needs) -> Row:
+    offered = [(way.path, way.offers(name)) for way in ways]
+    topic = catalogue.topics()[name]
+    return Row(
+        capability=name,
+        title=topic.title,
+        means=topic.means,
+        wanted="must" if name in needs.must else "nice" if name in needs.nice else "",
+        cells=tuple(Cell(way, offer.verdict) for way, offer in offered),
+        groups=_groups(offered),
+        told=_told(offered),
+        grounds=_grounds(offered),
+    )
+
+
+def _groups(offered: Offered) -> tuple[Group, ...]:
+    """Each at the place of its first way."""
+    found = _ways_by((way, (offer.verdict, offer.measure)) for way, offer in offered)
+    return tuple(Group(ways, verdict, measure) for (verdict, measure), ways in found.items())
+
+
+def _told(offered: Offered) -> tuple[Told, ...]:
+    """The heaviest first."""
+    every = [(way, reason) for way, offer in offered for reason in offer.reasons]
+    found = _ways_by((way, (reason.code, reason.severity, _observed(reason, way))) for way, reason in every)
+    firsts = {(reason.code, reason.severity, _observed(reason, way)): reason for way, reason in reversed(every)}
+    told = [Told(ways, firsts[key], key[2]) for key, ways in found.items()]
+    return tuple(sorted(told, key=lambda each: -each.reason.severity.rank))
+
+
+def _observed(reason: Reason, way: str) -> str:
+    return "" if reason.observed == f"on {way}" else reason.observed
+
+
+def _grounds(offered: Offered) -> tuple[Ground, ...]:
+    found = _ways_by((way, key) for way, offer in offered for key in offer.grounds)
+    return tuple(Ground(ways, key) for key, ways in found.items())
+
+
+def _ways_by(said: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
+    """The ways of which each thing is said."""
+    ways: dict[K, tuple[str, ...]] = {}
+    for way, thing in said:
+        ways[thing] = (*ways.get(thing, ()), way)
+    return ways

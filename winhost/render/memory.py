@@ -1,0 +1,111 @@
+"""The memory of a workload as bars: what each place must hold, against what it has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from winhost.compat.needs import Fit
+from winhost.model.units import gib
+from winhost.paths.budget import HOST, HOST_PER_CARDS, PINNED, RAM, SHM, Budget, Line, Place
+
+_PLACES = {
+    RAM: "Memory of the target",
+    SHM: "Shared memory (/dev/shm)",
+    PINNED: "Memory that may be pinned",
+    HOST: "Memory of the machine",
+    HOST_PER_CARDS: "Memory of the machine, against that of its cards",
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A line of a budget in the bar of its place. number: in the legend; left, width: in percent."""
+
+    number: int
+    line: Line
+    bytes: str
+    least: str
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class PlaceBar:
+    """A place that must hold something. limit: where its capacity ends, in percent, None where that is unknown."""
+
+    title: str
+    verdict: str
+    sum: str
+    capacity: str
+    how: str
+    limit: float | None
+    shares: tuple[Share, ...]
+    evidence: tuple[str, ...]
+
+    @property
+    def cited(self) -> tuple[str, ...]:
+        """Evidence of its capacity and of its lines."""
+        return (*self.evidence, *(key for share in self.shares for key in share.line.evidence))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A workload on one way. missing: what must be stated; fixes: what would make it fit."""
+
+    way: str
+    verdict: str
+    bars: tuple[PlaceBar, ...]
+    homeless: tuple[str, ...]
+    missing: tuple[str, ...]
+    fixes: tuple[str, ...]
+
+
+FITS = {True: "fits", None: "cannot be said", False: "does not fit"}
+
+
+def memory(fit: Fit, cards: Sequence[str]) -> Memory | None:
+    """None where there is no workload, or the memory of the way is not known. cards: names of those that run CUDA."""
+    found = fit.budget
+    if found is None:
+        return None
+    return Memory(
+        way=fit.way,
+        verdict=FITS[found.fits],
+        bars=tuple(_bar(place, found, cards) for place in found.places if place.used or not place.fits),
+        homeless=found.placement.homeless,
+        missing=tuple(_missing(found)),
+        fixes=tuple(fix.text for fix in fit.short.fixes) if fit.short else (),
+    )
+
+
+def _missing(found: Budget) -> Sequence[str]:
+    return [
+        f"{lack.model or 'the workload'}: {lack.what}, because {lack.why}; to state: {' or '.join(lack.state)}"
+        for lack in found.missing
+    ]
+
+
+def _bar(place: Place, found: Budget, cards: Sequence[str]) -> PlaceBar:
+    lines = [line for line in found.lines if line.where == place.where]
+    whole = max(place.used, place.capacity or 0, 1)
+    shares, left = [], 0
+    for number, line in enumerate(lines, 1):
+        shares.append(
+            Share(number, line, gib(line.bytes), gib(line.least), _percent(left, whole), _percent(line.bytes, whole))
+        )
+        left += line.bytes
+    limit = None if place.capacity is None else _percent(place.capacity, whole)
+    capacity = "unknown" if place.capacity is None else gib(place.capacity)
+    return PlaceBar(
+        title=_PLACES[place.where] if place.card is None else cards[place.card],
+        verdict=FITS[place.fits],
+        sum=f"{gib(place.used)} of {capacity}",
+        capacity=capacity,
+        how=place.how,
+        limit=limit,
+        shares=tuple(shares),
+        evidence=place.evidence,
+    )
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 3)

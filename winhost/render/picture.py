@@ -1,0 +1,190 @@
+"""The picture of a machine: where each box and line stands. Pure geometry in SVG units; text is cut to its box."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from winhost.render.machine import Machine, ShownCard
+from winhost.render.said import NOT_YET, fitted
+
+MARGIN = 14
+GAP = 14
+RAIL = 16  # left of the rows, for the line that joins processors and cards
+LINE = 17
+LETTER = 6.4  # width of a letter in the widest usual font; what is wider still, its box cuts off
+HEADING = 7.7
+BAR = 8
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of text; x, y is where its baseline begins. style: heading or line."""
+
+    x: int
+    y: int
+    text: str
+    style: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A card's memory, to scale with the largest of the machine: `filled` of `width`."""
+
+    x: int
+    y: int
+    width: int
+    filled: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """kind: host, processor, memory, card, screen (of a management controller), given (to a VM) or vm."""
+
+    kind: str
+    x: int
+    y: int
+    width: int
+    height: int
+    texts: tuple[Text, ...]
+    bar: Bar | None = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """lines: paths as SVG writes them; words: what it shows, for those who do not see it."""
+
+    width: int
+    height: int
+    boxes: tuple[Box, ...]
+    lines: tuple[str, ...]
+    words: str
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What will be in a box: a heading, lines below it, and how full its bar is."""
+
+    kind: str
+    heading: str
+    lines: tuple[str, ...]
+    share: float | None = None
+
+    @property
+    def height(self) -> int:
+        return MARGIN + LINE * (1 + len(self.lines)) + (BAR + 6 if self.share is not None else 0)
+
+
+def picture(shown: Machine, *, width: int, columns: int) -> Picture:
+    """Rows of at most `columns` boxes: what computes, then the cards in their slots, then the VMs."""
+    head = _head(shown, width)
+    boxes: list[Box] = []
+    cards: list[list[Box]] = []
+    below = head[-1].y + GAP
+    for contents in (_own(shown), _cards(shown), _vms(shown)):
+        for row in _rows(contents, columns):
+            made = _row(row, below, width, columns)
+            boxes += made
+            below = made[0].y + made[0].height + GAP
+            if row[0].kind in ("card", "screen", "given"):
+                cards.append(made)
+        below += GAP // 2 if contents else 0
+    height = below - GAP // 2
+    frame = Box("host", 0, 0, width, height, tuple(head))
+    return Picture(width, height, (frame, *boxes), tuple(_bus(boxes[0], cards)), words(shown))
+
+
+def words(shown: Machine) -> str:
+    """The picture in a sentence."""
+    cards = ", ".join(
+        f"{card.number} {card.name}" + (f" given to {_vm_name(shown, card)}" * bool(card.vm)) for card in shown.cards
+    )
+    vms = ", ".join(vm.name for vm in shown.vms)
+    sockets = ", ".join(text for _, text in shown.sockets)
+    return (
+        f"Processors: {sockets or 'unknown'}. Memory: {shown.memory}. Cards: {cards or 'none'}. VMs: {vms or 'none'}."
+    )
+
+
+# ---- what is in the boxes
+
+
+def _own(shown: Machine) -> list[_Content]:
+    sockets = [_Content("processor", at, tuple(text.rsplit(", ", 2))) for at, text in shown.sockets]
+    return [*sockets, _Content("memory", "Memory", (shown.memory,))]
+
+
+def _cards(shown: Machine) -> list[_Content]:
+    largest = max((card.memory or 0 for card in shown.cards), default=0)
+    return [_of_card(shown, card, largest) for card in shown.cards]
+
+
+def _of_card(shown: Machine, card: ShownCard, largest: int) -> _Content:
+    heading = f"{card.number} {card.name}"
+    if not card.serves:
+        return _Content("screen", heading, (card.root, "display of the management controller"))
+    place = f"; → {_vm_name(shown, card)}" if card.vm else f"; {card.place}" * (card.place != NOT_YET)
+    screens = f"{card.displays} screen{'' if card.displays == '1' else 's'}"
+    lines = (f"{card.root}, {card.driver}", f"{screens}{place}", f"memory {card.holds}")
+    share = card.memory / largest if card.memory else 0.0
+    return _Content("given" if card.vm else "card", heading, lines, share)
+
+
+def _vm_name(shown: Machine, card: ShownCard) -> str:
+    return next((vm.name for vm in shown.vms if vm.id == card.vm), f"VM {card.vm}")
+
+
+def _vms(shown: Machine) -> list[_Content]:
+    by_number = {card.number: card for card in shown.cards}
+    contents = []
+    for vm in shown.vms:
+        given = [f"■ {number} {by_number[number].name}" for number in vm.cards] or ["no card"]
+        contents.append(_Content("vm", f"VM {vm.name}", (vm.state, f"memory {vm.memory}", *given)))
+    return contents
+
+
+# ---- where they stand
+
+
+def _head(shown: Machine, width: int) -> list[Text]:
+    room = width - 2 * MARGIN
+    host = Text(MARGIN, MARGIN + 10, fitted(shown.host, int(room / HEADING)), "heading")
+    system = fitted(f"{shown.system}, {shown.model}", int(room / LETTER))
+    return [host, Text(MARGIN, MARGIN + 10 + LINE, system, "line")]
+
+
+def _rows(contents: Sequence[_Content], columns: int) -> Iterable[Sequence[_Content]]:
+    return (contents[first : first + columns] for first in range(0, len(contents), columns))
+
+
+def _row(row: Sequence[_Content], y: int, width: int, columns: int) -> list[Box]:
+    """As high as its highest."""
+    each = (width - 2 * MARGIN - RAIL - GAP * (columns - 1)) // columns
+    height = max(content.height for content in row)
+    left = MARGIN + RAIL
+    return [_box(content, left + place * (each + GAP), y, each, height) for place, content in enumerate(row)]
+
+
+def _box(content: _Content, x: int, y: int, width: int, height: int) -> Box:
+    inner = width - 20
+    heading = Text(x + 10, y + 20, fitted(content.heading, int(inner / HEADING)), "heading")
+    lines = [
+        Text(x + 10, y + 20 + LINE * number, fitted(line, int(inner / LETTER)), "line")
+        for number, line in enumerate(content.lines, 1)
+    ]
+    bar = None
+    if content.share is not None:
+        bar = Bar(x + 10, lines[-1].y + 7, inner, round(inner * content.share))
+    return Box(content.kind, x, y, width, height, (heading, *lines), bar)
+
+
+def _bus(first: Box, rows: Sequence[Sequence[Box]]) -> Iterable[str]:
+    """From the first processor down the left side, and from there into each card."""
+    if not rows:
+        return
+    rail = MARGIN + RAIL // 2 - 4
+    last = rows[-1][0].y - GAP // 2
+    yield f"M{first.x} {first.y + first.height // 2}H{rail}V{last}"
+    for row in rows:
+        above = row[0].y - GAP // 2
+        yield f"M{rail} {above}H{row[-1].x + 24}"
+        for box in row:
+            yield f"M{box.x + 24} {above}V{box.y}"

@@ -1,0 +1,146 @@
+"""Windows of memory addresses drawn to scale: what lies where in the MMIO windows that the cards of a host need."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from winhost.compat.cards import serves
+from winhost.model.facts import MissingFact
+from winhost.model.reason import PathVerdict, Verdict
+from winhost.model.units import Bytes, mib, size
+from winhost.paths import mmio
+from winhost.paths.bars import FOUR_GIB, MmioRefused
+from winhost.paths.dda import Selection, Windows, windows
+from winhost.resources.host import Card, HostFacts
+
+_WIDE_ENOUGH = 4.0  # percent of a strip that a number needs
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a strip. kind: card or reserved; left, width: in percent; number: of a card in the legend."""
+
+    kind: str
+    left: float
+    width: float
+    number: int | None
+    what: str
+    at: str
+
+    @property
+    def mark(self) -> str:
+        """What stands in it where there is room."""
+        return str(self.number) if self.number and self.width >= _WIDE_ENOUGH else ""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A window from `begin` to `end`. floor: in percent, where nothing smaller would do."""
+
+    title: str
+    begin: str
+    end: str
+    pieces: tuple[Piece, ...]
+    floor: float | None
+    least: str
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The windows of one VM that gets `cards`; refused, remedy: why no VM can have all that were asked for."""
+
+    cards: int
+    strips: tuple[Strip, ...]
+    doubts: tuple[str, ...]
+    refused: str | None = None
+    remedy: str | None = None
+
+
+def layout(facts: HostFacts, dda: PathVerdict, numbers: Mapping[str, int]) -> Layout | None:
+    """Of all cards that DDA does not rule out in one VM, or of as many as one can have; None where nothing tells.
+
+    numbers: by which a reader knows the cards, by their locations.
+    """
+    try:
+        cards = _able(facts, dda)
+        return _most(facts, cards, numbers) if cards else None
+    except MissingFact:
+        return None
+
+
+def _able(facts: HostFacts, dda: PathVerdict) -> list[Card]:
+    """Where DDA rules all of them out, all of them: the reader may change what rules them out."""
+    able = {card.key for card in dda.cards if card.verdict is not Verdict.UNSUPPORTED}
+    cards = [card for card in facts.cards if serves(card)]
+    return [card for card in cards if card.location in able] or cards
+
+
+def _most(facts: HostFacts, cards: Sequence[Card], numbers: Mapping[str, int]) -> Layout:
+    refusal: MmioRefused | None = None
+    for count in range(len(cards), 0, -1):
+        try:
+            needed = windows(facts, Selection(tuple(cards[:count])))
+        except MmioRefused as refused:
+            refusal = refusal or refused
+        else:
+            return _drawn(needed, [numbers[card.location] for card in cards[:count]], refusal)
+    return _drawn(None, [], refusal)
+
+
+def _drawn(needed: Windows | None, numbers: Sequence[int], refusal: MmioRefused | None) -> Layout:
+    strips = (_high(needed.high, numbers), _low(needed.low, numbers)) if needed else ()
+    doubts = needed.high.doubts if needed else ()
+    if refusal is None:
+        return Layout(len(numbers), strips, doubts)
+    return Layout(len(numbers), strips, doubts, refusal.sentence, refusal.remedy)
+
+
+def _high(window: mmio.HighWindow, numbers: Sequence[int]) -> Strip:
+    return Strip(
+        title=f"High window, {size(window.size)}",
+        begin=size(window.base),
+        end=size(window.end),
+        pieces=tuple(_pieces(window, numbers, window.base)),
+        floor=_percent(window.floor, window.size),
+        least=f"nothing below {mib(window.floor)} works",
+        why=tuple(window.why.split("\n")),
+    )
+
+
+def _low(window: mmio.LowWindow, numbers: Sequence[int]) -> Strip:
+    base = FOUR_GIB - window.size
+    reserved = FOUR_GIB - mmio.LOW_USABLE_END
+    screen = min(window.size // 2, mmio.FRAME_BUFFER_MOST)
+    ends = [_piece(base, screen, base, window.size, "the guest's frame buffer")]
+    ends.append(_piece(mmio.LOW_USABLE_END, reserved, base, window.size, "reserved"))
+    return Strip(
+        title=f"Low window, {size(window.size)}",
+        begin=size(base),
+        end=size(FOUR_GIB),
+        pieces=(ends[0], *_pieces(window, numbers, base), ends[1]),
+        floor=None,
+        least=f"nothing below {mib(window.floor)} works",
+        why=tuple(window.why.split("\n")),
+    )
+
+
+def _pieces(window: mmio.HighWindow | mmio.LowWindow, numbers: Sequence[int], base: Bytes) -> Iterator[Piece]:
+    """A window's cards are in the order of the numbers. Those of one model are equal: only `is` tells them apart."""
+    for it in sorted(window.placed, key=lambda it: it.start):
+        number = next(number for card, number in zip(window.cards, numbers, strict=True) if card is it.card)
+        yield _piece(it.start, it.length, base, window.size, it.card.name, number)
+
+
+def _piece(start: Bytes, length: Bytes, base: Bytes, whole: Bytes, what: str, number: int | None = None) -> Piece:
+    return Piece(
+        kind="card" if number else "reserved",
+        left=_percent(start - base, whole),
+        width=_percent(length, whole),
+        number=number,
+        what=what,
+        at=f"{mib(length)} at {mib(start)}",
+    )
+
+
+def _percent(part: Bytes, whole: Bytes) -> float:
+    return round(100 * part / whole, 3)
