@@ -75,7 +75,7 @@ def test_a_window_asked_for_is_the_one_that_is_set(line: Line, lab: Lab) -> None
 
 
 def test_schemas_are_json_schemas_that_our_own_files_meet(line: Line) -> None:
-    for name in ("facts", "plan", "fleet", "playbook", "host"):
+    for name in ("facts", "plan", "fleet", "playbook", "workload", "host"):
         schema = line("schema", name).json
         assert schema["$schema"].startswith("https://json-schema.org/")
         assert schema["type"] == "object"

@@ -36,7 +36,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a place that is none": ("AssignableDevice", {"place": "moon"}, "AssignableDevice.place should be host-enabled"),
     "a word that is none": ("VmActions", {"stop": "explode"}, "VmActions.stop should be one of: turn-off, save"),
     "nothing for yes or no": ("VmMemory", {"dynamic": None}, "VmMemory.dynamic should be true or false"),
-    "a decision that is no value": ("VmMmio", {"high": "${mmio}"}, "VmMmio.high should be a size"),
+    "a decision that is no value": ("VmMmio", {"high": "${mmio.why}"}, "VmMmio.high should be a size"),
 }
 
 

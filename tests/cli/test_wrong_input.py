@@ -184,7 +184,7 @@ def test_a_damaged_journal_is_refused_and_a_torn_one_goes_on(line: Line, lab: La
     journal.write_bytes(whole.replace(b"llm-01", b"llm-02", 1))
     said = line("rollback", journal.stem, "--yes", "--accept", "vm-stop")
     assert said.code == 2
-    assert ".jsonl:2: the journal is damaged" in said.err
+    assert ".jsonl:1: the journal is damaged" in said.err
     assert "damaged" in line("runs").out
 
 

@@ -3,14 +3,12 @@
 import copy
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from packaging.version import Version
 
 from winhost.compat import catalogue
@@ -28,6 +26,7 @@ from winhost.resources.windows import NOUNS
 FILES = {path.stem: path for path in (Path(__file__).parents[1] / "data" / "rules").glob("*.yaml")}
 READ = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 DATA = READ.pop("host")
+BOUNDS: dict[str, Any] = DATA["bounds"]
 CASES: dict[str, Any] = {code: case for cases in READ.values() for code, case in cases.items()}
 OF_WORKLOADS = Path(catalogue.__file__).parent / "reasons" / "workload.yaml"
 MISSING = {"unknown", "unavailable"}
@@ -41,7 +40,11 @@ def merged(old: Any, new: Any) -> Any:
 
 
 def nouns_of(code: str) -> dict[str, Any]:
-    case = CASES[code]
+    return changed(CASES[code])
+
+
+def changed(case: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain host with the change of a case."""
     assert case.keys() <= {"severity", "change", "with", "select", "stated"}, case
     nouns: dict[str, Any] = DATA["host"]
     for addition in case.get("with", ()):
@@ -113,6 +116,13 @@ def test_the_code_comes_up_with_its_severity(code: str) -> None:
     assert severities == {Severity(CASES[code]["severity"])}
 
 
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_the_edge_of_a_condition_is_where_it_is(bound: str) -> None:
+    code, comes_up, change = (BOUNDS[bound][name] for name in ("code", "comes_up", "change"))
+    reasons = {reason.code for reason in found(assess(facts_of(changed({"change": change}))))}
+    assert (code in reasons) == comes_up
+
+
 @pytest.mark.parametrize("code", [code for code in CASES if code.startswith("dda.")])
 def test_dda_is_worth_what_its_only_finding_weighs(code: str) -> None:
     severity = Severity(CASES[code]["severity"])
@@ -146,36 +156,8 @@ def test_a_refusal_never_rests_on_inference_alone() -> None:
         assert not reason.evidence or {kinds[key] for key in reason.evidence} - {"inferred"}, reason.code
 
 
-DENIED = RemoteFault("PermissionDenied", message="Zugriff verweigert")
 HOSTS = {code: facts_of(nouns_of(code)).document for code in CASES}
 HOSTS |= {name: facts for name, (facts, _) in expand_all().items()}
-
-
-@st.composite
-def gaps(draw: st.DrawFn) -> tuple[Facts, Facts, str]:
-    """A host, the same with one noun or property unknown, and the name of that."""
-    host = HOSTS[draw(st.sampled_from(sorted(HOSTS)))]
-    noun = draw(st.sampled_from([name for name, told in host.nouns.items() if isinstance(told, tuple)]))
-    records = host.nouns[noun]
-    assert isinstance(records, tuple)
-    places = [(position, name) for position, record in enumerate(records) for name in record.state]
-    if not places or draw(st.integers(0, 9)) == 0:
-        return host, replace(host, nouns={**host.nouns, noun: Unknown(DENIED)}), noun
-    position, name = draw(st.sampled_from(places))
-    blind = replace(records[position], state={**records[position].state, name: {"unknown": asdict(DENIED)}})
-    answer = (*records[:position], blind, *records[position + 1 :])
-    return host, replace(host, nouns={**host.nouns, noun: answer}), f"{noun}.{name}"
-
-
-@settings(max_examples=500, deadline=None)
-@given(gaps())
-def test_not_knowing_makes_no_dda_verdict_better_than_unverified_unless_a_note_says_so(
-    gap: tuple[Facts, Facts, str],
-) -> None:
-    seen, blind, name = gap
-    before, after = assess(HostFacts(seen)).path("dda"), assess(HostFacts(blind)).path("dda")
-    noted = any(r.severity is Severity.NOTE and r.observed.startswith(name) for r in after.every_reason)
-    assert noted or after.verdict.rank >= min(before.verdict.rank, Verdict.UNVERIFIED.rank)
 
 
 def test_what_is_selected_counts_whole() -> None:

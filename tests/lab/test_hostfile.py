@@ -144,6 +144,16 @@ def test_a_base_that_is_not_there_or_the_file_itself_is_told(tmp_path: Path) -> 
         expand(delta(tmp_path, "", base="mine"))
 
 
+def test_a_delta_may_lie_anywhere_and_what_is_beside_it_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    head = "schema: winhost.host/1\norigin: synthetic\nabout: mine\n"
+    path.write_text(f"{head}base: server2025-3gpu\nhost: mine\n", encoding="utf-8")
+    assert expand(path)[0].nouns == expand(find("server2025-3gpu"))[0].nouns
+    beside = find("win11-pro-1gpu").read_text(encoding="utf-8")
+    (tmp_path / "server2025-3gpu.yaml").write_text(beside, encoding="utf-8")
+    assert expand(path)[0].nouns == expand(find("win11-pro-1gpu"))[0].nouns
+
+
 def test_a_complete_host_says_everything(tmp_path: Path) -> None:
     path = delta(tmp_path, "")
     text = (tmp_path / f"{BASE}.yaml").read_text(encoding="utf-8")

@@ -10,6 +10,9 @@ from winhost.model.units import GiB, KiB, MiB, mib, size
         (64 * GiB, "65,536 MiB"),
         (18 * MiB + 768 * KiB, "18.75 MiB"),
         (0, "0 MiB"),
+        (MiB + 256 * KiB, "1.25 MiB"),
+        (1025, "1,025 bytes"),
+        (64 * GiB + 8 * KiB, "67,108,872 KiB"),
     ],
 )
 def test_windows_are_written_in_mib(n: int, text: str) -> None:

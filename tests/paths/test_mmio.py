@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from winhost.compat import catalogue
 from winhost.model.units import Bytes, GiB, KiB, MiB
 from winhost.paths import bars, mmio
 from winhost.paths.bars import BarSource, Card, MmioRefused
@@ -172,6 +173,11 @@ def test_windows_are_as_the_case_says(case: Case) -> None:
             assert want is None or same_doubts(want, out.said["doubts"]), out.said["doubts"]
         elif want is not None:
             assert out.said.get(key) == want, key
+
+
+def test_every_refusal_of_the_catalogue_has_a_case() -> None:
+    refused = {case.values[0].say.get("refused") for case in cases()} - {None}
+    assert refused == {code for code in catalogue.own_entries() if code.startswith("mmio.")}
 
 
 def same_doubts(parts: Sequence[str], doubts: Sequence[str]) -> bool:
@@ -375,3 +381,9 @@ def test_the_low_layout_lies_between_frame_buffer_and_reserved_top(cards: list[C
     assert low(window.size)[0] <= spans[0][0]
     assert spans[-1][1] <= low(window.size)[1]
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+def test_low_bars_begin_behind_the_frame_buffer_and_the_config_windows_of_all_devices() -> None:
+    window = mmio.low_window([a_card([], [4 * KiB])] * 2)
+    first = low(window.size)[0] + 2 * CONFIG[0]
+    assert [each.start for each in window.placed] == [first, first + 4 * KiB]

@@ -1,11 +1,33 @@
 """winhost apply: do what plans say."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from winhost.cli.options import at_once_option, run_options
+from winhost.model.errors import WinhostError
+
+
+@dataclass(eq=False)
+class NotBegun(WinhostError):
+    """Another host failed first, and --stop-on-failure was given."""
+
+    host: str
+    failed: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.host}: not begun, because {self.failed} failed"
+
+    @property
+    def meaning(self) -> str:
+        return "Nothing was changed there: --stop-on-failure begins no other host after that."
+
+    @property
+    def hint(self) -> str:
+        return f"Apply its plan again once {self.failed} is mended."
 
 
 @click.command()
@@ -30,7 +52,7 @@ def apply(
     Refuses when a host is no longer as its plan saw it (exit 4). Survives restarts and being killed: see
     `winhost runs`, then `resume` or `rollback`. Ctrl-C stops after the step in flight.
     """
-    from winhost.cli.output import print_line, show_results
+    from winhost.cli.output import error_document, print_line, show_results
     from winhost.cli.reach import hosts_named, worst
     from winhost.cli.running import Deadlines, begin, consents, means_for, outcome_code, show_outcome, stop_on_interrupt
     from winhost.cli.watch import watching
@@ -46,17 +68,21 @@ def apply(
     accepted = consents(needed, accepted, maybe)
     begin(f"Apply {len(read)} plan(s) to {', '.join(hosts)}?", yes)
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    with watching(as_jsonl) as watch, stop_on_interrupt() as stop:
+    with watching(as_jsonl) as watch, stop_on_interrupt(len(read)) as stop:
 
         def one(plan: Plan) -> Any:
             return run(plan, accepted, means_for(hosts[plan.host], deadlines, stop, watch))
 
         results = each(read, one, at_once=at_once, stop_on_failure=stop_on_failure)
-    shown = [{"host": result.work.host, "outcome": result.value, "error": result.error} for result in results]
+    errors = [r.error or (NotBegun(r.work.host, r.because.host) if r.because else None) for r in results]
+    shown = [
+        {"host": result.work.host, "outcome": result.value, "error": error}
+        for result, error in zip(results, errors, strict=True)
+    ]
     if as_jsonl:
-        for result in shown:
-            print_line(result)
+        for result, error in zip(shown, errors, strict=True):
+            print_line({**result, "error": error and error_document(error)})
     else:
         show_results(as_json, shown, lambda result: show_outcome(result["outcome"]))
     codes = [outcome_code(result.value) for result in results if result.value]
-    return worst([result.error for result in results], max(codes, default=0))
+    return worst(errors, max(codes, default=0))

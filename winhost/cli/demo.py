@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost.cli.lab import engine_option
+from winhost.cli.streams import GONE
 
 if TYPE_CHECKING:
     from winhost.lab.lab import Lab
@@ -142,7 +143,7 @@ def run(*arguments: str, expect: int = 0) -> None:
 
     click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
     code = command_line(list(arguments))
-    if code == STOPPED:
+    if code in (STOPPED, GONE):
         raise click.exceptions.Exit(code)
     if expect:
         say(f"(exit {code})")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli.options import json_option
+from winhost.cli.output import say
 
 if TYPE_CHECKING:
     from winhost.model.reason import Explanation
@@ -12,18 +13,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("code", required=False)
-@click.option("--list", "listed", is_flag=True, help="List all codes.")
+@click.option("--list", "listed", is_flag=True, help="List all codes, or those that begin with CODE.")
 @json_option
 def explain(code: str | None, listed: bool, as_json: bool) -> int:
     """Tell the whole story of a reason's CODE.
 
-    What it is, what it means, the evidence with its sources, and the remedy.
+    What it is, what it means, the evidence with its sources, and the remedy. What may lack of every path and
+    capability is listed once, as *.unknown, and explained of any: nvlink.unknown.
     """
     from winhost.cli.output import print_json, table
     from winhost.compat import catalogue
 
     if listed or code is None:
-        rows = [(code, entry.sentence) for code, entry in sorted(catalogue.entries().items())]
+        rows = _listed(code or "")
         if as_json:
             print_json([{"code": code, "sentence": sentence} for code, sentence in rows])
         else:
@@ -37,16 +39,33 @@ def explain(code: str | None, listed: bool, as_json: bool) -> int:
     return 0
 
 
+def _listed(prefix: str) -> list[tuple[str, str]]:
+    """Paths first, then capabilities, in the order in which winhost always names them. Raises UnknownCode."""
+    from winhost.compat import catalogue
+    from winhost.model.capability import CAPABILITIES
+    from winhost.model.path import PATHS
+
+    order = (*PATHS, "mmio", *CAPABILITIES, catalogue.ANY)
+    every = {**catalogue.own_entries(), **catalogue.gaps()}
+    codes = [code for code in every if code.startswith(prefix)]
+    if not codes:
+        raise catalogue.UnknownCode(prefix)
+    return [(code, every[code].sentence) for code in sorted(codes, key=lambda code: order.index(code.split(".")[0]))]
+
+
 def _show(told: "Explanation") -> None:
-    click.secho(told.code, bold=True)
-    click.echo(f"  {told.sentence}\n  {told.means}")
+    say(told.code, bold=True)
+    say(f"  {told.sentence}")
+    say(f"  {told.means}")
     if told.risks:
-        click.echo(f"  Asks for consent: {', '.join(told.risks)}")
+        say(f"  Asks for consent: {', '.join(told.risks)}")
     if told.remedy:
         doubt = " Nobody has reported that it helps (unverified)." if told.remedy.unverified else ""
-        click.echo(f"  Remedy ({told.remedy.who}): {told.remedy.do}{doubt}")
+        say(f"  Remedy ({told.remedy.who}): {told.remedy.do}{doubt}")
     for evidence in told.evidence:
-        click.echo(f"\n  Evidence {evidence.id} ({evidence.kind}, seen {evidence.seen}, holds {evidence.holds})")
-        click.echo(f"    {evidence.claim}\n    Source: {evidence.source}")
+        click.echo()
+        say(f"  Evidence {evidence.id} ({evidence.kind}, seen {evidence.seen}, holds {evidence.holds})", hang=2)
+        say(f"    {evidence.claim}")
+        say(f"    Source: {evidence.source}", hang=2)
         if evidence.settles:
-            click.echo(f"    What would settle it: {evidence.settles}")
+            say(f"    What would settle it: {evidence.settles}", hang=2)

@@ -16,6 +16,12 @@ engine_option = click.option(
 )
 
 
+def _number(context: click.Context, option: click.Parameter, value: float) -> float:
+    if value != value:  # what is no number is in every range
+        raise click.BadParameter("nan is not a number")
+    return value
+
+
 @click.group()
 def lab() -> None:
     """Simulated hosts behind a real remoting endpoint.
@@ -31,7 +37,14 @@ def lab() -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where fleet.yaml goes.")
 @click.option("--tls", is_flag=True, help="Serve HTTPS with a throw-away certificate.")
 @engine_option
-@click.option("--speed", type=float, default=1.0, show_default=True, help="Lab seconds per real second.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.001, 1_000_000),
+    callback=_number,
+    default=1.0,
+    show_default=True,
+    help="Lab seconds per real second.",
+)
 def up(hosts: tuple[str, ...], output: Path | None, tls: bool, engine: str, speed: float) -> None:
     """Serve hosts until Ctrl-C, and write the fleet.yaml that leads to them.
 

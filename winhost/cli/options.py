@@ -16,7 +16,17 @@ fleet_option = click.option(
     type=click.Path(path_type=Path),
     help="The fleet file. Default: $WINHOST_FLEET, ./fleet.yaml, then the user's configuration folder.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+
+
+def _one_form(context: click.Context, option: click.Parameter, chosen: bool) -> bool:
+    if chosen and any(context.params.get(name) for name in ("as_json", "as_jsonl")):
+        raise click.UsageError("--json and --jsonl are two forms of one answer: choose one", context)
+    return chosen
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_one_form, help="Print one JSON document and nothing else."
+)
 at_once_option = click.option(
     "--at-once", type=click.IntRange(1, 256), default=16, show_default=True, help="How many hosts at a time."
 )
@@ -73,6 +83,7 @@ class Size(click.ParamType[int]):
     """`64GiB`, `33280MiB` or bytes."""
 
     name = "size"
+    longest = 18  # digits; Windows counts bytes in 64 bits
     units = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}  # noqa: RUF012 - a constant table
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -81,15 +92,21 @@ class Size(click.ParamType[int]):
         number = str(value).replace(",", "").replace("_", "").strip().upper()
         digits = number.rstrip("BGIKM ")
         unit = number[len(digits) :].strip()
-        if not digits.isdecimal() or unit not in self.units:
-            self.fail(f"{value!r} is not a size; write 64GiB, 33280MiB or bytes", param, ctx)
+        if not (digits.isdecimal() and len(digits) <= self.longest and int(digits)) or unit not in self.units:
+            self.fail(f"{value!r:.80} is not a size; write 64GiB, 33280MiB or bytes, more than 0", param, ctx)
         return int(digits) * self.units[unit]
 
 
 def run_options(command: F) -> F:
     """Options of everything that changes hosts."""
     for option in (
-        click.option("--jsonl", "as_jsonl", is_flag=True, help="Print a JSON line per event, the outcome last."),
+        click.option(
+            "--jsonl",
+            "as_jsonl",
+            is_flag=True,
+            callback=_one_form,
+            help="Print a JSON line per event, the outcome last.",
+        ),
         click.option(
             "--guest-deadline",
             type=Duration(),

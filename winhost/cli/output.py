@@ -1,19 +1,42 @@
 """How results leave: a table for people or one JSON document, on stdout; errors and progress on stderr."""
 
+import json
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
+from winhost.cli.streams import speaks_unicode
 from winhost.model.errors import WinhostError, visible, visible_json
 
 WIDE = 160  # columns of tables that go to a file or a pipe
+_BETWEEN = 3  # blanks between two columns of a table
 
 
-def say(text: str, **style: Any) -> None:
-    """One line for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed."""
-    click.secho(visible(text), **style)
+def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
+    """A paragraph for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed.
+
+    A terminal gets it in lines of its width, the further ones indented as the first and by `hang` more; a file or a
+    pipe gets one line, which can be searched.
+    """
+    lines = wrapped(visible(text), hang, sys.stderr if err else sys.stdout)
+    click.echo(click.style(lines, **style) if style else lines, err=err)
+
+
+def wrapped(text: str, hang: int, stream: TextIO) -> str:
+    """The lines of a paragraph, for a stream: see `say`."""
+    if not stream.isatty():
+        return text
+    indent = " " * (len(text) - len(text.lstrip(" ")) + hang)
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+    return "\n".join(lines)
 
 
 def show_error(error: WinhostError, as_json: bool) -> None:
@@ -21,7 +44,13 @@ def show_error(error: WinhostError, as_json: bool) -> None:
     if as_json:
         print_json({"error": error_document(error)})
     else:
-        click.echo(error_text(error), err=True)
+        tell_error(error)
+
+
+def tell_error(error: WinhostError) -> None:
+    """On stderr, in the width of its terminal."""
+    for line in error_text(error).split("\n"):
+        say(line, hang=2 if line.startswith("  ") else 0, err=True)
 
 
 def error_text(error: WinhostError) -> str:
@@ -44,16 +73,22 @@ def error_document(error: WinhostError) -> dict[str, Any]:
 
 def print_json(document: object) -> None:
     """One document and nothing else on stdout."""
-    from winhost.model.documents import plain
-
-    click.echo(visible_json(plain(document), indent=2))
+    _echo_json(document, indent=2)
 
 
 def print_line(document: object) -> None:
     """One JSON document on one line."""
+    _echo_json(document)
+
+
+def _echo_json(document: object, indent: int | None = None) -> None:
+    """Programs read JSON as UTF-8: where stdout has another encoding, in plain ASCII, which is the same in both."""
     from winhost.model.documents import plain
 
-    click.echo(visible_json(plain(document)))
+    text = visible_json(plain(document), indent=indent)
+    if not speaks_unicode(sys.stdout):
+        text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
+    click.echo(text)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
@@ -63,15 +98,33 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(*columns, box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    made = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    cells = [[cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row] for row in rows]
+    for name, width in zip(columns, _widths(columns, cells, console.width), strict=True):
+        made.add_column(name, overflow="fold", width=width)
+    for row in cells:
+        made.add_row(*row)
     with console.capture() as captured:
         console.print(made)
     for line in captured.get().strip("\n").splitlines():
         if line.strip():
             click.echo(line.rstrip())
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]], room: int) -> list[int | None]:
+    """Widths at which no word is broken: location paths and GUIDs are to be copied. None where there is no room for it.
+
+    Each column has its longest word, and its part of what is left.
+    """
+    texts = [[name, *(str(row[place]) for row in rows)] for place, name in enumerate(columns)]
+    least = [max((len(word) for text in column for word in text.split()), default=0) for column in texts]
+    most = [max(map(len, column)) for column in texts]
+    left = room - _BETWEEN * len(columns) - sum(least)
+    wish = sum(most) - sum(least)
+    if left < 0 or wish <= left:
+        return [None] * len(columns)
+    return [few + left * (many - few) // wish for few, many in zip(least, most, strict=True)]
 
 
 def show_results(
@@ -84,7 +137,7 @@ def show_results(
     for result in results:
         error = result.get("error")
         if isinstance(error, WinhostError):
-            click.echo(error_text(error), err=True)
+            tell_error(error)
         else:
             human(result)
 

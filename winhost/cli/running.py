@@ -58,15 +58,24 @@ def consents(needed: tuple[str, ...], accepted: tuple[str, ...], maybe: tuple[st
 
 
 @contextmanager
-def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks to stop after the step in flight, the second stops here and now."""
+def stop_on_interrupt(hosts: int = 1) -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks to stop after the step in flight, the second stops one host here and now.
+
+    Several are waited for: a thread cannot be cut short, and what it does must end in its journal.
+    """
     asked = threading.Event()
+    if hosts == 1:
+        told = "Stopping after the step in flight; Ctrl-C again stops now. Either way the run can go on or back."
+    else:
+        told = (
+            "Stopping each host after its step in flight, which is waited for; then each says how it goes on or back."
+        )
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+        if asked.is_set() and hosts == 1:
             raise KeyboardInterrupt
         asked.set()
-        click.echo("\nStopping after the step in flight; Ctrl-C again stops now (the journal allows both).", err=True)
+        click.echo(f"\n{told}", err=True)
 
     before = signal.signal(signal.SIGINT, handle)
     try:
@@ -95,22 +104,18 @@ def means_for(host: "Host", deadlines: Deadlines, stop: Callable[[], bool], watc
 
 def show_outcome(outcome: "Outcome") -> None:
     """One host's end, for people."""
+    from winhost.cli.output import say
     from winhost.cli.show_plan import shown
-    from winhost.model.errors import visible
 
     good = outcome.holds
-    click.secho(
-        f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True
-    )
+    say(f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
         if not check.holds:
-            click.echo(
-                f"  {visible(check.title)}: {check.property} should be {shown(check.want)}, is {shown(check.found)}"
-            )
+            say(f"  {check.title}: {check.property} should be {shown(check.want)}, is {shown(check.found)}")
     for sentence in outcome.kept:
-        click.echo(f"  {visible(sentence)}")
+        say(f"  {sentence}")
     if outcome.outcome == "applied":
-        click.echo(f"  {len(outcome.checks)} properties verified. Go back at any time: winhost rollback {outcome.run}")
+        say(f"  {len(outcome.checks)} properties verified. Go back at any time: winhost rollback {outcome.run}")
 
 
 def _changes(count: int) -> str:

@@ -24,6 +24,8 @@ def runs(run_name: str | None, as_json: bool) -> int:
     from winhost.engine.store import Store
 
     store = Store()
+    from winhost.engine.journal import read_journal
+
     if run_name is None:
         rows = [_summary(store, name) for name in store.runs()]
         if as_json:
@@ -31,30 +33,34 @@ def runs(run_name: str | None, as_json: bool) -> int:
         else:
             _list(rows)
         return 0
-    from winhost.engine.journal import read_journal
-
     entries = read_journal(store.existing(run_name))
     if as_json:
         print_json(entries)
     else:
-        _show(run_name, entries)
+        _show(store, run_name, entries)
     return 0
 
 
 def _summary(store: "Store", name: str) -> dict[str, object]:
     from winhost.engine.journal import read_journal
-    from winhost.engine.record import replay
+    from winhost.engine.record import NeverBegun, replay
     from winhost.model.errors import WinhostError
 
     try:
         record = replay(name, read_journal(store.existing(name)))
+    except NeverBegun:
+        return {"run": name, "host": "?", "state": "begun, nothing done", "began": "?"}
     except WinhostError as error:
         return {"run": name, "host": "?", "state": error.what, "began": "?"}
-    return {"run": name, "host": record.host, "state": _state(record), "began": record.began}
+    return {"run": name, "host": record.host, "state": _state(store, record), "began": record.began}
 
 
-def _state(record: "Record") -> str:
-    return record.outcome or ("was going back" if record.going_back else "interrupted")
+def _state(store: "Store", record: "Record") -> str:
+    if record.outcome:
+        return record.outcome
+    if store.held(record.host):
+        return "going back now" if record.going_back else "running now"
+    return "was going back" if record.going_back else "interrupted"
 
 
 def _list(rows: list[dict[str, object]]) -> None:
@@ -66,17 +72,17 @@ def _list(rows: list[dict[str, object]]) -> None:
     table(("run", "host", "state", "began"), ([row[c] for c in ("run", "host", "state", "began")] for row in rows))
 
 
-def _show(name: str, entries: "list[Entry]") -> None:
-    from winhost.cli.output import table
+def _show(store: "Store", name: str, entries: "list[Entry]") -> None:
+    from winhost.cli.output import say, table
     from winhost.engine.record import replay
 
     record = replay(name, entries)
     table(("at", "event", "what"), ((entry["at"], entry["event"], _told(entry)) for entry in entries))
-    click.echo(f"{name}: {_state(record)}")
-    if record.outcome in (None, "differs", "not all rolled back"):
+    say(f"{name}: {_state(store, record)}")
+    if record.outcome in (None, "differs", "not all rolled back") and not store.held(record.host):
         if not record.going_back:
-            click.echo(f"Go on: winhost resume {name}")
-        click.echo(f"Go back: winhost rollback {name}")
+            say(f"Go on: winhost resume {name}")
+        say(f"Go back: winhost rollback {name}")
 
 
 def _told(entry: "Entry") -> str:

@@ -1,8 +1,10 @@
 """winhost schema: our file formats, for editors and validators."""
 
+from typing import Any
+
 import click
 
-NAMES = ("facts", "plan", "fleet", "playbook", "workload", "host")
+NAMES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
 
 
 @click.command()
@@ -11,7 +13,7 @@ def schema(name: str) -> None:
     """Print the JSON Schema of one of winhost's file formats.
 
     facts: what detect writes; plan: what plan writes; fleet: fleet.yaml; playbook: what a path wants;
-    workload: workload.yaml; host: a lab host.
+    workload: workload.yaml; host: a lab host; journal: a line of a run's journal.
     """
     from winhost.cli.output import print_json
 
@@ -19,6 +21,7 @@ def schema(name: str) -> None:
 
 
 def _schema(name: str) -> dict[str, object]:
+    from winhost.engine.entries import AnyLine
     from winhost.lab.hostfile import HostFile
     from winhost.model.documents import json_schema
     from winhost.model.facts import Facts
@@ -27,12 +30,13 @@ def _schema(name: str) -> dict[str, object]:
     from winhost.model.workloadfile import WorkloadFile
     from winhost.paths.playbook import Playbook
 
-    kinds = {
+    kinds: dict[str, Any] = {
         "facts": Facts,
         "plan": Plan,
         "fleet": FleetFile,
         "playbook": Playbook,
         "workload": WorkloadFile,
         "host": HostFile,
+        "journal": AnyLine,
     }
     return json_schema(kinds[name])

@@ -34,7 +34,7 @@ def show_plan(plan: Plan, written_to: Path | None) -> None:
         show_stage(stage)
     _show_consents(plan)
     for note in plan.notes:
-        say(f"  {note}")
+        say(f"  {note}", hang=2)
     _show_next(plan, written_to)
 
 
@@ -46,10 +46,12 @@ def show_stage(stage: Stage) -> None:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""))
     if stage.deferred:
         until = ", ".join(dict.fromkeys(d.until for d in stage.deferred))
-        say(f"  Stage {stage.number + 1} can be planned only when {until} is there. The host is read and judged")
-        click.echo("  again then, and the run stops with the way back open if that brings a refusal:")
+        say(
+            f"  Stage {stage.number + 1} can be planned only when {until} is there. The host is read and judged again "
+            "then, and the run stops with the way back open if that brings a refusal:"
+        )
         for deferred in stage.deferred:
-            say(f"    {deferred.noun}: {deferred.why}")
+            say(f"    {deferred.noun}: {deferred.why}", hang=2)
 
 
 def show_steps(steps: Iterable[Step], title: str) -> None:
@@ -69,10 +71,12 @@ def show_steps(steps: Iterable[Step], title: str) -> None:
     table(("step", "what", "property", "before → want", "asks", ""), rows, title=title)
     for step in steps:
         if step.role == "wish":
-            for number, line in enumerate(step.why.splitlines()):
-                say(f"  {' ' * len(step.id) if number else step.id} {line}")
+            first, *more = step.why.splitlines() or [""]
+            say(f"  {step.id} {first}", hang=len(step.id) + 1)
+            for line in more:
+                say(f"  {' ' * len(step.id)} {line}")
         if step.irreversible:
-            say(f"  {step.id} cannot be undone: {step.irreversible}", fg="red")
+            say(f"  {step.id} cannot be undone: {step.irreversible}", hang=len(step.id) + 1, fg="red")
     click.echo()
 
 
@@ -85,11 +89,11 @@ def _show_consents(plan: Plan) -> None:
     if plan.risks:
         click.echo("Consents that it needs:")
         for risk in plan.risks:
-            click.echo(f"  {risk}: {RISKS[risk]}")
+            say(f"  {risk}: {RISKS[risk]}", hang=2)
     if plan.possible_risks:
         click.echo("Consents that the host or a later stage may turn out to need:")
         for risk in plan.possible_risks:
-            click.echo(f"  {risk}: {RISKS[risk]}")
+            say(f"  {risk}: {RISKS[risk]}", hang=2)
     if plan.notes:
         click.echo("Good to know:")
 
@@ -101,7 +105,9 @@ def _show_next(plan: Plan, written_to: Path | None) -> None:
         click.echo("Keep it with -o plan.json; then: winhost apply plan.json")
         return
     accept = f" --accept {','.join(plan.risks)}" if plan.risks else ""
-    say(f"Written to {written_to}. Do it: winhost apply {written_to}{accept}")
+    # A command stands in a line of its own, which no terminal of any width breaks when it is copied.
+    say(f"Written to {written_to}. Do it:")
+    click.echo(visible(f"  winhost apply {written_to}{accept}"))
     if plan.deferred and plan.possible_risks:
-        everything = ",".join((*plan.risks, *plan.possible_risks))
-        click.echo(f"To let it go through without stopping for a later stage's consents: --accept {everything}")
+        say("To let it go through without stopping for a later stage's consents:")
+        click.echo(f"  --accept {','.join((*plan.risks, *plan.possible_risks))}")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from winhost import __version__
 from winhost.connect.agent import Agent
-from winhost.model.facts import Answer, Facts, Record, Unavailable, Unknown
+from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
 from winhost.resources.windows import NOUNS
 
 
@@ -34,18 +34,19 @@ def not_yet(facts: Facts) -> dict[str, list[str]]:
     return waiting
 
 
-def missing(facts: Facts) -> Iterator[tuple[str, str]]:
-    """What could not be read and why, noun or noun.property: what a lack of rights has cost."""
+def missing(facts: Facts) -> Iterator[tuple[str, RemoteFault]]:
+    """What could not be read and why, noun or noun.property."""
     for noun, answer in facts.nouns.items():
         if isinstance(answer, Unknown):
-            yield noun, str(answer.unknown)
+            yield noun, answer.unknown
         elif isinstance(answer, tuple):
             for record in answer:
                 yield from _unknown_properties(noun, record)
 
 
-def _unknown_properties(noun: str, record: Record) -> Iterator[tuple[str, str]]:
+def _unknown_properties(noun: str, record: Record) -> Iterator[tuple[str, RemoteFault]]:
     for name, value in record.state.items():
         if isinstance(value, dict) and set(value) == {"unknown"}:
             error = value["unknown"]
-            yield f"{noun}.{name}", error.get("message") or error["category"]
+            told = RemoteFault(error["category"], error.get("code", ""), message=error.get("message", ""))
+            yield f"{noun}.{name}", told

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from winhost import __version__
-from winhost.compat.assess import assess, judge
+from winhost.compat.assess import judge, recommended
 from winhost.engine.order import Id, identity, steps_for
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Instance, Json, MissingFact
-from winhost.model.plan import Plan, Stage, Wanted, Wish, in_order
+from winhost.model.plan import Plan, Stage, Step, Wanted, Wish, in_order
 from winhost.model.reason import PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.paths.bars import MmioRefused
 from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
-from winhost.paths.playbook import Playbook, expand
+from winhost.paths.playbook import Playbook, expand, faults_of
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import NOUNS, PciDevice, Vm
 
@@ -71,8 +71,14 @@ def check_plan(plan: Plan) -> None:
         raise NotAPlan(
             plan.host, f"there is no plan for the path '{plan.wish.path}'; there is for: {', '.join(PLANNED)}"
         )
+    if not plan.stages:
+        raise NotAPlan(plan.host, "it has no stages")
+    if faults := faults_of(plan.wish.playbook):
+        raise NotAPlan(plan.host, f"its playbook: {'; '.join(faults)}")
     for stage in plan.stages:
         _check_wanted(plan.host, stage.wanted)
+    for step in plan.steps:
+        _check_fits(plan.host, step)
 
 
 def check_stage(facts: HostFacts, wish: Wish, wanted: tuple[Wanted, ...]) -> None:
@@ -95,14 +101,18 @@ def _too_small(facts: HostFacts, wish: Wish, refused: MmioRefused) -> Refused:
 def _check_wanted(host: str, wanted: Iterable[Wanted]) -> None:
     values: dict[tuple[Id, str], Json] = {}
     for each in wanted:
-        noun = NOUNS.get(each.noun)
-        if noun is None:
-            raise NotAPlan(host, f"there is no noun {each.noun}")
-        if misfit := noun.misfit(each.key, each.want) or noun.wrong_value(each.want):
-            raise NotAPlan(host, f"{each.title}: {misfit}")
+        _check_fits(host, each)
         for name, value in each.want.items():
             if values.setdefault((identity(each.noun, each.key), name), value) != value:
                 raise NotAPlan(host, f"{each.title}: {name} is wanted twice, with different values")
+
+
+def _check_fits(host: str, each: Wanted | Step) -> None:
+    noun = NOUNS.get(each.noun)
+    if noun is None:
+        raise NotAPlan(host, f"there is no noun {each.noun}")
+    if misfit := noun.misfit(each.key, each.want) or noun.wrong_value(each.want):
+        raise NotAPlan(host, f"{each.title}: {misfit}")
 
 
 def make_plan(facts: HostFacts, wish: Wish) -> Plan:
@@ -191,7 +201,7 @@ def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> N
         verdict.verdict,
         tuple(dict.fromkeys(map(told, decisive))),
         tuple(dict.fromkeys(reason.code for reason in decisive)),
-        assess(facts).recommended,
+        recommended(facts),
     )
 
 

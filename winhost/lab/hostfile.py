@@ -89,7 +89,9 @@ class HostFile(BaseModel):
     origin: Literal["synthetic"]
     about: str = Field(description="one line: what is special about this host")
     host: str | None = None
-    base: str | None = Field(default=None, description="the name of another host file, without .yaml")
+    base: str | None = Field(
+        default=None, description="the name of another host file, without .yaml: beside this one, or shipped"
+    )
     nouns: dict[str, list[Instance] | dict[str, JsonValue]] = Field(default_factory=dict)
     change: dict[str, list[Edit] | dict[str, JsonValue]] = Field(default_factory=dict)
     lab: LabSection = Field(default_factory=LabSection)
@@ -197,7 +199,7 @@ class _Whole:
         self.path = path
         self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _findings(file, path, above))
         file = self.loaded.value
-        self.base = _Whole(_sibling(path, file.base), (*above, path)) if file.base else None
+        self.base = _Whole(_base_of(path, file.base), (*above, path)) if file.base else None
         self.host: str = file.host or (self.base.host if self.base else "")
         self.nouns: Nouns = deepcopy(self.base.nouns) if self.base else _complete(file)
         self._check(self._change(file.change))
@@ -236,14 +238,17 @@ class _Whole:
         return Fault(str(self.path), line, column, dotted(loc), message)
 
 
-def _sibling(path: Path, name: str) -> Path:
-    return path.with_name(f"{name}.yaml")
+def _base_of(path: Path, name: str) -> Path:
+    """Beside the file; else the shipped one, so that a delta may lie anywhere. Where neither is, the place beside."""
+    beside = path.with_name(f"{name}.yaml")
+    shipped_one = next((known for known in host_files() if known.stem == name), beside)
+    return beside if beside.is_file() else shipped_one
 
 
 def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
     """What the model alone cannot tell."""
     if file.base:
-        yield from _base_findings(_sibling(path, file.base), (*above, path))
+        yield from _base_findings(_base_of(path, file.base), (*above, path))
     if file.nouns:
         for noun in sorted(set(NOUNS) - set(file.nouns) - _DERIVED):
             yield ("nouns",), f"{noun} is missing"
@@ -257,8 +262,8 @@ def _base_findings(base: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
     if base in above:
         yield ("base",), "is based on itself"
     elif not base.is_file():
-        near = did_you_mean(base.stem, [other.stem for other in base.parent.glob("*.yaml")])
-        yield ("base",), f"there is no host file {base.stem!r} beside this one{near}"
+        near = did_you_mean(base.stem, [other.stem for other in (*base.parent.glob("*.yaml"), *host_files())])
+        yield ("base",), f"there is no host file {base.stem!r} beside this one or among the shipped ones{near}"
 
 
 def _shape_problem(noun: str, value: object) -> str | None:

@@ -59,8 +59,8 @@ class Lab:
                 undo.enter_context(host)
                 endpoint = Endpoint(host, {USER: self._password}, tls=name in self._tls)
                 self.endpoints[name] = undo.enter_context(endpoint)
+            self._write()
             self._running = undo.pop_all()
-        self._write()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -44,7 +44,7 @@ class Verdict(StrEnum):
     @classmethod
     def of(cls, reasons: Iterable["Reason"]) -> "Verdict":
         """The worst of the reasons; supported where there are only notes."""
-        return list(cls)[max((reason.severity.rank for reason in reasons), default=0)]
+        return _BY_RANK[max((reason.severity.rank for reason in reasons), default=0)]
 
     @classmethod
     def worst(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
@@ -59,6 +59,7 @@ class Verdict(StrEnum):
 
 _SEVERITIES = {severity: rank for rank, severity in enumerate(Severity)}
 _VERDICTS = {verdict: rank for rank, verdict in enumerate(Verdict)}
+_BY_RANK = tuple(Verdict)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ SIZE_PATTERN = rf"([0-9]{{1,9}}(?:\.[0-9]{{1,6}})?) ?({'|'.join(_UNITS)})"
 
 
 def mib(n: Bytes) -> str:
-    """`n` in MiB, the unit in which Hyper-V's windows are discussed: `33,312 MiB`."""
-    return f"{_number(n / MiB)} MiB"
+    """`n` in MiB, as Hyper-V's windows are discussed: `33,312 MiB`. Exact, in another unit where need be."""
+    return f"{_number(n / MiB)} MiB" if n * 4 % MiB == 0 else size(n)
 
 
 def size(n: Bytes) -> str:

@@ -149,6 +149,8 @@ def _parsed_json(path: Path, text: str, findings: list[Finding]) -> object:
         fault = _single(path, f"is not JSON: {error.msg}", error.lineno, error.colno)
     except RecursionError:
         fault = _single(path, "is nested too deeply")
+    except ValueError:  # all that is left: Python reads no whole number of more than 4,300 digits
+        fault = _single(path, "holds a number that is too long to be one")
     raise fault  # outside of `except`, because the decoder's error holds the whole text
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
 from winhost.model.plan import Wanted, Wish
 from winhost.model.units import Bytes, mib, size
-from winhost.paths import bars, mmio
+from winhost.paths import allocation, bars, mmio
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PciDevice, Vm, VmMmio, VmPower
 from winhost.resources.windows.assignable_device import DISMOUNTED, assigned, owner
@@ -134,8 +134,19 @@ def windows(facts: HostFacts, selection: Selection) -> Windows:
     if selection.vm is not None:
         vm = selection.vm.key["vm"]
         cards |= {card.location: card for card in facts.cards if owner(facts.place(card.gpu)) == vm}
-    seen = [as_mmio_sees(cards[location]) for location in sorted(cards)]
-    return Windows(mmio.high_window(seen, address_width=address_width(facts)), mmio.low_window(seen))
+    return _windows(tuple(as_mmio_sees(cards[location]) for location in sorted(cards)), address_width(facts))
+
+
+@lru_cache(maxsize=64)
+def _windows(seen: tuple[bars.Card, ...], width: int | None) -> Windows:
+    """Two rules and the plan ask for the same ones."""
+    return Windows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
+
+
+def forget() -> None:
+    """Drop the windows that were worked out before: for measuring what a first one costs."""
+    _windows.cache_clear()
+    allocation.forget()
 
 
 def address_width(facts: HostFacts) -> int | None:

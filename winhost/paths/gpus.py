@@ -101,6 +101,7 @@ class Gpu:
         return self.vendor == "NVIDIA"
 
 
+@cache
 def known(device: str) -> Gpu | None:
     """The card by its ids, `VEN_10DE&DEV_26B9&SUBSYS_…` or `10de:26b9`; None for one that is not in the catalogue."""
     ids = IDS.match(device)
@@ -110,7 +111,6 @@ def known(device: str) -> Gpu | None:
     return _gpu(f"{vendor}:{model}", subsystem)
 
 
-@cache
 def _gpu(device: str, subsystem: str | None) -> Gpu | None:
     book = _catalogue()
     card = book["cards"].get(device)

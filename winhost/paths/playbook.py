@@ -2,17 +2,37 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from winhost.model.errors import did_you_mean
 from winhost.model.facts import Json, MissingFact, Unavailable
 from winhost.model.plan import Deferred, Wanted
-from winhost.model.yamlfile import load
+from winhost.model.yamlfile import Finding, dotted, load_placed
 from winhost.resources.windows import NOUNS
 
-REFERENCE = re.compile(r"\$\{([^{}]+)\}")
+REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+SETTABLE = sorted(name for name, noun in NOUNS.items() if noun.sets)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items."""
+
+    decisions: tuple[str, ...]
+    lists: Mapping[str, tuple[str, ...]]
+
+
+_FUNCTION = ("location", "device", "name")
+VOCABULARIES = {
+    "dda": Vocabulary(
+        ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
+        {"gpus": _FUNCTION, "companions": _FUNCTION},
+    )
+}
 
 
 class Entry(BaseModel):
@@ -20,7 +40,7 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    noun: str = Field(description="A noun that can be set, as `winhost schema facts` lists them.")
+    noun: str = Field(description="A noun that can be set.", json_schema_extra={"enum": [*SETTABLE]})
     title: str = Field(description="What it is, for the plan's table; may hold ${references}.")
     key: dict[str, str] = Field(default={}, description="Which instance; values may be ${references}.")
     want: dict[str, Json] = Field(description="The properties and the values they shall have.")
@@ -31,8 +51,7 @@ class Entry(BaseModel):
     def _fits_its_noun(self) -> "Entry":
         noun = NOUNS.get(self.noun)
         if noun is None or not noun.sets:
-            settable = ", ".join(sorted(name for name, known in NOUNS.items() if known.sets))
-            raise ValueError(f"{self.noun} is not a noun that can be set; these can: {settable}")
+            raise ValueError(f"{self.noun} is not a noun that can be set; these can: {', '.join(SETTABLE)}")
         literal = {name: value for name, value in self.want.items() if not REFERENCE.search(str(value))}
         misfit = noun.misfit(self.key, self.want) or noun.wrong_value(literal)
         if misfit:
@@ -52,7 +71,45 @@ class Playbook(BaseModel):
 
 def read_playbook(path: Path) -> Playbook:
     """Raises FileFaults with every fault of the file."""
-    return load(path, Playbook)
+    return load_placed(path, Playbook, _wrong_references).value
+
+
+def faults_of(content: Json) -> list[str]:
+    """What is wrong with a playbook that travelled in a plan, each with its place."""
+    try:
+        found = _wrong_references(Playbook.model_validate(content))
+        return [f"{dotted(loc)}: {message}" for loc, message in found]
+    except ValidationError as error:
+        return [f"{dotted(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+
+
+def _wrong_references(playbook: Playbook) -> Iterator[Finding]:
+    """References to what the path does not decide. A path without a vocabulary cannot be planned at all."""
+    known = VOCABULARIES.get(playbook.path)
+    if known is None:
+        return
+    for number, entry in enumerate(playbook.resources):
+        for loc, wrong in _wrong_in(entry, known):
+            yield ("resources", number, *loc), wrong
+
+
+def _wrong_in(entry: Entry, known: Vocabulary) -> Iterator[tuple[tuple[str, ...], str]]:
+    if entry.for_each is not None and entry.for_each not in known.lists:
+        yield ("for_each",), f"should be one of: {', '.join(known.lists)}"
+        return
+    parts = known.lists[entry.for_each] if entry.for_each else ()
+    words = (*known.decisions, *(f"each.{part}" for part in parts))
+    for loc, text in _texts(entry):
+        for reference in map(str.strip, REFERENCE.findall(text)):
+            if reference not in words:
+                near = did_you_mean(reference, words) or f"; there are: {', '.join(words)}"
+                yield loc, f"${{{reference}}} is not decided here{near}"
+
+
+def _texts(entry: Entry) -> Iterator[tuple[tuple[str, ...], str]]:
+    yield from ((("key", name), value) for name, value in entry.key.items())
+    yield from ((("want", name), value) for name, value in entry.want.items() if isinstance(value, str))
+    yield from ((("title",), entry.title), (("why",), entry.why))
 
 
 def expand(playbook: Playbook, decisions: object) -> tuple[tuple[Wanted, ...], tuple[Deferred, ...]]:

@@ -103,6 +103,19 @@ class Noun:
 
 
 @dataclass(frozen=True)
+class Within:
+    """Marks a whole number that has bounds: what is beyond them no host means, and arithmetic would go astray."""
+
+    least: int
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.int_schema(ge=self.least, le=self.most)
+
+
+@dataclass(frozen=True)
 class OrMissing:
     """Marks each property of a state: a value of its type, or why there is none."""
 
@@ -144,4 +157,4 @@ def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
     return declare
 
 
-__all__ = ["Change", "Instance", "Keep", "Need", "Noun", "State", "Undo", "resource"]
+__all__ = ["Change", "Instance", "Keep", "Need", "Noun", "State", "Undo", "Within", "resource"]

@@ -107,9 +107,13 @@ class HostFacts:
         return self._typed[state]
 
     def the(self, state: type[S]) -> S:
-        """The only instance of a noun without a key."""
-        (instance,) = self.all(state)
-        return instance.state
+        """The only instance of a noun without a key. Raises MissingFact, WrongState."""
+        instances = self.all(state)
+        if not instances:
+            raise MissingFact(state.noun.name, NOT_THERE)
+        if len(instances) > 1:
+            raise WrongState(state.noun.name, f"{len(instances)} records of what a host has once")
+        return instances[0].state
 
     def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
         """The state of one key, or None where the host has no such instance."""

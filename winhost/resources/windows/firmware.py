@@ -1,6 +1,8 @@
 """Firmware and what it gives to a hypervisor."""
 
-from winhost.resources.base import Noun, State, resource
+from typing import Annotated
+
+from winhost.resources.base import Noun, State, Within, resource
 
 DMA_PROTECTION = 3  # Win32_DeviceGuard.AvailableSecurityProperties
 
@@ -21,4 +23,4 @@ class Firmware(State):
     virtualization_enabled: bool
     second_level_translation: bool
     security_properties: tuple[int, ...]
-    address_width: int
+    address_width: Annotated[int, Within(1, 64)]

@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
 from winhost.model.units import Bytes
-from winhost.resources.base import Noun, State, resource
+from winhost.resources.base import Noun, State, Within, resource
 
 DISPLAY = 3  # PCI base class
+ADDRESSES = 1 << 64
 FUNCTION = re.compile(r"#PCI\(([0-9A-F]{2})([0-9A-F]{2})\)$", re.IGNORECASE)
 
 
@@ -14,8 +16,8 @@ FUNCTION = re.compile(r"#PCI\(([0-9A-F]{2})([0-9A-F]{2})\)$", re.IGNORECASE)
 class MemoryRange:
     """Start and length in bytes, as the host has placed it now."""
 
-    start: Bytes
-    length: Bytes
+    start: Annotated[Bytes, Within(0, ADDRESSES)]
+    length: Annotated[Bytes, Within(1, ADDRESSES)]
 
 
 def card_location(location: str) -> str:
@@ -54,7 +56,7 @@ class PciDevice(State):
     pcie_control: bool
     tunneled: bool
     displays: int
-    vram: Bytes | None
+    vram: Annotated[Bytes, Within(0, ADDRESSES)] | None
 
     @property
     def dismounted(self) -> bool:

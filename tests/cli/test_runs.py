@@ -1,0 +1,144 @@
+"""What was done from here can always be looked at, and what ended early says so."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.cli.running import stop_on_interrupt
+from winhost.engine.store import Store
+from winhost.lab.lab import Lab
+
+ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
+
+
+def applied(line: Line) -> Path:
+    """The journal of a run on gpu-03."""
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    assert line("apply", "plan.json", *ACCEPT).code == 0
+    (journal,) = journals(line)
+    return journal
+
+
+def journals(line: Line) -> list[Path]:
+    return list((line.folder / "state" / "runs").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda path, whole: path.write_bytes(b""), "begun, nothing done"),
+        (lambda path, whole: path.write_bytes(whole[:50]), "begun, nothing done"),
+        (lambda path, whole: path.write_bytes(b"\xff\n"), "damaged"),
+        (lambda path, whole: path.write_bytes(whole.replace(b"llm-01", b"llm-02", 1)), "damaged"),
+        (lambda path, whole: path.write_bytes(b'{"n":1,"schema":"winhost.journal/2","winhost":"9"}\n'), "journal/2"),
+        (lambda path, whole: (path.unlink(), path.mkdir()), "there is no run"),
+    ],
+    ids=["empty", "torn", "no text", "edited", "newer", "folder"],
+)
+def test_a_journal_that_cannot_be_read_hides_no_other(
+    line: Line, lab: Lab, spoil: Callable[[Path, bytes], object], told: str
+) -> None:
+    journal = applied(line)
+    whole = journal.read_bytes()
+    other = journal.with_name("gpu-09.20200101-000000.jsonl")
+    other.write_bytes(whole)
+    spoil(journal, whole)
+    listed = line("runs")
+    assert listed.code == 0
+    assert other.stem in listed.out
+    assert told in listed.out or journal.is_dir()
+    for words in (("resume", journal.stem, "--yes"), ("rollback", journal.stem, *ACCEPT), ("runs", journal.stem)):
+        said = line(*words)
+        assert (said.code, told in said.err) == (2, True), words
+
+
+def test_a_run_that_is_under_way_is_not_called_interrupted(line: Line, lab: Lab) -> None:
+    journal = applied(line)
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:4]))
+    assert line("runs", "--json").json[0]["state"] == "interrupted"
+    with Store().lock("gpu-03", "apply"):
+        assert line("runs", "--json").json[0]["state"] == "running now"
+        shown = line("runs", journal.stem).out
+        assert "running now" in shown
+        assert "Go on" not in shown
+    assert f"Go on: winhost resume {journal.stem}" in line("runs", journal.stem).out
+
+
+def test_a_lock_whose_holder_is_gone_is_no_run_under_way(line: Line, lab: Lab) -> None:
+    journal = applied(line)
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:4]))
+    note = line.folder / "state" / "locks" / "gpu-03.json"
+    note.write_text(json.dumps({"who": "me", "doing": "apply"}))
+    assert line("runs", "--json").json[0]["state"] == "interrupted"
+
+
+def test_a_host_that_was_not_begun_says_why(line: Line, lab: Lab) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "good.json").code == 0
+    document = json.loads(Path("good.json").read_text())
+    Path("bad.json").write_text(json.dumps({**document, "host": "desk-01"}))
+    words = ("apply", "bad.json", "good.json", "--at-once", "1", "--stop-on-failure", *ACCEPT)
+    said = line(*words)
+    assert said.code == 2
+    assert "error: gpu-03: not begun, because desk-01 failed" in said.err
+    results = line(*words, "--json").json["results"]
+    assert [result["error"]["kind"] for result in results] == ["WrongHost", "NotBegun"]
+    results = [json.loads(text) for text in line(*words, "--jsonl").out.splitlines()]
+    assert [result["error"]["kind"] for result in results] == ["WrongHost", "NotBegun"]
+    assert line("runs", "--json").json == []
+
+
+def test_the_schema_of_a_journal_knows_every_kind_of_line(line: Line, lab: Lab) -> None:
+    lines = [json.loads(text) for text in applied(line).read_text("utf-8").splitlines()]
+    schema = line("schema", "journal").json
+    kinds = schema["discriminator"]["mapping"]
+    assert {entry["event"] for entry in lines} < set(kinds)
+    for entry in lines:
+        known = schema["$defs"][kinds[entry["event"]].rpartition("/")[2]]
+        assert set(known["required"]) == set(known["properties"]) == set(entry)
+
+
+def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str]) -> None:
+    with stop_on_interrupt() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert "Ctrl-C again stops now" in capsys.readouterr().err
+
+
+def test_several_hosts_are_waited_for_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with stop_on_interrupt(2) as stop:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+    assert stop()
+    told = capsys.readouterr().err
+    assert "which is waited for" in told
+    assert "again stops now" not in told
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent Ctrl-C there")
+def test_two_ctrl_c_in_a_long_step_name_both_ways(line: Line, lab: Lab) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    command = [sys.executable, "-m", "winhost", "apply", "plan.json", *ACCEPT]
+    no_step_ends = lab.hosts["gpu-03"].machine.mutex
+    with no_step_ends, subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as controller:
+        assert controller.stderr is not None
+        while not (begun := [path for path in journals(line) if path.read_bytes().count(b"\n") == 2]):
+            assert controller.poll() is None
+            time.sleep(0.001)
+        controller.send_signal(signal.SIGINT)
+        while "Stopping" not in controller.stderr.readline():
+            assert controller.poll() is None
+        controller.send_signal(signal.SIGINT)
+        told = controller.stderr.read()
+    assert "stopped in the middle of a step" in told
+    assert f"Go on: winhost resume {begun[0].stem}" in told
+    assert f"Go back: winhost rollback {begun[0].stem}" in told
+    assert line("rollback", begun[0].stem, *ACCEPT).code == 0

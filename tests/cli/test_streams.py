@@ -1,0 +1,186 @@
+"""Whatever our output is connected to: a pipe that nobody reads, a full disk, nothing, an old code page, a terminal."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.cli.output import say, table
+from winhost.cli.streams import GONE
+from winhost.model.documents import read_document
+from winhost.model.plan import Plan
+
+posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no /dev/full and no pseudo terminal")
+old_pages = pytest.mark.parametrize("page", ["cp1252", "cp850"])
+buffering = pytest.mark.parametrize("unbuffered", ["", "1"])
+
+
+@pytest.fixture
+def facts(line: Line) -> Path:
+    return line.facts("server2025-role-installed")
+
+
+def winhost(*words: object, stdout: Any = subprocess.PIPE, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "winhost", *map(str, words)]
+    variables = {**os.environ, "PYTHONUTF8": "0", **variables}
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=variables, timeout=60)
+
+
+# ---- nobody reads, nothing takes it
+
+
+@buffering
+@pytest.mark.parametrize(
+    "words", [("--help",), ("lab", "list"), ("explain", "--list", "--json"), ("runs",), ("assess", "--facts", "FACTS")]
+)
+def test_a_reader_who_has_enough_ends_us_quietly(facts: Path, words: tuple[str, ...], unbuffered: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody:
+        done = winhost(
+            *(word.replace("FACTS", str(facts)) for word in words), stdout=nobody, PYTHONUNBUFFERED=unbuffered
+        )
+    assert (done.returncode, done.stderr) == (GONE, b"")
+
+
+def test_a_reader_who_reads_all_hears_the_verdict(facts: Path) -> None:
+    assert winhost("assess", "--facts", facts, "--path", "dda").returncode == 0
+
+
+@posix
+@buffering
+@pytest.mark.parametrize("words", [("lab", "list"), ("runs",), ("runs", "--json")])
+def test_a_full_disk_is_one_sentence(line: Line, words: tuple[str, ...], unbuffered: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = winhost(*words, stdout=full, PYTHONUNBUFFERED=unbuffered)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [b"error: the system that winhost runs on refused: No space left on device"]
+
+
+@posix
+def test_a_closed_stdout_is_nobody_who_wants_to_hear(facts: Path) -> None:
+    for form in ("", "--json"):
+        command = f'exec "$0" -m winhost assess --facts "$1" {form} >&-'
+        done = subprocess.run(["sh", "-c", command, sys.executable, str(facts)], capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+# ---- old code pages
+
+
+@old_pages
+def test_an_old_code_page_gets_words_for_what_it_lacks(facts: Path, page: str, tmp_path: Path) -> None:
+    for words in (
+        ("assess",),
+        ("plan", "--vm", "llm-01", "-o", tmp_path / "plan.json"),
+        ("verify", tmp_path / "plan.json"),
+    ):
+        done = winhost(*words, "--facts", facts, PYTHONIOENCODING=page)
+        assert done.stderr == b""
+        assert "\\u" not in done.stdout.decode(page)
+    assert "+ " in done.stdout.decode(page)  # a tick, in ASCII
+    assert "host-enabled -> assigned" in winhost(
+        "plan", "--vm", "llm-01", "--facts", facts, PYTHONIOENCODING=page
+    ).stdout.decode(page)
+
+
+@old_pages
+def test_what_else_a_code_page_lacks_is_written_as_its_escape(line: Line, page: str) -> None:
+    done = winhost("explain", "日本", PYTHONIOENCODING=page)
+    assert done.returncode == 2
+    assert b"\\u65e5\\u672c" in done.stderr
+
+
+@old_pages
+def test_a_document_reads_the_same_from_every_code_page(facts: Path, page: str) -> None:
+    words = ("plan", "--vm", "llm-01", "--facts", facts, "--json")
+    old, new = winhost(*words, PYTHONIOENCODING=page), winhost(*words, PYTHONIOENCODING="utf-8")
+    assert old.stdout.isascii()
+    assert json.loads(old.stdout) == json.loads(new.stdout)
+    assert json.loads(winhost("diff", "ü", "ü", "--json", PYTHONIOENCODING=page).stdout)["error"]["what"].startswith(
+        "ü:"
+    )
+
+
+# ---- terminals
+
+
+def on_terminal(columns: int, *words: object, **variables: str) -> str:
+    """What a terminal of so many columns gets."""
+    import pty
+
+    main, ours = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **variables}
+    command = [sys.executable, "-m", "winhost", *map(str, words)]
+    with subprocess.Popen(command, stdout=ours, stderr=ours, stdin=ours, env=environment):
+        os.close(ours)
+        got = b""
+        while chunk := _chunk(main):
+            got += chunk
+    os.close(main)
+    return got.decode().replace("\r\n", "\n")
+
+
+def _chunk(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+@posix
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_no_color_means_no_escape_at_all(facts: Path, no_color: str) -> None:
+    shown = on_terminal(200, "assess", "--facts", facts, NO_COLOR=no_color)
+    assert ("\x1b[" in shown) == (no_color == "")
+
+
+@posix
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_terminal_of_any_width_breaks_no_word(facts: Path, columns: int) -> None:
+    plain = winhost("assess", "--facts", facts, "--explain", PYTHONIOENCODING="utf-8").stdout.decode()
+    for words in (("assess", "--explain"), ("plan", "--vm", "llm-01")):
+        shown = on_terminal(columns, *words, "--facts", facts, NO_COLOR="1")
+        assert max(map(len, shown.splitlines())) <= columns
+    assert "AcsCompatibleUpHierarchy" in plain
+    shown = on_terminal(columns, "assess", "--explain", "--facts", facts, NO_COLOR="1")
+    body, rest = plain.split("\n\n", 1)[1], shown.split("\n\n", 1)[1]
+    assert rest.split() == body.split()
+
+
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+
+def test_prose_keeps_its_indent_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
+    say("  a cat sat on the mat and slept", hang=2)
+    assert capsys.readouterr().out == "  a cat sat on the\n    mat and slept\n"
+
+
+def test_a_word_that_fits_its_table_is_not_broken_and_a_longer_one_not_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
+    table(("vm", "id"), [("a b c d e f g", "8d1f3c52-6a")])
+    assert "8d1f3c52-6a" in capsys.readouterr().out
+    table(("vm", "id"), [("database", "8d1f3c52-6a2e-4b7d-9c41")])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert len(rows) > 1
+    assert "".join(row.split(" ")[-1] for row in rows) == "8d1f3c52-6a2e-4b7d-9c41"
+
+
+@posix
+def test_a_command_to_copy_stands_whole_in_a_line(facts: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a-plan-with-quite-a-long-name.json"
+    shown = on_terminal(60, "plan", "--vm", "llm-01", "--facts", facts, "-o", file, NO_COLOR="1")
+    accept = ",".join(read_document(file, Plan).risks)
+    assert f"\n  winhost apply {file} --accept {accept}\n" in shown

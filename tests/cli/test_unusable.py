@@ -1,0 +1,262 @@
+"""What cannot be used, whatever it is: a place, a number, facts, a plan, a playbook, a form. One error each."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.lab.lab import Lab
+from winhost.model.shipped import shipped
+from winhost.paths.dda import Decisions
+from winhost.paths.playbook import VOCABULARIES
+
+HOST = "server2025-role-installed"
+
+
+@pytest.fixture
+def facts(line: Line) -> Path:
+    return line.facts(HOST)
+
+
+@pytest.fixture
+def plan(line: Line, facts: Path) -> Path:
+    assert line("plan", "--facts", facts, "--vm", "llm-01", "-o", "plan.json").code == 0
+    return Path("plan.json")
+
+
+def edited(path: Path, change: Callable[[Any], object]) -> Path:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+# ---- places
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--facts", "FACTS", "--vm", "llm-01", "-o", "nowhere/plan.json"),
+        ("lab", "up", HOST, "-o", "file/x"),
+        ("demo", "--keep", "file/x"),
+        ("bundle", "-o", "file/x"),
+    ],
+)
+def test_a_place_that_cannot_be_is_named(line: Line, facts: Path, words: tuple[str, ...]) -> None:
+    Path("file").touch()
+    said = line(*(word.replace("FACTS", str(facts)) for word in words))
+    assert said.code == 2
+    assert any(f"error: {place}" in said.err.replace(str(line.folder), "") for place in ("nowhere", "file"))
+    assert "cannot be used (" in said.err
+
+
+def test_a_state_folder_that_cannot_be_is_named(line: Line, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").touch()
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    monkeypatch.setenv("WINHOST_STATE", "file")
+    said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
+    assert said.code == 2
+    assert said.err.startswith("error: file/")
+
+
+def test_a_place_that_cannot_be_is_a_document_too(line: Line, facts: Path) -> None:
+    said = line("plan", "--facts", facts, "--vm", "llm-01", "-o", "nowhere/plan.json", "--json")
+    assert (said.code, said.err) == (2, "")
+    assert said.json["error"]["kind"] == "UnusablePlace"
+
+
+# ---- forms
+
+
+@pytest.mark.parametrize(
+    "words", [("assess", "--at-once", "0"), ("asess",), ("plan", "--no-such"), ("schema", "facts")]
+)
+def test_wrong_usage_is_a_document_where_json_was_asked_for(line: Line, words: tuple[str, ...]) -> None:
+    said = line(*words, "--json")
+    assert (said.code, said.err) == (2, "")
+    assert (said.json["error"]["kind"], said.json["error"]["exit_code"]) == ("WrongUsage", 2)
+    assert "--help" in said.json["error"]["hint"]
+
+
+@pytest.mark.parametrize("forms", [("--json", "--jsonl"), ("--jsonl", "--json")])
+def test_an_answer_has_one_form(line: Line, plan: Path, forms: tuple[str, str]) -> None:
+    said = line("apply", plan, "--yes", *forms)
+    assert said.code == 2
+    assert "choose one" in said.json["error"]["what"]
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("option", ["--high", "--low"])
+@pytest.mark.parametrize("size", ["0", "0GiB", "-5", "1.5GiB", "many", "9" * 5000])
+def test_a_size_is_a_whole_number_above_nothing(line: Line, facts: Path, option: str, size: str) -> None:
+    said = line("plan", "--facts", facts, "--vm", "llm-01", option, size)
+    assert said.code == 2
+    assert "is not a size" in said.err
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "nan", "inf"])
+def test_time_in_the_lab_goes_on(line: Line, speed: str) -> None:
+    said = line("lab", "up", HOST, "--speed", speed)
+    assert said.code == 2
+    assert "--speed" in said.err
+
+
+# ---- facts
+
+
+def state(noun: str, **values: object) -> Callable[[Any], object]:
+    return lambda document: document["nouns"][noun][0]["state"].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda document: document["nouns"]["OperatingSystem"].append(document["nouns"]["OperatingSystem"][0]),
+            "2 rec",
+        ),
+        (state("Firmware", address_width=-3), "address_width"),
+        (state("Firmware", address_width=10**9), "address_width"),
+        (state("PciDevice", ranges=[{"start": 1 << 32, "length": -5}]), "ranges.0.length"),
+        (state("PciDevice", ranges=[{"start": 1 << 32, "length": 0}]), "ranges.0.length"),
+        (state("PciDevice", ranges=[{"start": -1, "length": 4096}]), "ranges.0.start"),
+        (state("PciDevice", vram=-1), "vram"),
+    ],
+    ids=["two systems", "negative width", "huge width", "negative BAR", "empty BAR", "negative start", "negative VRAM"],
+)
+def test_facts_that_no_host_has_are_refused_with_the_property(
+    line: Line, facts: Path, change: Callable[[Any], object], told: str
+) -> None:
+    edited(facts, change)
+    for words in (("assess",), ("plan", "--vm", "llm-01")):
+        said = line(*words, "--facts", facts)
+        assert said.code == 2
+        assert told in said.err
+
+
+def test_a_number_of_thousands_of_digits_is_a_fault_of_its_file(line: Line, facts: Path) -> None:
+    facts.write_text(
+        facts.read_text(encoding="utf-8").replace('"build": 26100', f'"build": {"9" * 6000}', 1), encoding="utf-8"
+    )
+    said = line("assess", "--facts", facts)
+    assert said.code == 2
+    assert "too long" in said.err
+
+
+def test_a_fact_that_nothing_can_do_without_is_named(line: Line, facts: Path, plan: Path) -> None:
+    edited(facts, lambda document: document["nouns"].update(OperatingSystem=[]))
+    assert "OperatingSystem could not be read" in line("assess", "--facts", facts, "--path", "dda").out
+    said = line("verify", plan, "--facts", facts)
+    assert said.code == 1
+    assert said.err.startswith("error: OperatingSystem could not be read")
+
+
+# ---- plans
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda document: document.update(stages=[]), "it has no stages"),
+        (lambda document: document["stages"][0]["steps"][0].update(noun="Frob"), "there is no noun Frob"),
+        (lambda document: document["wish"].update(playbook={}), "its playbook: schema"),
+        (
+            lambda document: document["wish"]["playbook"]["resources"][0].update(title="${vm.nam}"),
+            "resources[0].title: ${vm.nam} is not decided here; did you mean 'vm.name'?",
+        ),
+    ],
+    ids=["no stages", "unknown noun", "no playbook", "mistyped reference"],
+)
+@pytest.mark.parametrize("words", [("verify", "--facts", "FACTS"), ("bundle", "-o", "made")])
+def test_a_plan_that_cannot_be_is_refused(
+    line: Line, facts: Path, plan: Path, change: Callable[[Any], object], told: str, words: tuple[str, ...]
+) -> None:
+    edited(plan, change)
+    command, *rest = (word.replace("FACTS", str(facts)) for word in words)
+    said = line(command, plan, *rest)
+    assert said.code == 2
+    assert told in said.err
+
+
+# ---- playbooks
+
+
+@pytest.mark.parametrize(
+    ("shipped_text", "mistyped", "told"),
+    [
+        ('key: {vm: "${vm.id}"}', 'key: {vm: "${vm.idd}"}', "${vm.idd} is not decided here; did you mean 'vm.id'?"),
+        ("for_each: companions", "for_each: gpu", "resources[6].for_each: should be one of: gpus, companions"),
+        ("title: Power of ${vm.name}", "title: ${each.name}", "resources[7].title: ${each.name} is not decided here"),
+        ("${mmio.why}", "${}", "${} is not decided here; there are: vm.id"),
+        ("${mmio.why}", "${_facts}", "${_facts} is not decided here"),
+    ],
+)
+def test_a_reference_to_nothing_is_a_fault_at_its_place(
+    line: Line, facts: Path, shipped_text: str, mistyped: str, told: str
+) -> None:
+    text = (shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8")
+    Path("mine.yaml").write_text(text.replace(shipped_text, mistyped, 1), encoding="utf-8")
+    said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", "mine.yaml")
+    assert said.code == 2
+    number = 1 + text[: text.index(shipped_text)].count("\n")
+    assert f"mine.yaml:{number}:" in said.err
+    assert told in said.err
+
+
+def test_a_playbook_may_refer_to_every_decision_and_to_nothing_else(line: Line, facts: Path) -> None:
+    words = VOCABULARIES["dda"]
+    public = {name for name in vars(Decisions) if not name.startswith("_")} - {"selection", "check"}
+    assert {word.split(".")[0] for word in words.decisions} | words.lists.keys() == public
+    text = (shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8")
+    every = " ".join(f"${{{word}}}" for word in words.decisions)
+    each = " ".join(f"${{each.{part}}}" for part in words.lists["companions"])
+    text = text.replace("The VM ends in this power state.", every).replace("It shares the card's slot", f"{each} It")
+    Path("mine.yaml").write_text(text, encoding="utf-8")
+    said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", "mine.yaml", "--json")
+    assert said.code == 0
+    assert "${" not in json.dumps(said.json["stages"])
+
+
+# ---- what is said to whom
+
+
+def test_missing_rights_are_blamed_for_what_they_cost_and_no_more(
+    line: Line, facts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from winhost.cli.show_facts import show_facts
+    from winhost.model.documents import read_document
+    from winhost.model.facts import Facts
+
+    show_facts(read_document(line.facts("not-administrator"), Facts))
+    blamed, untold = capsys.readouterr().out.split("is not an administrator there:")[1].split("Told to nobody")
+    assert "VmMmio" in blamed
+    assert "Firmware.address_width" not in blamed
+    assert "Firmware.address_width" in untold
+
+
+def test_codes_are_listed_by_what_they_begin_with_and_gaps_once(line: Line) -> None:
+    codes = [row["code"] for row in line("explain", "--list", "--json").json]
+    assert [code for code in codes if code.endswith(".unknown")] == ["*.unknown"]
+    assert line("explain", "nvlink.unknown").code == 0
+    listed = [row["code"] for row in line("explain", "--list", "mmio", "--json").json]
+    assert listed == [code for code in codes if code.startswith("mmio")] != []
+    assert line("explain", "--list", "nonsense").code == 2
+
+
+def test_the_hint_of_a_refused_window_leads_somewhere(line: Line, facts: Path) -> None:
+    said = line("plan", "--facts", facts, "--vm", "llm-01", "--high", "2MiB")
+    assert said.code == 3
+    code = said.err.partition("winhost explain ")[2].split()[0]
+    assert (code, line("explain", code).code) == ("mmio.high-too-small", 0)
+
+
+def test_the_schema_of_a_playbook_lists_what_can_be_set(line: Line) -> None:
+    nouns = line("schema", "playbook").json["$defs"]["Entry"]["properties"]["noun"]["enum"]
+    assert "VmMmio" in nouns
+    assert "OperatingSystem" not in nouns

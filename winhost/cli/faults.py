@@ -1,0 +1,83 @@
+"""What the command line and the system refuse, as errors like our own."""
+
+from dataclasses import dataclass
+
+import click
+
+from winhost.model.errors import UsageFault, WinhostError, visible
+
+# What is wrong with the place, and not with the machine: name another one.
+_OF_THE_PLACE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)
+
+
+@dataclass(eq=False)
+class WrongUsage(UsageFault):
+    """Words that click does not take, where a document was asked for."""
+
+    error: click.ClickException
+
+    @property
+    def what(self) -> str:
+        return visible(self.error.format_message())
+
+    @property
+    def hint(self) -> str | None:
+        context = getattr(self.error, "ctx", None)
+        return f"{context.command_path} --help" if context else None
+
+
+@dataclass(eq=False)
+class UnusablePlace(UsageFault):
+    """A file or folder that was named, by a word or a variable, and that cannot be read or written."""
+
+    file: str
+    why: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.file)} cannot be used ({self.why})"
+
+    @property
+    def hint(self) -> str:
+        return "Name another place, or make this one ready for this account, and say it again."
+
+
+@dataclass(eq=False)
+class SystemFault(WinhostError):
+    """The machine that winhost runs on cannot do it: a full disk, no memory, no free port."""
+
+    why: str
+    file: str | None = None
+
+    @property
+    def what(self) -> str:
+        where = f" {visible(self.file)}" if self.file else ""
+        return f"the system that winhost runs on refused{where}: {self.why}"
+
+
+@dataclass(eq=False)
+class NotKnown(WinhostError):
+    """A fact without which a command cannot go on, and that was not read."""
+
+    missing: str
+
+    @property
+    def what(self) -> str:
+        return visible(self.missing)
+
+    @property
+    def meaning(self) -> str:
+        return "This command cannot do without it, and winhost never guesses."
+
+    @property
+    def hint(self) -> str:
+        return "Read the host again, as an administrator: winhost detect"
+
+
+def of_system(error: OSError) -> WinhostError:
+    """The system's answer as ours: a place is the user's to change, anything else is the machine's."""
+    why = error.strerror or str(error)
+    file = str(error.filename) if error.filename is not None else None
+    if file is not None and isinstance(error, _OF_THE_PLACE):
+        return UnusablePlace(file, why)
+    return SystemFault(why, file)

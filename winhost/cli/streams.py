@@ -1,0 +1,62 @@
+"""Our ends of the pipes: what a code page lacks is spelled out, and a reader who is gone is no error of ours."""
+
+import codecs
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+GONE = 141  # how a shell tells that a program wrote to a pipe that nobody reads any more: 128 + SIGPIPE
+_GONE = {errno.EPIPE, errno.EINVAL} if os.name == "nt" else {errno.EPIPE}  # Windows calls a closed pipe invalid
+
+# What we write ourselves and the old code pages of Windows lack. What else they lack comes from hosts and files.
+_SPELLED = {"→": "->", "✓": "+", "✗": "x", "…": "...", "━": "=", "↻": "@", "·": "."}
+
+
+class ReaderGone(Exception):
+    """Nobody reads what we print any more."""
+
+
+def prepare_streams() -> None:
+    """Let no character and no closed stream fail a command. The encoding stays what the reader asked for."""
+    codecs.register_error("winhost.spelled", _spelled)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # whoever started us closed it: nobody wants to hear it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
+        else:
+            stream.reconfigure(errors="winhost.spelled")
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_SPELLED.get(c) or c.encode("unicode_escape").decode("ascii") for c in lacking), error.end
+
+
+@contextmanager
+def telling_gone_readers() -> Iterator[None]:
+    """click answers a closed pipe with exit 1 before we see it. Under another name it gets through."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _GONE and error.filename is None:
+            raise ReaderGone from error
+        raise
+
+
+def let_go_of_streams() -> None:
+    """Python flushes what is left at exit, and would complain once more of a stream that takes nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def speaks_unicode(stream: TextIO) -> bool:
+    """Whether it takes every character."""
+    return codecs.lookup(stream.encoding).name.startswith("utf-")
