@@ -1,95 +1,181 @@
 """Abandoned before and after every journal line: going on ends as the straight run, going back where it began."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.world import World, world
+from tests.engine.world import PLAYBOOK, World, world
+from winhost.engine.journal import read_journal
+from winhost.engine.planning import make_plan
+from winhost.model.plan import Plan, Wish
+from winhost.resources.host import HostFacts
+
+# Without the role the run restarts and has two stages; with it a VM runs whose power has to be as it was.
+HOSTS = ("server2025-3gpu", "server2025-role-installed")
+INSTALLED = "server2025-role-installed"
 
 
 class Abandoned(BaseException):
     """The controller is gone from here on; nothing catches it."""
 
 
-def abandon_at(line: int, when: str) -> Any:
-    def around(moment: str, entry: Any) -> None:
-        if (entry["n"], moment) == (line, when):
-            raise Abandoned
+@dataclass(frozen=True)
+class Straight:
+    """A run that nobody abandoned. there, back: lines once it is applied, and once it is rolled back."""
 
-    return around
-
-
-def straight(folder: Path) -> tuple[World, dict[str, Any], dict[str, Any]]:
-    here = world(folder)
-    found = here.state()
-    outcome = here.apply(here.plan())
-    assert (outcome.outcome, outcome.holds) == ("applied", True)
-    return here, found, here.state()
+    host: str
+    there: int
+    back: int
+    found: dict[str, Any]
+    made: dict[str, Any]
 
 
 def lines_of(here: World) -> int:
     return here.store.path(here.run).read_bytes().count(b"\n")
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int, dict[str, Any], dict[str, Any]]:
-    """Lines of the straight run, lines once it is rolled back, the state found, the state made."""
-    here, found, made = straight(tmp_path_factory.mktemp("straight"))
-    there = lines_of(here)
-    assert here.rollback().outcome == "rolled back"
-    assert here.state() == found
-    return there, lines_of(here), found, made
+@pytest.fixture(scope="module", params=HOSTS)
+def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Straight:
+    return straight(tmp_path_factory.mktemp("straight"), request.param)
+
+
+def straight(folder: Path, host: str) -> Straight:
+    here = world(folder, host)
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    there, made = lines_of(here), here.state()
+    assert_gives_back(here, found, "straight")
+    return Straight(host, there, lines_of(here), found, made)
+
+
+def assert_gives_back(here: World, found: dict[str, Any], at: object) -> None:
+    outcome = here.rollback()
+    assert (outcome.outcome, outcome.kept) == ("rolled back", ()), at
+    assert here.state() == found, at
 
 
 def crash_points(begin: int, end: int) -> list[tuple[int, str]]:
     return [(line, when) for line in range(begin, end + 1) for when in ("before", "after")]
 
 
-def crash_while_applying(folder: Path, line: int, when: str) -> World:
-    here = world(folder)
-    plan = here.plan()
-    here.around = abandon_at(line, when)
+def abandon(here: World, line: int, when: str, do: Callable[[], object]) -> None:
+    """Do this until the journal has this line; it must come so far."""
+
+    def around(moment: str, entry: Any) -> None:
+        if (entry["n"], moment) == (line, when):
+            raise Abandoned
+
+    here.around = around
     with pytest.raises(Abandoned):
-        here.apply(plan)
+        do()
     here.around = lambda moment, entry: None
+
+
+def there_and_back(here: World, plan: Plan) -> None:
+    here.apply(plan)
+    here.rollback()
+
+
+def abandoned_run(folder: Path, host: str, line: int, when: str) -> World:
+    here = world(folder / f"{line}-{when}", host)
+    plan = here.plan()
+    abandon(here, line, when, partial(here.apply, plan))
     return here
 
 
-def test_the_straight_run_changes_the_host_and_gives_it_back(reference: Any) -> None:
-    there, back, found, made = reference
-    assert found != made
-    assert there > 20
-    assert back > there + 20
+def test_the_straight_run_changes_the_host_and_gives_it_back(reference: Straight) -> None:
+    assert reference.found != reference.made
+    assert reference.there > 20
+    assert reference.back > reference.there + 20
 
 
-def test_going_on_after_a_crash_ends_where_the_straight_run_ends(tmp_path: Path, reference: Any) -> None:
-    there, _, found, made = reference
-    for line, when in crash_points(1, there):
-        here = crash_while_applying(tmp_path / f"{line}-{when}", line, when)
+def test_going_on_after_a_crash_ends_where_the_straight_run_ends(tmp_path: Path, reference: Straight) -> None:
+    for line, when in crash_points(1, reference.there):
+        here = abandoned_run(tmp_path, reference.host, line, when)
         if not here.store.runs():
-            assert here.state() == found, (line, when)
+            assert here.state() == reference.found, (line, when)
             continue
         assert here.resume().holds, (line, when)
-        assert here.state() == made, (line, when)
+        assert here.state() == reference.made, (line, when)
+        assert_gives_back(here, reference.found, (line, when))
 
 
-def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, reference: Any) -> None:
-    there, _, found, _ = reference
-    for line, when in crash_points(1, there):
-        here = crash_while_applying(tmp_path / f"{line}-{when}", line, when)
+def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, reference: Straight) -> None:
+    for line, when in crash_points(1, reference.there):
+        here = abandoned_run(tmp_path, reference.host, line, when)
         if here.store.runs():
-            assert here.rollback().outcome == "rolled back", (line, when)
-        assert here.state() == found, (line, when)
+            assert_gives_back(here, reference.found, (line, when))
+        assert here.state() == reference.found, (line, when)
 
 
-def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Any) -> None:
-    there, back, found, _ = reference
-    for line, when in crash_points(there + 1, back):
-        here, _, _ = straight(tmp_path / f"{line}-{when}")
-        here.around = abandon_at(line, when)
-        with pytest.raises(Abandoned):
-            here.rollback()
-        here.around = lambda moment, entry: None
-        assert here.rollback().outcome == "rolled back", (line, when)
-        assert here.state() == found, (line, when)
+def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Straight) -> None:
+    for line, when in crash_points(reference.there + 1, reference.back):
+        here = world(tmp_path / f"{line}-{when}", reference.host)
+        abandon(here, line, when, partial(there_and_back, here, here.plan()))
+        assert_gives_back(here, reference.found, (line, when))
+
+
+@pytest.mark.parametrize("again", [1, 2, 5, 8, 11])
+def test_going_back_after_two_crashes_on_the_way_there_ends_where_it_began(tmp_path: Path, again: int) -> None:
+    run = straight(tmp_path / "straight", INSTALLED)
+    for line in range(2, run.there - again + 1, 2):
+        here = abandoned_run(tmp_path, INSTALLED, line, "after")
+        abandon(here, line + again, "after", here.resume)
+        assert_gives_back(here, run.found, (line, again))
+
+
+@pytest.mark.parametrize("again", [2, 3, 7])
+def test_going_back_survives_two_crashes_of_its_own(tmp_path: Path, again: int) -> None:
+    run = straight(tmp_path / "straight", INSTALLED)
+    for line in range(run.there + 1, run.back - again + 1, 2):
+        here = world(tmp_path / str(line), INSTALLED)
+        abandon(here, line, "after", partial(there_and_back, here, here.plan()))
+        abandon(here, line + again, "after", here.rollback)
+        assert_gives_back(here, run.found, (line, again))
+
+
+def test_a_vm_that_was_stopped_for_other_steps_alone_runs_again_after_a_crash(tmp_path: Path) -> None:
+    """Nothing wishes its power to be anything: who goes on finds it off, and must not take that for how it was."""
+    here = world(tmp_path / "straight", INSTALLED)
+    here.apply(need_only(here))
+    made = here.state()
+    for line, when in crash_points(2, lines_of(here)):
+        here = world(tmp_path / f"{line}-{when}", INSTALLED)
+        found = here.state()
+        abandon(here, line, when, partial(here.apply, need_only(here)))
+        assert here.resume().outcome == "applied", (line, when)
+        assert here.state() == made, (line, when)
+        assert_gives_back(here, found, (line, when))
+
+
+def test_a_vm_that_was_given_back_and_stopped_by_somebody_since_stays_off(tmp_path: Path) -> None:
+    here = world(tmp_path, INSTALLED)
+    here.apply(need_only(here))
+    begun = [entry["step"] for entry in read_journal(here.store.path(here.run)) if entry["event"] == "begin"]
+    assert [step["role"] for step in begun if step["noun"] == "VmPower"] == ["need", "give-back"]
+    here.store.path(here.run).write_bytes(cut(here.store.path(here.run).read_bytes(), 2))
+    here.machine.stop_vm(here.vm(), within=300)
+    assert here.resume().changed == 0
+    assert here.machine.vms[here.vm()].power == "off"
+
+
+def test_what_is_given_back_after_a_crash_is_called_so(tmp_path: Path) -> None:
+    here = world(tmp_path, INSTALLED)
+    abandon(here, 3, "after", partial(here.apply, need_only(here)))
+    here.resume()
+    begun = [entry["step"] for entry in read_journal(here.store.path(here.run)) if entry["event"] == "begin"]
+    assert [step["role"] for step in begun if step["noun"] == "VmPower"] == ["need", "give-back"]
+
+
+def cut(journal: bytes, lines: int) -> bytes:
+    return b"".join(journal.splitlines(keepends=True)[:-lines])
+
+
+def need_only(here: World) -> Plan:
+    resources = [wanted for wanted in PLAYBOOK["resources"] if wanted["noun"] != "VmPower"]
+    wish = Wish("dda", {**PLAYBOOK, "resources": resources}, "llm-01")
+    return make_plan(HostFacts(here.facts()), wish)

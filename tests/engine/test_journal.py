@@ -1,13 +1,15 @@
 """A journal is believed only as it was written."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winhost.engine.journal import Damaged, Journal, read_journal
+from winhost.engine.journal import Damaged, ForeignJournal, Journal, read_journal
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(min_value=-(2**53), max_value=2**63) | st.text(),
@@ -45,7 +47,8 @@ def test_a_torn_last_line_is_tolerated_and_written_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "line"),
     [
-        (lambda lines: [lines[0], lines[1].replace(b'"1"', b'"7"'), *lines[2:]], 3),
+        (lambda lines: [lines[0], lines[1].replace(b'"1"', b'"7"'), *lines[2:]], 2),
+        (lambda lines: [*lines[:3], lines[3].replace(b'"3"', b'"7"')], 4),
         (lambda lines: [lines[0], *lines[2:]], 2),
         (lambda lines: [lines[1], lines[0], *lines[2:]], 1),
         (lambda lines: [lines[0], lines[1][:20] + b"\n", *lines[2:]], 2),
@@ -53,7 +56,7 @@ def test_a_torn_last_line_is_tolerated_and_written_over(tmp_path: Path) -> None:
         (lambda lines: [*lines[:3], lines[3][:-1] + b"x\n"], 4),
         (lambda lines: [*lines, b"[]\n"], 5),
     ],
-    ids=["value", "removed", "swapped", "cut in the middle", "reformatted", "tail", "added"],
+    ids=["value", "value of the last", "removed", "swapped", "cut in the middle", "reformatted", "tail", "added"],
 )
 def test_an_edited_journal_is_refused_at_its_line(tmp_path: Path, edit: object, line: int) -> None:
     path = tmp_path / "j.jsonl"
@@ -63,6 +66,95 @@ def test_an_edited_journal_is_refused_at_its_line(tmp_path: Path, edit: object, 
         read_journal(path)
     assert damaged.value.line == line
     assert damaged.value.exit_code == 2
+
+
+def test_a_line_of_another_place_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    written(path, 2)
+    journal = Journal(path)
+    journal.entries.insert(0, journal.entries[0])
+    journal.write("end")
+    with pytest.raises(Damaged) as damaged:
+        read_journal(path)
+    assert damaged.value.line == 3
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [("winhost.journal/2", "written by winhost 9.9"), ("winhost.bundle-journal/1", "not a journal of this winhost")],
+)
+def test_a_foreign_or_newer_journal_is_refused_by_name(tmp_path: Path, schema: str, told: str) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_text(json.dumps({"schema": schema, "winhost": "9.9", "lines": "of another kind"}) + "\n")
+    with pytest.raises(ForeignJournal) as foreign:
+        read_journal(path)
+    assert schema in foreign.value.what
+    assert told in foreign.value.meaning
+
+
+@pytest.mark.parametrize("text", [b"", b'{"n":1,"at":"20'], ids=["empty", "torn"])
+def test_a_journal_without_a_whole_line_has_no_entries(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(text)
+    assert read_journal(path) == []
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe\n", b"[" * 100_000 + b"\n", b'"\\ud800"\n', b"7\n"])
+def test_what_is_no_journal_is_damaged(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(Damaged):
+        read_journal(path)
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(Damaged):
+        read_journal(tmp_path / "folder.jsonl")
+
+
+def test_a_disk_that_takes_a_part_gets_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr("os.write", lambda descriptor, line: write(descriptor, line[:7]))
+    written(tmp_path / "j.jsonl")
+    assert len(read_journal(tmp_path / "j.jsonl")) == 4
+
+
+def test_a_line_that_does_not_fit_on_the_disk_is_not_there_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.jsonl"
+    whole = b"".join(written(path))
+    journal, write, room = Journal(path), os.write, [30]
+
+    def full(descriptor: int, line: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = write(descriptor, line[: room[0]])
+        room[0] -= taken
+        return taken
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.write", full)
+        with pytest.raises(OSError, match="No space"):
+            journal.write("end")
+    assert path.read_bytes() == whole
+    journal.write("end")
+    assert len(read_journal(path)) == 5
+
+
+def test_a_line_is_on_the_disk_and_not_only_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j.jsonl"
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            synced.append(path.stat().st_size)
+
+    monkeypatch.setattr("os.fsync", watched)
+    journal = Journal(path)
+    for number in range(1, 4):
+        journal.write("begin")
+        assert synced[number - 1 :] == [path.stat().st_size]
 
 
 def test_each_line_is_on_disk_before_the_next_thing_happens(tmp_path: Path) -> None:

@@ -4,13 +4,61 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from winhost.connect.errors import RemoteError
-from winhost.model.errors import Exit, UsageFault, WinhostError
+from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step
 
 
-def _ways(run: str) -> str:
+def _ways(run: str | None, going_back: bool = False) -> str:
+    """On and back. run: None where none was begun."""
+    if run is None:
+        return "Nothing was changed. To do it after all, apply the plan again."
+    if going_back:
+        return f"Go on with going back: winhost rollback {run}"
     return f"Go on: winhost resume {run}\nGo back: winhost rollback {run}"
+
+
+@dataclass(eq=False)
+class Unfinished(WinhostError):
+    """A run of this host has not ended: what it left half done would look like somebody else's changes."""
+
+    host: str
+    run: str
+    going_back: bool
+
+    @property
+    def what(self) -> str:
+        return f"{self.host}: a run has not ended yet: {self.run}"
+
+    @property
+    def meaning(self) -> str:
+        return "Nothing was changed. Another run on top of it could not be taken back to where the host began."
+
+    @property
+    def hint(self) -> str:
+        return _ways(self.run, self.going_back)
+
+
+@dataclass(eq=False)
+class CannotWrite(WinhostError):
+    """The journal cannot be written here, so that nothing more is done there."""
+
+    run: str | None
+    host: str
+    going_back: bool
+    why: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.host}: the journal cannot be written: {visible(self.why)}"
+
+    @property
+    def meaning(self) -> str:
+        return "No step is begun before the journal says so on disk; make room for it in the state folder."
+
+    @property
+    def hint(self) -> str:
+        return _ways(self.run, self.going_back)
 
 
 @dataclass(eq=False)
@@ -63,11 +111,12 @@ class ConsentNeeded(UsageFault):
 
 @dataclass(eq=False)
 class Stopped(WinhostError):
-    """The user stopped it, after the step in flight."""
+    """The user stopped it, after the step in flight. run: None where it was before the first."""
 
-    run: str
+    run: str | None
     host: str
     changed: int
+    going_back: bool = False
 
     @property
     def what(self) -> str:
@@ -75,17 +124,43 @@ class Stopped(WinhostError):
 
     @property
     def hint(self) -> str:
-        return _ways(self.run)
+        return _ways(self.run, self.going_back)
+
+
+@dataclass(eq=False)
+class CutShort(WinhostError):
+    """The user stopped it in the middle of a step."""
+
+    run: str
+    host: str
+    going_back: bool
+
+    @property
+    def what(self) -> str:
+        return f"{self.host}: stopped in the middle of a step, as you asked"
+
+    @property
+    def meaning(self) -> str:
+        return "That step may still be going on there. Whoever goes on or back waits for it and reads what is so."
+
+    @property
+    def hint(self) -> str:
+        return _ways(self.run, self.going_back)
 
 
 @dataclass(eq=False)
 class StepFailed(WinhostError):
-    """The host refused a step. What was done before it stands."""
+    """The host refused a step. What was done before it stands. lacking: consents that could have helped; alone: it was
+    the first step of its run.
+    """
 
     run: str
     host: str
     step: Step
     error: RemoteError
+    going_back: bool = False
+    lacking: tuple[str, ...] = ()
+    alone: bool = False
 
     @property
     def what(self) -> str:
@@ -93,17 +168,23 @@ class StepFailed(WinhostError):
 
     @property
     def meaning(self) -> str:
-        force = "force-dismount"
-        if force in self.step.may_need:
-            return (
-                "Steps before this one are done and journalled. If the host says that nothing contains this device, "
-                f"--accept {force} takes it all the same: {RISKS[force]}."
-            )
-        return "Steps before this one are done and journalled."
+        before = "It was the first step." if self.alone else "Steps before this one are done and journalled."
+        helps = (
+            f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}."
+            for risk in self.lacking
+        )
+        return " ".join((before, *helps))
 
     @property
     def hint(self) -> str:
-        return _ways(self.run)
+        return _ways(self.run, self.going_back)
+
+
+# When a consent that a step may need would have helped.
+_HELPS = {
+    "force-dismount": "If the host says that nothing contains this device",
+    "vm-turn-off": "If the guest does not shut down by itself",
+}
 
 
 @dataclass(eq=False)
@@ -114,6 +195,7 @@ class NotTaken(WinhostError):
     host: str
     step: Step
     lacking: Mapping[str, tuple[Json, Json]]
+    going_back: bool = False
 
     @property
     def what(self) -> str:
@@ -122,7 +204,7 @@ class NotTaken(WinhostError):
 
     @property
     def hint(self) -> str:
-        return _ways(self.run)
+        return _ways(self.run, self.going_back)
 
 
 @dataclass(eq=False)
@@ -134,6 +216,7 @@ class OutOfReach(WinhostError):
     run: str
     host: str
     error: WinhostError
+    going_back: bool = False
 
     @property
     def what(self) -> str:
@@ -145,7 +228,7 @@ class OutOfReach(WinhostError):
 
     @property
     def hint(self) -> str:
-        return _ways(self.run)
+        return _ways(self.run, self.going_back)
 
 
 @dataclass(eq=False)

@@ -1,19 +1,21 @@
 """The record of a run: append-only JSON lines, on disk before anything is done, readable by their owner only.
 
-Each line carries the hash of the one before, so that an edited journal is refused. A torn last line is what a killed
-process leaves; it was not acted upon and is dropped.
+Each line carries a hash of itself and that of the one before, so that an edited journal is refused. A torn last line is
+what a killed process leaves; it was not acted upon and is dropped.
 """
 
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageFault, visible, visible_json
 
 SCHEMA = "winhost.journal/1"
 Entry = Mapping[str, Any]
@@ -29,7 +31,7 @@ class Damaged(UsageFault):
 
     @property
     def what(self) -> str:
-        return f"{visible(str(self.path))}:{self.line}: the journal is damaged: {self.why}"
+        return f"{visible(str(self.path))}:{self.line}: the journal is damaged: {visible(self.why)}"
 
     @property
     def meaning(self) -> str:
@@ -40,6 +42,29 @@ class Damaged(UsageFault):
         return "Restore the file from a copy, or plan again from the host as it is now: winhost plan"
 
 
+@dataclass(eq=False)
+class ForeignJournal(UsageFault):
+    """A journal of another version, or of something else: what its lines mean is not known here."""
+
+    path: Path
+    found: str
+    by: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(str(self.path))}: schema is {visible(self.found)!r}, not {SCHEMA!r}"
+
+    @property
+    def meaning(self) -> str:
+        if self.found.rpartition("/")[0] == SCHEMA.rpartition("/")[0]:
+            return f"It was written by winhost {visible(self.by)}, whose lines this one could misread."
+        return "It is not a journal of this winhost."
+
+    @property
+    def hint(self) -> str:
+        return "Go on or back with the winhost that wrote it."
+
+
 class Journal:
     """Appends to one file. `around` is called before and after each line is on disk: tests crash there."""
 
@@ -47,22 +72,21 @@ class Journal:
         self.path = path
         self._around = around
         self.entries = read_journal(path) if path.exists() else []
-        self._previous = _hash(_line(self.entries[-1])) if self.entries else ""
         self._cut_torn_line()
 
     def write(self, event: str, **fields: Any) -> Entry:
-        """Append an entry; it is on disk when this returns."""
-        entry = {
+        """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
+        entry: dict[str, Any] = {
             "n": len(self.entries) + 1,
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "event": event,
             **fields,
-            "previous": self._previous,
+            "previous": _last_hash(self.entries),
         }
+        entry["hash"] = _hash(entry)
         self._around("before", entry)
         line = _line(entry)
         _append(self.path, line)
-        self._previous = _hash(line)
         self.entries.append(json.loads(line))
         self._around("after", entry)
         return entry
@@ -74,43 +98,78 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """All whole lines. Raises Damaged for anything but a torn last line."""
+    """All whole lines, perhaps none. Raises Damaged for anything but a torn last line, and ForeignJournal."""
     entries: list[Entry] = []
-    previous = ""
-    *lines, _torn = path.read_bytes().split(b"\n")
+    try:
+        *lines, _torn = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise Damaged(path, 1, f"it cannot be read ({error.strerror})") from error
     for number, text in enumerate(lines, start=1):
-        try:
-            entry = json.loads(text)
-        except ValueError:
-            raise Damaged(path, number, "not JSON") from None
-        line = text + b"\n"
-        if not isinstance(entry, dict) or _line(entry) != line:
+        entry, line = _read_line(path, number, text)
+        if line != text + b"\n":
             raise Damaged(path, number, "not as winhost writes it")
-        if entry.get("previous") != previous or entry.get("n") != number:
+        if entry.get("hash") != _hash({name: value for name, value in entry.items() if name != "hash"}):
+            raise Damaged(path, number, "it was edited")
+        if entry.get("previous") != _last_hash(entries) or entry.get("n") != number:
             raise Damaged(path, number, "it does not follow from the line before")
-        previous = _hash(line)
         entries.append(entry)
     return entries
 
 
+def _read_line(path: Path, number: int, text: bytes) -> tuple[Entry, bytes]:
+    """The entry, and how we would write it."""
+    try:
+        entry = json.loads(text)
+        line = _line(entry)
+    except (ValueError, RecursionError):
+        raise Damaged(path, number, "not JSON") from None
+    if not isinstance(entry, dict):
+        raise Damaged(path, number, "not as winhost writes it")
+    if number == 1 and entry.get("schema", SCHEMA) != SCHEMA:
+        raise ForeignJournal(path, str(entry["schema"]), str(entry.get("winhost", "of an unknown version")))
+    return entry, line
+
+
 def _line(entry: Entry) -> bytes:
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return visible_json(entry, separators=(",", ":")).encode() + b"\n"
 
 
-def _hash(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()[:16]
+def _hash(entry: Entry) -> str:
+    """Of an entry that has none yet."""
+    return hashlib.sha256(_line(entry)).hexdigest()[:16]
+
+
+def _last_hash(entries: list[Entry]) -> str:
+    return str(entries[-1]["hash"]) if entries else ""
 
 
 def _append(path: Path, line: bytes) -> None:
+    """The whole line, or nothing of it. Raises OSError."""
     new = not path.exists()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, 0o600)
     try:
-        os.write(descriptor, line)
-        os.fsync(descriptor)
+        whole = os.fstat(descriptor).st_size
+        try:
+            _write_all(descriptor, line)
+            os.fsync(descriptor)
+        except OSError:
+            with suppress(OSError):  # what cannot be cut off now is a torn last line
+                os.ftruncate(descriptor, whole)
+            raise
     finally:
         os.close(descriptor)
     if new and os.name == "posix":
         _sync_folder(path.parent)
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    """A disk that gets full takes a part and says so by the count alone."""
+    while line:
+        written = os.write(descriptor, line)
+        if written == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        line = line[written:]
 
 
 def _sync_folder(folder: Path) -> None:

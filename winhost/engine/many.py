@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Event
 from typing import Generic, TypeVar
 
 from winhost.model.errors import WinhostError
@@ -14,26 +13,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Result(Generic[W, T]):
-    """What came of one piece of work: a value, or the error; neither where it was not begun any more."""
+    """What came of one piece of work: a value, or the error; or the work that failed, so that this was not begun."""
 
     work: W
     value: T | None = None
     error: WinhostError | None = None
+    because: W | None = None
 
 
 def each(
     works: Sequence[W], do: Callable[[W], T], *, at_once: int = 16, stop_on_failure: bool = False
 ) -> list[Result[W, T]]:
     """Results in the order of `works`. Only errors meant for users are results; a defect is raised."""
-    failed = Event()
+    failed: list[W] = []
 
     def one(work: W) -> Result[W, T]:
-        if stop_on_failure and failed.is_set():
-            return Result(work)
+        if stop_on_failure and failed:
+            return Result(work, because=failed[0])
         try:
             return Result(work, do(work))
         except WinhostError as error:
-            failed.set()
+            failed.append(work)
             return Result(work, error=error)
 
     if len(works) == 1:  # in this thread, where Ctrl-C arrives

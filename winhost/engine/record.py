@@ -1,22 +1,29 @@
 """What a journal tells: which plan, what was begun, what is done, what is in flight. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from winhost.engine.journal import Entry
+from pydantic import ValidationError
+
+from winhost.engine import entries
+from winhost.engine.entries import parse_entry
+from winhost.engine.journal import Damaged, Entry
 from winhost.engine.order import Id, identity
-from winhost.model.documents import parse_document
+from winhost.model.errors import UsageFault
 from winhost.model.facts import Json, Key
 from winhost.model.plan import Plan, Stage, Step
+from winhost.resources.windows import NOUNS
 
 
 @dataclass(frozen=True)
 class Touched:
     """A resource that this run changed, from its first state to the one it was left in.
 
-    `before` is whole, as the host told it at the first change; `changed` are the properties that we set, `after` the
-    state we left. `open`: a set was begun and its end is not known.
+    `before` is whole, as the host told it at the first change; `users` rested on it by then. `changed` are the
+    properties that we set, `after` the state we left. `moved`: states that are our doing as well, because the run was
+    on its way from or to them.
     """
 
     noun: str
@@ -25,7 +32,18 @@ class Touched:
     before: Mapping[str, Json]
     changed: tuple[str, ...]
     after: Mapping[str, Json]
-    open: bool = False
+    moved: tuple[Mapping[str, Json], ...] = ()
+    users: frozenset[Id] = frozenset()
+
+    @property
+    def first(self) -> Mapping[str, Json]:
+        """What we set, as it was found."""
+        return {name: self.before[name] for name in self.changed}
+
+    @property
+    def given_back(self) -> bool:
+        """It was left as it was found, as far as is known."""
+        return not self.moved and all(self.after[name] == value for name, value in self.first.items())
 
 
 @dataclass(frozen=True)
@@ -48,41 +66,99 @@ class Record:
     last: str = ""
 
 
-def replay(run: str, entries: Iterable[Entry]) -> Record:
-    """Fold the entries into a record; the first must be `run`."""
-    first, *rest = entries
-    plan = parse_document(first["plan"], Plan)
-    record = Record(
-        run=run,
-        host=plan.host,
-        plan=plan,
-        accepted=frozenset(first["accepted"]),
-        stages=plan.stages[:1],
-        began=first["at"],
-        last=first["at"],
-    )
-    for entry in rest:
-        record = fold(record, entry)
+@dataclass(eq=False)
+class NeverBegun(UsageFault):
+    """A journal without a whole line."""
+
+    run: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.run}: begun, nothing done"
+
+    @property
+    def meaning(self) -> str:
+        return "It ended before its first line was on disk, so nothing was changed and there is nothing to undo."
+
+    @property
+    def hint(self) -> str:
+        return "Apply the plan again."
+
+
+class _Unfitting(Exception):
+    """A line that no run can have written."""
+
+
+def replay(run: str, lines: Iterable[Entry]) -> Record:
+    """Fold the lines into a record. Raises NeverBegun where there are none, Damaged for one that no run has written."""
+    record: Record | None = None
+    for line in lines:
+        try:
+            record = fold(record, line) if record else _begun(run, parse_entry(line))
+        except ValidationError as error:
+            first = error.errors()[0]
+            why = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
+            raise Damaged(Path(f"{run}.jsonl"), line["n"], why) from error
+        except _Unfitting as unfitting:
+            raise Damaged(Path(f"{run}.jsonl"), line["n"], str(unfitting)) from unfitting
+    if record is None:
+        raise NeverBegun(run)
     return record
 
 
-def fold(record: Record, entry: Entry) -> Record:
-    """The record after one more entry."""
-    after: Record = _FOLDS[entry["event"]](record, entry)
-    return replace(after, last=entry["at"])
+def fold(record: Record, line: Entry) -> Record:
+    """The record after one more line."""
+    entry = parse_entry(line)
+    if isinstance(entry, entries.Run):
+        raise _Unfitting("a second beginning")
+    return replace(_FOLDS[type(entry)](record, entry), last=entry.at)
 
 
-def _planned(record: Record, entry: Entry) -> Record:
-    return replace(record, stages=(*record.stages, parse_document(entry["stage"], Stage)))
+def _begun(run: str, entry: entries.Line) -> Record:
+    if not isinstance(entry, entries.Run):
+        raise _Unfitting("it does not begin with the plan")
+    if not entry.plan.stages:
+        raise _Unfitting("its plan has no stage")
+    _refuse_misfits(*entry.plan.stages)
+    return Record(
+        run=run,
+        host=entry.plan.host,
+        plan=entry.plan,
+        accepted=frozenset(entry.accepted),
+        stages=entry.plan.stages[:1],
+        began=entry.at,
+        last=entry.at,
+    )
 
 
-def _begin(record: Record, entry: Entry) -> Record:
-    step = parse_document(entry["step"], Step)
+def _refuse_misfits(*stages: Stage) -> None:
+    for wanted in (wanted for stage in stages for wanted in stage.wanted):
+        _refuse_misfit(wanted.noun, wanted.key, wanted.want)
+
+
+def _refuse_misfit(noun: str, key: Key, want: Mapping[str, Json]) -> None:
+    misfit = NOUNS[noun].misfit(key, want) if noun in NOUNS else f"there is no noun {noun}"
+    if misfit:
+        raise _Unfitting(misfit)
+
+
+def _planned(record: Record, entry: entries.Planned) -> Record:
+    _refuse_misfits(entry.stage)
+    return replace(record, stages=(*record.stages, entry.stage))
+
+
+def _begin(record: Record, entry: entries.Begin) -> Record:
+    step = entry.step
+    _refuse_misfit(step.noun, step.key, step.want)
+    if not set(step.want) == set(step.before) <= set(entry.found):
+        raise _Unfitting("it does not say what it began from")
     id_ = identity(step.noun, step.key)
-    if record.going_back:
-        return replace(record, in_flight=step)
     known = record.touched.get(id_)
-    before = known.before if known else entry["found"]
+    if record.going_back and known:
+        # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
+        moved = replace(known, moved=(step.before, step.want))
+        return replace(record, in_flight=step, touched={**record.touched, id_: moved})
+    before = known.before if known else entry.found
     touched = Touched(
         noun=step.noun,
         key=step.key,
@@ -90,70 +166,75 @@ def _begin(record: Record, entry: Entry) -> Record:
         before=before,
         changed=tuple(dict.fromkeys((*(known.changed if known else ()), *step.want))),
         after={**(known.after if known else before), **step.want},
-        open=True,
+        moved=(step.before,),
+        users=known.users if known else frozenset(identity(user.noun, user.key) for user in entry.users),
     )
     return replace(record, in_flight=step, touched={**record.touched, id_: touched}, outcome=None)
 
 
-def _end(record: Record, entry: Entry) -> Record:
-    due = record.restart_due or bool(entry["restart"])
-    record = replace(record, in_flight=None, restart_due=due)
-    if record.going_back or entry["after"] is None:
+def _end(record: Record, entry: entries.End) -> Record:
+    return replace(_left(record, entry), in_flight=None, restart_due=record.restart_due or entry.restart)
+
+
+def _failed(record: Record, entry: entries.Failed) -> Record:
+    return replace(_left(record, entry), in_flight=None)
+
+
+def _left(record: Record, left: entries.End | entries.Failed | entries.Left) -> Record:
+    """What is so after a step or a restart, where that is known."""
+    id_ = identity(left.noun, left.key)
+    if id_ not in record.touched:
+        raise _Unfitting("it ends what was not begun")
+    if left.after is None:
         return record
-    return _left(record, identity(entry["noun"], entry["key"]), entry["after"])
-
-
-def _left(record: Record, id_: Id, after: Mapping[str, Json]) -> Record:
-    touched = replace(record.touched[id_], after=after, open=False)
+    known = record.touched[id_]
+    if record.going_back:
+        # Only what was set back is our doing: the rest of it may be what somebody else changed since.
+        ours = record.in_flight.want if record.in_flight else ()
+        touched = replace(known, moved=({name: left.after[name] for name in ours if name in left.after},))
+    else:
+        touched = replace(known, after={**known.after, **left.after}, moved=())
     return replace(record, touched={**record.touched, id_: touched})
 
 
-def _failed(record: Record, entry: Entry) -> Record:
-    record = replace(record, in_flight=None)
-    if record.going_back or entry["after"] is None:
-        return record
-    return _left(record, identity(entry["noun"], entry["key"]), entry["after"])
+def _restarting(record: Record, entry: entries.Restarting) -> Record:
+    return replace(record, restarting_from=entry.boot_id, restart_due=True)
 
 
-def _restarting(record: Record, entry: Entry) -> Record:
-    return replace(record, restarting_from=entry["boot_id"], restart_due=True)
-
-
-def _restarted(record: Record, entry: Entry) -> Record:
+def _restarted(record: Record, entry: entries.Restarted) -> Record:
     """A change that took effect with the restart is what it is now, not what it was while pending."""
     record = replace(record, restarting_from=None, restart_due=False)
-    if not record.going_back:
-        for left in entry["left"]:
-            record = _left(record, identity(left["noun"], left["key"]), left["after"])
+    for left in () if record.going_back else entry.left:
+        record = _left(record, left)
     return record
 
 
-def _stage(record: Record, entry: Entry) -> Record:
-    return replace(record, finished_stages=record.finished_stages | {entry["number"]})
+def _stage(record: Record, entry: entries.Finished) -> Record:
+    return replace(record, finished_stages=record.finished_stages | {entry.number})
 
 
-def _accept(record: Record, entry: Entry) -> Record:
-    return replace(record, accepted=record.accepted | set(entry["accepted"]), outcome=None)
+def _accept(record: Record, entry: entries.Accept) -> Record:
+    return replace(record, accepted=record.accepted | set(entry.accepted), outcome=None)
 
 
-def _back(record: Record, entry: Entry) -> Record:
+def _back(record: Record, entry: entries.Back) -> Record:
     """Consents given for going there are not consents for going back."""
-    return replace(record, going_back=True, accepted=frozenset(entry["accepted"]), in_flight=None, outcome=None)
+    return replace(record, going_back=True, accepted=frozenset(entry.accepted), in_flight=None, outcome=None)
 
 
-def _outcome(record: Record, entry: Entry) -> Record:
-    return replace(record, outcome=entry["outcome"])
+def _outcome(record: Record, entry: entries.Ended) -> Record:
+    return replace(record, outcome=entry.outcome)
 
 
-_FOLDS: Mapping[str, Any] = {
-    "planned": _planned,
-    "begin": _begin,
-    "end": _end,
-    "failed": _failed,
-    "restarting": _restarting,
-    "restarted": _restarted,
-    "stage": _stage,
-    "accept": _accept,
-    "back": _back,
-    "outcome": _outcome,
+_FOLDS: Mapping[type[entries.Line], Callable[[Record, Any], Record]] = {
+    entries.Planned: _planned,
+    entries.Begin: _begin,
+    entries.End: _end,
+    entries.Failed: _failed,
+    entries.Restarting: _restarting,
+    entries.Restarted: _restarted,
+    entries.Finished: _stage,
+    entries.Accept: _accept,
+    entries.Back: _back,
+    entries.Ended: _outcome,
 }

@@ -346,7 +346,7 @@ class Runner:
                 journal.write("planned", stage=plain(stage))
             for number in sorted(self.record.finished_stages):
                 journal.write("stage", number=number)
-        except OSError:
+        except (OSError, KeyboardInterrupt):
             path.unlink(missing_ok=True)
             raise
         return journal

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,22 @@ class Busy(WinhostError):
     @property
     def hint(self) -> str:
         return "Wait for it, or look: winhost runs"
+
+
+@dataclass(eq=False)
+class NoStore(UsageFault):
+    """There is no place for journals, so nothing can be begun."""
+
+    folder: Path
+    why: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(str(self.folder))} cannot be made: {visible(self.why)}"
+
+    @property
+    def hint(self) -> str:
+        return "Set WINHOST_STATE to a folder of yours that can be written."
 
 
 @dataclass(eq=False)
@@ -69,7 +85,12 @@ class Store:
     def runs(self) -> tuple[str, ...]:
         """Oldest first."""
         paths = (self.folder / "runs").glob("*.jsonl")
-        return tuple(sorted((path.stem for path in paths), key=lambda name: name.rpartition(".")[2]))
+        names = (path.stem for path in paths if path.is_file())
+        return tuple(sorted(names, key=lambda name: name.rpartition(".")[2]))
+
+    def runs_of(self, host: str) -> tuple[str, ...]:
+        """Oldest first."""
+        return tuple(name for name in self.runs() if name.rpartition(".")[0] == _safe(host))
 
     def path(self, run: str) -> Path:
         """Where a run's journal is or will be."""
@@ -94,15 +115,29 @@ class Store:
         except Timeout:
             raise Busy(host, _holder(note)) from None
         try:
-            note.write_text(json.dumps({"who": _me(), "doing": doing}), encoding="utf-8")
+            with suppress(OSError):  # a full disk; the lock holds without it
+                note.write_text(json.dumps({"who": _me(), "doing": doing}), encoding="utf-8")
             yield
         finally:
             note.unlink(missing_ok=True)
             lock.release()
 
+    def held(self, host: str) -> bool:
+        """Whether a run is at the host now."""
+        if not (self.folder / "locks" / f"{_safe(host)}.json").exists():
+            return False
+        try:
+            with self.lock(host, "look"):
+                return False
+        except Busy:
+            return True
+
     def _own(self, name: str) -> Path:
         folder = self.folder / name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise NoStore(folder, str(error)) from error
         return folder
 
 

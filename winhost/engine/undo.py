@@ -1,13 +1,13 @@
 """Going back: undo exactly what a run changed, in reverse, and keep what others now use."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from winhost.engine.failures import ConsentNeeded
-from winhost.engine.order import state_of, steps_for
+from winhost.engine.order import Id, identity, state_of, steps_for
 from winhost.engine.record import Record, Touched
 from winhost.engine.run import Means, Outcome, Runner
 from winhost.engine.verify import Check, check
-from winhost.model.facts import Facts, MissingFact, Unavailable
+from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.plan import Step, Wanted, in_order
 from winhost.resources.base import Keep, Undo
 from winhost.resources.windows import NOUNS
@@ -75,15 +75,33 @@ def _steps(wanted: tuple[Wanted, ...], facts: Facts, record: Record) -> tuple[St
 
 def _wanted(record: Record, facts: Facts) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
     """What is to be put back, and what is kept and why."""
+    undone = {id_: _undo(touched, facts, record) for id_, touched in record.touched.items()}
+    taken = {id_ for id_, result in undone.items() if _rest(result)}
     wanted: list[Wanted] = []
     kept: list[str] = []
-    for touched in record.touched.values():
-        result = _undo(touched, facts, record)
+    for id_, touched in record.touched.items():
+        result = _unless_used(touched, undone[id_], taken, facts)
         if isinstance(result, Keep):
             kept.append(f"{touched.title}: kept: {result.reason}")
-        elif result:
-            wanted.append(Wanted(touched.noun, touched.key, result, touched.title, "As it was found."))
+        if rest := _rest(result):
+            wanted.append(Wanted(touched.noun, touched.key, rest, touched.title, "As it was found."))
     return tuple(wanted), tuple(kept)
+
+
+def _rest(undo: Undo) -> Mapping[str, Json]:
+    return undo.rest if isinstance(undo, Keep) else undo
+
+
+def _unless_used(touched: Touched, undo: Undo, taken: Set[Id], facts: Facts) -> Undo:
+    """What came since, from another run or by hand, stands on what this run made: to undo that would break it."""
+    if not _rest(undo):
+        return undo
+    try:
+        users = tuple(NOUNS[touched.noun].users(touched.key, facts))
+    except MissingFact as missing:
+        return Keep(str(missing))
+    since = [key[NOUNS[noun].key[0]] for noun, key in users if identity(noun, key) not in taken | touched.users]
+    return Keep(f"for {', '.join(since)}, which came since; take that back, then this again") if since else undo
 
 
 def _undo(touched: Touched, facts: Facts, record: Record) -> Undo:
@@ -97,4 +115,5 @@ def _undo(touched: Touched, facts: Facts, record: Record) -> Undo:
     if now is None:
         return Keep("it is not there any more")
     before = {name: touched.before[name] for name in touched.changed}
-    return NOUNS[touched.noun].undo(before, touched.after, now)
+    moved = {name: now[name] for name in before for state in touched.moved if state.get(name) == now[name]}
+    return NOUNS[touched.noun].undo(before, {**touched.after, **moved}, now)

@@ -1,0 +1,108 @@
+"""Going back gives back what is ours, and nothing that others have or need by now."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.engine.world import EVERY_CONSENT, World, world
+from winhost.engine.failures import StepFailed
+from winhost.engine.run import Outcome
+from winhost.engine.undo import rollback
+from winhost.lab.errors import CmdletError
+from winhost.lab.faults import Fault
+from winhost.model.facts import Json
+from winhost.resources.base import Keep, Undo, undo_property_by_property
+
+INSTALLED = "server2025-role-installed"
+CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+CARD_16GB = {"location": "PCIROOT(16)#PCI(0100)#PCI(0000)", "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> World:
+    return world(tmp_path, INSTALLED)
+
+
+def back(here: World, run: str) -> Outcome:
+    return rollback(run, EVERY_CONSENT, here.means)
+
+
+@pytest.mark.parametrize(
+    ("now", "undo"),
+    [
+        ({"low": 2, "high": 2}, {"low": 1, "high": 1}),
+        ({"low": 1, "high": 1}, {}),
+        ({"low": 1, "high": 2}, {"high": 1}),
+        ({"low": 2, "high": 7}, Keep("high changed since by somebody else", {"low": 1})),
+        ({"low": 1, "high": 7}, Keep("high changed since by somebody else")),
+        ({"low": 9, "high": 7}, Keep("low, high changed since by somebody else")),
+    ],
+    ids=["ours", "undone by hand", "partly undone", "one is theirs", "one is theirs, one undone", "theirs"],
+)
+def test_each_property_is_undone_for_itself(now: Mapping[str, Json], undo: Undo) -> None:
+    assert undo_property_by_property({"low": 1, "high": 1}, {"low": 2, "high": 2}, now) == undo
+
+
+def test_what_somebody_changed_stays_and_the_rest_goes_back(installed: World) -> None:
+    vm = installed.machine.vms[installed.vm()]
+    low, cache = vm.low, vm.cache
+    installed.apply(installed.plan())
+    assert (vm.low, vm.cache) != (low, cache)
+    installed.machine.stop_vm(vm.guid, within=300)
+    installed.machine.set_vm(vm.guid, high_memory_mapped_io_space=256 << 30)
+    installed.machine.start_vm(vm.guid)
+    for _ in range(2):
+        outcome = installed.rollback()
+        assert outcome.kept == ("MMIO windows of llm-01: kept: high changed since by somebody else",)
+        assert outcome.outcome == "rolled back"
+        assert (vm.low, vm.high, vm.cache, vm.power) == (low, 256 << 30, cache, "running")
+
+
+def test_two_runs_on_one_vm_go_back_in_their_reverse_order(installed: World) -> None:
+    found = installed.state()
+    installed.apply(installed.plan(cards=(CARD_24GB,)))
+    plan = installed.plan(high=256 << 30)
+    refusal = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
+    installed.answers.faults.add(Fault("VmMmio", "set", refusal))
+    with pytest.raises(StepFailed):
+        installed.apply(plan)
+    assert installed.resume().holds
+    first, second = installed.store.runs()
+    assert (back(installed, second).kept, back(installed, first).kept) == ((), ())
+    assert installed.state() == found
+
+
+def test_two_runs_on_one_vm_go_back_in_their_own_order(installed: World) -> None:
+    found = installed.state()
+    installed.apply(installed.plan(cards=(CARD_24GB,)))
+    installed.apply(installed.plan())
+    first, second = installed.store.runs()
+    kept = back(installed, first).kept
+    assert len(kept) == 4
+    assert all("which came since" in sentence for sentence in kept)
+    assert installed.machine.vms[installed.vm()].power == "running"
+    assert back(installed, second).kept == ()
+    assert back(installed, first).kept == ()
+    assert installed.state() == found
+
+
+def test_the_settings_stay_for_a_card_that_was_given_by_hand(installed: World) -> None:
+    machine, vm = installed.machine, installed.vm()
+    installed.apply(installed.plan(cards=(CARD_24GB,)))
+    made = machine.vms[vm].high
+    machine.stop_vm(vm, within=300)
+    installed.open().set("AssignableDevice", CARD_16GB, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
+    machine.start_vm(vm)
+    outcome = installed.rollback()
+    assert machine.place(CARD_24GB) == "host-enabled"
+    assert machine.place(CARD_16GB["location"]) == f"assigned:{vm}"
+    assert (machine.vms[vm].high, machine.vms[vm].power) == (made, "running")
+    assert [sentence for sentence in outcome.kept if CARD_16GB["location"] in sentence]
+
+
+def test_what_went_with_our_role_is_not_kept(tmp_path: Path) -> None:
+    here = world(tmp_path)
+    here.apply(here.plan())
+    assert here.rollback().kept == ()
+    assert here.rollback().kept == ()

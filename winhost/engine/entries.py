@@ -1,0 +1,160 @@
+"""What stands in a journal: one kind of line for each event. `winhost schema journal` publishes it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from winhost.engine.journal import Entry
+from winhost.model.facts import Json, Key
+from winhost.model.plan import Plan, Stage, Step
+
+
+@dataclass(frozen=True)
+class Line:
+    """What every line has. n: counted from 1; at: ISO 8601 in UTC; previous: the hash of the line before; hash: of this
+    line without its hash.
+    """
+
+    n: int
+    at: str
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Run(Line):
+    """The first line. accepted: consents given for going there."""
+
+    event: Literal["run"]
+    schema: Literal["winhost.journal/1"]
+    run: str
+    winhost: str
+    plan: Plan
+    accepted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Planned(Line):
+    """A later stage, planned from what was read after the one before it."""
+
+    event: Literal["planned"]
+    stage: Stage
+
+
+@dataclass(frozen=True)
+class User:
+    """An instance that rests on another one."""
+
+    noun: str
+    key: Key
+
+
+@dataclass(frozen=True)
+class Begin(Line):
+    """A step is about to be done. found: the whole state that it begins from; users: what rests on it by then."""
+
+    event: Literal["begin"]
+    step: Step
+    found: Mapping[str, Json]
+    users: tuple[User, ...]
+
+
+@dataclass(frozen=True)
+class End(Line):
+    """The host has done a step. before, after: as the host itself saw them; nothing after, where it is gone."""
+
+    event: Literal["end"]
+    noun: str
+    key: Key
+    before: Mapping[str, Json]
+    after: Mapping[str, Json] | None
+    restart: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failed(Line):
+    """The host has refused a step. after: what is so now, where the host could tell."""
+
+    event: Literal["failed"]
+    noun: str
+    key: Key
+    after: Mapping[str, Json] | None
+    error: str
+
+
+@dataclass(frozen=True)
+class Restarting(Line):
+    """A restart is about to be asked for, of this boot."""
+
+    event: Literal["restarting"]
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a restart made of something that took effect with it."""
+
+    noun: str
+    key: Key
+    after: Mapping[str, Json] | None
+
+
+@dataclass(frozen=True)
+class Restarted(Line):
+    """The host is back, in another boot."""
+
+    event: Literal["restarted"]
+    boot_id: str
+    left: tuple[Left, ...]
+
+
+@dataclass(frozen=True)
+class Finished(Line):
+    """All steps of a stage are done."""
+
+    event: Literal["stage"]
+    number: int
+
+
+@dataclass(frozen=True)
+class Accept(Line):
+    """Consents given later."""
+
+    event: Literal["accept"]
+    accepted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Back(Line):
+    """From here on the run goes back. accepted: consents given for that; those for going there do not count."""
+
+    event: Literal["back"]
+    accepted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ended(Line):
+    """How it ended."""
+
+    event: Literal["outcome"]
+    outcome: Literal["applied", "differs", "rolled back", "not all rolled back"]
+
+
+AnyLine = Annotated[
+    Run | Planned | Begin | End | Failed | Restarting | Restarted | Finished | Accept | Back | Ended,
+    Field(discriminator="event"),
+]
+
+
+@cache
+def _adapter() -> "TypeAdapter[Line]":
+    return TypeAdapter(AnyLine)
+
+
+def parse_entry(entry: Entry) -> Line:
+    """Raises pydantic's ValidationError."""
+    return _adapter().validate_python(entry)
