@@ -1,18 +1,19 @@
-"""Assess and plan in one process, without a command line around them."""
+"""Assess and plan in one process, without a command line around them, over every host that is shipped."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench.host import VM, write_facts
 from bench.measure import Case
 from winhost.compat.assess import assess
 from winhost.engine.planning import make_plan
-from winhost.model.documents import read_document
+from winhost.lab.hostfile import expand_all
+from winhost.model.documents import read_document, write_document
+from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, MissingFact
 from winhost.model.plan import Wish
 from winhost.model.shipped import shipped
-from winhost.paths import allocation
+from winhost.paths import dda
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import STATES
@@ -20,30 +21,44 @@ from winhost.resources.windows import STATES
 
 @contextmanager
 def judging(folder: Path) -> Iterator[Case]:
-    """From facts to verdicts and a plan, against getting the facts from their file, every noun of them typed."""
-    file = write_facts(folder)
-    facts = read_document(file, Facts)
+    """From facts to verdicts and plans, against getting the facts from their files, every noun of them typed."""
+    files = [_write(folder, name, facts) for name, (facts, _) in expand_all().items()]
+    read = [read_document(file, Facts) for file in files]
     playbook = read_playbook(shipped("playbooks") / "dda.yaml").model_dump(by_alias=True, mode="json")
-    wish = Wish("dda", playbook, VM)
 
     def parse() -> None:
-        parsed = HostFacts(read_document(file, Facts))
-        for state in STATES:
-            with suppress(MissingFact):
-                parsed.all(state)
+        for file in files:
+            parsed = HostFacts(read_document(file, Facts))
+            for state in STATES:
+                with suppress(MissingFact):
+                    parsed.all(state)
 
     def judge() -> None:
-        # A command judges once: layouts that an earlier turn remembered would flatter us.
-        allocation.forget()
-        host = HostFacts(facts)
-        assess(host)
-        make_plan(host, wish)
+        for facts in read:
+            # A command judges once: layouts that an earlier turn remembered would flatter us.
+            dda.forget()
+            host = HostFacts(facts)
+            assess(host)
+            with suppress(WinhostError):  # refused, as most clients are
+                make_plan(host, Wish("dda", playbook, _vm(host)))
 
     yield Case(
-        what="assess and plan",
-        against="parsing and validating the facts file",
+        what=f"assess and plan {len(files)} hosts",
+        against="parsing and validating their facts files",
         work=judge,
         yardstick=parse,
         aim=3.0,
-        calls=5,
     )
+
+
+def _write(folder: Path, name: str, facts: Facts) -> Path:
+    file = folder / f"{name}.json"
+    file.write_text(write_document(facts), encoding="utf-8")
+    return file
+
+
+def _vm(host: HostFacts) -> str | None:
+    """The first, where VMs can be read."""
+    with suppress(MissingFact):
+        return next((vm.key["vm"] for vm in host.vms), None)
+    return None

@@ -1,10 +1,12 @@
 """What is said of whole hosts: tests/data/verdicts/*.yaml.
 
 host: a shipped host file by name, or a delta {base, change}. select: cards (or all) and VM, as a user names them.
-say: for each path verdict, because (exactly), cards and vms (name to verdict), says (codes that come up somewhere)
-and risks; and the path that is recommended.
+stated: versions that facts do not tell. say: for each path verdict, because (exactly), cards and vms (name to verdict),
+says (codes that come up somewhere), risks, and offers (capability to its verdict, or to [verdict, *because]); ways, of
+which the same is told as of paths (`wsl2/mirrored`); and the path that is recommended.
 """
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +14,18 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.version import Version
 
 from winhost.compat.assess import assess
 from winhost.compat.cards import serves
 from winhost.lab.hostfile import expand, find, host_files
-from winhost.model.path import PATHS
+from winhost.model.path import PATHS, WAYS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
 from winhost.paths.dda import Selection, choose_cards, choose_vm
 from winhost.resources.host import HostFacts
 
-CASES = sorted((Path(__file__).parents[1] / "data" / "verdicts").glob("*.yaml"))
+FILES = sorted((Path(__file__).parents[1] / "data" / "verdicts").glob("*.yaml"))
+CASES: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def facts_of(host: str | Mapping[str, Any], folder: Path) -> HostFacts:
@@ -31,12 +35,21 @@ def facts_of(host: str | Mapping[str, Any], folder: Path) -> HostFacts:
         shutil.copy(known, folder)
     delta = {"schema": "winhost.host/1", "origin": "synthetic", "about": "a case", **host}
     path = folder / "case.yaml"
-    path.write_text(yaml.safe_dump(delta), encoding="utf-8")
+    path.write_text(json.dumps(delta), encoding="utf-8")  # JSON is YAML, without aliases
     return HostFacts(expand(path)[0])
 
 
 def named(subjects: tuple[SubjectVerdict, ...], wanted: Mapping[str, str]) -> dict[str, str]:
     return {name: s.verdict.value for name in wanted for s in subjects if s.name.startswith(name)}
+
+
+def offered(way: PathVerdict, wanted: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
+    """As much of each capability as the case tells."""
+    found = {name: way.offers(name) for name in wanted}
+    return {
+        name: found[name].verdict.value if isinstance(told, str) else [found[name].verdict.value, *found[name].because]
+        for name, told in wanted.items()
+    }
 
 
 def said(path: PathVerdict, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,24 +62,30 @@ def said(path: PathVerdict, wanted: Mapping[str, Any]) -> dict[str, Any]:
         "vms": named(path.vms, wanted.get("vms", {})),
         "says": [code for code in wanted.get("says", ()) if code in codes],
         "risks": sorted({risk for reason in path.every_reason for risk in reason.risks}),
+        "offers": offered(path, wanted.get("offers", {})),
     }
     return {key: answers[key] for key in wanted}
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_the_host_is_judged(path: Path, tmp_path: Path) -> None:
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert case.keys() <= {"host", "select", "say"}
+@pytest.mark.parametrize("name", CASES)
+def test_the_host_is_judged(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    assert case.keys() <= {"host", "select", "stated", "say"}
     facts = facts_of(case["host"], tmp_path)
-    assessment = assess(facts, selection(facts, case.get("select")))
+    stated = {version: Version(str(told)) for version, told in case.get("stated", {}).items()}
+    assessment = assess(facts, selection(facts, case.get("select")), stated)
     say = case["say"]
-    assert say.keys() <= {*PATHS, "recommended"}
+    assert say.keys() <= {*PATHS, "ways", "recommended"}
     assert {name: answered(assessment, name, wanted) for name, wanted in say.items()} == say
 
 
 def answered(assessment: Assessment, name: str, wanted: Any) -> Any:
     if name == "recommended":
         return assessment.recommended
+    if name == "ways":
+        assert wanted.keys() <= set(WAYS)
+        ways = {way.path: way for path in assessment.paths for way in path.ways}
+        return {way: said(ways[way], told) for way, told in wanted.items()}
     return said(assessment.path(name), wanted)
 
 
@@ -81,9 +100,14 @@ def selection(facts: HostFacts, select: Mapping[str, Any] | None) -> Selection |
     return Selection(cards, vm)
 
 
+def test_every_shipped_host_has_a_case() -> None:
+    hosts = [case["host"] for case in CASES.values()]
+    assert {path.stem for path in host_files()} <= {host for host in hosts if isinstance(host, str)}
+
+
 @pytest.mark.parametrize("host", host_files(), ids=lambda path: path.stem)
 def test_every_shipped_host_is_judged_whole(host: Path) -> None:
     assessment = assess(HostFacts(expand(host)[0]))
     assert [path.path for path in assessment.paths] == list(PATHS)
+    assert [way.path for path in assessment.paths for way in path.ways] == list(WAYS)
     assert assessment.origin == "synthetic"
-    assert assessment.recommended is not None

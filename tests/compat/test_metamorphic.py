@@ -1,0 +1,265 @@
+"""What holds of verdicts when facts change, whatever they are: over all shipped hosts and all cases of rules."""
+
+import ast
+import builtins
+import io
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any, NoReturn
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from tests.compat.test_rules import CASES, HOSTS
+from winhost import compat, paths
+from winhost.compat import catalogue
+from winhost.compat.assess import assess
+from winhost.compat.capability import offers
+from winhost.compat.target import Target
+from winhost.lab.hostfile import host_files
+from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
+from winhost.model.path import WAYS
+from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
+from winhost.paths import dda
+from winhost.resources.host import HostFacts
+from winhost.resources.windows import NOUNS
+
+SHIPPED = {path.stem: HOSTS[path.stem] for path in host_files()}
+DENIED = RemoteFault("PermissionDenied", message="Zugriff verweigert")
+
+Judged = PathVerdict | CapabilityVerdict
+some_host = st.sampled_from(sorted(HOSTS))
+
+
+@cache
+def judged(host: str) -> Assessment:
+    return assess(HostFacts(HOSTS[host]))
+
+
+def changed(facts: Facts, noun: str, change: Callable[[tuple[Record, ...]], Answer]) -> Facts:
+    """Where the noun could be read; else there is nothing to change."""
+    answer = facts.answer(noun)
+    return replace(facts, nouns={**facts.nouns, noun: change(answer)}) if isinstance(answer, tuple) else facts
+
+
+def with_states(facts: Facts, noun: str, change: Callable[[Record], Mapping[str, Json]]) -> Facts:
+    def each(records: tuple[Record, ...]) -> Answer:
+        return tuple(replace(record, state={**record.state, **change(record)}) for record in records)
+
+    return changed(facts, noun, each)
+
+
+def everything(assessment: Assessment) -> dict[str, Judged]:
+    """Each way, and each of its capabilities."""
+    ways = {way.path: way for path in assessment.paths for way in path.ways}
+    return {**ways, **{f"{name}: {each.capability}": each for name, way in ways.items() for each in way.capabilities}}
+
+
+def reasons(judged: Judged) -> tuple[Reason, ...]:
+    return judged.every_reason if isinstance(judged, PathVerdict) else judged.reasons
+
+
+def gist(assessment: Assessment) -> dict[str, Any]:
+    """What is said, without the words that it is said in, and in an order of its own."""
+    told: dict[str, Any] = {"recommended": assessment.recommended}
+    for name, each in everything(assessment).items():
+        told[name] = (each.verdict, sorted(each.because), sorted(reason.code for reason in reasons(each)))
+        for subject in (*each.cards, *each.vms) if isinstance(each, PathVerdict) else ():
+            told[f"{name}: {subject.key}"] = (subject.verdict, sorted(reason.code for reason in subject.reasons))
+    return told
+
+
+# --- More memory ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(some_host, st.integers(1, 16), st.integers(0, 1 << 40))
+def test_more_memory_makes_nothing_worse(host: str, times: int, more: int) -> None:
+    larger = with_states(
+        HOSTS[host], "Memory", lambda it: {name: size * times + more for name, size in it.state.items()}
+    )
+    before, after = everything(judged(host)), everything(assess(HostFacts(larger)))
+    assert {name for name, each in after.items() if each.verdict.rank > before[name].verdict.rank} == set()
+
+
+# --- Names ---------------------------------------------------------------------------------------------------------
+
+
+def renamed(facts: Facts) -> tuple[Facts, dict[str, str]]:
+    """The host and its VMs under names that stand nowhere else, and what they were called before."""
+    names = {"token of the host": facts.host}
+    for vm in told(facts, "Vm"):
+        names[f"token of {vm.key['vm']}"] = vm.state["name"]
+    facts = with_states(facts, "Vm", lambda vm: {"name": f"token of {vm.key['vm']}"})
+    facts = with_states(facts, "OperatingSystem", lambda it: {"hostname": "HOSTNAME"})
+    return replace(facts, host="token of the host"), names
+
+
+def told(facts: Facts, noun: str) -> tuple[Record, ...]:
+    answer = facts.answer(noun)
+    return answer if isinstance(answer, tuple) else ()
+
+
+def called_as_before(said: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(said, Mapping):
+        return {name: called_as_before(each, names) for name, each in said.items()}
+    if isinstance(said, list | tuple):
+        return tuple(called_as_before(each, names) for each in said)
+    if isinstance(said, str):
+        for token, name in names.items():
+            said = said.replace(token, name)
+    return said
+
+
+@pytest.mark.parametrize("host", SHIPPED)
+def test_other_names_of_host_and_vms_change_names_only(host: str) -> None:
+    facts, names = renamed(SHIPPED[host])
+    before, after = asdict(judged(host)), asdict(assess(HostFacts(facts)))
+    assert called_as_before(after, names) == called_as_before(before, {})
+
+
+# --- Order, and what has nothing to do with it ---------------------------------------------------------------------
+
+UNRELATED = {
+    "Disk": Record(
+        {"model": "ST8000NM", "bus": "SATA", "size": 8 * 10**12, "style": "GPT", "boot": False, "system": False},
+        {"disk": "naa.5000c500a1b2c3d4"},
+    ),
+    "VmSwitch": Record(
+        {"name": "Backup", "kind": "private", "adapter": None, "management_os": False},
+        {"switch": "d3b07384-d9a0-4c9b-8f2e-3c1f5a7b9e10"},
+    ),
+}
+
+
+def with_more(facts: Facts, noun: str) -> Facts:
+    return changed(facts, noun, lambda records: (*records, UNRELATED[noun]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(some_host, st.sampled_from(sorted(UNRELATED)))
+def test_a_disk_for_data_or_a_private_switch_changes_nothing(host: str, noun: str) -> None:
+    assert gist(assess(HostFacts(with_more(HOSTS[host], noun)))) == gist(judged(host))
+
+
+@settings(max_examples=200, deadline=None)
+@given(some_host, st.randoms(use_true_random=False))
+def test_the_order_of_cards_vms_disks_and_switches_does_not_matter(host: str, shuffling: Random) -> None:
+    facts = with_more(with_more(HOSTS[host], "Disk"), "VmSwitch")
+    for noun in facts.nouns:
+        facts = changed(facts, noun, lambda records: tuple(shuffling.sample(records, len(records))))
+    assert gist(assess(HostFacts(facts))) == gist(judged(host))
+
+
+# --- Not knowing ---------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def gaps(draw: st.DrawFn) -> tuple[str, Facts, str]:
+    """A host, the same with one noun or property unknown, and the name of that."""
+    host = draw(some_host)
+    facts = HOSTS[host]
+    noun = draw(st.sampled_from([name for name, answer in facts.nouns.items() if isinstance(answer, tuple)]))
+    records = told(facts, noun)
+    places = [(position, name) for position, record in enumerate(records) for name in record.state]
+    if not places or draw(st.integers(0, 9)) == 0:
+        return host, changed(facts, noun, lambda _: Unknown(DENIED)), noun
+    position, name = draw(st.sampled_from(places))
+    blind = replace(records[position], state={**records[position].state, name: {"unknown": asdict(DENIED)}})
+    return (
+        host,
+        changed(facts, noun, lambda _: (*records[:position], blind, *records[position + 1 :])),
+        f"{noun}.{name}",
+    )
+
+
+@settings(max_examples=500, deadline=None)
+@given(gaps())
+def test_not_knowing_makes_nothing_better_than_unverified_unless_a_note_says_so(gap: tuple[str, Facts, str]) -> None:
+    host, blind, name = gap
+    assert better_than_known(host, blind, (name,)) == []
+
+
+DECISIVE = [(code, noun) for code, case in CASES.items() for noun in case["change"] if told(HOSTS[code], noun)]
+
+
+@pytest.mark.parametrize(("code", "noun"), DECISIVE)
+def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, noun: str) -> None:
+    change = CASES[code]["change"][noun]
+    states = [each for each in change.values() if each] if NOUNS[noun].key else [change]
+    names = {name for state in states for name in state.get("state", state)}
+    unread = {"unknown": asdict(DENIED)}
+    blind = with_states(HOSTS[code], noun, lambda it: dict.fromkeys(names & it.state.keys(), unread))
+    assert better_than_known(code, blind, tuple(f"{noun}.{name}" for name in names)) == []
+
+
+def better_than_known(host: str, blind: Facts, missing: tuple[str, ...]) -> list[str]:
+    """What is judged better than unverified, and than before, without a note that names what is missing."""
+    before = everything(judged(host))
+    found = []
+    for what, after in everything(assess(HostFacts(blind))).items():
+        noted = any(r.severity is Severity.NOTE and r.observed.startswith(missing) for r in reasons(after))
+        if not noted and after.verdict.rank < min(before[what].verdict.rank, Verdict.UNVERIFIED.rank):
+            found.append(what)
+    return found
+
+
+# --- Once for all ways ---------------------------------------------------------------------------------------------
+
+STATED = {"vllm": Version("0.33.0"), "cuda": Version("13.0"), "driver": Version("580.95")}
+
+
+@settings(max_examples=100, deadline=None)
+@given(some_host, st.sampled_from(({}, STATED)), st.permutations(WAYS))
+def test_what_is_answered_once_is_what_each_way_alone_answers(
+    host: str, stated: Mapping[str, Version], ways: list[str]
+) -> None:
+    facts = HostFacts(HOSTS[host])
+    shared = Target(facts, ways[0], stated)
+    for way in ways:
+        assert offers(shared.on(way)) == offers(Target(facts, way, stated))
+
+
+# --- Purity --------------------------------------------------------------------------------------------------------
+
+CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime")
+IMPURE = {"time", "datetime", "random", "secrets", "uuid", "socket", "urllib", "http", "subprocess", "os", "tempfile"}
+MODULES = [file for package in (compat, paths) for file in sorted(Path(package.__path__[0]).rglob("*.py"))]
+DISK = ("open", "stat", "lstat", "listdir", "scandir", "getcwd", "access")
+
+
+def forbidden(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("judging read the clock, the disk or the network")
+
+
+def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    assess(HostFacts(SHIPPED["server2025-3gpu"]))  # catalogues are read once
+    for read in (catalogue.entries, catalogue.evidence, catalogue.remedies, catalogue.topics):
+        read()
+    dda.forget()
+    with monkeypatch.context() as patched:
+        for name in CLOCKS:
+            patched.setattr(time, name, forbidden)
+        for name in DISK:
+            patched.setattr(os, name, forbidden)
+        for place, name in ((builtins, "open"), (io, "open"), (socket, "socket"), (subprocess, "Popen")):
+            patched.setattr(place, name, forbidden)
+        assessments = [assess(HostFacts(facts)) for facts in HOSTS.values()]
+    assert len(assessments) == len(HOSTS)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_judges_imports_neither_clock_nor_chance_nor_network(module: Path) -> None:
+    imports = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+    named = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
+    named |= {str(node.module) for node in imports if isinstance(node, ast.ImportFrom)}
+    assert not {name.partition(".")[0] for name in named} & IMPURE
