@@ -1,6 +1,6 @@
 """Discrete Device Assignment: what each card says, and what the chosen cards and VM say together."""
 
-from winhost.compat.cards import partitions, serves, shows
+from winhost.compat.cards import partitions, runs_cuda, serves, shows
 from winhost.compat.rule import (
     ASSIGNMENT,
     BLOCKS,
@@ -36,6 +36,14 @@ def management_display(facts: HostFacts, card: Card) -> Finding | None:
     """Nobody wants it in a VM, and nobody should get it there by asking for all cards."""
     if not serves(card):
         return unsupported("dda.management-display", observed=card.gpu.key["device"])
+    return None
+
+
+@rule("dda", unknown=BLOCKS, each=CARD)
+def no_cuda(facts: HostFacts, card: Card) -> Finding | None:
+    """It could be assigned, and nothing that we serve with would run on it."""
+    if serves(card) and not runs_cuda(card):
+        return unsupported("dda.no-cuda", observed=card.gpu.key["device"])
     return None
 
 

@@ -2,6 +2,7 @@
 
 from winhost.compat.builds import SERVER_2016, SERVER_2025
 from winhost.compat.cards import serves
+from winhost.compat.machine import is_virtual, made_by
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.model.units import GiB, size
 from winhost.resources.host import HostFacts
@@ -109,6 +110,14 @@ def virtualization_off(facts: HostFacts) -> Finding | None:
     firmware = facts.firmware
     if not firmware.hypervisor_present and not firmware.virtualization_enabled:
         return unsupported("dda.virtualization-off", observed=f"{firmware.manufacturer} {firmware.model}")
+    return None
+
+
+@rule("dda", unknown=BLOCKS)
+def in_a_vm(facts: HostFacts) -> Finding | None:
+    """Its devices are what another hypervisor shows of them."""
+    if is_virtual(facts.firmware):
+        return unverified("dda.virtual-machine", observed=made_by(facts.firmware))
     return None
 
 
