@@ -52,6 +52,8 @@
                 'win-8_x64_10.0.14393.0_5.1.14393.2791_x64_4.0.30319.42000_framework'
                 'win-8_x64_10.0.17763.0_5.1.17763.316_x64_4.0.30319.42000_framework'
             )
+            # Of PowerShell 7, in a branch of its own: there .NET makes a folder with its rights in this way.
+            IgnoreTypes = @('System.IO.FileSystemAclExtensions')
         }
     }
 }

@@ -206,9 +206,9 @@ def without_cuda(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def without_driver(facts: HostFacts) -> Finding | None:
-    """The Windows driver must run the card."""
-    if gpus(facts) and not any(card.gpu.state.driver_model for card in gpus(facts)):
-        return unsupported("wsl2.no-gpu", observed="no card is run by a Windows GPU driver")
+    """The Windows driver must run the card; of other makers' cards another rule speaks."""
+    if not no_cuda(facts) and gpus(facts) and not _driven(facts):
+        return unsupported("wsl2.no-gpu", observed="no card is run by NVIDIA's Windows driver")
     return None
 
 

@@ -3,7 +3,7 @@
 from packaging.version import Version
 
 from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2
-from winhost.compat.cards import serves
+from winhost.compat.cards import runs_cuda
 from winhost.compat.machine import SERVERS, cannot_run_vms, made_by, no_cuda
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
 from winhost.model.facts import MissingFact, RemoteFault, Unknown
@@ -57,9 +57,9 @@ def wslc_tcc_invisible(facts: HostFacts) -> Finding | None:
 
 @rule("wslc", unknown=BLOCKS)
 def wslc_without_gpu(facts: HostFacts) -> Finding | None:
-    """The Windows driver must run the card."""
-    if not any(serves(card) and card.gpu.state.driver_model for card in facts.cards):
-        return unsupported("wslc.no-gpu", observed="no card is run by a Windows GPU driver")
+    """The Windows driver must run the card; of other makers' cards another rule speaks."""
+    if not no_cuda(facts) and not any(runs_cuda(card) and card.gpu.state.driver_model for card in facts.cards):
+        return unsupported("wslc.no-gpu", observed="no card is run by NVIDIA's Windows driver")
     return None
 
 
