@@ -1,5 +1,6 @@
 """What display devices are good for: to serve with, to be looked at, to be cut up."""
 
+from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PartitionableGpu
 
@@ -13,8 +14,11 @@ def serves(card: Card) -> bool:
 
 
 def runs_cuda(card: Card) -> bool:
-    """Whether it is NVIDIA's: all that we serve with is CUDA."""
-    return card.gpu.key["device"].upper().startswith(NVIDIA)
+    """Whether it is NVIDIA's: all that we serve with is CUDA. Raises MissingFact for an imported card without ids."""
+    device = card.gpu.key["device"]
+    if not device:
+        raise MissingFact(f"the maker of the card at {card.location}", NOT_THERE)
+    return device.upper().startswith(NVIDIA)
 
 
 def shows(card: Card) -> bool:
