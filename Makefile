@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/winhost demo
 
+# Files run on all processors at once; what a file shares, such as a lab, stays in one process.
 test: check
-	$(BIN)/pytest -m "not crash"
+	$(BIN)/pytest -m "not crash" -n auto --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff format --check

@@ -68,7 +68,7 @@ def test_every_property_that_can_be_set_is_changed(name: str) -> None:
     assert "changed" in kinds()[name]
 
 
-@pytest.mark.parametrize("name", FOR_ADMINISTRATORS)
+@pytest.mark.parametrize("name", sorted(FOR_ADMINISTRATORS))
 def test_every_noun_that_is_not_for_everybody_is_read_by_somebody_who_may_not(name: str) -> None:
     answers = [contract(machine(host, administrator=False), {"noun": name, "verb": "get"})[0] for host in hosts()]
     assert "PermissionDenied" in str(answers)

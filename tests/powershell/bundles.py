@@ -180,7 +180,17 @@ class ByHand:
     def copy(self, folder: Path) -> "ByHand":
         """The same host and its journals, going its own way from here."""
         shutil.copytree(self.journals, folder)
+        give_rights(folder)
         return ByHand(self.person, twin(self.machine), folder)
+
+
+def give_rights(folder: Path) -> None:
+    """Those that the scripts give a folder of journals and ask of it; on Windows another one is not believed."""
+    if os.name == "nt":
+        administrators, system = "*S-1-5-32-544", "*S-1-5-18"
+        grants = [word for who in (administrators, system) for word in ("/grant:r", f"{who}:(OI)(CI)F")]
+        for words in (["/setowner", administrators], ["/inheritance:r", *grants]):
+            subprocess.run(["icacls", str(folder), *words, "/q"], check=True)
 
 
 def restart(machine: Machine) -> None:

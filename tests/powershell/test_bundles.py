@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.world import PLAYBOOK, World, world
+from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World, world
 from tests.powershell.bundles import (
     RESTART,
     ByHand,
@@ -18,6 +18,8 @@ from tests.powershell.bundles import (
     WatchedCmdlets,
     a_person,
     filmed,
+    give_rights,
+    listening,
     restart,
     twin,
     unpack,
@@ -29,8 +31,9 @@ from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import make_plan
 from winhost.engine.record import replay
-from winhost.engine.undo import preview
+from winhost.engine.undo import preview, rollback
 from winhost.lab import loopback
+from winhost.lab.cmdlets import Given
 from winhost.lab.machine import Machine
 from winhost.lab.vms import VirtualMachine
 from winhost.model.documents import plain, read_document
@@ -41,6 +44,8 @@ from winhost.resources.host import HostFacts
 INSTALLED = "server2025-role-installed"
 # One stage each: with the role, of another Windows, with names that look like code, cards half-way gone.
 ONE_STAGE = (INSTALLED, "server2022-2gpu", "hostile-vm-names", "card-dismounted", "gpu-partitioned")
+CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+CARD_16GB = "PCIROOT(16)#PCI(0100)#PCI(0000)"
 TORN = b'{"n":99,"at":"2026-'
 
 
@@ -155,7 +160,11 @@ def test_abandoned_at_any_line_and_run_again_it_ends_where_it_would_have_ended(s
 
 def test_abandoned_at_any_line_and_rolled_back_it_ends_where_it_began(story: Story, tmp_path: Path) -> None:
     for stage, here, name in moments(story.there, tmp_path):
-        assert here.through(here.rollback, story.bundle(stage)).said["outcome"] == "rolled back", (stage, name)
+        done = here.through(here.rollback, story.bundle(stage))
+        if name.endswith("before-run"):
+            assert (done.code, done.refused) == (2, "NeverBegun"), (stage, name)
+        else:
+            assert done.said["outcome"] == "rolled back", (stage, name)
         assert here.state() == story.start(stage), (stage, name)
 
 
@@ -177,15 +186,55 @@ def test_the_first_bundle_is_not_rolled_back_from_under_the_second(story: Story)
     assert here.state() == made
 
 
-def test_an_edited_journal_is_refused_either_way(story: Story, tmp_path: Path) -> None:
-    here = story.there["second"][-1].here.copy(tmp_path / "journals")
+@pytest.mark.parametrize(
+    ("moment", "old", "new"),
+    [
+        ("after-begin", b'"turn-off"', b'"shutdown"'),
+        ("before-stage", b'"restart":false', b'"restart":true'),  # in the last line, which no other one follows
+        ("before-stage", b'"hash":', b'"hsah":'),
+        ("before-stage", b'"n":', b'"n" :'),
+    ],
+)
+def test_an_edited_journal_is_refused_either_way(
+    story: Story, tmp_path: Path, moment: str, old: bytes, new: bytes
+) -> None:
+    *_, last = (each for each in story.there["second"] if each.name.endswith(moment))
+    here = last.here.copy(tmp_path / "journals")
     (journal,) = (path for path in here.journals.glob("*.jsonl") if b"VmMmio" in path.read_bytes())
-    journal.write_bytes(journal.read_bytes().replace(b"turn-off", b"shutdown", 1))
+    before, _, after = journal.read_bytes().rpartition(old)
+    journal.write_bytes(before + new + after)
     found = here.state()
     for script in (here.apply, here.rollback):
         refused = script(story.second)
         assert (refused.code, refused.refused) == (2, "Damaged")
     assert here.state() == found
+
+
+@pytest.mark.parametrize("text", [b"", TORN])
+def test_a_journal_without_a_whole_line_stands_in_nobodys_way(story: Story, tmp_path: Path, text: bytes) -> None:
+    here = story.there["second"][0].here.copy(tmp_path / "journals")
+    (never,) = (path for path in here.journals.glob("*.jsonl") if not path.read_bytes())
+    never.write_bytes(text)
+    found = here.state()
+    refused = here.rollback(story.second)
+    assert (refused.code, refused.refused) == (2, "NeverBegun")
+    assert here.state() == found
+    assert here.apply(story.second).said["outcome"] == "applied"
+    assert here.rollback(story.second).said["outcome"] == "rolled back"
+    assert here.through(here.rollback, story.first).said["outcome"] == "rolled back"
+    assert here.state() == story.found
+    assert never.read_bytes() == text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_journal_that_an_editor_saved_otherwise_is_refused(story: Story, tmp_path: Path, encoding: str) -> None:
+    here = story.there["second"][-1].here.copy(tmp_path / "journals")
+    (journal,) = (path for path in here.journals.glob("*.jsonl") if b"VmMmio" in path.read_bytes())
+    saved = journal.read_text("ascii").encode(encoding)
+    journal.write_bytes(saved)
+    for script in (here.apply, here.rollback):
+        assert script(story.second).refused == "Damaged"
+    assert journal.read_bytes() == saved
 
 
 def test_a_run_that_goes_back_is_not_gone_on_with(story: Story) -> None:
@@ -194,6 +243,52 @@ def test_a_run_that_goes_back_is_not_gone_on_with(story: Story) -> None:
     refused = here.apply(story.second)
     assert (refused.code, refused.refused) == (2, "OneWay")
     assert here.state() == found
+
+
+# ---- a VM's power that nobody wished for
+
+
+def needing_only(facts: Facts) -> Plan:
+    """A plan that moves the VM's power for its other steps alone."""
+    resources = [wanted for wanted in PLAYBOOK["resources"] if wanted["noun"] != "VmPower"]
+    return make_plan(HostFacts(facts), Wish("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
+
+
+def begun_in(journal: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in journal.read_text("ascii").splitlines()]
+    return [entry["step"] for entry in entries if entry["event"] == "begin"]
+
+
+def test_what_was_moved_for_others_is_given_back_by_whoever_goes_on(person: Person, tmp_path: Path) -> None:
+    other = world(tmp_path / "store", INSTALLED)
+    found = other.state()
+    plan = needing_only(other.facts())
+    here = ByHand(person, twin(other.machine), tmp_path / "journals")
+    made = unpack(plan, tmp_path / "bundle", watched=True)
+    with filmed(here, tmp_path / "there") as there:
+        assert here.apply(made).said["outcome"] == "applied"
+    other.apply(plan)
+    assert here.state() == other.state()
+    assert here.machine.vms[other.vm()].power == "running"
+    for moment in there:
+        assert moment.here.apply(made).said["outcome"] == "applied", moment.name
+        assert moment.here.state() == other.state(), moment.name
+        begun = [step for journal in moment.here.journals.glob("*.jsonl") for step in begun_in(journal)]
+        assert {step["role"] for step in begun if step["noun"] == "VmPower"} == {"need", "give-back"}, moment.name
+        assert moment.here.rollback(made).said["outcome"] == "rolled back", moment.name
+        assert moment.here.state() == found, moment.name
+
+
+def test_a_vm_that_was_given_back_and_stopped_by_somebody_since_stays_off(person: Person, tmp_path: Path) -> None:
+    here = ByHand(person, machine(INSTALLED), tmp_path / "journals")
+    made = unpack(needing_only(here.machine.facts()), tmp_path / "bundle", watched=True)
+    with filmed(here, tmp_path / "there") as there:
+        here.apply(made)
+    (ended,) = (moment.here for moment in there if moment.name.endswith("before-stage"))
+    (vm,) = (vm for vm in ended.machine.vms.values() if vm.name == "llm-01")
+    ended.machine.stop_vm(vm.guid, within=300)
+    assert ended.apply(made).said["changed"] == 0
+    assert vm.power == "off"
 
 
 # ---- a process of its own, and its death
@@ -212,6 +307,17 @@ def test_a_killed_process_is_followed_by_one_that_goes_on(person: Person, tmp_pa
     assert f"applied, changes: {len(list(plan.steps)) - 1}" in done.output
     other.apply(plan)
     assert other.state() == host.settled_state()
+
+
+def test_how_it_ended_is_said_where_it_cannot_be_kept(case: Callable[..., Case], tmp_path: Path) -> None:
+    it = case()
+    made = unpack(it.plan, tmp_path / "watched", watched=True)
+
+    def stand_in_the_way(given: Given) -> None:
+        Path(given["journal"]).with_suffix(".result.json").mkdir(exist_ok=True)
+
+    with listening(stand_in_the_way):
+        assert it.here.apply(made).said["outcome"] == "applied"
 
 
 # ---- the same steps as the engine
@@ -335,6 +441,7 @@ def test_another_machine_is_refused(case: Callable[..., Case], person: Person, t
     it.here = ByHand(person, machine("server2022-2gpu"), tmp_path / "others")
     found = it.here.state()
     refuse(it, it.here.apply(it.made), 2, "WrongHost", found)
+    assert not it.here.journals.exists()
     assert it.here.verify(it.made).refused == "WrongHost"
 
 
@@ -342,11 +449,13 @@ def test_only_an_administrator_changes_anything(case: Callable[..., Case], perso
     it = case()
     it.here = ByHand(person, machine(INSTALLED, administrator=False), tmp_path / "others")
     refuse(it, it.here.apply(it.made), 2, "NotAdministrator", it.here.state())
+    assert not it.here.journals.exists()
 
 
 def test_one_run_at_a_time(case: Callable[..., Case], person: Person) -> None:
     it = case()
     it.here.journals.mkdir()
+    give_rights(it.here.journals)
     person.hold(it.here.journals / "lock")
     refuse(it, it.here.apply(it.made), 1, "Busy", it.here.state())
 
@@ -390,6 +499,80 @@ def test_what_somebody_changed_since_is_kept_and_said(case: Callable[..., Case])
         vm.stop_action = "shut-down"
     done, outcome = it.here.rollback(it.made).said, it.other.rollback()
     assert done["kept"] == list(outcome.kept) != []
+    assert it.here.state() == it.other.state()
+
+
+def test_what_somebody_changed_stays_and_the_rest_goes_back(case: Callable[..., Case], tmp_path: Path) -> None:
+    it = case()
+    vm = it.other.vm()
+    made = unpack(it.plan, tmp_path / "watched", watched=True)
+    found = it.here.machine.vms[vm]
+    low, cache = found.low, found.cache
+    it.here.apply(made)
+    it.other.apply(it.plan)
+    for host in (it.here.machine, it.other.machine):
+        assert (host.vms[vm].low, host.vms[vm].cache) != (low, cache)
+        host.stop_vm(vm, within=300)
+        host.set_vm(vm, high_memory_mapped_io_space=256 << 30)
+        host.start_vm(vm)
+    undo, _ = preview(replay(it.other.run, read_journal(it.other.store.path(it.other.run))), it.other.facts())
+    assert as_compared(it.here.rollback(made, "-WhatIf").said["steps"]) == as_compared(undo)
+    with filmed(it.here, tmp_path / "back") as back:
+        done = it.here.rollback(made).said
+    outcome = it.other.rollback()
+    assert (done["outcome"], done["kept"]) == (outcome.outcome, list(outcome.kept))
+    assert done["kept"] == ["MMIO windows of llm-01: kept: high changed since by somebody else"]
+    assert it.here.state() == it.other.state()
+    for moment in back:  # what was not ours does not become ours by being read on the way
+        again = moment.here.rollback(made).said
+        assert (again["outcome"], again["kept"]) == (outcome.outcome, done["kept"]), moment.name
+        assert moment.here.state() == it.other.state(), moment.name
+
+
+@pytest.fixture
+def two_plans(person: Person, tmp_path: Path) -> tuple[World, list[tuple[ByHand, Path]]]:
+    """Two plans for one VM, the second one of more cards, applied by people who do not know of each other."""
+    other = world(tmp_path / "store", INSTALLED)
+    host = twin(other.machine)
+    made = []
+    for name, cards in (("one", (CARD_24GB,)), ("two", (CARD_24GB, CARD_16GB))):
+        plan = other.plan(cards=cards)
+        here, bundle = ByHand(person, host, tmp_path / name), unpack(plan, tmp_path / f"bundle-{name}")
+        assert here.apply(bundle).said["outcome"] == other.apply(plan).outcome == "applied"
+        made.append((here, bundle))
+    return other, made
+
+
+@pytest.mark.parametrize("order", [[1, 0], [0, 1, 0]], ids=["in reverse order", "in their own order"])
+def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, list[tuple[ByHand, Path]]], order: list[int]) -> None:
+    other, made = two_plans
+    runs = other.store.runs()
+    for turn, number in enumerate(order):
+        here, bundle = made[number]
+        done, outcome = here.rollback(bundle), rollback(runs[number], EVERY_CONSENT, other.means)
+        assert (done.said["outcome"], done.said["kept"]) == (outcome.outcome, list(outcome.kept))
+        assert bool(outcome.kept) == (order[turn:] == [0, 1, 0])
+        assert here.state() == other.state()
+    assert other.state() == machine(INSTALLED).settled_state()
+    assert [here.rollback(bundle).refused for here, bundle in made] == ["UnknownRun"] * 2
+
+
+def test_the_settings_stay_for_a_card_that_was_given_by_hand(case: Callable[..., Case]) -> None:
+    it = case()
+    plan = it.other.plan(cards=(CARD_24GB,))
+    made = unpack(plan, it.made.parent / "one-card")
+    it.here.apply(made)
+    it.other.apply(plan)
+    assert it.here.state() == it.other.state()
+    vm = it.other.vm()
+    card = {"location": CARD_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
+    it.other.machine.stop_vm(vm, within=300)
+    it.other.open().set("AssignableDevice", card, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
+    it.other.machine.start_vm(vm)
+    it.here.machine = twin(it.other.machine)
+    done, outcome = it.here.rollback(made), it.other.rollback()
+    assert done.said["kept"] == list(outcome.kept)
+    assert [sentence for sentence in outcome.kept if f"for {CARD_16GB}, which came since" in sentence]
     assert it.here.state() == it.other.state()
 
 

@@ -20,7 +20,7 @@ from winhost.model.units import MiB, size
 from winhost.resources.base import Noun, undo_property_by_property
 from winhost.resources.windows import NOUNS
 from winhost.resources.windows.scripts import agent_digest, agent_text
-from winhost.resources.windows.vm import vm_off
+from winhost.resources.windows.vm import devices_of, vm_off
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,6 +39,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
 _DEFAULTS = {field.name: field.default for field in fields(Noun)}
 _NEEDS = {_DEFAULTS["needs"]: "", vm_off: "vm-off", NOUNS["AssignableDevice"].needs: "owners-off"}
 _RISKS = {_DEFAULTS["risks"]: "", NOUNS["VmPower"].risks: "stops-a-vm", NOUNS["HyperVRole"].risks: "restarts-for-role"}
+_USERS = {_DEFAULTS["users"]: "", devices_of: "devices"}
 _UNDO = {undo_property_by_property: "", NOUNS["AssignableDevice"].undo: "place", NOUNS["HyperVRole"].undo: "role"}
 
 
@@ -52,6 +53,7 @@ class _Row:
     restarts: bool
     needs: str
     risks: str
+    users: str
     undo: str
 
 
@@ -135,13 +137,14 @@ def _row(noun: Noun) -> _Row:
         restarts=noun.restarts,
         needs=_named(_NEEDS, noun.needs, noun),
         risks=_named(_RISKS, noun.risks, noun),
+        users=_named(_USERS, noun.users, noun),
         undo=_named(_UNDO, noun.undo, noun),
     )
 
 
 def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: Noun) -> str:
     if rule not in names:
-        raise NotImplementedError(f"{noun.name} has a rule that templates/bundle/engine.ps1 does not know")
+        raise NotImplementedError(f"{noun.name} has a rule that templates/bundle/parts does not know")
     return names[rule]
 
 

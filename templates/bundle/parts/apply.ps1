@@ -2,7 +2,6 @@
 
 function Invoke-WinhostRun {
     param($Run)
-    Assert-WinhostHost $Run.plan (-not $script:WhatIf)
     Resume-WinhostRun $Run
     if ($script:WhatIf) {
         $facts = Read-WinhostHost
@@ -30,27 +29,51 @@ function Invoke-WinhostRun {
 function Resume-WinhostRun {
     param($Run)
     # A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run.
-    $newest = $null
-    foreach ($journal in @(Find-WinhostJournals $Run)) {
-        if ($journal.sum -ceq $Run.sum) {
-            $newest = $journal.path
+    $mine = @(foreach ($journal in @(Find-WinhostJournals $Run)) { if ($journal.sum -ceq $Run.sum) { $journal.path } })
+    [array]::Reverse($mine)
+    foreach ($path in $mine) {
+        $journal = Read-WinhostJournal $path
+        if ($journal.entries -eq 0) {
+            # Begun, nothing done.
+            continue
         }
-    }
-    if ($null -eq $newest) {
+        if ($journal.record.back -and $journal.record.outcome -cne 'rolled back') {
+            Stop-WinhostScript 2 'OneWay' 'the last run of this plan is going back' 'Nothing was changed.' '.\Rollback.ps1'
+        }
+        if ($journal.record.outcome -ceq '') {
+            Open-WinhostJournal $Run $path
+        }
         return
-    }
-    $record = (Read-WinhostJournal $newest).record
-    if ($record.back -and $record.outcome -cne 'rolled back') {
-        Stop-WinhostScript 2 'OneWay' 'the last run of this plan is going back' 'Nothing was changed.' '.\Rollback.ps1'
-    }
-    if ($record.outcome -ceq '') {
-        Open-WinhostJournal $Run $newest
     }
 }
 
 function Find-WinhostStageSteps {
     param($Run, $Facts)
-    Find-WinhostSteps $Run.stage.wanted $Facts 'wish' $Run.stage.wanted $Run.stage.steps
+    $owed = @(Find-WinhostOwed $Run)
+    $wishes = @($Run.stage.wanted) + $owed
+    foreach ($step in @(Find-WinhostSteps $wishes $Facts 'wish' $wishes $Run.stage.steps)) {
+        if ($step.role -ceq 'wish' -and $null -ne (Find-WinhostById $owed $step.noun $step.key)) {
+            $step.role = 'give-back'
+        }
+        $step
+    }
+}
+
+function Find-WinhostOwed {
+    param($Run)
+    # What was moved for other steps alone and not given back yet: read now, it would look as if it was found so.
+    foreach ($touched in $Run.record.touched) {
+        $first = [ordered]@{}
+        $given = $touched.moved.Count -eq 0
+        foreach ($name in $touched.changed) {
+            $first[$name] = Read-WinhostField $touched.before $name
+            $given = $given -and (Test-WinhostSame $touched.after[$name] $first[$name])
+        }
+        $wished = $null -ne (Find-WinhostById $Run.stage.wanted $touched.noun $touched.key)
+        if (-not $wished -and -not $given) {
+            [pscustomobject]@{ noun = $touched.noun; key = $touched.key; want = [pscustomobject]$first; title = $touched.title }
+        }
+    }
 }
 
 function Assert-WinhostNoDrift {

@@ -1,4 +1,4 @@
-# the journal: each line on disk before the next thing happens, each with the hash of the line before
+# the journal: each line on disk before the next thing happens, with a hash of itself and that of the line before
 
 # ---- where it is: a folder that only administrators and the system can enter, and that outlives the bundle
 
@@ -73,8 +73,14 @@ function Close-WinhostRun {
         return
     }
     foreach ($file in @($Run.stream, $Run.lock)) {
-        if ($null -ne $file) {
-            $file.Dispose()
+        try {
+            if ($null -ne $file) {
+                $file.Dispose()
+            }
+        }
+        catch [System.IO.IOException] {
+            # On a full disk a journal's last line fails once more; it was told, and the lock has to go all the same.
+            $null = $_
         }
     }
 }
@@ -97,7 +103,8 @@ function Find-WinhostJournals {
 function Read-WinhostJournal {
     param([string]$Path)
     $stream = [System.IO.File]::Open($Path, 'Open', 'Read', 'ReadWrite')
-    $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList $stream
+    # As bytes: a byte order mark that an editor left is a change like any other, and would shift what is cut off.
+    $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList $stream, ([System.Text.Encoding]::ASCII), $false
     $text = $reader.ReadToEnd()
     $reader.Dispose()
     # What follows the last line feed is what a killed run leaves; nothing was done upon it.
@@ -106,11 +113,11 @@ function Read-WinhostJournal {
     for ($number = 0; $number -lt $lines.Count - 1; $number++) {
         $entry = ConvertFrom-WinhostLine $lines[$number]
         $follows = (Read-WinhostField $entry 'n') -eq $number + 1 -and (Read-WinhostField $entry 'previous') -ceq $journal.previous
-        if (-not $follows) {
+        if (-not $follows -or (Add-WinhostHash ($lines[$number] -creplace ',"hash":"[0-9a-f]{16}"\}$', '}')) -cne $lines[$number]) {
             Stop-WinhostScript 2 'Damaged' "${Path}: line $($number + 1) is not as winhost wrote it" 'It cannot be relied on for going on or going back. Nothing was changed.' 'Restore the file from a copy.'
         }
         Add-WinhostEntry $journal.record $entry
-        $journal.previous = Measure-WinhostLine $lines[$number]
+        $journal.previous = $entry.hash
         $journal.entries++
         $journal.length += $lines[$number].Length + 1
     }
@@ -127,9 +134,11 @@ function ConvertFrom-WinhostLine {
     }
 }
 
-function Measure-WinhostLine {
+function Add-WinhostHash {
     param([string]$Line)
-    (Measure-WinhostBytes ([System.Text.Encoding]::ASCII.GetBytes($Line))).Substring(0, 16)
+    # Of the line without it, so that an edited line is known although none follows it.
+    $hash = (Measure-WinhostBytes ([System.Text.Encoding]::ASCII.GetBytes($Line))).Substring(0, 16)
+    "$($Line.Substring(0, $Line.Length - 1)),""hash"":""$hash""}"
 }
 
 function Open-WinhostJournal {
@@ -174,23 +183,25 @@ function Write-WinhostLine {
         $entry[$name] = $Fields[$name]
     }
     $entry['previous'] = $Run.previous
-    $line = ConvertTo-WinhostText $entry
+    $line = Add-WinhostHash (ConvertTo-WinhostText $entry)
     $bytes = [System.Text.Encoding]::ASCII.GetBytes("$line`n")
     $Run.stream.Write($bytes, 0, $bytes.Length)
     # To the disk, not only to Windows.
     $Run.stream.Flush($true)
+    $written = ConvertFrom-WinhostLine $line
     $Run.entries++
-    $Run.previous = Measure-WinhostLine $line
-    Add-WinhostEntry $Run.record (ConvertFrom-WinhostLine $line)
+    $Run.previous = $written.hash
+    Add-WinhostEntry $Run.record $written
 }
 
 # ---- what the lines tell
 
 function New-WinhostRecord {
     # touched: what this run changed, from its first state (before) to the one it was left in (after); moved: states
-    # that are our doing as well, because the run was on its way from or to them. restart, boot: a restart is due, and
-    # from which boot it was asked for. back: it is going back. stage: its steps are done.
-    @{ touched = @(); restart = $false; boot = $null; back = $false; stage = $false; outcome = '' }
+    # that are our doing as well, because the run was on its way from or to them; users: what rested on it at first.
+    # restart, boot: a restart is due, and from which boot it was asked for. back: it is going back. stage: its steps
+    # are done. setting: the properties that the step in flight sets. waits: it is to go back once more, later.
+    @{ touched = @(); restart = $false; boot = $null; back = $false; stage = $false; setting = @(); outcome = ''; waits = $false }
 }
 
 function Add-WinhostEntry {
@@ -230,6 +241,7 @@ function Add-WinhostEntry {
         }
         'outcome' {
             $Record.outcome = $Entry.outcome
+            $Record.waits = Test-WinhostSame (Read-WinhostField $Entry 'waits') $true
         }
     }
 }
@@ -237,6 +249,7 @@ function Add-WinhostEntry {
 function Add-WinhostBegin {
     param($Record, $Entry)
     $step = $Entry.step
+    $Record.setting = @(foreach ($property in @($step.want.PSObject.Properties)) { $property.Name })
     $touched = Find-WinhostById $Record.touched $step.noun $step.key
     if ($Record.back -and $null -ne $touched) {
         # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
@@ -244,13 +257,13 @@ function Add-WinhostBegin {
         return
     }
     if ($null -eq $touched) {
-        $touched = @{ noun = $step.noun; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; moved = @() }
+        $touched = @{ noun = $step.noun; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; moved = @(); users = @($Entry.users) }
         Copy-WinhostState $Entry.found $touched.after
         $Record.touched += $touched
     }
-    foreach ($property in @($step.want.PSObject.Properties)) {
-        if ($touched.changed -cnotcontains $property.Name) {
-            $touched.changed += $property.Name
+    foreach ($name in $Record.setting) {
+        if ($touched.changed -cnotcontains $name) {
+            $touched.changed += $name
         }
     }
     Copy-WinhostState $step.want $touched.after
@@ -264,7 +277,12 @@ function Add-WinhostLeft {
         return
     }
     if ($Record.back) {
-        $touched.moved = @($Entry.after)
+        # Only what was set back is our doing: the rest of it may be what somebody else changed since.
+        $ours = @{}
+        foreach ($name in $Record.setting) {
+            $ours[$name] = Read-WinhostField $Entry.after $name
+        }
+        $touched.moved = @([pscustomobject]$ours)
     }
     else {
         $touched.moved = @()

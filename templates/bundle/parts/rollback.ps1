@@ -2,7 +2,6 @@
 
 function Invoke-WinhostRun {
     param($Run)
-    Assert-WinhostHost $Run.plan (-not $script:WhatIf)
     Resume-WinhostRun $Run
     if (-not $script:WhatIf -and (Test-WinhostRestartDue $Run)) {
         return Request-WinhostRestart $Run
@@ -34,9 +33,15 @@ function Resume-WinhostRun {
     # The newest run of this plan that still stands, and nothing of another plan on top of it.
     $newest = $null
     $later = $null
+    $never = $null
     foreach ($journal in @(Find-WinhostJournals $Run)) {
-        $stands = (Read-WinhostJournal $journal.path).record.outcome -cne 'rolled back'
-        if ($stands -and $journal.sum -ceq $Run.sum) {
+        $read = Read-WinhostJournal $journal.path
+        $mine = $journal.sum -ceq $Run.sum
+        $stands = $read.entries -gt 0 -and ($read.record.outcome -cne 'rolled back' -or $read.record.waits)
+        if ($mine -and $read.entries -eq 0) {
+            $never = $journal.path
+        }
+        if ($stands -and $mine) {
             $Run.older = $newest
             $newest = $journal.path
             $later = $null
@@ -44,6 +49,9 @@ function Resume-WinhostRun {
         elseif ($stands) {
             $later = $journal.path
         }
+    }
+    if ($null -eq $newest -and $null -ne $never) {
+        Stop-WinhostScript 2 'NeverBegun' "${never}: begun, nothing done" 'It ended before its first line was on disk, so nothing was changed and there is nothing to undo.' 'Apply the plan again: .\Apply.ps1'
     }
     if ($null -eq $newest) {
         Stop-WinhostScript 2 'UnknownRun' 'no run of this plan stands on this host' "Looked in $($Run.journals)." 'There is nothing to undo.'
@@ -58,17 +66,43 @@ function Resume-WinhostRun {
 
 function Find-WinhostBack {
     param($Run, $Facts)
-    $back = @{ wishes = @(); kept = @() }
-    foreach ($touched in $Run.record.touched) {
-        $undo = Find-WinhostUndoOf $touched $Run.record $Facts
-        if ($undo.ContainsKey('keep')) {
+    # waits: some of it can be put back only when what came since is taken back.
+    $back = @{ wishes = @(); kept = @(); waits = $false }
+    $undone = @(foreach ($touched in $Run.record.touched) { @{ touched = $touched; undo = Find-WinhostUndoOf $touched $Run.record $Facts } })
+    $taken = @(foreach ($each in $undone) { if ($each.undo.want.Count -gt 0) { $each.touched } })
+    foreach ($each in $undone) {
+        $touched = $each.touched
+        $undo = Select-WinhostUnused $touched $each.undo $taken $Facts
+        $back.waits = $back.waits -or $undo.want.Count -lt $each.undo.want.Count
+        if ($undo.keep -cne '') {
             $back.kept += "$($touched.title): kept: $($undo.keep)"
         }
-        elseif ($undo.want.Count -gt 0) {
+        if ($undo.want.Count -gt 0) {
             $back.wishes += [pscustomobject]@{ noun = $touched.noun; key = $touched.key; want = [pscustomobject]$undo.want; title = $touched.title }
         }
     }
     $back
+}
+
+function Select-WinhostUnused {
+    param($Touched, $Undo, $Taken, $Facts)
+    # What came since, from another run or by hand, stands on what this run made: to undo that would break it.
+    if ($Undo.want.Count -eq 0 -or (Find-WinhostNoun $Touched.noun).users -ceq '') {
+        return $Undo
+    }
+    if (-not $Facts['AssignableDevice'].ok) {
+        return @{ keep = ConvertTo-WinhostWhy $Facts['AssignableDevice']; want = @{} }
+    }
+    $known = @($Taken) + @($Touched.users)
+    $since = @(foreach ($user in @(Find-WinhostUsers $Touched.noun $Touched.key $Facts)) {
+        if ($null -eq (Find-WinhostById $known $user.noun $user.key)) {
+            $user.key.location
+        }
+    })
+    if ($since.Count -gt 0) {
+        return @{ keep = "for $($since -join ', '), which came since; take that back, then this again"; want = @{} }
+    }
+    $Undo
 }
 
 function Find-WinhostUndoOf {
@@ -78,26 +112,26 @@ function Find-WinhostUndoOf {
         # What is there only since we installed the role went with it.
         $ours = @(foreach ($other in $Record.touched) { $other.noun })
         if ($ours -ccontains "$(Read-WinhostField $answer 'unavailable')") {
-            return @{ want = @{} }
+            return @{ keep = ''; want = @{} }
         }
-        return @{ keep = ConvertTo-WinhostWhy $answer }
+        return @{ keep = ConvertTo-WinhostWhy $answer; want = @{} }
     }
     $now = Find-WinhostNow $Facts $Touched.noun $Touched.key
     if ($null -eq $now) {
-        return @{ keep = 'it is not there any more' }
+        return @{ keep = 'it is not there any more'; want = @{} }
     }
     Find-WinhostUndo $Touched $now
 }
 
 function Find-WinhostUndo {
     param($Touched, $Now)
-    # @{ want } with what is to be put back, perhaps nothing; or @{ keep } with why it is left as it is.
+    # want: what is to be put back, perhaps nothing; keep: why it, or a part of it, is left as it is.
     $ours = $false
     switch ((Find-WinhostNoun $Touched.noun).undo) {
         'place' {
             $known = @($Touched.before.place, $Touched.after.place)
             if ($Now.place -clike 'assigned:*' -and $known -cnotcontains $Now.place) {
-                return @{ keep = "VM $($Now.place.Substring(9)) has it now" }
+                return @{ keep = "VM $($Now.place.Substring(9)) has it now"; want = @{} }
             }
             # Any lower rung of the ladder is still our doing.
             $ours = $true
@@ -105,7 +139,7 @@ function Find-WinhostUndo {
         'role' {
             $since = $Now.vms - $Touched.after.vms
             if ($since -gt 0) {
-                return @{ keep = "$since VM(s) made since need it" }
+                return @{ keep = "$since VM(s) made since need it"; want = @{} }
             }
             # Between two restarts it is nobody else's state.
             $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.role
@@ -119,16 +153,19 @@ function Find-WinhostUndo {
         if (Test-WinhostSame $there $before) {
             continue
         }
-        $want[$name] = $before
         $left = @($Touched.after[$name]) + @(foreach ($state in $Touched.moved) { Read-WinhostField $state $name })
-        if (-not $ours -and -not (Test-WinhostAmong $there $left)) {
+        if ($ours -or (Test-WinhostAmong $there $left)) {
+            $want[$name] = $before
+        }
+        else {
             $foreign += $name
         }
     }
+    $keep = ''
     if ($foreign.Count -gt 0) {
-        return @{ keep = "$($foreign -join ', ') changed since by somebody else" }
+        $keep = "$($foreign -join ', ') changed since by somebody else"
     }
-    @{ want = $want }
+    @{ keep = $keep; want = $want }
 }
 
 function Test-WinhostAmong {
@@ -162,7 +199,7 @@ function Complete-WinhostRollback {
     $back = Find-WinhostBack $Run $Facts
     $left = @(foreach ($check in @(Test-WinhostWishes $back.wishes $Facts)) { if (-not $check.holds) { $check } })
     $outcome = @('rolled back', 'not all rolled back')[[int]($left.Count -gt 0)]
-    Write-WinhostEntry $Run 'outcome' @{ outcome = $outcome }
+    Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; waits = $back.waits })
     $next = @()
     if ($null -ne $Run.older) {
         $next += 'An earlier run of this plan stands as well. To undo that too: .\Rollback.ps1 once more.'

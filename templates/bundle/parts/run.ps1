@@ -4,6 +4,8 @@ function Start-WinhostScript {
     $run = $null
     try {
         $run = Open-WinhostRun
+        # Before the folder: who is no administrator could not make it, and another machine keeps nothing of this.
+        Assert-WinhostHost $run.plan (-not $script:WhatIf)
         if (-not $script:WhatIf) {
             Protect-WinhostFolder $run.journals
             Lock-WinhostRun $run
@@ -83,7 +85,13 @@ function Save-WinhostResult {
     param($Run, $Result)
     # For whoever was not there to see how it ended.
     if ($null -ne $Run -and $Run.name -ne '' -and -not $script:WhatIf) {
-        [System.IO.File]::WriteAllText((Find-WinhostResultFile $Run), (ConvertTo-WinhostText $Result.document))
+        try {
+            [System.IO.File]::WriteAllText((Find-WinhostResultFile $Run), (ConvertTo-WinhostText $Result.document))
+        }
+        catch {
+            # The disk is full, say: how it ended is shown all the same.
+            Show-WinhostLine "$(Find-WinhostResultFile $Run) could not be written: $($_.Exception.Message)"
+        }
     }
 }
 

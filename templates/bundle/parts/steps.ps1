@@ -190,6 +190,23 @@ function Find-WinhostConsents {
     }
 }
 
+function Find-WinhostUsers {
+    param([string]$Noun, $Key, $Facts)
+    # What rests on it as it is. Nothing where that cannot be read: rollback then keeps more, not less.
+    switch ((Find-WinhostNoun $Noun).users) {
+        'devices' {
+            if (-not $Facts['AssignableDevice'].ok) {
+                return
+            }
+            foreach ($device in @($Facts['AssignableDevice'].instances)) {
+                if ([string]::Equals("$(Read-WinhostField $device.state 'place')", "assigned:$($Key.vm)")) {
+                    [ordered]@{ noun = 'AssignableDevice'; key = $device.key }
+                }
+            }
+        }
+    }
+}
+
 # ---- doing them: each is one set of the agent, in the journal before and after
 
 function Invoke-WinhostSteps {
@@ -225,7 +242,8 @@ function Invoke-WinhostStep {
     foreach ($name in $Step.before.Keys) {
         $found[$name] = $Step.before[$name]
     }
-    Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found })
+    $users = @(Find-WinhostUsers $Step.noun $Step.key $Facts)
+    Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found; users = $users })
     $how = @{ accept = $Run.accepted; within = $script:GuestDeadline }
     $call = @{ noun = $Step.noun; verb = 'set'; key = $Step.key; want = $Step.want; expect = $Step.before; how = $how }
     $answer = Invoke-WinhostRequest @($call) $false
