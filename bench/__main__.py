@@ -8,12 +8,18 @@ from tempfile import TemporaryDirectory
 import click
 
 from bench.commands import help_start, offline_plan
-from bench.judging import judging
+from bench.judging import assessing, judging
 from bench.measure import Case, Ratio, measure
 from bench.wire import detect
 from winhost.cli.output import table
 
-PREPARE: tuple[Callable[[Path], AbstractContextManager[Case]], ...] = (help_start, offline_plan, detect, judging)
+PREPARE: tuple[Callable[[Path], AbstractContextManager[Case]], ...] = (
+    help_start,
+    offline_plan,
+    detect,
+    judging,
+    assessing,
+)
 
 
 @click.command()
