@@ -95,6 +95,7 @@ def test_versions_compare_as_versions(tmp_path: Path) -> None:
         ("39.8 GB", 39_800_000_000),
         ("64 MB", 64_000_000),
         ("0.3 KiB", 308),  # 307.2, and half a byte is one
+        ("1277025750 KiB", 1_307_674_368_000),
         (4096, 4096),
     ],
 )

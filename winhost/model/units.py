@@ -12,7 +12,7 @@ GiB: Bytes = 1 << 30
 
 # Memory is counted in powers of two, files on model hubs in powers of ten.
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB << 10, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-SIZE_PATTERN = rf"([0-9]{{1,9}}(?:\.[0-9]{{1,6}})?) ?({'|'.join(_UNITS)})"
+SIZE_PATTERN = rf"([0-9]{{1,12}}(?:\.[0-9]{{1,6}})?) ?({'|'.join(_UNITS)})"
 
 
 def mib(n: Bytes) -> str:
