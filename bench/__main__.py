@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from bench.commands import help_start, offline_plan
-from bench.judging import assessing, judging
+from bench.judging import assessing, explaining
 from bench.measure import Case, Ratio, measure
 from bench.wire import detect
 from winhost.cli.output import table
@@ -17,8 +17,8 @@ PREPARE: tuple[Callable[[Path], AbstractContextManager[Case]], ...] = (
     help_start,
     offline_plan,
     detect,
-    judging,
     assessing,
+    explaining,
 )
 
 

@@ -5,13 +5,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench.measure import Case
-from winhost.compat.assess import assess, judge
+from winhost.compat.assess import assess
 from winhost.engine.planning import make_plan
 from winhost.lab.hostfile import expand_all
 from winhost.model.documents import read_document, write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, MissingFact
-from winhost.model.path import WAYS
 from winhost.model.plan import Wish
 from winhost.model.shipped import shipped
 from winhost.paths import dda
@@ -21,23 +20,32 @@ from winhost.resources.windows import STATES
 
 
 @contextmanager
-def judging(folder: Path) -> Iterator[Case]:
-    """Which ways work, and the plan."""
-    with _held_against_reading(
-        folder, "judge every way and plan", lambda host: [judge(host, way) for way in WAYS]
-    ) as case:
-        yield case
-
-
-@contextmanager
 def assessing(folder: Path) -> Iterator[Case]:
-    """The same with what each way offers: 34 capabilities on each."""
-    with _held_against_reading(folder, "assess and plan", assess) as case:
+    """What `winhost assess` shows: every way's verdict, and what the recommended one offers."""
+
+    def judged(host: HostFacts) -> object:
+        found = assess(host)
+        return [tuple(path.capabilities) for path in found.paths if path.path == found.recommended]
+
+    with _held_against_reading(folder, "assess and plan", judged, aim=3.0) as case:
         yield case
 
 
 @contextmanager
-def _held_against_reading(folder: Path, what: str, judged: Callable[[HostFacts], object]) -> Iterator[Case]:
+def explaining(folder: Path) -> Iterator[Case]:
+    """What `winhost assess --json` writes: all that every way offers, 34 capabilities on each."""
+
+    def judged(host: HostFacts) -> object:
+        return [tuple(way.capabilities) for path in assess(host).paths for way in path.ways]
+
+    with _held_against_reading(folder, "assess everything and plan", judged) as case:
+        yield case
+
+
+@contextmanager
+def _held_against_reading(
+    folder: Path, what: str, judged: Callable[[HostFacts], object], aim: float | None = None
+) -> Iterator[Case]:
     """From facts to verdicts and plans, against getting the facts from their files, every noun of them typed."""
     files = [_write(folder, name, facts) for name, (facts, _) in expand_all().items()]
     read = [read_document(file, Facts) for file in files]
@@ -64,7 +72,7 @@ def _held_against_reading(folder: Path, what: str, judged: Callable[[HostFacts],
         against="parsing and validating their facts files",
         work=work,
         yardstick=parse,
-        aim=3.0,
+        aim=aim,
     )
 
 

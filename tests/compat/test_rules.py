@@ -1,9 +1,7 @@
 """Every rule on the host where nothing is wrong, with the least change that brings it up (tests/data/rules/)."""
 
 import copy
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from winhost.compat.assess import assess
 from winhost.compat.rule import NOTES, RULES
 from winhost.lab.hostfile import expand_all
 from winhost.model.capability import CAPABILITIES
+from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.path import PATHS
 from winhost.model.reason import Assessment, Reason, Severity, Verdict
@@ -185,7 +184,7 @@ def test_nothing_is_recommended_where_nothing_is_possible() -> None:
 
 
 def test_an_assessment_travels_as_json() -> None:
-    told = json.loads(json.dumps(asdict(judged("dda.acs-unsupported"))))
+    told = plain(judged("dda.acs-unsupported"))
     dda = told["paths"][0]
     assert (told["origin"], dda["path"], dda["verdict"], dda["because"]) == (
         "synthetic",

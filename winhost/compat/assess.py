@@ -14,6 +14,7 @@ from winhost.compat.room import room
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
 from winhost.compat.target import Target
 from winhost.model.facts import Instance, MissingFact
+from winhost.model.later import Later
 from winhost.model.path import PATHS, VARIANTS, WAYS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
@@ -57,7 +58,7 @@ def _ways(path: str) -> list[str]:
 
 
 def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
-    return replace(judged, capabilities=offers(target), room=_room(target))
+    return replace(judged, capabilities=Later(lambda: offers(target)), room=_room(target))
 
 
 def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdict:

@@ -14,6 +14,7 @@ from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
 Judge = Callable[[Target], Finding | None]
 Measure = Callable[[Target], str | None]
+Told = tuple[tuple[Finding, ...], str | None]
 
 EVERYWHERE = PATHS
 NATIVE = ("dual-boot", "bare-metal")  # Linux owns the machine
@@ -63,7 +64,34 @@ def measure(name: str) -> Callable[[Measure], Measure]:
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """What the target can do, capability by capability."""
     way = target.way
-    return tuple([_verdict(name, way, _findings(target, way, name), _measured(target, name)) for name in CAPABILITIES])
+    return tuple([_verdict(question.capability, way, *target.answer(question)) for question in _questions(way)])
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """All that is asked of one capability: its rules, and how much of it there is."""
+
+    capability: str
+    rules: tuple[CapabilityRule, ...]
+    measure: Measure | None
+
+    def __call__(self, target: Target) -> Told:
+        findings = [finding for rule in self.rules if (finding := _judged(rule, target))]
+        measured = _measured(self.measure, target) if self.measure else None
+        return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings), measured
+
+
+@cache
+def _questions(way: str) -> tuple[Question, ...]:
+    places = {way, path_of(way)}
+    asked = ((name, tuple(r for r in RULES if r.capability == name and r.on & places)) for name in CAPABILITIES)
+    return tuple(_question(name, rules) for name, rules in asked)
+
+
+@cache
+def _question(capability: str, rules: tuple[CapabilityRule, ...]) -> Question:
+    """The same for all ways with the same rules, so that its answer can be, too."""
+    return Question(capability, rules, MEASURES.get(capability))
 
 
 @lru_cache(maxsize=4096)
@@ -79,19 +107,11 @@ def _verdict(name: str, way: str, findings: tuple[Finding, ...], measured: str |
     return CapabilityVerdict(name, verdict, told, found, grounds, measured)
 
 
-def _findings(target: Target, way: str, name: str) -> tuple[Finding, ...]:
-    findings = [finding for rule in _asked(name, way) if (finding := _judged(rule, target))]
-    return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings)
-
-
-@cache
-def _asked(name: str, way: str) -> tuple[CapabilityRule, ...]:
-    return tuple(rule for rule in RULES if rule.capability == name and rule.on & {way, path_of(way)})
-
-
 def _judged(rule: CapabilityRule, target: Target) -> Finding | None:
-    found = target.answer(rule.judge)
-    return finding_of_gap(rule.capability, rule.unknown, found) if isinstance(found, MissingFact) else found
+    try:
+        return rule.judge(target)
+    except MissingFact as missing:
+        return finding_of_gap(rule.capability, rule.unknown, missing)
 
 
 def _doubt(name: str, way: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
@@ -103,6 +123,8 @@ def _doubt(name: str, way: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
     return ()
 
 
-def _measured(target: Target, name: str) -> str | None:
-    told = target.answer(MEASURES[name]) if name in MEASURES else None
-    return None if isinstance(told, MissingFact) else told
+def _measured(measure: Measure, target: Target) -> str | None:
+    try:
+        return measure(target)
+    except MissingFact:
+        return None

@@ -52,23 +52,19 @@ class Target:
         other._way, other._path = way, path_of(way)
         return other
 
-    def answer(self, question: Callable[["Target"], T]) -> T | MissingFact:
-        """What a question has for an answer here, or the fact that it lacks.
+    def answer(self, question: Callable[["Target"], T]) -> T:
+        """What a question has for an answer here.
 
         Questions are pure: one that does not look at the way has the same answer on all ways, and one that looks at the
         path only has it on all variants. Each is asked no more often than that.
         """
-        places = (question, (question, self._path), (question, self._way))
-        for place in places:
+        for place in (question, (question, self._path), (question, self._way)):
             if place in self._answers:
-                known: T | MissingFact = self._answers[place]
+                known: T = self._answers[place]
                 return known
         self._looked = _NOWHERE
-        try:
-            answer: T | MissingFact = question(self)
-        except MissingFact as missing:
-            answer = missing.with_traceback(None)
-        self._answers[places[self._looked]] = answer
+        answer = question(self)
+        self._answers[(question, (question, self._path), (question, self._way))[self._looked]] = answer
         return answer
 
     @property

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import RootModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from winhost.model.errors import UsageFault, visible, visible_json
 from winhost.model.facts import SCHEMA as FACTS
 from winhost.model.facts import Facts
+from winhost.model.later import Later
 from winhost.model.plan import SCHEMA as PLAN
 from winhost.model.plan import Plan
 from winhost.model.yamlfile import load_json
@@ -62,7 +64,9 @@ def plain(value: object) -> Any:
     return json.loads(json.dumps(value, default=_fields))
 
 
-def _fields(value: object) -> dict[str, object]:
+def _fields(value: object) -> object:
+    if isinstance(value, Later):
+        return tuple(value)
     if not is_dataclass(value):
         raise TypeError(f"{type(value).__name__} is not data")
     return {field.name: getattr(value, field.name) for field in fields(value)}
@@ -76,6 +80,21 @@ def write_document(value: object) -> str:
 def json_schema(kind: type[Any]) -> dict[str, Any]:
     """The JSON Schema of a kind of document."""
     return TypeAdapter(kind).json_schema(by_alias=True)
+
+
+class _Whole(GenerateJsonSchema):
+    """Every field is there, and nothing else."""
+
+    def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
+        return {**super().dataclass_schema(schema), "additionalProperties": False}
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return True
+
+
+def answer_schema(kind: type[Any]) -> dict[str, Any]:
+    """The JSON Schema of what winhost only writes: whoever reads it can rely on every field."""
+    return TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Whole)
 
 
 def _schema_of(path: Path) -> str:

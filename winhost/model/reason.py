@@ -1,7 +1,7 @@
 """What is said of a host: reasons, the verdicts that follow from them, and what is known behind each."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -10,6 +10,7 @@ from winhost.model.workload import Room
 
 Mender = Literal["winhost", "admin", "firmware", "money"]
 Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
+Confidence = Literal["high", "medium", "low"]
 
 HOST = "host"
 
@@ -125,7 +126,7 @@ class PathVerdict:
     vms: tuple[SubjectVerdict, ...]
     grounds: tuple[str, ...] = ()
     variants: tuple["PathVerdict", ...] = ()
-    capabilities: tuple[CapabilityVerdict, ...] = ()
+    capabilities: Sequence[CapabilityVerdict] = ()
     room: Room | None = None
 
     @property
@@ -184,7 +185,9 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A claim that a stranger can check. holds: for which versions; settles: what would settle it, where it is open."""
+    """A claim that a stranger can check. holds: for which versions; confidence: how sure it makes, mostly by its kind;
+    settles: what would settle it, where it is open.
+    """
 
     id: str
     claim: str
@@ -192,16 +195,19 @@ class Evidence:
     source: str
     seen: str
     holds: str
+    confidence: Confidence
     settles: str | None = None
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The whole story of a reason's code."""
+    """The whole story of a reason's code. related: codes of reasons about the same thing, the closest first."""
 
+    schema: Literal["winhost.explanation/1"] = field(default="winhost.explanation/1", kw_only=True)
     code: str
     sentence: str
     means: str
     risks: tuple[str, ...]
     remedy: Remedy | None
     evidence: tuple[Evidence, ...]
+    related: tuple[str, ...]

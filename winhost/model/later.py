@@ -1,0 +1,40 @@
+"""What is made only when somebody looks."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T", covariant=True)
+
+
+class Later(Sequence[T]):
+    """A tuple that its first reader has made: most who ask for verdicts never look at what most ways offer."""
+
+    def __init__(self, make: Callable[[], Iterable[T]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> tuple[T, ...]:
+        return tuple(self._make())
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, at: int | slice) -> T | tuple[T, ...]:
+        return self._made[at]
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._made)
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+    def __deepcopy__(self, memo: Any) -> tuple[T, ...]:
+        return self._made
