@@ -39,11 +39,11 @@ def identity(noun: str, key: Key) -> Id:
 
 
 def state_of(facts: Facts, noun: str, key: Key) -> Mapping[str, Json] | None:
-    """The state as the host told it, or None where it has no such instance. Raises MissingFact."""
+    """The state as the host told it, or of what can yet be made; None where there is no such. Raises MissingFact."""
     answer = facts.answer(noun)
     if isinstance(answer, Unknown | Unavailable):
         raise MissingFact(noun, answer)
-    return next((record.state for record in answer if dict(record.key) == dict(key)), None)
+    return next((record.state for record in answer if dict(record.key) == dict(key)), NOUNS[noun].absent)
 
 
 def differences(wanted: Wanted, facts: Facts) -> Change | None:

@@ -2,21 +2,43 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from winhost import __version__
-from winhost.compat.assess import judge, recommended
+from winhost.compat.assess import recommended
 from winhost.engine.order import Id, identity, steps_for
+from winhost.engine.plan_dda import DdaPlan
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
-from winhost.model.facts import Instance, Json, MissingFact
-from winhost.model.plan import Plan, Stage, Step, Wanted, Wish, in_order
-from winhost.model.reason import PathVerdict, Reason, Severity, SubjectVerdict, Verdict
-from winhost.paths.bars import MmioRefused
-from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
+from winhost.model.facts import Json, MissingFact
+from winhost.model.plan import Plan, Stage, Step, Wanted, Wish
+from winhost.model.reason import PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
-from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import NOUNS, PciDevice, Vm
+from winhost.paths.refusal import Refusal
+from winhost.resources.host import HostFacts
+from winhost.resources.windows import NOUNS
 
-PLANNED = {"dda": Decisions}  # the paths that can be planned, with what their playbooks may refer to
+
+class Planned(Protocol):
+    """What planning asks of a path, for one host and one wish."""
+
+    def __init__(self, facts: HostFacts, wish: Wish) -> None: ...
+
+    @property
+    def verdict(self) -> PathVerdict:
+        """Of exactly what is wished for. Raises MissingFact, UsageFault."""
+
+    @property
+    def decisions(self) -> object:
+        """What its playbook may refer to. Their properties raise MissingFact and Refusal."""
+
+    def check(self, wanted: Iterable[Wanted]) -> None:
+        """What only the host can tell of wanted values, whoever wrote them and where. Raises Refusal."""
+
+    def risks(self) -> Mapping[Id, tuple[str, ...]]:
+        """Consents that its verdict asks for, by the resources whose steps they are asked for."""
+
+
+PLANNED: Mapping[str, type[Planned]] = {"dda": DdaPlan}
 
 
 @dataclass(eq=False)
@@ -87,15 +109,14 @@ def check_stage(facts: HostFacts, wish: Wish, wanted: tuple[Wanted, ...]) -> Non
     Raises NotAPlan, Refused.
     """
     _check_wanted(facts.host, wanted)
-    cards = _cards(facts, wish)
     try:
-        PLANNED[wish.path](facts, wish, cards).check(wanted)
-    except MmioRefused as refused:
-        raise _too_small(facts, wish, refused) from refused
+        PLANNED[wish.path](facts, wish).check(wanted)
+    except Refusal as refusal:
+        raise _undecided(facts, wish, refusal) from refusal
 
 
-def _too_small(facts: HostFacts, wish: Wish, refused: MmioRefused) -> Refused:
-    return Refused(facts.host, wish.path, "refused", (refused.sentence, refused.remedy), (refused.code,))
+def _undecided(facts: HostFacts, wish: Wish, refusal: Refusal) -> Refused:
+    return Refused(facts.host, wish.path, "refused", (refusal.sentence, refusal.remedy), (refusal.code,))
 
 
 def _check_wanted(host: str, wanted: Iterable[Wanted]) -> None:
@@ -124,8 +145,8 @@ def make_plan(facts: HostFacts, wish: Wish) -> Plan:
 
 
 def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
-    cards = _cards(facts, wish)
-    verdict = judge(facts, wish.path, Selection(cards, _vm(facts, wish)))
+    planned = PLANNED[wish.path](facts, wish)
+    verdict = planned.verdict
     _refuse(facts, verdict, wish.allow_unverified)
     return Plan(
         host=facts.host,
@@ -134,7 +155,7 @@ def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
         facts_read_at=facts.document.read_at,
         winhost=__version__,
         wish=wish,
-        stages=(_stage(facts, wish, cards, verdict, number=1),),
+        stages=(_stage(facts, wish, planned, number=1),),
         notes=_notes(verdict),
     )
 
@@ -158,36 +179,15 @@ def told(reason: Reason) -> str:
     return visible(f"{reason.severity}: {reason.subject}: {observed}. {reason.sentence} [{reason.code}]")
 
 
-def _stage(facts: HostFacts, wish: Wish, cards: tuple[Card, ...], verdict: PathVerdict, number: int) -> Stage:
+def _stage(facts: HostFacts, wish: Wish, planned: Planned, number: int) -> Stage:
     playbook = Playbook.model_validate(wish.playbook)
     try:
-        wanted, deferred = expand(playbook, PLANNED[wish.path](facts, wish, cards))
-    except MmioRefused as refused:
-        raise _too_small(facts, wish, refused) from refused
+        wanted, deferred = expand(playbook, planned.decisions)
+    except Refusal as refusal:
+        raise _undecided(facts, wish, refusal) from refusal
     check_stage(facts, wish, wanted)
-    steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=_asked(facts, verdict))
+    steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, wanted, steps, deferred)
-
-
-def _vm(facts: HostFacts, wish: Wish) -> Instance[Vm] | None:
-    """None where VMs cannot be read; the rules tell why."""
-    try:
-        return choose_vm(facts, wish.vm)
-    except MissingFact:
-        return None
-
-
-def _cards(facts: HostFacts, wish: Wish) -> tuple[Card, ...]:
-    """Those asked for; else every card that can go without taking a display from the host."""
-    if wish.cards:
-        return choose_cards(facts, wish.cards)
-    verdict = judge(facts, wish.path)
-    free = {card.key for card in verdict.cards if _goes(card)}
-    return tuple(card for card in facts.cards if card.location in free)
-
-
-def _goes(card: SubjectVerdict) -> bool:
-    return card.verdict is not Verdict.UNSUPPORTED and not any("headless" in reason.risks for reason in card.reasons)
 
 
 def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> None:
@@ -205,23 +205,6 @@ def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> N
     )
 
 
-def asked_risks(facts: HostFacts, path: str) -> Mapping[Id, tuple[str, ...]]:
-    """Consents that the verdicts on cards ask for, on the steps that take their functions from the host."""
-    return _asked(facts, judge(facts, path))
-
-
-def _asked(facts: HostFacts, verdict: PathVerdict) -> dict[Id, tuple[str, ...]]:
-    risks = {card.key: {risk for reason in card.reasons for risk in reason.risks} for card in verdict.cards}
-    return {
-        identity("AssignableDevice", function.key): in_order(risks.get(card.location, ()))
-        for card in facts.cards
-        for function in card.functions
-        if _on_host(facts, function)
-    }
-
-
-def _on_host(facts: HostFacts, function: Instance[PciDevice]) -> bool:
-    try:
-        return facts.place(function).startswith("host-")
-    except MissingFact:
-        return False
+def asked_risks(facts: HostFacts, wish: Wish) -> Mapping[Id, tuple[str, ...]]:
+    """Consents that the verdict asks for, by the resources whose steps they are asked for."""
+    return PLANNED[wish.path](facts, wish).risks()

@@ -186,7 +186,7 @@ class Runner:
         check_stage(HostFacts(facts), self.record.plan.wish, stage.wanted)
         self._refuse_drift(stage, facts)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
-        risks = asked_risks(HostFacts(facts), self.record.plan.wish.path)
+        risks = asked_risks(HostFacts(facts), self.record.plan.wish)
         owed = self._owed()
         steps = steps_for((*stage.wanted, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
         self.do(tuple(_as_give_back(step, owed) for step in steps), facts)

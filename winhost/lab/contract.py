@@ -100,9 +100,11 @@ class AgentAnswers:
         if isinstance(answer, Unknown):
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
-        if answer and key is not None and set(key) != set(NOUNS[noun].key):
+        if (answer or NOUNS[noun].absent) and key is not None and set(key) != set(NOUNS[noun].key):
             raise own_error("BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(NOUNS[noun].key))}.")
-        return [r for r in answer if all(_same(r.key[name], value) for name, value in (key or {}).items())]
+        found = [r for r in answer if all(_same(r.key[name], value) for name, value in (key or {}).items())]
+        absent = NOUNS[noun].absent
+        return [Record(absent, key)] if absent is not None and key is not None and not found else found
 
     # ---- set
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from winhost.model.units import Bytes, GiB, MiB, size
 from winhost.paths.gpus import known
+from winhost.paths.refusal import Refusal
 
 FOUR_GIB = 4 * GiB
 APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it
@@ -50,16 +51,13 @@ class Card:
         return max(self.bars64, default=0)
 
 
-class MmioRefused(Exception):
+class MmioRefused(Refusal):
     """The windows cannot be as wanted: `need` against what is `given`, in bytes where known, and a remedy."""
 
     def __init__(
         self, code: str, sentence: str, remedy: str, *, need: Bytes | None = None, given: Bytes | None = None
     ) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
-        self.remedy = remedy
+        super().__init__(code, sentence, remedy)
         self.need = need
         self.given = given
 

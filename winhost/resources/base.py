@@ -66,7 +66,8 @@ class Noun:
     """A resource's declaration.
 
     name: as in `Get-Winhost<name>`; key: names of the key's parts; sets: the properties that `set` can change, and to
-    what; after: nouns whose steps come first; requires: the noun without which this one is unavailable;
+    what; after: nouns whose steps come first; requires: the noun without which this one is unavailable; absent: the
+    state of an instance that the host does not list, where `set` can make one;
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; users: what rests on an instance as it is, so that rollback keeps it for those that came
@@ -78,6 +79,7 @@ class Noun:
     sets: Mapping[str, Value] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     requires: str | None = None
+    absent: Mapping[str, Json] | None = None
     restarts: bool = False
     asks: tuple[str, ...] = ()
     needs: Callable[[Change], Iterable[Need]] = lambda change: ()
