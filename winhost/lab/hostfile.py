@@ -47,7 +47,8 @@ _CLOSED = ConfigDict(extra="forbid", frozen=True)
 _STATES = {state.noun.name: state for state in STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
-_DERIVED = {"AssignableDevice", "VmPower"}  # what a complete host need not write: it follows from PciDevice and Vm
+# What a complete host need not write: it follows from PciDevice and Vm. Nor need it write what is only made by a plan.
+_DERIVED = {"AssignableDevice", "VmPower"}
 
 Nouns = dict[str, Any]
 """Noun to its instances as JSON, or to `{unknown: …}`."""
@@ -250,7 +251,8 @@ def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[F
     if file.base:
         yield from _base_findings(_base_of(path, file.base), (*above, path))
     if file.nouns:
-        for noun in sorted(set(NOUNS) - set(file.nouns) - _DERIVED):
+        made = {name for name, noun in NOUNS.items() if noun.absent is not None}
+        for noun in sorted(set(NOUNS) - set(file.nouns) - _DERIVED - made):
             yield ("nouns",), f"{noun} is missing"
     for section, given in (("nouns", file.nouns), ("change", file.change)):
         for noun, value in given.items():

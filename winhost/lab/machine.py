@@ -492,7 +492,7 @@ class Machine(HostState):
 
     def _come_up(self) -> bool:
         """Whether Windows has changes to finish."""
-        changed = self._role.endswith("-pending")
+        changed = any([self._role.endswith("-pending"), *(part.restarted() for part in self.parts)])
         self._role = {"install-pending": "installed", "uninstall-pending": "available"}.get(self._role, self._role)
         if changed:
             self._hypervisor = self._service_there and self._virtualization

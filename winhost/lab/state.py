@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from typing import Protocol
 
 from winhost.lab.clock import LabClock
 from winhost.lab.devices import Device, device
@@ -35,6 +36,16 @@ _ASKED_OF_THE_HOST = ("iov_support", "iov_reasons")
 _BOOT_STEP = 3600 * 10**7
 
 
+class Part(Protocol):
+    """A piece of a host with a state and cmdlets of its own, which the machine holds and shows."""
+
+    def records(self) -> Mapping[str, tuple[Record, ...]]:
+        """What is there of its nouns."""
+
+    def restarted(self) -> bool:
+        """The host came up again: whether Windows has changes to finish."""
+
+
 class HostState:
     """Made from facts and the hidden physics that facts cannot tell. Safe for several threads."""
 
@@ -52,6 +63,7 @@ class HostState:
         self.devices = self._make_devices()
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
+        self.parts: list[Part] = []
         self._virtualization = self._was_virtualizable()
         self._hypervisor = bool(told(self._first("Firmware"), "hypervisor_present", False))
 
@@ -236,6 +248,8 @@ class HostState:
         found["HyperVHost"] = self._hyper_v_host()
         found["PciDevice"] = tuple(Record(d.state(), d.key) for d in self.devices)
         found["AssignableDevice"] = tuple(self._places())
+        for part in self.parts:
+            found.update(part.records())
         for noun in VM_NOUNS:
             found[noun] = tuple(Record(vm.states()[noun], {"vm": vm.guid}) for vm in self.vms.values())
         return {noun: records for noun, records in found.items() if records or noun in self._given}
