@@ -1,0 +1,64 @@
+"""What others read in silence, told on the command line."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Line
+
+GOOD = "[wsl2]\nmemory=96GB\n"
+TYPED_FROM_A_PAGE = "[ws12]\nnetworkingMode-bridged\nvmSwitch=WSL\n"
+
+
+def test_a_good_file_is_said_to_be_good(line: Line) -> None:
+    Path(".wslconfig").write_text(GOOD)
+    said = line("lint", "wslconfig", ".wslconfig")
+    assert (said.code, said.out) == (0, ".wslconfig: nothing to find\n")
+
+
+def test_typing_errors_are_found_at_their_places(line: Line) -> None:
+    Path(".wslconfig").write_text(TYPED_FROM_A_PAGE)
+    said = line("lint", "wslconfig", ".wslconfig")
+    assert said.code == 1
+    assert ".wslconfig:1:2 " in said.out
+    assert ".wslconfig:2:15 " in said.out
+    assert "did you mean 'wsl2'?" in said.out
+
+
+def test_notes_alone_are_no_failure(line: Line) -> None:
+    Path(".wslconfig").write_text("[wsl2]\nvmIdleTimeout=-1\n")
+    said = line("lint", "wslconfig", ".wslconfig")
+    assert said.code == 0
+    assert "wslconfig.short-lived" in said.out
+
+
+def test_the_version_decides(line: Line) -> None:
+    Path(".wslconfig").write_text("[experimental]\nswiotlb=64MB\n")
+    assert line("lint", "wslconfig", ".wslconfig", "--wsl", "2.7.14").code == 1
+    assert line("lint", "wslconfig", ".wslconfig", "--wsl", "2.9.12").code == 0
+    assert line("lint", "wslconfig", ".wslconfig", "--wsl", "newest").code == 2
+
+
+def test_json_is_one_document(line: Line) -> None:
+    Path("wsl.conf").write_text("[boot]\n; x\nsystemd=true\n")
+    said = line("lint", "wslconf", "wsl.conf", "--json")
+    assert said.code == 1
+    assert said.json["file"] == "wsl.conf"
+    assert [(it["code"], it["severity"], it["line"], it["column"]) for it in said.json["findings"]] == [
+        ("wslconf.semicolon", "ignored", 2, 1),
+        ("wslconf.unread", "ignored", 3, 1),
+    ]
+    Path("wsl.conf").write_text("[boot]\nsystemd=true\n")
+    assert line("lint", "wslconf", "wsl.conf", "--json").json == {"file": "wsl.conf", "findings": []}
+
+
+def test_a_file_that_cannot_be_read_is_one_sentence(line: Line) -> None:
+    said = line("lint", "wslconfig", "nowhere")
+    assert said.code == 2
+    assert said.err.startswith("error: nowhere cannot be used (No such file or directory)")
+    assert line("lint", "wslconfig", ".").code == 2
+
+
+def test_what_a_file_holds_moves_no_cursor(line: Line) -> None:
+    Path(".wslconfig").write_text("[wsl2]\nnetworkingMode=\x1b[2Jnat\n\x1bx\n")
+    said = line("lint", "wslconfig", ".wslconfig")
+    assert said.code == 1
+    assert "\x1b" not in said.out

@@ -1,0 +1,227 @@
+"""The files that WSL reads: cases are data; reading loses nothing, and a change is a change of that key alone."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from winhost.paths.wslconfig import WSLCONF, WSLCONFIG, Dialect, WslConfigRefused, changed, effective, lint, parse
+from winhost.paths.wslconfig.findings import codes
+from winhost.paths.wslconfig.format import HARMLESS
+from winhost.paths.wslconfig.keys import key_of, keys_of
+
+ROOT = Path(__file__).parent.parent.parent
+CASES = yaml.safe_load((ROOT / "tests" / "data" / "wslconfig" / "lint.yaml").read_text(encoding="utf-8"))
+DIALECTS = {dialect.name: dialect for dialect in (WSLCONFIG, WSLCONF)}
+
+# --- Cases -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A file, who reads it, and what must come of it; None is not looked at."""
+
+    text: str
+    says: list[str]
+    words: list[str] = field(default_factory=list)
+    sets: dict[str, Any] | None = None
+    file: str = "wslconfig"
+    encoding: str = "utf-8"
+    wsl: str | None = None
+    forbidden: list[str] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_file_is_judged_as_wsl_would_read_it(name: str) -> None:
+    case = Case(**CASES[name])
+    dialect = DIALECTS[case.file]
+    version = Version(case.wsl) if case.wsl else None
+    found = lint(case.text.encode(case.encoding), dialect, version=version, forbidden=case.forbidden)
+    assert [f"{it.line} {it.code}" for it in found] == [said.replace(" ", f" {case.file}.") for said in case.says]
+    told = "\n".join(it.sentence for it in found)
+    assert [word for word in case.words if word not in told] == []
+    if case.sets is not None:
+        read_out = {f"{section}.{key}": value for (section, key), value in effective(case.text, dialect).items()}
+        assert read_out == {key: tuple(it) if isinstance(it, list) else it for key, it in case.sets.items()}
+
+
+def test_every_code_has_its_case_and_stands_in_the_docs() -> None:
+    cased = {said.split(" ")[1] for case in CASES.values() for said in case["says"]}
+    assert cased == set(codes())
+    page = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
+    assert [code for code in codes() if f"`{code}`" not in page] == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_the_tables_speak_of_keys_that_there_are(dialect: Dialect) -> None:
+    for key in keys_of(dialect):
+        for named in (*key.idle_when, *([key.needs] if key.needs else [])):
+            section, name = named.lower().split(".")
+            assert key_of(dialect, (section, name)), f"{key}: {named}"
+        modes = key_of(WSLCONFIG, ("wsl2", "networkingmode"))
+        assert modes
+        assert set(key.modes) <= set(modes.values)
+        assert set(key.values_since) <= set(key.values)
+        assert (key.type == "word") == bool(key.values)
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000, "0x" + "f" * 5000, "07" * 3000])
+def test_numbers_of_any_length_are_read(digits: str) -> None:
+    assert lint(f"[wsl2]\nprocessors={digits}\nmemory={digits}\n".encode()) is not None
+    assert -(1 << 31) <= int(str(effective(f"[wsl2]\nprocessors={digits}").get(("wsl2", "processors"), 0))) < 1 << 31
+
+
+# --- Properties ------------------------------------------------------------------------------------------------------
+
+PARTS = [
+    *("[wsl2]\n", "[general]\r\n", "[Experimental]", "[ws12]\n", "[boot]\n", "[user]\n", "[", "]"),
+    *("networkingMode", "NETWORKINGMODE=nat\n", "memory", "memory=8GB\n", "instanceIdleTimeout=1", "systemd=true\n"),
+    *("=", " ", "\t", "#", '"', ";", "-1", "x=\\\n", "\\", "\\\\", '\\"', "\\n", "\r", "\n", "\r\n"),
+    *("é", "\ufeff", "\0", "\ud800", "\U0001f600"),
+]
+texts = st.lists(st.sampled_from(PARTS), max_size=20).map("".join) | st.text(max_size=60)
+dialects = st.sampled_from([WSLCONFIG, WSLCONF])
+words = st.text(st.sampled_from('abZ09 \t\\"#;=[]%\b'), max_size=12)
+wanted = st.sampled_from(
+    [
+        (WSLCONFIG, "wsl2", "vmSwitch"),
+        (WSLCONFIG, "wsl2", "kernelCommandLine"),
+        (WSLCONFIG, "general", "distributionInstallPath"),
+        (WSLCONF, "user", "default"),
+        (WSLCONF, "boot", "command"),
+    ]
+)
+
+
+@given(texts, dialects)
+def test_what_is_parsed_is_there_to_the_byte(text: str, dialect: Dialect) -> None:
+    assert parse(text, dialect).text == text
+
+
+@given(texts, dialects)
+def test_nothing_is_too_strange_to_be_read(text: str, dialect: Dialect) -> None:
+    known = {(key.section, key.name) for key in keys_of(dialect)}
+    assert set(effective(text, dialect)) <= known
+
+
+@given(st.binary(max_size=80) | texts.map(lambda text: text.encode("utf-16-le", "surrogatepass")), dialects)
+def test_no_bytes_break_the_lint(data: bytes, dialect: Dialect) -> None:
+    lines = data.count(b"\n") + 1
+    for found in lint(data, dialect, version=Version("2.7.14"), forbidden=["AllowKernelUserSetting"]):
+        assert 1 <= found.line <= lines
+        assert found.column >= 1
+
+
+@given(texts, wanted, words)
+def test_a_value_written_is_the_value_read(text: str, where: tuple[Dialect, str, str], value: str) -> None:
+    dialect, section, key = where
+    after = tried(text, {(section, key): value}, dialect)
+    assert effective(after, dialect)[section, key] == value
+    assert changed(after, {(section, key): value}, dialect) == after
+
+
+@given(texts, wanted, words)
+def test_a_change_touches_that_key_alone(text: str, where: tuple[Dialect, str, str], value: str) -> None:
+    dialect, section, key = where
+    after = tried(text, {(section, key): value}, dialect)
+    others = [line.text for line in parse(text, dialect).lines if line.id != (section, key.lower())]
+    left = after
+    for line in others:
+        body = line.rstrip("\r\n")
+        assert body in left
+        left = left[left.index(body) + len(body) :]
+    before, now = dict(effective(text, dialect)), dict(effective(after, dialect))
+    before.pop((section, key), None)
+    now.pop((section, key), None)
+    assert now == before
+
+
+@given(texts, wanted, words)
+def test_a_key_taken_out_leaves_the_file_as_it_was_before_it(
+    text: str, where: tuple[Dialect, str, str], value: str
+) -> None:
+    dialect, section, key = where
+    whole = f"[{section}]\n{text}\n\n".replace("\r", "")
+    without = changed(whole, {(section, key): None}, dialect)
+    assert (section, key) not in effective(without, dialect)
+    with_it = changed(without, {(section, key): value}, dialect)
+    assert changed(with_it, {(section, key): None}, dialect) == without
+
+
+@given(texts, st.text(min_size=1))
+def test_what_the_format_cannot_hold_is_refused(text: str, value: str) -> None:
+    assume(not value.isascii() or "\n" in value)
+    with pytest.raises(WslConfigRefused) as refused:
+        changed(text, {("wsl2", "vmSwitch"): value})
+    assert "wsl2.vmSwitch" in refused.value.what
+
+
+def tried(text: str, values: dict[tuple[str, str], str | None], dialect: Dialect) -> str:
+    """The text changed; where a line that cannot be read is in the way, there is nothing to hold."""
+    try:
+        return changed(text, values, dialect)
+    except WslConfigRefused:
+        assert text.endswith("\\\r") or any(line.kind not in HARMLESS for line in parse(text, dialect).lines)
+        assume(False)
+        raise
+
+
+# --- Changes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_keeps_comments_line_ends_and_what_is_wrong() -> None:
+    text = "# ours\r\n[WSL2]\r\nMemory = 8GB  # enough\r\n; old\r\n\r\n[general]\r\n# end"
+    after = changed(
+        text,
+        {
+            ("wsl2", "memory"): "64GB",
+            ("wsl2", "swapFile"): r"D:\wsl swap\s.vhdx",
+            ("general", "instanceIdleTimeout"): "-1",
+            ("experimental", "sparseVhd"): "true",
+        },
+    )
+    assert after == (
+        "# ours\r\n[WSL2]\r\nMemory = 64GB  # enough\r\nswapFile=D:\\\\wsl swap\\\\s.vhdx\r\n; old\r\n\r\n"
+        "[general]\r\ninstanceIdleTimeout=-1\r\n# end\r\n[experimental]\r\nsparseVhd=true\r\n"
+    )
+
+
+def test_the_line_that_counts_is_changed_also_under_its_older_name() -> None:
+    text = "[experimental]\nnetworkingMode=mirrored\n[wsl2]\nnetworkingMode=nat\n"
+    after = changed(text, {("wsl2", "networkingMode"): "bridged"})
+    assert after == text.replace("mirrored", "bridged")
+    assert changed(text, {("wsl2", "networkingMode"): None}) == "[experimental]\n[wsl2]\n"
+
+
+def test_a_new_file_has_the_line_ends_of_its_system() -> None:
+    assert changed("", {("wsl2", "swap"): "0"}) == "[wsl2]\r\nswap=0\r\n"
+    assert changed("", {("boot", "systemd"): "true"}, WSLCONF) == "[boot]\nsystemd=true\n"
+
+
+def test_a_value_that_is_so_already_keeps_its_spelling() -> None:
+    text = '[wsl2]\nvmSwitch = "External"\n'
+    assert changed(text, {("wsl2", "vmSwitch"): "External"}) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "key"),
+    [
+        ("[wsl2]\nkernel=C:/k\\", WSLCONFIG, ("general", "instanceIdleTimeout")),
+        ("[general]\n[wsl2]\nkernel=\\\r", WSLCONFIG, ("experimental", "sparseVhd")),
+        ("[boot]\n; x\n", WSLCONF, ("user", "default")),
+    ],
+)
+def test_what_would_not_be_read_is_not_written(text: str, dialect: Dialect, key: tuple[str, str]) -> None:
+    with pytest.raises(WslConfigRefused) as refused:
+        changed(text, {key: "1"}, dialect)
+    assert "Mend line" in (refused.value.hint or "")
+
+
+def test_a_key_that_nobody_reads_is_not_written() -> None:
+    with pytest.raises(WslConfigRefused, match=r"wsl2\.memroy"):
+        changed("", {("wsl2", "memroy"): "8GB"})

@@ -1,0 +1,74 @@
+"""winhost lint: files that others read without a word about what is wrong with them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from winhost.cli.options import json_option
+from winhost.model.errors import Exit
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from winhost.paths.wslconfig import Dialect
+
+
+class WslVersion(click.ParamType["Version"]):
+    """`2.7.14`, as `wsl --version` and `winhost detect` tell it."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Version":
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            return Version(value)
+        except InvalidVersion:
+            self.fail(f"{value!r:.80} is not a version; write it as 2.7.14", param, ctx)
+
+
+file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+version_option = click.option("--wsl", "version", type=WslVersion(), help="The WSL that will read it, such as 2.7.14.")
+
+
+@click.group()
+def lint() -> None:
+    """Say what WSL will silently leave out of its configuration files."""
+
+
+@lint.command()
+@file_argument
+@version_option
+@json_option
+def wslconfig(file: Path, version: "Version | None", as_json: bool) -> int:
+    """Check the .wslconfig of an account. Exit 1 where WSL ignores something, or fails because of it."""
+    from winhost.paths.wslconfig import WSLCONFIG
+
+    return _lint(file, WSLCONFIG, version, as_json)
+
+
+@lint.command()
+@file_argument
+@version_option
+@json_option
+def wslconf(file: Path, version: "Version | None", as_json: bool) -> int:
+    """Check the /etc/wsl.conf of a distro. Exit 1 where WSL ignores something, or reads no further."""
+    from winhost.paths.wslconfig import WSLCONF
+
+    return _lint(file, WSLCONF, version, as_json)
+
+
+def _lint(file: Path, dialect: "Dialect", version: "Version | None", as_json: bool) -> int:
+    from winhost.cli.output import print_json, say, table
+    from winhost.paths.wslconfig import Severity, lint
+
+    findings = lint(file.read_bytes(), dialect, version=version)
+    if as_json:
+        print_json({"file": str(file), "findings": findings})
+    elif findings:
+        rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]
+        table(("place", "effect", "code", "finding"), rows)
+    else:
+        say(f"{file}: nothing to find")
+    return int(Exit.FAILURE if any(it.severity is not Severity.NOTE for it in findings) else Exit.SUCCESS)

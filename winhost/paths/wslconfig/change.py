@@ -1,0 +1,105 @@
+"""Changes single keys of a file, and nothing else in it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from winhost.model.errors import UsageFault, visible
+from winhost.paths.wslconfig.format import HARMLESS, WSLCONFIG, ConfigFile, Dialect, Kind, Line, parse
+from winhost.paths.wslconfig.keys import Key, key_of
+
+
+@dataclass(eq=False)
+class WslConfigRefused(UsageFault):
+    """A change that the file cannot hold."""
+
+    key: str
+    why: str
+    remedy: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.key)} cannot be written: {visible(self.why)}"
+
+    @property
+    def hint(self) -> str:
+        return self.remedy
+
+
+def changed(text: str, wanted: Mapping[tuple[str, str], str | None], dialect: Dialect = WSLCONFIG) -> str:
+    """The file with other values for these keys; None takes a key out. Every other byte stays.
+
+    A value goes to the line that counts, else to the end of its section, else to a new section at the end of the file.
+    Raises WslConfigRefused for a key that WSL does not know, a value that the format cannot hold, and where a line that
+    WSL cannot read would swallow what is added.
+    """
+    file = parse(text, dialect)
+    for (section, name), value in wanted.items():
+        key = key_of(dialect, (section.lower(), name.lower()))
+        if key is None:
+            raise WslConfigRefused(f"{section}.{name}", "WSL knows no such key", "Name one that it knows.")
+        file = parse(_without(file, key) if value is None else _with(file, key, value), dialect)
+    return file.text
+
+
+def _without(file: ConfigFile, key: Key) -> str:
+    """Without all of its lines: else the second one would count now."""
+    return "".join(line.text for line in file.lines if not (line.kind is Kind.KEY and _sets(file, line, key)))
+
+
+def _with(file: ConfigFile, key: Key, value: str) -> str:
+    raw = _written(key, value)
+    line = next((line for line in file.keys if _sets(file, line, key)), None)
+    if line is None:
+        return _added(file, key, raw)
+    if line.value == value:
+        return file.text
+    there = line.text[: line.raw.start] + raw + line.text[line.raw.stop :]
+    return "".join(there if each is line else each.text for each in file.lines)
+
+
+def _sets(file: ConfigFile, line: Line, key: Key) -> bool:
+    return key_of(file.dialect, line.id) is key
+
+
+def _added(file: ConfigFile, key: Key, raw: str) -> str:
+    end = "\r\n" if "\r\n" in file.text or (file.dialect.windows and not file.text) else "\n"
+    place = max((place for place, line in enumerate(file.lines, 1) if _is_of(line, key.section)), default=0)
+    heading = "" if place else f"[{key.section}]{end}"
+    place = place or len(file.lines)
+    _check_read(file, place, key)
+    before, after = ("".join(line.text for line in part) for part in (file.lines[:place], file.lines[place:]))
+    ended = before in ("", "\ufeff") or _ended(file.lines[place - 1])
+    return f"{before}{'' if ended else end}{heading}{key.name}={raw}{end}{after}"
+
+
+def _ended(line: Line) -> bool:
+    """Whether its line is over; an end that a backslash joins to the value is none."""
+    return line.text[line.raw.stop :].endswith("\n")
+
+
+def _is_of(line: Line, section: str) -> bool:
+    return line.kind in (Kind.SECTION, Kind.KEY) and line.section.lower() == section.lower()
+
+
+def _check_read(file: ConfigFile, place: int, key: Key) -> None:
+    """What is put at this place must be read: not behind a line where WSL stops, nor joined to one by its backslash."""
+    for line in file.lines[:place]:
+        joins = line is file.lines[-1] and (line.text[line.at :] == "\\" or line.text.endswith("\\\r"))
+        if joins or not (file.dialect.windows or line.kind in HARMLESS):
+            why = f"WSL would not read it behind line {line.place[0]}"
+            remedy = f"Mend line {line.place[0]} first: winhost lint {file.dialect.name} FILE"
+            raise WslConfigRefused(str(key), why, remedy)
+
+
+_PLAIN = re.compile(r"[\t\b -~]*")
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\b": "\\b"})
+
+
+def _written(key: Key, value: str) -> str:
+    """The value with its escapes, quoted where blanks at its ends or a `#` would be lost."""
+    if not _PLAIN.fullmatch(value):
+        why = "WSL keeps one byte of each character, and values end with their line"
+        raise WslConfigRefused(str(key), f"{why} ({value!r})", "Use ASCII for names of switches and files.")
+    raw = value.translate(_ESCAPES)
+    return f'"{raw}"' if "#" in raw or raw != raw.strip(" ") else raw

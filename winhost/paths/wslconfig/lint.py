@@ -1,0 +1,39 @@
+"""All that WSL would silently leave out of a file, or stumble over."""
+
+from collections.abc import Collection
+
+from packaging.version import Version
+
+from winhost.paths.wslconfig import lines, settings
+from winhost.paths.wslconfig.findings import Finding, finding
+from winhost.paths.wslconfig.format import WSLCONFIG, Dialect, parse
+from winhost.paths.wslconfig.reader import Reader
+
+RULES = (
+    *(lines.unreadable, lines.sections, lines.keys, lines.duplicates),
+    *(settings.values, settings.versions, settings.policies),
+    *(settings.without_effect, settings.bridged, settings.lifetime),
+)
+
+
+def lint(
+    data: bytes, dialect: Dialect = WSLCONFIG, *, version: Version | None = None, forbidden: Collection[str] = ()
+) -> list[Finding]:
+    """All findings of a file in the order of their places.
+
+    `version` of the WSL that will read it, where that is known; `forbidden`: names of WSL's policies that are 0 there.
+    """
+    text, found = _decoded(data, dialect)
+    reader = Reader(parse(text, dialect), version, forbidden)
+    found += [each for rule in RULES for each in rule(reader)]
+    return sorted(found, key=lambda each: (each.line, each.column))
+
+
+def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[Finding]]:
+    """The text as `_wfopen(…, "rt,ccs=UTF-8")` gives it (WslCoreConfig.cpp), or as it will have been meant."""
+    codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
+    text = data.decode(codec, "replace")
+    if codec == "utf-16-be" or "\0" in text or (codec == "utf-16-le" and not dialect.windows):
+        return text, [finding(dialect, "encoding", (1, 1), found="no text" if codec == "utf-8" else codec.upper())]
+    whole = text.encode(codec) == data
+    return text, [] if whole else [finding(dialect, "not-utf8", (1, 1))]

@@ -1,0 +1,45 @@
+"""A file as one WSL on one machine would read it: what the rules ask."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from packaging.version import Version
+
+from winhost.paths.wslconfig.findings import Finding, finding
+from winhost.paths.wslconfig.format import ConfigFile, Line
+from winhost.paths.wslconfig.keys import Key
+from winhost.paths.wslconfig.reading import counted, valid
+from winhost.paths.wslconfig.values import Value
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`version` is None where it is not known; `forbidden` are the WSL policies that are 0 on the machine."""
+
+    file: ConfigFile
+    version: Version | None
+    forbidden: Collection[str]
+
+    @cached_property
+    def keys(self) -> list[tuple[Key, Line]]:
+        """Each key with the line that counts."""
+        return counted(self.file)
+
+    @cached_property
+    def values(self) -> Mapping[str, Value | None]:
+        """By section.key; None where WSL keeps its default."""
+        return {str(key): valid(key, line) for key, line in self.keys}
+
+    def line(self, name: str) -> Line | None:
+        """The line that counts for section.key."""
+        return next((line for key, line in self.keys if str(key) == name), None)
+
+    @property
+    def mode(self) -> str:
+        """How the network is made."""
+        return str(self.values.get("wsl2.networkingMode") or "nat")
+
+    def found(self, line: Line, code: str, **words: object) -> Finding:
+        """A finding at the place of a line."""
+        return finding(self.file.dialect, code, line.place, **words)
