@@ -14,10 +14,13 @@ import yaml
 import winhost.compat
 import winhost.paths
 from winhost.compat import catalogue
+from winhost.compat.related import MOST, bond
 from winhost.model.capability import CAPABILITIES
 from winhost.model.path import PATHS, WAYS
 from winhost.model.plan import RISKS
-from winhost.model.reason import Kind, Mender
+from winhost.model.reason import Confidence, Kind, Mender
+from winhost.serving import lost
+from winhost.serving.profile import NAMES, profile
 
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.compat.__file__).parent / "evidence" / "memory.yaml"
@@ -70,6 +73,8 @@ def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used = {key for entry in catalogue.entries().values() for key in entry.evidence}
     used |= {key for topic in catalogue.topics().values() for keys in topic.grounds.values() for key in keys}
     used |= yaml.safe_load(ARITHMETIC.read_text(encoding="utf-8")).keys()  # tests/paths/test_budget.py holds these
+    used |= {key for name in NAMES for row in (*profile(name).rows, *profile(name).chosen) for key in row.evidence}
+    used |= {*lost.EVIDENCE}
     assert used == catalogue.evidence().keys()
 
 
@@ -92,6 +97,8 @@ def test_every_consent_is_one_that_apply_knows() -> None:
 def test_a_stranger_can_check_the_evidence(key: str) -> None:
     evidence = catalogue.evidence()[key]
     assert evidence.kind in get_args(Kind)
+    assert evidence.confidence in get_args(Confidence)
+    assert evidence.confidence == "low" or evidence.kind != "inferred", "a conclusion makes nobody sure"
     assert evidence.claim.endswith(".")
     assert evidence.source
     assert evidence.holds
@@ -114,6 +121,36 @@ def test_a_code_explains_itself(code: str) -> None:
     assert [evidence.id for evidence in story.evidence] == list(catalogue.entry(code).evidence)
     assert (story.remedy.id if story.remedy else None) == catalogue.entry(code).remedy
     assert json.loads(json.dumps(asdict(story)))["code"] == code
+
+
+@pytest.mark.parametrize("code", [*catalogue.entries(), "*.unknown"])
+def test_related_reasons_are_others_that_there_are(code: str) -> None:
+    found = catalogue.explain(code).related
+    assert set(found) <= catalogue.own_entries().keys() - {code}
+    assert len(set(found)) == len(found) <= MOST
+
+
+@pytest.mark.parametrize("code", catalogue.own_entries())
+def test_a_relation_holds_from_both_sides_unless_closer_ones_fill_the_other(code: str) -> None:
+    entries = catalogue.own_entries()
+    for name in catalogue.explain(code).related:
+        strength = bond((code, entries[code]), (name, entries[name]))
+        assert strength == bond((name, entries[name]), (code, entries[code])) > 0
+        back = catalogue.explain(name).related
+        assert code in back or all(bond((name, entries[name]), (n, entries[n])) >= strength for n in back), name
+
+
+RELATED = {
+    "dda.virtualization-off": {"wsl2.virtualization-off", "gpu-p.virtualization-off"},  # the same fact
+    "wsl2.tcc-invisible": {"wslc.tcc-invisible", "gpu-compute.tcc"},  # the same evidence and remedy
+    "sleep-l1.pageable": {"sleep-l1.pageable-by-default", "pinned-memory.vllm-refuses"},
+    "gpu-memory.fit-unknown": {"gpu-memory.does-not-fit", "gpu-memory.room-unknown"},  # the topic alone
+}
+
+
+@pytest.mark.parametrize("code", RELATED)
+def test_what_speaks_of_the_same_thing_is_related(code: str) -> None:
+    assert set(catalogue.explain(code).related) >= RELATED[code]
 
 
 def test_a_mistyped_code_is_answered_with_the_nearest() -> None:

@@ -9,7 +9,7 @@ from tests.compat.test_rules import HOSTS
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, UnknownCapability, check, fits, needs_of, wanted
 from winhost.model.reason import Verdict
-from winhost.model.workload import Workload
+from winhost.model.workload import LoadFormat, Workload
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
 
@@ -55,6 +55,8 @@ def test_models_imply_what_they_need() -> None:
     assert {"tensor-parallel", "multi-gpu"} <= set(needs_of(WIDE).must)
     copies = replace(SHARING, models=tuple(replace(model, data=2) for model in SHARING.models))
     assert {"data-parallel", "sleep-data-parallel"} <= set(needs_of(copies).must)
+    streamed = replace(ONE_7B, models=tuple(replace(m, load_format=LoadFormat.RUNAI_STREAMER) for m in ONE_7B.models))
+    assert "streaming-loaders" in needs_of(streamed).must
     assert wanted(("nvlink",), ONE_7B).must[0] == "nvlink"
     assert wanted((), None) == Needs()
 

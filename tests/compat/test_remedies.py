@@ -1,19 +1,27 @@
 """Remedies are proven on facts: each removes its reason, and the search finds the cheapest that help."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
-from tests.compat.test_rules import HOSTS
+from tests.compat.test_rules import CASES, HOSTS, stated
 from winhost.compat import catalogue, remedy
 from winhost.compat.assess import assess
 from winhost.compat.needs import Needs
+from winhost.compat.rule import STATING
+from winhost.compat.stated import Stated, after
 from winhost.model.facts import Facts
 from winhost.model.path import WAYS
 from winhost.model.reason import PathVerdict, Reason, Remedy, Verdict
+from winhost.model.workload import VERSIONS, Workload
+from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import NOUNS
 
+ONE_7B = load_workload(Path(__file__).parents[2] / "examples" / "workloads" / "one-7b-on-24gb.yaml")
 CHOICES_AND_ACTS = {
     "accept-force",
     "accept-headless",
@@ -28,8 +36,8 @@ CHOICES_AND_ACTS = {
 }
 
 
-def ways(facts: Facts) -> list[PathVerdict]:
-    return [way for path in assess(HostFacts(facts)).paths for way in path.ways]
+def ways(facts: Facts, versions: Stated | None = None) -> list[PathVerdict]:
+    return [way for path in assess(HostFacts(facts), stated=versions).paths for way in path.ways]
 
 
 def said(found: Iterable[PathVerdict]) -> list[Reason]:
@@ -39,23 +47,68 @@ def said(found: Iterable[PathVerdict]) -> list[Reason]:
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_remedy_removes_its_reason(host: str) -> None:
-    for code, key in {(reason.code, reason.remedy) for reason in said(ways(HOSTS[host]))}:
+    facts, versions = HOSTS[host], stated(host)
+    for what, key in {(named(reason), reason.remedy) for reason in said(ways(facts, versions))}:
         mend = catalogue.remedies().get(key or "")
-        if mend and mend.effect:
-            assert code not in {r.code for r in said(ways(remedy.as_if(HOSTS[host], [mend])))}, (code, key)
+        if mend and mend.can_be_judged:
+            mended = ways(remedy.as_if(facts, [mend]), after(versions, [mend]))
+            assert what not in {named(reason) for reason in said(mended)}, (what, key)
 
 
-def test_only_choices_and_acts_change_nothing_that_can_be_read() -> None:
-    assert {key for key, mend in catalogue.remedies().items() if not mend.effect} == CHOICES_AND_ACTS
+def named(reason: Reason) -> str:
+    """Several facts may lack of one thing."""
+    return f"{reason.code}: {reason.observed}" if reason.code.endswith(".unknown") else reason.code
+
+
+def test_a_version_that_nobody_states_is_named_and_can_be_stated() -> None:
+    host, needs = HOSTS["server2025-3gpu"], Needs(must=("kv-write-through",))
+    found = remedy.cheapest(host, needs, "dda")
+    assert found is not None
+    assert [mend.id for mend in found.remedies] == ["newer-vllm"]
+    for name, key in STATING.items():
+        assert name == f"the version of {next(iter(catalogue.remedies()[key].stated))}"
+
+
+OLDER = [code for code, case in CASES.items() if case.get("stated") and case["severity"] != "note"]
+NOT_MENDED = {"sleep-l1.pageable-by-default", "kv-lmcache.pair", "kv-peer-copies.connector-gone"}
+NOT_MENDED |= {"pinned-memory.switched-off"}  # what newer versions brought
+
+
+@pytest.mark.parametrize("code", OLDER)
+def test_what_is_worse_for_a_stated_version_has_a_remedy_that_changes_it(code: str) -> None:
+    mend = catalogue.remedies().get(catalogue.entry(code).remedy or "")
+    if code in NOT_MENDED:
+        assert mend is None
+    else:
+        assert mend is not None
+        assert mend.stated
+
+
+def test_only_choices_and_acts_change_nothing_that_is_judged() -> None:
+    assert {key for key, mend in catalogue.remedies().items() if not mend.can_be_judged} == CHOICES_AND_ACTS
 
 
 @pytest.mark.parametrize("key", [key for key, mend in catalogue.remedies().items() if mend.effect])
 def test_an_effect_speaks_of_properties_that_there_are(key: str) -> None:
-    for noun, edits in (catalogue.remedies()[key].effect or {}).items():
+    for noun, edits in catalogue.remedies()[key].effect.items():
         properties = set(NOUNS[noun].state.__annotations__)
         for edit in edits if isinstance(edits, list) else [{"match": {}, "set": edits}]:
             assert edit.keys() == {"match", "set"}
             assert {*edit["match"], *edit["set"]} <= properties, (key, noun)
+
+
+@pytest.mark.parametrize("key", [key for key, mend in catalogue.remedies().items() if mend.stated])
+def test_a_version_that_a_remedy_brings_is_one_that_can_be_stated(key: str) -> None:
+    versions = catalogue.remedies()[key].stated
+    assert versions.keys() <= set(VERSIONS)
+    assert all(str(Version(version)) == version for version in versions.values())
+
+
+def test_a_version_that_facts_tell_is_changed_there_unless_it_is_stated_over_them() -> None:
+    update = remedy.named("update-wsl")
+    assert after({}, [update]) == {}
+    assert after({"wsl": Version("1.2")}, [update]) == {"wsl": Version(update.stated["wsl"])}
+    assert after({}, [remedy.named("newer-vllm")]).keys() == {"vllm"}
 
 
 def test_what_could_not_be_read_stays_unknown() -> None:
@@ -81,6 +134,34 @@ def test_the_cheapest_remedies_are_found(host: str, way: str) -> None:
     assert found is not None
     assert sorted(mend.id for mend in found.remedies) == sorted(CHEAPEST[host, way])
     assert found.fit.verdict.rank <= Verdict.DEGRADED.rank
+
+
+def stating(**versions: str) -> Workload:
+    return replace(ONE_7B, versions={name: Version(version) for name, version in versions.items()})
+
+
+STATED = {
+    ("win11-pro-1gpu", "wsl2", "pinned-memory", "vllm"): ("0.23.0", ["newer-vllm"]),
+    ("server2025-3gpu", "dda", "kv-write-through", "vllm"): ("0.21.0", ["newer-vllm"]),
+    ("server2025-3gpu", "dda", "cuda-checkpoint", "driver"): ("545.23", ["newer-linux-driver"]),
+    ("win11-pro-1gpu", "wsl2", "start-on-boot", "wsl"): ("1.2.5", ["update-wsl"]),
+    ("win11-pro-1gpu", "wsl2", "gpu-compute", "cuda"): ("13.0", []),
+}
+
+
+@pytest.mark.parametrize(("host", "way", "need", "name"), STATED)
+def test_a_newer_version_is_found_where_an_older_one_is_stated(host: str, way: str, need: str, name: str) -> None:
+    version, wanted = STATED[host, way, need, name]
+    found = remedy.cheapest(HOSTS[host], Needs(must=(need,)), way, stating(**{name: version}))
+    assert found is not None
+    assert [mend.id for mend in found.remedies] == wanted
+
+
+def test_a_stated_version_of_wsl_counts_for_the_paths() -> None:
+    host = HOSTS["wsl2.version-not-told"]
+    untold, told = (assess(HostFacts(host), stated=versions) for versions in ({}, {"wsl": Version("2.7.14")}))
+    assert "wsl2.version-not-told" in untold.path("wsl2").because
+    assert "wsl2.version-not-told" not in {reason.code for reason in told.path("wsl2").every_reason}
 
 
 @pytest.mark.parametrize("host", ["azure-local", "not-administrator", "policy-forbids-forced"])

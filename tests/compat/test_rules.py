@@ -18,6 +18,7 @@ from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.path import PATHS
 from winhost.model.reason import Assessment, Reason, Severity, Verdict
+from winhost.paths.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.paths.dda import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import NOUNS
@@ -82,8 +83,11 @@ def selected(facts: HostFacts, nouns: Mapping[str, Any], select: Mapping[str, An
 def judged(code: str) -> Assessment:
     nouns = nouns_of(code)
     facts, select = facts_of(nouns), CASES[code].get("select")
-    stated = {name: Version(str(version)) for name, version in CASES[code].get("stated", {}).items()}
-    return assess(facts, selected(facts, nouns, select) if select else None, stated)
+    return assess(facts, selected(facts, nouns, select) if select else None, stated(code))
+
+
+def stated(code: str) -> dict[str, Version]:
+    return {name: Version(str(version)) for name, version in CASES.get(code, {}).get("stated", {}).items()}
 
 
 def found(assessment: Assessment) -> Iterator[Reason]:
@@ -107,6 +111,15 @@ def test_a_gpu_that_windows_shares_with_its_own_guests_is_not_cut_up() -> None:
     assessment = assess(facts_of(nouns))
     assert assessment.path("dda").verdict is Verdict.SUPPORTED
     assert "gpu-p.not-offered" in assessment.path("gpu-p").because
+
+
+@pytest.mark.parametrize("vendor", [*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS])
+def test_what_is_just_a_screen_is_no_gpu(vendor: str) -> None:
+    nouns = copy.deepcopy(DATA["host"])
+    nouns["PciDevice"]["gpu"]["key"]["device"] = f"{vendor}&DEV_0405&SUBSYS_040515AD"
+    assessment = assess(facts_of(nouns))
+    assert "dda.no-card" in assessment.path("dda").because
+    assert assessment.path("bare-metal").offers("gpu-compute").because == ("gpu-compute.no-card",)
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -202,6 +215,7 @@ def test_only_rules_that_say_so_let_a_gap_pass() -> None:
         "companions",
         "device_disabled",
         "narrow_addresses",
+        "on_domain_controller",
         "partitioned",
         "partitions_in_use",
         "policy_requires_secure",

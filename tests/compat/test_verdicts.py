@@ -17,10 +17,10 @@ import yaml
 from packaging.version import Version
 
 from winhost.compat.assess import assess
-from winhost.compat.cards import serves
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.path import PATHS, WAYS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
+from winhost.paths.cards import serves
 from winhost.paths.dda import Selection, choose_cards, choose_vm
 from winhost.resources.host import HostFacts
 

@@ -19,10 +19,11 @@ MAY_IMPORT = {
     "imports": {"model", "resources"},
     "paths": {"model", "resources"},
     "compat": {"model", "resources", "paths"},
+    "serving": {"model", "resources", "paths", "compat"},
     "engine": {"model", "resources", "paths", "compat", "connect"},
     "lab": {"model", "resources"},
     "render": {"model", "resources", "paths", "compat"},
-    "cli": {"model", "resources", "paths", "compat", "connect", "engine", "imports", "lab", "render"},
+    "cli": {"model", "resources", "paths", "compat", "connect", "engine", "imports", "lab", "render", "serving"},
     "__main__": {"cli"},
 }
 MODULES = sorted(ROOT.rglob("*.py"))

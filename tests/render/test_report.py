@@ -312,6 +312,13 @@ def test_the_command_writes_the_file_and_names_it(line: Line) -> None:
     }
 
 
+def test_what_speaks_against_a_workloads_wishes_stands_with_its_way() -> None:
+    page = parsed(page_of(read("win11-pro-1gpu"), workload="one-7b-on-24gb"))
+    wslc, _ = [way for way in page.every("details", kind="way") if way.text.split()[0] == "wslc"]  # and its memory
+    assert "wslc.loopback" in [link.text for link in wslc.every("a", kind="code")]
+    assert "reason-wslc.loopback" in [entry.attributes["id"] for entry in page.every("details", kind="entry")]
+
+
 def test_a_workload_is_judged_and_its_memory_shown(line: Line) -> None:
     facts = line.facts("server2025-3gpu")
     workload = WORKLOADS / "three-share-a-card.yaml"

@@ -25,6 +25,8 @@ COMMANDS = {
     "runs": "List runs, or show one.",
     "bundle": "Write scripts that do a PLAN by hand, where nothing may be installed.",
     "verify": "Say whether what a PLAN wants is still so.",
+    "lint": "Say what WSL will silently leave out of its configuration files.",
+    "serve": "Serve models on a target: with which settings, and why.",
     "schema": "Print the JSON Schema of one of winhost's file formats.",
     "lab": "Simulated hosts behind a real remoting endpoint.",
     "demo": "Tell the main job on simulated hosts, in under a minute.",

@@ -1,12 +1,17 @@
 """winhost assess: verdicts for every path."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from winhost.cli.options import at_once_option, facts_option, fleet_option, hosts_argument, json_option
 from winhost.model.errors import Exit
+
+if TYPE_CHECKING:
+    from winhost.cli.reach import Read
+    from winhost.compat.answer import AssessmentDocument, Judged, Wish
 
 
 @click.command()
@@ -38,30 +43,44 @@ def assess(
 
     Needs a HOST or a --facts file. Changes nothing. Exit 3 when no way works, or none offers what is needed.
     """
-    from winhost.cli.output import show_results
+    from winhost.cli.output import print_json
     from winhost.cli.reach import read_all, worst
-    from winhost.cli.show_verdicts import check_path, possible, show_assessment, show_summary
-    from winhost.compat.needs import check, fits, wanted
-    from winhost.compat.remedy import assess_as_if, cheapest, named
+    from winhost.cli.show_verdicts import check_path, possible
+    from winhost.compat.answer import Wish, judge
+    from winhost.compat.needs import check, wanted
+    from winhost.compat.remedy import named
     from winhost.model.workloadfile import load_workload
 
     check_path(path)
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
-    needs, mends = wanted(needed, workload), [named(word) for word in remedies]
-    stated = workload.versions if workload else {}
-    results: list[dict[str, Any]] = []
-    refused = 0
+    wish = Wish(wanted(needed, workload), path, workload, tuple(named(word) for word in remedies))
     reads = read_all(hosts, facts_files, fleet_file, at_once)
-    for read in reads:
-        result: dict[str, Any] = {"host": read.host, "error": read.error}
-        if read.facts is not None:
-            judged = assess_as_if(read.facts, mends, stated)
-            fit = fits(judged, needs, workload)
-            refused = refused if possible(fit, path) else int(Exit.REFUSED)
-            result |= {"assessment": judged, "fits": fit, "changes": cheapest(read.facts, needs, path, workload)}
-        results.append(result)
-    if len(results) > 1 and not as_json:
-        show_summary([(result["host"], result["fits"][0]) for result in results if "fits" in result])
-    show_results(as_json, results, lambda result: show_assessment(result, path, needs, everything))
-    return worst([read.error for read in reads], refused)
+    judged = [judge(read.facts, wish) if read.facts else None for read in reads]
+    if as_json:
+        print_json(_document(reads, judged))
+    else:
+        _show(reads, judged, wish, everything)
+    refused = any(each and not possible(each.fits, path) for each in judged)
+    return worst([read.error for read in reads], int(Exit.REFUSED) if refused else 0)
+
+
+def _document(reads: "Sequence[Read]", judged: "Sequence[Judged | None]") -> "AssessmentDocument":
+    from winhost.cli.output import error_document
+    from winhost.compat.answer import AssessmentDocument, NotJudged
+
+    unread = [NotJudged(read.host, error_document(read.error)) if read.error else None for read in reads]
+    return AssessmentDocument(tuple(found for both in zip(judged, unread, strict=True) for found in both if found))
+
+
+def _show(reads: "Sequence[Read]", judged: "Sequence[Judged | None]", wish: "Wish", everything: bool) -> None:
+    from winhost.cli.output import tell_error
+    from winhost.cli.show_verdicts import show_assessment, show_summary
+
+    if len(reads) > 1:
+        show_summary([(each.host, each.fits[0]) for each in judged if each])
+    for read, found in zip(reads, judged, strict=True):
+        if found:
+            show_assessment(found, wish, everything)
+        elif read.error:
+            tell_error(read.error)

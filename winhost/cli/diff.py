@@ -20,16 +20,14 @@ def diff(before: Path, after: Path, everything: bool, as_json: bool) -> int:
     """
     from winhost.cli.output import print_json, say
     from winhost.cli.show_comparison import show_comparison
-    from winhost.compat.compare import compare
+    from winhost.compat.answer import difference
     from winhost.model.documents import read_document
     from winhost.model.facts import Facts
 
     readings = read_document(before, Facts), read_document(after, Facts)
-    compared = compare(*readings)
+    compared, document = difference(*readings)
     if as_json:
-        heads = [{"host": r.host, "origin": r.origin, "read_at": r.read_at, "winhost": r.winhost} for r in readings]
-        said = {"differences": compared.differences, "verdicts": compared.verdicts, "recommended": compared.recommended}
-        print_json({"before": heads[0], "after": heads[1], **said})
+        print_json(document)
     else:
         for sign, reading in zip("-+", readings, strict=True):
             say(f"{sign} {reading.host}, {reading.origin} at {reading.read_at}", bold=True)

@@ -8,7 +8,7 @@ from winhost.cli.options import json_option
 from winhost.cli.output import say
 
 if TYPE_CHECKING:
-    from winhost.model.reason import Explanation
+    from winhost.model.reason import Evidence, Explanation
 
 
 @click.command()
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def explain(code: str | None, listed: bool, as_json: bool) -> int:
     """Tell the whole story of a reason's CODE.
 
-    What it is, what it means, the evidence with its sources, and the remedy. What may lack of every path and
-    capability is listed once, as *.unknown, and explained of any: nvlink.unknown.
+    What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. What may
+    lack of every path and capability is listed once, as *.unknown, and explained of any: nvlink.unknown.
     """
     from winhost.cli.output import print_json, table
     from winhost.compat import catalogue
@@ -54,6 +54,8 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
 
 
 def _show(told: "Explanation") -> None:
+    from winhost.compat import catalogue
+
     say(told.code, bold=True)
     say(f"  {told.sentence}")
     say(f"  {told.means}")
@@ -64,8 +66,18 @@ def _show(told: "Explanation") -> None:
         say(f"  Remedy ({told.remedy.who}): {told.remedy.do}{doubt}")
     for evidence in told.evidence:
         click.echo()
-        say(f"  Evidence {evidence.id} ({evidence.kind}, seen {evidence.seen}, holds {evidence.holds})", hang=2)
-        say(f"    {evidence.claim}")
-        say(f"    Source: {evidence.source}", hang=2)
-        if evidence.settles:
-            say(f"    What would settle it: {evidence.settles}", hang=2)
+        _show_evidence(evidence)
+    if told.related:
+        click.echo()
+        say("  Related:")
+    for code in told.related:
+        say(f"    {code}: {catalogue.entry(code).sentence}", hang=2)
+
+
+def _show_evidence(evidence: "Evidence") -> None:
+    known = f"{evidence.kind}, confidence {evidence.confidence}, seen {evidence.seen}, holds {evidence.holds}"
+    say(f"  Evidence {evidence.id} ({known})", hang=2)
+    say(f"    {evidence.claim}")
+    say(f"    Source: {evidence.source}", hang=2)
+    if evidence.settles:
+        say(f"    What would settle it: {evidence.settles}", hang=2)

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import click
 
 from winhost.cli.streams import speaks_unicode
-from winhost.model.errors import WinhostError, visible, visible_json
+from winhost.model.errors import ErrorDocument, WinhostError, visible, visible_json
 
 WIDE = 160  # columns of tables that go to a file or a pipe
 _BETWEEN = 3  # blanks between two columns of a table
@@ -60,15 +60,9 @@ def error_text(error: WinhostError) -> str:
     return f"error: {visible(error.what)}" + (f"\n{indented}" if indented else "")
 
 
-def error_document(error: WinhostError) -> dict[str, Any]:
+def error_document(error: WinhostError) -> ErrorDocument:
     """The same for programs."""
-    return {
-        "kind": type(error).__name__,
-        "exit_code": int(error.exit_code),
-        "what": error.what,
-        "meaning": error.meaning,
-        "hint": error.hint,
-    }
+    return ErrorDocument(type(error).__name__, int(error.exit_code), error.what, error.meaning, error.hint)
 
 
 def print_json(document: object) -> None:

@@ -26,6 +26,7 @@ from winhost.model.errors import UsageFault, visible
     help="How the VM ends.",
 )
 @click.option("--playbook", type=click.Path(path_type=Path), help="Your copy of the path's playbook.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as network=nat.")
 @click.option("--allow-unverified", is_flag=True, help="Plan although something could not be read or is unproven.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the plan to this file.")
 @fleet_option
@@ -40,6 +41,7 @@ def plan(
     low: int | None,
     power: Literal["as-found", "running", "off"],
     playbook: Path | None,
+    settings: tuple[str, ...],
     allow_unverified: bool,
     output: Path | None,
     fleet_file: Path | None,
@@ -57,7 +59,7 @@ def plan(
     from winhost.model.plan import Wish
     from winhost.resources.host import HostFacts
 
-    wish = Wish(path, _playbook(path, playbook), vm, cards, low, high, power, allow_unverified)
+    wish = Wish(path, _playbook(path, playbook, settings), vm, cards, low, high, power, allow_unverified)
     facts = read_one(host, facts_file, fleet_file)
     made = make_plan(HostFacts(facts), wish)
     if output is not None:
@@ -69,9 +71,9 @@ def plan(
     return 0
 
 
-def _playbook(path: str, chosen: Path | None) -> "dict[str, object]":
+def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dict[str, object]":
     from winhost.model.shipped import shipped
-    from winhost.paths.playbook import read_playbook
+    from winhost.paths.playbook import faults_of, read_playbook
 
     known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
     if path not in known:
@@ -79,7 +81,31 @@ def _playbook(path: str, chosen: Path | None) -> "dict[str, object]":
     playbook = read_playbook(chosen or known[path])
     if playbook.path != path:
         raise OtherPath(str(chosen), playbook.path, path)
-    return playbook.model_dump(by_alias=True, mode="json")
+    content = playbook.model_dump(by_alias=True, mode="json")
+    for setting in settings:
+        _decide(content["settings"], setting)
+    if settings and (faults := faults_of(content)):
+        raise click.BadParameter("; ".join(map(visible, faults)), param_hint="--set")
+    return content
+
+
+def _decide(settings: "dict[str, object]", setting: str) -> None:
+    """`bridge.switch=lan` into the settings: names by dots, the value as YAML has it."""
+    import yaml
+
+    name, equals, value = setting.partition("=")
+    if not equals or not all(name.split(".")):
+        raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
+    *groups, last = name.split(".")
+    for group in groups:
+        inner = settings.setdefault(group, {})
+        if not isinstance(inner, dict):
+            raise click.BadParameter(f"{visible(name)}: {group} is no group of settings", param_hint="--set")
+        settings = inner
+    try:
+        settings[last] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        settings[last] = value
 
 
 @dataclass(eq=False)

@@ -4,7 +4,10 @@ from typing import Any
 
 import click
 
-NAMES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
+NAMES = (
+    *("facts", "plan", "fleet", "playbook", "workload", "host", "journal"),
+    *("assessment", "diff", "explanation"),
+)
 
 
 @click.command()
@@ -13,7 +16,8 @@ def schema(name: str) -> None:
     """Print the JSON Schema of one of winhost's file formats.
 
     facts: what detect writes; plan: what plan writes; fleet: fleet.yaml; playbook: what a path wants;
-    workload: workload.yaml; host: a lab host; journal: a line of a run's journal.
+    workload: workload.yaml; host: a lab host; journal: a line of a run's journal; assessment, diff, explanation: what
+    assess, diff and explain CODE answer with --json.
     """
     from winhost.cli.output import print_json
 
@@ -21,12 +25,14 @@ def schema(name: str) -> None:
 
 
 def _schema(name: str) -> dict[str, object]:
+    from winhost.compat.answer import AssessmentDocument, DiffDocument
     from winhost.engine.entries import AnyLine
     from winhost.lab.hostfile import HostFile
-    from winhost.model.documents import json_schema
+    from winhost.model.documents import answer_schema, json_schema
     from winhost.model.facts import Facts
     from winhost.model.fleetfile import FleetFile
     from winhost.model.plan import Plan
+    from winhost.model.reason import Explanation
     from winhost.model.workloadfile import WorkloadFile
     from winhost.paths.playbook import Playbook
 
@@ -39,4 +45,5 @@ def _schema(name: str) -> dict[str, object]:
         "host": HostFile,
         "journal": AnyLine,
     }
-    return json_schema(kinds[name])
+    answers = {"assessment": AssessmentDocument, "diff": DiffDocument, "explanation": Explanation}
+    return answer_schema(answers[name]) if name in answers else json_schema(kinds[name])

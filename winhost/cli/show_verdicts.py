@@ -1,9 +1,9 @@
 """Verdicts for people: a line per path, what is recommended and what it costs, why not the others, what to do."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +12,11 @@ from winhost.cli.show_budget import show_budget
 from winhost.compat.needs import Fit, Needs
 from winhost.model.errors import UsageFault, visible
 from winhost.model.path import PATHS, path_of
-from winhost.model.reason import HOST, Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import HOST, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import words
 
 if TYPE_CHECKING:
+    from winhost.compat.answer import Judged, Wish
     from winhost.compat.remedy import Mended
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
@@ -49,22 +50,22 @@ def show_summary(best: Iterable[tuple[str, Fit]]) -> None:
     click.echo()
 
 
-def show_assessment(result: Mapping[str, Any], path: str | None, needs: Needs, everything: bool) -> None:
+def show_assessment(answer: "Judged", wish: "Wish", everything: bool) -> None:
     """One host: its assessment, and the cheapest changes that would mend what is wanted."""
-    judged: Assessment = result["assessment"]
+    judged, path = answer.assessment, wish.path
     simulated = "  (simulated)" if judged.origin == "synthetic" else ""
     say(f"{judged.host}{simulated}", bold=True)
-    found = [fit for fit in result["fits"] if path in (None, path_of(fit.way))]
+    found = [fit for fit in answer.fits if path in (None, path_of(fit.way))]
     ways = {way.path: way for verdict in judged.paths for way in verdict.ways}
     rows = ((fit.way, _coloured(fit.verdict), _deciding(ways[fit.way], fit)) for fit in found)
     table(("way", "verdict", "what decides"), rows)
-    _show_recommendation(found[0], needs)
+    _show_recommendation(found[0], wish.needs)
     if found[0].budget:
         show_budget(found[0].budget, found[0].short)
     for fit in found:
         if everything or path or fit is found[0]:
-            _show_way(ways[fit.way], everything)
-    _show_changes(result["changes"], found[0], path)
+            _show_way(ways[fit.way], fit, everything)
+    _show_changes(answer.changes, found[0], path)
     click.echo(f"{'' if everything else 'Everything: --explain. '}The whole story of a reason: winhost explain CODE")
 
 
@@ -96,8 +97,11 @@ def _coloured(verdict: Verdict) -> object:
     return Text(verdict, style=COLOURS[verdict])
 
 
-def _show_way(way: PathVerdict, everything: bool) -> None:
+def _show_way(way: PathVerdict, fit: Fit, everything: bool) -> None:
     click.secho(f"\n{way.path}: {way.verdict}", fg=COLOURS[way.verdict])
+    if fit.denied:
+        click.echo("  What speaks against the workload's wishes:")
+        _show_reasons(fit.denied, everything, indent="    ")
     _show_reasons(way.reasons, everything)
     for subject in (*way.cards, *way.vms):
         click.echo(f"  {visible(subject.name)}: " + click.style(subject.verdict, fg=COLOURS[subject.verdict]))

@@ -9,9 +9,9 @@ from packaging.version import Version
 
 from winhost.compat import capabilities, catalogue, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network, wslc
 from winhost.compat.capability import offers
-from winhost.compat.cards import serves
 from winhost.compat.room import room
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
+from winhost.compat.stated import as_stated
 from winhost.compat.target import Target
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.later import Later
@@ -19,6 +19,7 @@ from winhost.model.path import PATHS, VARIANTS, WAYS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.workload import Room
+from winhost.paths.cards import serves
 from winhost.paths.dda import Selection, card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Vm
@@ -37,6 +38,7 @@ def assess(
 
     stated: versions that facts do not tell, by name (vllm, cuda, toolkit, wsl, kernel, driver).
     """
+    facts = as_stated(facts, stated)
     target = Target(facts, PATHS[0], stated)
     paths = tuple(_whole(target, path, selection if path == "dda" else None) for path in PATHS)
     document = facts.document

@@ -12,16 +12,26 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from winhost.compat.related import related
 from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.path import PATHS, path_of
-from winhost.model.reason import Evidence, Explanation, Remedy
+from winhost.model.reason import Confidence, Evidence, Explanation, Kind, Remedy
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 
 ANY = "*"  # stands for every path and capability
+
+# How sure a piece of evidence makes, unless it says so itself: one person's report alone is `low`.
+CONFIDENCE: Mapping[Kind, Confidence] = {
+    "vendor-doc": "high",
+    "source": "high",
+    "measured": "high",
+    "issue": "medium",
+    "inferred": "low",
+}
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,7 @@ def explain(code: str) -> Explanation:
         risks=found.risks,
         remedy=remedies()[found.remedy] if found.remedy else None,
         evidence=tuple(evidence()[key] for key in found.evidence),
+        related=related(code, found, own_entries()),
     )
 
 
@@ -114,7 +125,11 @@ def remedies() -> Mapping[str, Remedy]:
 @cache
 def evidence() -> Mapping[str, Evidence]:
     """By id."""
-    return {key: Evidence(key, **row | {"seen": str(row["seen"])}) for key, row in _read_all("evidence").items()}
+    return {key: Evidence(key, **_complete(row)) for key, row in _read_all("evidence").items()}
+
+
+def _complete(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"confidence": CONFIDENCE[row["kind"]], **row, "seen": str(row["seen"])}
 
 
 @cache
@@ -129,7 +144,8 @@ def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_all(folder: str) -> dict[str, dict[str, Any]]:
-    every = [_parsed(file) for file in files(__package__).joinpath(folder).iterdir() if file.name.endswith(".yaml")]
+    found = sorted(files(__package__).joinpath(folder).iterdir(), key=lambda file: file.name)
+    every = [_parsed(file) for file in found if file.name.endswith(".yaml")]
     together = {key: row for rows in every for key, row in rows.items()}
     if len(together) < sum(map(len, every)):
         raise ValueError(f"a key of {folder}/ stands in two of its files")

@@ -1,6 +1,5 @@
 """Discrete Device Assignment: what each card says, and what the chosen cards and VM say together."""
 
-from winhost.compat.cards import partitions, runs_cuda, serves, shows
 from winhost.compat.rule import (
     ASSIGNMENT,
     BLOCKS,
@@ -14,6 +13,7 @@ from winhost.compat.rule import (
     unverified,
 )
 from winhost.paths.bars import MmioRefused
+from winhost.paths.cards import partitions, runs_cuda, serves, shows
 from winhost.paths.dda import Selection, windows
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.assignable_device import owner

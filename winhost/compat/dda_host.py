@@ -1,10 +1,10 @@
 """Discrete Device Assignment: what the host says, before any card or VM."""
 
 from winhost.compat.builds import SERVER_2016, SERVER_2025
-from winhost.compat.cards import serves
-from winhost.compat.machine import is_virtual, made_by
+from winhost.compat.machine import is_domain_controller, is_virtual, made_by
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.model.units import GiB, size
+from winhost.paths.cards import serves
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import ClusterService, PendingReboot
 from winhost.resources.windows.firmware import DMA_PROTECTION
@@ -53,6 +53,14 @@ def server_too_old(facts: HostFacts) -> Finding | None:
     """DDA came with Windows Server 2016."""
     if facts.os.family is OsFamily.SERVER and facts.os.build < SERVER_2016:
         return unsupported("dda.server-too-old", observed=facts.os.named)
+    return None
+
+
+@rule("dda", unknown=NOTES)
+def on_domain_controller(facts: HostFacts) -> Finding | None:
+    """Who may assign devices here may do anything in the domain."""
+    if is_domain_controller(facts):
+        return note("dda.domain-controller", observed=facts.os.named)
     return None
 
 

@@ -1,9 +1,9 @@
 """GPU partitions: what the host says of them, and each card."""
 
 from winhost.compat.builds import SERVER_2025
-from winhost.compat.cards import partitions
 from winhost.compat.machine import CLIENTS, cannot_run_vms, gpus, is_virtual, made_by, no_cuda, no_gpu
 from winhost.compat.rule import BLOCKS, CARD, NOTES, Finding, degraded, note, rule, unsupported, unverified
+from winhost.paths.cards import partitions
 from winhost.paths.gpus import known
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import ClusterService, PendingReboot

@@ -1,6 +1,6 @@
 """What kind of machine and Windows a host is: what the rules of several paths ask alike."""
 
-from winhost.compat.cards import runs_cuda, serves
+from winhost.paths.cards import runs_cuda, serves
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Firmware
 from winhost.resources.windows.operating_system import OsFamily
@@ -42,7 +42,7 @@ def is_domain_controller(facts: HostFacts) -> bool:
 
 
 def gpus(facts: HostFacts) -> list[Card]:
-    """Without the displays of management controllers."""
+    """Without what is just a screen."""
     return list(filter(serves, facts.cards))
 
 

@@ -4,16 +4,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from winhost.compat.rule import reason_of, unsupported, unverified
+from winhost.compat.wishes import wishes_denied
 from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
-from winhost.model.workload import Mirror, Model, Needs, Workload
+from winhost.model.workload import LoadFormat, Mirror, Model, Needs, Workload
 from winhost.paths.budget import Budget, budget
 from winhost.paths.fit import WhatWouldFit, what_would_fit
 
 __all__ = ["Fit", "Needs", "UnknownCapability", "check", "fit_of", "fits", "needs_of", "wanted"]
 
 MIRRORS = {Mirror.TIERS: "kv-write-through", Mirror.LMCACHE: "kv-lmcache"}
+LOADERS = {
+    LoadFormat.SHARDED_STATE: "sharded-state",
+    LoadFormat.TENSORIZER: "tensorizer",
+    LoadFormat.FASTSAFETENSORS: "streaming-loaders",
+    LoadFormat.INSTANTTENSOR: "streaming-loaders",
+    LoadFormat.RUNAI_STREAMER: "streaming-loaders",
+    LoadFormat.RUNAI_STREAMER_SHARDED: "streaming-loaders",
+}
 
 
 @dataclass(eq=False)
@@ -33,15 +42,16 @@ class UnknownCapability(UsageFault):
 
 @dataclass(frozen=True)
 class Fit:
-    """One way against the needs. verdict: the worst of the way's own and of what must be; lacking: what must be and is
-    not supported; missed: what would be welcome and is not supported; budget, short: of a workload, where there is one
-    and the memory of the way is known.
+    """One way against the needs. verdict: the worst of the way's own, of what must be and of what is denied; lacking:
+    what must be and is not supported; missed: what would be welcome and is not supported; denied: what speaks against a
+    workload's other wishes; budget, short: of a workload, where there is one and the memory of the way is known.
     """
 
     way: str
     verdict: Verdict
     lacking: tuple[CapabilityVerdict, ...]
     missed: tuple[CapabilityVerdict, ...]
+    denied: tuple[Reason, ...] = ()
     budget: Budget | None = None
     short: WhatWouldFit | None = None
 
@@ -75,6 +85,8 @@ def _implied(model: Model) -> Iterator[str]:
     yield from (need for need, size in parallel.items() if size > 1)
     if model.engine_cards > 1:
         yield "multi-gpu"
+    if model.load_format in LOADERS:
+        yield LOADERS[model.load_format]
     if model.sleeps:
         yield f"sleep-l{model.sleep_level}"
     if model.sleeps and model.data > 1:
@@ -95,9 +107,10 @@ def fit_of(way: PathVerdict, needs: Needs, workload: Workload | None = None) -> 
     found = budget(workload, way.room) if workload and way.room else None
     if workload and (reason := _memory(way, found)):
         lacking = _with_memory(lacking, reason)
-    verdict = Verdict.worst([way.verdict, *(offered.verdict for offered in lacking)])
+    denied = wishes_denied(workload, way.path, found) if workload else ()
+    verdict = Verdict.worst([way.verdict, Verdict.of(denied), *(offered.verdict for offered in lacking)])
     short = what_would_fit(workload, way.room) if workload and way.room and found and not found.fits else None
-    return Fit(way.path, verdict, tuple(lacking), missed, found, short)
+    return Fit(way.path, verdict, tuple(lacking), missed, denied, found, short)
 
 
 def _memory(way: PathVerdict, found: Budget | None) -> Reason | None:

@@ -11,6 +11,7 @@ from winhost.compat import catalogue
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fit_of
 from winhost.compat.rule import reason_of, unverified
+from winhost.compat.stated import after
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.path import path_of
@@ -63,7 +64,7 @@ def named(word: str) -> Remedy:
     """Raises UnknownRemedy, NothingToSee."""
     if word not in catalogue.remedies():
         raise UnknownRemedy(word)
-    if not catalogue.remedies()[word].effect:
+    if not catalogue.remedies()[word].can_be_judged:
         raise NothingToSee(word)
     return catalogue.remedies()[word]
 
@@ -71,7 +72,7 @@ def named(word: str) -> Remedy:
 def as_if(facts: Facts, remedies: Iterable[Remedy]) -> Facts:
     """The facts after these remedies. What could not be read stays so."""
     for remedy in remedies:
-        changed = {noun: _changed(facts.answer(noun), edits) for noun, edits in (remedy.effect or {}).items()}
+        changed = {noun: _changed(facts.answer(noun), edits) for noun, edits in remedy.effect.items()}
         facts = replace(facts, nouns={**facts.nouns, **changed})
     return facts
 
@@ -93,7 +94,7 @@ def _edited(record: Record, edits: Iterable[Mapping[str, Mapping[str, Json]]]) -
 def assess_as_if(facts: Facts, remedies: Iterable[Remedy], stated: Mapping[str, Version] | None = None) -> Assessment:
     """Judge the host as it would be. What only a remedy makes better that nobody has seen help is unverified."""
     mends = tuple(remedies)
-    judged = assess(HostFacts(as_if(facts, mends)), stated=stated)
+    judged = assess(HostFacts(as_if(facts, mends)), stated=after(stated, mends))
     doubtful = ", ".join(mend.id for mend in mends if mend.unverified)
     if not doubtful:
         return judged
@@ -142,7 +143,7 @@ def _next(ways: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[Remedy,
         return
     for way, fit in zip(ways, found, strict=True):
         mends = [catalogue.remedies().get(reason.remedy or "") for reason in _blocking(way, fit)]
-        if all(mend and mend.effect and mend not in done for mend in mends):
+        if all(mend and mend.can_be_judged and mend not in done for mend in mends):
             yield from (mend for mend in mends if mend)
 
 
@@ -150,4 +151,4 @@ def _blocking(way: PathVerdict, fit: Fit) -> Iterator[Reason]:
     """Reasons that stand between a way and what is wanted of it."""
     own = [reason for reason in way.every_reason if reason.code in way.because]
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]
-    yield from (reason for reason in (*own, *lacking) if reason.severity.rank > _GOOD.rank)
+    yield from (reason for reason in (*own, *lacking, *fit.denied) if reason.severity.rank > _GOOD.rank)

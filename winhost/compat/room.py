@@ -1,11 +1,12 @@
 """The memory that a way gives to a workload: read where it can be, as it would be set up where not."""
 
-from winhost.compat.capabilities.gpu_cards import gpus, memory_of
+from winhost.compat.capabilities.gpu_cards import gpus
 from winhost.compat.target import Target
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.units import Bytes
 from winhost.model.workload import Room
 from winhost.paths.budget import WINDOWS, wsl_default_ram
+from winhost.paths.cards import memory_of
 
 
 def room(target: Target) -> Room:

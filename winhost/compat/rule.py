@@ -28,17 +28,22 @@ class Unread(Enum):
     NOTES = auto()
 
 
+# What nobody but the user can tell, and who tells it may well take the newest.
+STATING = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer-toolkit"}
+
 HOST, CARD, VM, ASSIGNMENT = Each.HOST, Each.CARD, Each.VM, Each.ASSIGNMENT
 BLOCKS, NOTES = Unread.BLOCKS, Unread.NOTES
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found; the rest of a reason is in the catalogue under its code."""
+    """What a rule found; the rest of a reason is in the catalogue under its code. remedy: in the place of that of the
+    catalogue, where it is one of what was observed."""
 
     code: str
     severity: Severity = field(hash=False)  # code and observation tell findings apart well enough
     observed: str
+    remedy: str | None = field(default=None, hash=False)
 
 
 def unsupported(code: str, *, observed: str) -> Finding:
@@ -147,8 +152,8 @@ def finding_of_gap(topic: str, unknown: Unread, missing: MissingFact) -> Finding
     """What follows for a path or capability where a fact lacks."""
     if isinstance(missing.missing, Unavailable):
         return note(f"{topic}.later", observed=f"judged once {missing.missing.unavailable} is there")
-    say = unverified if unknown is BLOCKS else note
-    return say(f"{topic}.unknown", observed=str(missing))
+    severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
+    return Finding(f"{topic}.unknown", severity, str(missing), remedy=STATING.get(missing.fact))
 
 
 def reason_of(finding: Finding, subject: str) -> Reason:
@@ -159,7 +164,7 @@ def reason_of(finding: Finding, subject: str) -> Reason:
         severity=finding.severity,
         observed=finding.observed,
         subject=subject,
-        remedy=entry.remedy,
+        remedy=finding.remedy or entry.remedy,
         evidence=entry.evidence,
         sentence=entry.sentence,
         risks=entry.risks,

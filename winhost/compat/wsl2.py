@@ -3,7 +3,6 @@
 from packaging.version import Version
 
 from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2, WINDOWS_11_24H2
-from winhost.compat.cards import runs_cuda, shows
 from winhost.compat.machine import (
     CLIENTS,
     SERVERS,
@@ -19,6 +18,7 @@ from winhost.compat.machine import (
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.target import driver_branch
 from winhost.model.units import size
+from winhost.paths.cards import runs_cuda, shows
 from winhost.paths.dda import card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PendingReboot, Wsl
@@ -249,9 +249,9 @@ def other_gpus(facts: HostFacts) -> Finding | None:
 
 
 def version(facts: HostFacts) -> Version | None:
-    """None where WSL is not installed or its version is not told, of which other rules speak."""
+    """None where nobody tells it, of which other rules speak. One that is stated may be yet to be installed."""
     wsl = facts.the(Wsl)
-    return Version(wsl.version) if wsl.present and wsl.version else None
+    return Version(wsl.version) if wsl.version else None
 
 
 def _seen_in_mcdm(card: Card) -> bool:

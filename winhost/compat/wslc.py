@@ -3,10 +3,10 @@
 from packaging.version import Version
 
 from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2
-from winhost.compat.cards import runs_cuda
 from winhost.compat.machine import SERVERS, cannot_run_vms, made_by, no_cuda
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
 from winhost.model.facts import MissingFact, RemoteFault, Unknown
+from winhost.paths.cards import runs_cuda
 from winhost.paths.dda import card_label
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import Wsl
@@ -73,8 +73,8 @@ def wslc_without_cuda(facts: HostFacts) -> Finding | None:
 def _version(facts: HostFacts) -> Version | None:
     """None where WSL is not installed. Raises MissingFact where it is there and tells none."""
     wsl = facts.the(Wsl)
-    if not wsl.present:
-        return None
-    if wsl.version is None:
+    if wsl.version is not None:
+        return Version(wsl.version)
+    if wsl.present:
         raise MissingFact("Wsl.version", Unknown(RemoteFault("NotThere", message="only the WSL in the box is there")))
-    return Version(wsl.version)
+    return None

@@ -49,6 +49,17 @@ class WinhostError(Exception, ABC):
         return self.what
 
 
+@dataclass(frozen=True)
+class ErrorDocument:
+    """An error for programs. kind: its class; exit_code: as in Exit."""
+
+    kind: str
+    exit_code: int
+    what: str
+    meaning: str | None
+    hint: str | None
+
+
 class UsageFault(WinhostError):
     """What we were given cannot be used: a word, a file, a secret."""
 

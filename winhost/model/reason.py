@@ -173,14 +173,21 @@ def _decisive(path: PathVerdict) -> tuple[Reason, ...]:
 class Remedy:
     """What to do about a reason. unverified: what it rests on is inferred; nobody has reported that it helps.
 
-    effect: what it changes in facts, noun by noun; None for a choice or an act that facts do not show.
+    effect: what it changes in facts, noun by noun; stated: the versions that are there after it, by name as in
+    VERSIONS. Neither for a choice or an act that nothing shows.
     """
 
     id: str
     do: str
     who: Mender
     unverified: bool = False
-    effect: Mapping[str, Json] | None = None
+    effect: Mapping[str, Json] = field(default_factory=dict)
+    stated: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether it changes anything that verdicts rest on."""
+        return bool(self.effect or self.stated)
 
 
 @dataclass(frozen=True)

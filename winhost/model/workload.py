@@ -40,6 +40,26 @@ class Quantization(StrEnum):
     MXFP4 = "mxfp4"
 
 
+class LoadFormat(StrEnum):
+    """From what vLLM loads weights, in its own words (--load-format)."""
+
+    AUTO = "auto"
+    HF = "hf"
+    SAFETENSORS = "safetensors"
+    PT = "pt"
+    NPCACHE = "npcache"
+    MISTRAL = "mistral"
+    FASTSAFETENSORS = "fastsafetensors"
+    INSTANTTENSOR = "instanttensor"
+    RUNAI_STREAMER = "runai_streamer"
+    RUNAI_STREAMER_SHARDED = "runai_streamer_sharded"
+    SHARDED_STATE = "sharded_state"
+    TENSORIZER = "tensorizer"
+    IPC_CACHE = "ipc_cache"
+    MODELEXPRESS = "modelexpress"
+    DUMMY = "dummy"
+
+
 class State(StrEnum):
     """Resident models are always ready; those that sleep take turns on their cards."""
 
@@ -121,6 +141,7 @@ class Model:
     kv: Bytes | None = None
     activations: Bytes | None = None
     memory: Bytes | None = None
+    load_format: LoadFormat = LoadFormat.AUTO
     state: State = State.RESIDENT
     sleep_level: int = 1
     tensor: int = 1

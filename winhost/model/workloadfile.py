@@ -21,6 +21,7 @@ from winhost.model.workload import (
     Embedding,
     Exposure,
     KvMirror,
+    LoadFormat,
     Lora,
     Mirror,
     Model,
@@ -160,6 +161,8 @@ class ModelOptions(Written):
     """Working memory on each card while it computes, as the engine reports it at its start."""
     memory: _Size | None = None
     """Everything that one of its cards must hold for it, instead of computing it."""
+    load_format: LoadFormat | None = None
+    """From what vLLM loads the weights, as for --load-format. Default: auto."""
     state: State | None = None
     """resident: always ready; sleeping: takes turns with the others that sleep on its cards. Default: resident."""
     sleep_level: Literal[1, 2] | None = None
@@ -289,6 +292,7 @@ _TAKEN_OVER = (
     "kv",
     "activations",
     "memory",
+    "load_format",
     "state",
     "sleep_level",
 )

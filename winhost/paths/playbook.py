@@ -12,10 +12,17 @@ from winhost.model.errors import did_you_mean
 from winhost.model.facts import Json, MissingFact, Unavailable
 from winhost.model.plan import Deferred, Wanted
 from winhost.model.yamlfile import Finding, dotted, load_placed
+from winhost.paths.wsl2_settings import Settings
 from winhost.resources.windows import NOUNS
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 SETTABLE = sorted(name for name, noun in NOUNS.items() if noun.sets)
+
+
+class NoSettings(BaseModel):
+    """Of a path where options of `winhost plan` say everything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)
@@ -24,14 +31,29 @@ class Vocabulary:
 
     decisions: tuple[str, ...]
     lists: Mapping[str, tuple[str, ...]]
+    settings: type[BaseModel] = NoSettings
 
 
 _FUNCTION = ("location", "device", "name")
+_STAGED = ("sha256", "name", "source", "title")
 VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
         {"gpus": _FUNCTION, "companions": _FUNCTION},
-    )
+    ),
+    "wsl2": Vocabulary(
+        (
+            "network",
+            "account",
+            "administrator",
+            "distro",
+            *(f"image.{part}" for part in _STAGED),
+            "wsl.version",
+            *(f"config.{part}" for part in ("text", "encoding", "digest", "why")),
+        ),
+        {"packages": _STAGED, "invisible": _FUNCTION},
+        Settings,
+    ),
 }
 
 
@@ -66,31 +88,41 @@ class Playbook(BaseModel):
 
     schema_: Literal["winhost.playbook/1"] = Field(alias="schema")
     path: str = Field(description="The path whose decisions fill the references.")
+    settings: dict[str, Json] = Field(default={}, description="What the path lets you decide; as plan --set does.")
     resources: list[Entry]
 
 
 def read_playbook(path: Path) -> Playbook:
     """Raises FileFaults with every fault of the file."""
-    return load_placed(path, Playbook, _wrong_references).value
+    return load_placed(path, Playbook, _faults).value
 
 
 def faults_of(content: Json) -> list[str]:
     """What is wrong with a playbook that travelled in a plan, each with its place."""
     try:
-        found = _wrong_references(Playbook.model_validate(content))
+        found = _faults(Playbook.model_validate(content))
         return [f"{dotted(loc)}: {message}" for loc, message in found]
     except ValidationError as error:
         return [f"{dotted(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
 
 
-def _wrong_references(playbook: Playbook) -> Iterator[Finding]:
-    """References to what the path does not decide. A path without a vocabulary cannot be planned at all."""
+def _faults(playbook: Playbook) -> Iterator[Finding]:
+    """Settings and references that the path does not know. A path without a vocabulary cannot be planned at all."""
     known = VOCABULARIES.get(playbook.path)
     if known is None:
         return
+    yield from _wrong_settings(playbook.settings, known.settings)
     for number, entry in enumerate(playbook.resources):
         for loc, wrong in _wrong_in(entry, known):
             yield ("resources", number, *loc), wrong
+
+
+def _wrong_settings(given: Mapping[str, Json], settings: type[BaseModel]) -> Iterator[Finding]:
+    try:
+        settings.model_validate(given)
+    except ValidationError as error:
+        for fault in error.errors():
+            yield ("settings", *fault["loc"]), fault["msg"]
 
 
 def _wrong_in(entry: Entry, known: Vocabulary) -> Iterator[tuple[tuple[str, ...], str]]:

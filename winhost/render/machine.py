@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from winhost.compat.capabilities.gpu_cards import memory_of
-from winhost.compat.cards import runs_cuda, serves
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.units import Bytes, mib, size
+from winhost.paths.cards import memory_of, runs_cuda, serves
 from winhost.paths.dda import card_name
 from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts

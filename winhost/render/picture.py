@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Box:
-    """kind: host, processor, memory, card, screen (of a management controller), given (to a VM) or vm."""
+    """kind: host, processor, memory, card, screen (and no GPU), given (to a VM) or vm."""
 
     kind: str
     x: int
@@ -120,7 +120,7 @@ def _cards(shown: Machine) -> list[_Content]:
 def _of_card(shown: Machine, card: ShownCard, largest: int) -> _Content:
     heading = f"{card.number} {card.name}"
     if not card.serves:
-        return _Content("screen", heading, (card.root, "display of the management controller"))
+        return _Content("screen", heading, (card.root, "just a screen, no GPU"))
     place = f"; → {_vm_name(shown, card)}" if card.vm else f"; {card.place}" * (card.place != NOT_YET)
     screens = f"{card.displays} screen{'' if card.displays == '1' else 's'}"
     lines = (f"{card.root}, {card.driver}", f"{screens}{place}", f"memory {card.holds}")

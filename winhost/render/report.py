@@ -189,7 +189,8 @@ def _codes(judged: Iterable[Judged]) -> tuple[Explanation, ...]:
     ways = [way for each in judged for path in each.assessment.paths for way in path.ways]
     offered = [offer for way in ways for offer in way.capabilities]
     lacking = [offer for each in judged for fit in each.fits for offer in fit.lacking]
-    found = [*_reasons(ways), *(reason for offer in (*offered, *lacking) for reason in offer.reasons)]
+    denied = (reason for each in judged for fit in each.fits for reason in fit.denied)
+    found = [*_reasons(ways), *denied, *(reason for offer in (*offered, *lacking) for reason in offer.reasons)]
     return tuple(catalogue.explain(code) for code in sorted({reason.code for reason in found}))
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from winhost.compat.cards import serves
 from winhost.model.facts import MissingFact
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
 from winhost.paths import mmio
 from winhost.paths.bars import FOUR_GIB, MmioRefused
+from winhost.paths.cards import serves
 from winhost.paths.dda import Selection, Windows, windows
 from winhost.resources.host import Card, HostFacts
 

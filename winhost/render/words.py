@@ -10,12 +10,12 @@ from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 
 
 def decisive(way: PathVerdict, fit: Fit) -> Reason | None:
-    """The first reason that the verdict rests on, of the way or of what it lacks; None where it is supported."""
+    """The first reason that the verdict rests on, of the way or of what it lacks or denies; None where supported."""
     if fit.verdict is Verdict.SUPPORTED:
         return None
     own = [reason for reason in way.every_reason if reason.code in way.because]
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]
-    return next(r for r in (*own, *lacking) if r.severity.rank == fit.verdict.rank)
+    return next(r for r in (*own, *lacking, *fit.denied) if r.severity.rank == fit.verdict.rank)
 
 
 def recommendation(fit: Fit, needs: Needs) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from packaging.version import Version
 
 from winhost.compat.capabilities.gpu_cards import gpus, listed, named, several
-from winhost.compat.capability import EVERYWHERE, SHARED, capability, measure
+from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.paths.dda import card_label
@@ -53,6 +53,15 @@ def cuda_13_left_it(target: Target) -> Finding | None:
 
 def _older_than_cuda_13(gpu: Gpu | None) -> bool:
     return bool(gpu and gpu.compute_capability and gpu.compute_capability < OLDEST_OF_CUDA_13)
+
+
+@capability("gpu-compute", on=WHOLE_CARD, unknown=NOTES)
+def may_be_cut_by_mig(target: Target) -> Finding | None:
+    """It stays as it was set before, and Windows does not show it."""
+    cards = [card for card in gpus(target) if (gpu := listed(card)) and gpu.mig]
+    if cards:
+        return note("gpu-compute.mig", observed=named(cards))
+    return None
 
 
 @capability("gpu-compute", on=SHARED, unknown=BLOCKS)

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 from winhost.compat.target import Target
-from winhost.model.facts import NOT_THERE, MissingFact
-from winhost.model.units import Bytes
 from winhost.paths.dda import card_name
 from winhost.paths.gpus import Gpu, NvLink, P2p, known
 from winhost.resources.host import Card
@@ -33,15 +31,6 @@ def named(cards: Iterable[Card]) -> str:
     """`2x NVIDIA L20, NVIDIA L4`."""
     counted = Counter(map(card_name, cards))
     return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in sorted(counted.items()))
-
-
-def memory_of(card: Card) -> Bytes:
-    """As the driver says, else as the card is sold. Raises MissingFact."""
-    found = listed(card)
-    size = card.gpu.state.vram or (found and found.memory)
-    if not size:
-        raise MissingFact(f"the memory of {card_name(card)}", NOT_THERE)
-    return size
 
 
 def without_peers(cards: Iterable[Card]) -> list[Card]:

@@ -3,13 +3,13 @@
 from packaging.version import Version
 
 from winhost.compat.capabilities.gpu_cards import HUNG as RTX_PRO_6000
-from winhost.compat.capabilities.gpu_cards import gpus, listed, memory_of, named, several
+from winhost.compat.capabilities.gpu_cards import gpus, listed, named, several
 from winhost.compat.capability import SHARED, capability, measure
-from winhost.compat.cards import partitions
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.model.units import Bytes, GiB, size
 from winhost.paths.budget import SHARE_WSL, SHARE_WSL_SEVERAL
+from winhost.paths.cards import memory_of, partitions
 from winhost.resources.host import Card
 
 KERNEL_THAT_PINS = Version("4.19.121")  # vLLM 0.33.0, platforms/cuda.py

@@ -7,10 +7,10 @@ from packaging.version import Version
 from winhost.compat.builds import WINDOWS_11
 from winhost.compat.capabilities.gpu_cards import gpus, named, several
 from winhost.compat.capability import EVERYWHERE, IN_A_VM, NATIVE, SHARED, WHOLE_CARD, capability
-from winhost.compat.cards import shows
 from winhost.compat.machine import CLIENTS
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
+from winhost.paths.cards import shows
 from winhost.resources.host import Card
 from winhost.resources.windows import Processor, VmActions, Wsl
 
@@ -92,7 +92,8 @@ def started_by_a_task(target: Target) -> Finding | None:
 @capability("start-on-boot", on=("wsl2",), unknown=BLOCKS)
 def wsl_needs_a_logon(target: Target) -> Finding | None:
     """What will be installed is newer."""
-    if target.facts.the(Wsl).present and target.wsl < WSL_WITHOUT_LOGON:
+    wsl = target.facts.the(Wsl)
+    if (wsl.present or wsl.version) and target.wsl < WSL_WITHOUT_LOGON:
         return unsupported("start-on-boot.old-wsl", observed=f"WSL {target.wsl}")
     return None
 

@@ -3,13 +3,14 @@
 from packaging.version import Version
 
 from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, PAGEABLE, PINNED, seconds
-from winhost.compat.capabilities.gpu_cards import gpus, memory_of
+from winhost.compat.capabilities.gpu_cards import gpus
 from winhost.compat.capabilities.memory import VLLM_THAT_PINS
 from winhost.compat.capabilities.parallel import replicas_on_one_gpu
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported
 from winhost.compat.target import Target
 from winhost.model.units import size
+from winhost.paths.cards import memory_of
 
 VLLM_QUEUES = Version("0.17.0")  # the first with vllm-project/vllm PR 34528
 VLLM_REPLICAS_SLEEP = Version("0.24.0")  # the first with PR 44483

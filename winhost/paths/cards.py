@@ -1,16 +1,21 @@
 """What display devices are good for: to serve with, to be looked at, to be cut up."""
 
 from winhost.model.facts import NOT_THERE, MissingFact
+from winhost.model.units import Bytes
+from winhost.paths.dda import card_name
+from winhost.paths.gpus import known
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PartitionableGpu
 
 NVIDIA = "VEN_10DE"
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers
+# VMware SVGA, QEMU's standard VGA, QXL, virtio, VirtualBox: the screens that hypervisors make. Source: pci.ids.
+VIRTUAL_SCREENS = ("VEN_15AD", "VEN_1234", "VEN_1B36", "VEN_1AF4", "VEN_80EE")
 
 
 def serves(card: Card) -> bool:
-    """Whether it is a GPU, and not the display of a management controller."""
-    return not card.gpu.key["device"].upper().startswith(MANAGEMENT_VENDORS)
+    """Whether it is a GPU, and not just a screen: of a management controller, or of the hypervisor below."""
+    return not card.gpu.key["device"].upper().startswith((*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS))
 
 
 def runs_cuda(card: Card) -> bool:
@@ -35,3 +40,12 @@ def partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:
     path = card.gpu.state.instance.replace("\\", "#").casefold()
     listed = (gpu.state for gpu in facts.all(PartitionableGpu) if path in gpu.key["gpu"].casefold())
     return next((gpu for gpu in listed if len(gpu.valid_counts) > 1 or gpu.used), None)
+
+
+def memory_of(card: Card) -> Bytes:
+    """As the driver says, else as the card is sold. Raises MissingFact."""
+    found = known(card.gpu.key["device"])
+    size = card.gpu.state.vram or (found and found.memory)
+    if not size:
+        raise MissingFact(f"the memory of {card_name(card)}", NOT_THERE)
+    return size

@@ -1,0 +1,26 @@
+"""The story of a reason, from the command line."""
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.compat import catalogue
+
+
+@pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])
+def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
+    told = catalogue.explain(code)
+    said = line("explain", code)
+    _, _, related = said.out.partition("  Related:\n")
+    assert [row.partition(":")[0].strip() for row in related.splitlines()] == list(told.related)
+    assert line("explain", code, "--json").json["related"] == list(told.related)
+
+
+def test_evidence_says_how_sure_it_makes(line: Line) -> None:
+    said = line("explain", "wsl2.tcc-invisible")
+    for evidence in catalogue.explain("wsl2.tcc-invisible").evidence:
+        assert f"Evidence {evidence.id} ({evidence.kind}, confidence {evidence.confidence}," in said.out
+
+
+def test_what_is_listed_can_be_explained(line: Line) -> None:
+    for row in line("explain", "--list", "kv-", "--json").json:
+        assert line("explain", row["code"]).code == 0

@@ -1,0 +1,128 @@
+"""winhost serve profile."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line, Said
+
+EXAMPLES = Path(__file__).parents[2] / "examples/workloads"
+TWO_CARDS = "win11-pro-2xl20-wddm"
+BASH = shutil.which("bash")
+
+
+def served(line: Line, example: str, *words: str, host: str = TWO_CARDS) -> Said:
+    return line("serve", "profile", "--target", line.facts(host), "--workload", EXAMPLES / f"{example}.yaml", *words)
+
+
+def edited(line: Line, example: str, old: str, new: str) -> Path:
+    text = (EXAMPLES / f"{example}.yaml").read_text(encoding="utf-8")
+    assert old in text
+    path = line.folder / "workload.yaml"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    return path
+
+
+def test_each_model_has_its_block(line: Line) -> None:
+    said = served(line, "three-share-a-card")
+    assert said.code == 0
+    for number, name in enumerate(("general", "code", "small")):
+        assert f"# {name}: profile wsl2\n" in said.out
+        assert f"--port={8000 + number} " in said.out
+    assert "(simulated)" in said.out
+    assert "--explain" in said.out
+
+
+@pytest.mark.skipif(BASH is None, reason="there is no bash on this machine")
+@pytest.mark.parametrize("words", [(), ("--explain",), ("--profile", "wsl2-no-sleep")], ids=str)
+def test_all_of_it_can_be_run(line: Line, words: tuple[str, ...]) -> None:
+    said = served(line, "three-share-a-card", *words)
+    script = f'docker() {{ echo "$3"; }}\n{said.out}'
+    done = subprocess.run([str(BASH), "-c", script], capture_output=True, text=True, env={"PATH": ""})
+    assert (done.stdout.split(), done.stderr) == (["--name=general", "--name=code", "--name=small"], "")
+
+
+def test_explain_tells_reason_versions_arithmetic_and_evidence(line: Line) -> None:
+    said = served(line, "70b-awq-on-2x48gb", "--explain")
+    assert "# " in said.out
+    for words in (
+        "why: There is no way from card to card in WSL; NCCL need not try.",
+        "for: tensor >1; vllm >=0.29",
+        "= 8.97 GiB; up to a multiple of 8.00 GiB: 16.00 GiB",
+        "wsl-no-peers (issue): microsoft/WSL #6587",
+        "unverified: the version of vllm",
+        "left out: VLLM_WSL2_ENABLE_PIN_MEMORY=1",
+    ):
+        assert words in said.out
+
+
+def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
+    old = edited(line, "three-share-a-card", '"0.33.0"', '"0.16.0"')
+    said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", old, "--read-speed", "1000")
+    assert said.code == 0
+    assert "# small: profile wsl2-no-sleep" in said.out
+    assert "Must not sleep: Before 0.17 a request to a sleeping engine kills it." in said.out
+    assert "Reading 5.75 GiB of weights takes 6.2 s at 1000 MB/s" in said.out
+    assert "swap_within: 20 s is missed: a start takes at least 29 s" in said.out
+    assert "--enable-sleep-mode" not in said.out
+
+
+def test_the_document_has_everything_and_the_command(line: Line) -> None:
+    said = served(line, "70b-awq-on-2x48gb", "--json")
+    assert said.code == 0
+    (chat,) = said.json["models"]
+    assert said.json["vllm"] is None
+    assert chat["command"].startswith("docker run --detach --name=chat --gpus=all")
+    assert all(told["why"] and told["evidence"] and told["when"] for told in (*chat["lines"], *chat["left_out"]))
+    assert chat["shared_memory"] == 16 << 30
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("server2025-3gpu", "profiles for targets other than WSL 2 come with the Linux stage"),
+        ("win11-no-gpu", "wsl2.no-card"),
+    ],
+)
+def test_what_no_profile_can_serve_is_refused(line: Line, host: str, words: str) -> None:
+    said = served(line, "one-7b-on-24gb", host=host)
+    assert said.code == 3
+    assert said.out == ""
+    assert words in said.err
+    assert served(line, "one-7b-on-24gb", "--json", host=host).json["error"]["kind"] == "NoProfile"
+
+
+def test_a_profile_that_is_not_there_is_wrong_usage(line: Line) -> None:
+    assert served(line, "one-7b-on-24gb", "--profile", "linux").code == 2
+
+
+@pytest.mark.skipif(BASH is None, reason="there is no bash on this machine")
+def test_a_hostile_model_is_one_word_of_the_command(line: Line) -> None:
+    hostile = "x; rm -rf ~ $(id) 'y"
+    path = edited(line, "one-7b-on-24gb", "Qwen/Qwen2.5-7B-Instruct", json.dumps(hostile))
+    said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", path, "--explain")
+    script = f"VLLM_IMAGE=any\ndocker() {{ printf '%s\\n' \"$@\"; }}\n{said.out}"
+    done = subprocess.run([str(BASH), "-c", script], capture_output=True, text=True, check=True, env={"PATH": ""})
+    assert hostile in done.stdout.splitlines()
+    assert done.stderr == ""
+
+
+def test_what_a_terminal_would_obey_is_not_even_taken(line: Line) -> None:
+    path = edited(line, "one-7b-on-24gb", "Qwen/Qwen2.5-7B-Instruct", json.dumps("x\u001b[2J"))
+    said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", path)
+    assert said.code == 2
+    assert "\x1b" not in said.out + said.err
+
+
+def test_a_hostile_name_in_a_comment_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.serving.situations import ONE_CARD, model, shipped, workload
+    from winhost.cli.show_profile import show_serving
+    from winhost.serving.choice import serving
+
+    show_serving(serving(shipped(ONE_CARD), workload(model("a\n\u001b[2Jb"))), everything=True)
+    out = capsys.readouterr().out
+    assert "# a\\n\\x1b[2Jb: profile wsl2" in out
+    assert "\x1b" not in out

@@ -1,0 +1,80 @@
+"""The command of a model, read by a real shell."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.serving.situations import ONE_CARD, ROOT, model, shipped, workload
+from winhost.model.workload import State
+from winhost.serving.choice import serving
+from winhost.serving.command import command, quoted
+
+BASH = shutil.which("bash")
+needs_bash = pytest.mark.skipif(BASH is None, reason="there is no bash on this machine")
+HOSTILE = {
+    name: case["value"]
+    for name, case in yaml.safe_load((ROOT / "tests/data/powershell/hostile.yaml").read_text("utf-8")).items()
+    if case["value"] and not re.search("[\0\ud800-\udfff]", case["value"])  # a process cannot be given these
+} | {
+    "dashes": "--rm",
+    "bell-and-digit": "\a0",
+    "right-to-left": "a\u202eb",
+    "new line": "a\nrm -rf /",
+    "both quotes": "'\"$(id)`id`",
+}
+
+
+def words(script: str) -> list[str]:
+    assert BASH is not None
+    shell = "docker() { printf '%s\\0' \"$@\"; }\n" + script
+    done = subprocess.run([BASH, "-c", shell], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"})
+    return done.stdout.decode("utf-8").split("\0")[:-1]
+
+
+@needs_bash
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_a_word_stays_one_word_and_shows_nothing_that_is_obeyed(value: str) -> None:
+    assert quoted(value).isprintable()
+    assert words(f"docker {quoted(value)}") == [value]
+
+
+@needs_bash
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_model_gets_the_same_command(value: str) -> None:
+    plain = model("chat", id="some/model", state=State.SLEEPING)
+    expected = [word.replace("chat", value) for word in _said(plain)]
+    assert _said(replace(plain, name=value)) == expected
+    assert [value if word == "some/model" else word for word in _said(plain)] == _said(replace(plain, id=value))
+
+
+def _said(each: object) -> list[str]:
+    found = serving(shipped(ONE_CARD), workload(each))  # type: ignore[arg-type]
+    return words(" \\\n  ".join(command(found.models[0], found.vllm)))
+
+
+@needs_bash
+def test_without_a_version_the_shell_stops_and_says_why() -> None:
+    found = serving(shipped(ONE_CARD), workload(model(), vllm=None))
+    assert BASH is not None
+    script = "docker() { echo ran; }\n" + " ".join(command(found.models[0], found.vllm))
+    done = subprocess.run([BASH, "-c", script], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "the version of vllm is not stated" in done.stderr
+    known = subprocess.run([BASH, "-c", script], capture_output=True, text=True, env={"VLLM_IMAGE": "mine:1"})
+    assert known.stdout == "ran\n"
+
+
+def test_order_is_container_image_model_engine(tmp_path: Path) -> None:
+    found = serving(shipped(ONE_CARD), workload(model(id="some/model")))
+    parts = command(found.models[0], found.vllm)
+    image, place = parts.index("vllm/vllm-openai:v0.33.0"), parts.index("some/model")
+    assert place == image + 1
+    assert all(
+        part.startswith(("--gpus", "--network", "--shm", "--volume", "--env", "--stop")) for part in parts[1:image]
+    )

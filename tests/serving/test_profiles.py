@@ -1,0 +1,258 @@
+"""What holds of every line of every profile, and for every workload."""
+
+import re
+from contextlib import suppress
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from tests.serving.situations import EIGHT_CARDS, ONE_CARD, TWO_CARDS, model, shipped, workload
+from winhost.compat import catalogue
+from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
+from winhost.model.units import GiB, MiB
+from winhost.model.workload import (
+    Availability,
+    KvMirror,
+    Lora,
+    Mirror,
+    Model,
+    Needs,
+    Quantization,
+    Room,
+    State,
+    Workload,
+)
+from winhost.paths.budget import budget
+from winhost.paths.engines import engine
+from winhost.serving.choice import Served, serving
+from winhost.serving.computed import COMPUTED, shared_memory
+from winhost.serving.lost import START
+from winhost.serving.profile import NAMES, NO_SLEEP, PLAIN, profile
+from winhost.serving.refused import NoProfile, UnsafeSleep
+from winhost.serving.when import ASKED, bounds
+
+ROWS = [(name, row) for name in NAMES for row in profile(name).rows]
+CAUSES = profile(NO_SLEEP).chosen
+REFERENCES = {row.value for _, row in ROWS if row.value and "$" in row.value}
+
+# --- The data --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "row"), ROWS, ids=lambda value: getattr(value, "name", value))
+def test_a_line_has_its_reason_and_evidence(name: str, row: Any) -> None:
+    assert row.why.endswith(".")
+    assert row.evidence
+    assert set(row.evidence) <= catalogue.evidence().keys()
+    assert set(row.must_know) <= row.when.keys()
+
+
+@pytest.mark.parametrize("written", [*(row for _, row in ROWS), *CAUSES], ids=lambda written: written.why)
+def test_a_condition_asks_for_what_there_is(written: Any) -> None:
+    assert written.when.keys() <= ASKED.keys()
+    assert all(isinstance(wanted, bool) or list(bounds(wanted)) for wanted in written.when.values())
+
+
+def test_a_cause_has_its_reason_and_evidence_and_is_of_a_model_that_sleeps() -> None:
+    for cause in CAUSES:
+        assert cause.why.endswith(".")
+        assert set(cause.evidence) <= catalogue.evidence().keys()
+        assert cause.when["sleeps"] is True
+
+
+def test_all_that_is_computed_or_asked_is_used() -> None:
+    assert {f"${{{name}}}" for name in COMPUTED} == REFERENCES
+    asked = {name for written in (*(row for _, row in ROWS), *CAUSES) for name in written.when}
+    assert ASKED.keys() - asked == {"cuda", "driver"}  # for lines to come, as docs/profiles.md tells
+
+
+def test_the_fallback_says_only_what_it_changes() -> None:
+    plain, fallback = profile(PLAIN).rows, profile(NO_SLEEP).rows
+    gone = [row for row in plain if row not in fallback]
+    assert {row.name for row in gone} >= {"--enable-sleep-mode", "VLLM_SERVER_DEV_MODE"}
+    assert all(row.when == {"sleeps": True} for row in gone)
+    assert all("sleeps" in row.when for row in fallback if row not in plain)
+
+
+# --- Versions --------------------------------------------------------------------------------------------------------
+
+VERSIONS = (*(f"0.{minor}.0" for minor in range(10, 40)), "0.30.0rc1")
+SITUATIONS = {
+    "resident": [model()],
+    "sleeping": [model(state=State.SLEEPING)],
+    "over two cards": [model(tensor=2)],
+    "adapters": [model(lora=Lora(2, 100 * MiB))],
+}
+
+
+@pytest.mark.parametrize("must", [(), ("pinned-memory",)], ids=["", "pinned"])
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_newer_version_brings_no_line_back(name: str, situation: str, must: tuple[str, ...]) -> None:
+    rounds = []
+    for version in sorted(VERSIONS, key=Version):
+        wanted = workload(*SITUATIONS[situation], vllm=version, needs=Needs(must))
+        with suppress(UnsafeSleep, NoProfile):  # before 0.17 sleep, and before 0.24 pinned memory
+            rounds.append({(line.name, line.value) for line in _first(wanted, name).lines})
+    assert len(rounds) > 10
+    for line in set().union(*rounds):
+        there = [here for here, _ in groupby(line in present for present in rounds)]
+        assert there.count(True) == 1, line
+
+
+def _first(wanted: Workload, name: str | None = None) -> Served:
+    return serving(shipped(TWO_CARDS), wanted, name).models[0]
+
+
+def test_between_cards_the_profile_sets_what_assess_names() -> None:
+    lines = {line.name: line.value for line in _first(workload(model(tensor=2))).lines}
+    assert BEHIND_WINDOWS.items() <= lines.items()
+    assert NO_CUSTOM_ALL_REDUCE in lines
+
+
+# --- Sizes -----------------------------------------------------------------------------------------------------------
+
+
+def shm_of(each: Model, staging: int = 0) -> int:
+    mirror = KvMirror(Mirror.TIERS, staging) if staging else None
+    taken = budget(workload(each, kv_mirror=mirror), Room("wsl2/nat", tuple(EIGHT_CARDS), 256 * GiB, 512 * GiB))
+    return shared_memory(each, taken)[0]
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.integers(0, 200), st.integers(0, 200))
+def test_shm_grows_with_cards_and_tiers_and_never_shrinks(tensor: int, data: int, tier: int, more: int) -> None:
+    small = shm_of(model(tensor=tensor, data=data), tier * GiB)
+    assert small >= max(8 * GiB, tier * GiB)
+    assert small % (8 * GiB) == 0
+    assert shm_of(model(tensor=tensor, data=data), (tier + more) * GiB) >= small
+    assert shm_of(model(tensor=2 * tensor, data=data), tier * GiB) >= small
+    assert shm_of(model(tensor=tensor, data=2 * data), tier * GiB) >= small
+
+
+def test_shm_shows_its_arithmetic() -> None:
+    (line,) = [line for line in _first(workload(model(tensor=2))).lines if line.name == "--shm-size"]
+    assert line.value == "16g"
+    assert [
+        part
+        for part in ("0.47 GiB message queues", "0.50 GiB NCCL", "8.00 GiB margin", "= 8.97 GiB")
+        if part not in str(line.how)
+    ] == []
+
+
+memory = st.integers(2 * GiB, 12 * GiB)
+residents = st.lists(memory, max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(residents, residents)
+def test_shares_of_a_card_leave_room_for_all_of_them(resident: list[int], asleep: list[int]) -> None:
+    models = [model(f"r{i}", memory=size) for i, size in enumerate(resident)]
+    models += [model(f"s{i}", memory=size, state=State.SLEEPING) for i, size in enumerate(asleep)]
+    try:
+        served = serving(shipped(ONE_CARD), workload(*models)).models if models else ()
+    except NoProfile:
+        return
+    vram = 24564 * MiB
+    share = {one.model: float(_value(one, "--gpu-memory-utilization")) * vram for one in served}
+    stays = sum(engine(each).stays.bytes for each in models if each.sleeps)
+    awake = max((share[each.name] - engine(each).stays.bytes for each in models if each.sleeps), default=0)
+    assert sum(share[each.name] for each in models if not each.sleeps) + stays + awake <= 0.9 * vram + 1
+    assert all(share[each.name] >= (each.memory or 0) - vram / 1000 for each in models)
+
+
+def _value(served: Served, name: str) -> str:
+    (value,) = [line.value for line in served.lines if line.name == name]
+    assert value is not None
+    return value
+
+
+# --- Whatever the workload -------------------------------------------------------------------------------------------
+
+models = st.builds(
+    model,
+    state=st.sampled_from(State),
+    sleep_level=st.sampled_from([1, 2]),
+    tensor=st.sampled_from([1, 2]),
+    quantization=st.sampled_from([None, Quantization.FP8]),
+    weights=st.just(2 * GiB),
+    lora=st.sampled_from([None, Lora(2, 100 * MiB)]),
+)
+vllm = st.sampled_from([None, "0.16.0", "0.23.0", "0.29.0", "0.33.0", "0.40.0"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(models, vllm, st.sampled_from([None, NO_SLEEP]))
+def test_the_endpoints_for_developers_are_on_loopback_only(each: Model, version: str | None, name: str | None) -> None:
+    served = _first(workload(each, vllm=version), name)
+    assert _value(served, "--host") == "127.0.0.1"
+    names = {line.name for line in served.lines}
+    assert (
+        ("VLLM_SERVER_DEV_MODE" in names)
+        == ("--enable-sleep-mode" in names)
+        == (each.sleeps and served.profile == PLAIN)
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(models, vllm)
+def test_each_setting_is_there_once_and_a_cause_chose_the_fallback(each: Model, version: str | None) -> None:
+    served = _first(workload(each, vllm=version))
+    settings_of = [(line.name, line.value) for line in served.lines if line.kind != "note"]
+    assert len(settings_of) == len(set(settings_of))
+    assert len({line.name for line in served.lines if line.kind in ("env", "engine")}) == sum(
+        line.kind in ("env", "engine") for line in served.lines
+    )
+    assert (served.profile == NO_SLEEP) == bool(served.because)
+    assert all("$" not in (line.value or "") for line in served.lines)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.from_regex(r"[a-z][a-z0-9._-]{0,20}", fullmatch=True), min_size=3, max_size=3, unique=True))
+def test_renaming_models_changes_nothing(names: list[str]) -> None:
+    def lines(*called: str) -> list[Any]:
+        sizes, states = (9 * GiB, 7 * GiB, 5 * GiB), (State.RESIDENT, State.SLEEPING, State.SLEEPING)
+        made = [
+            model(n, id="m", memory=size, state=state) for n, size, state in zip(called, sizes, states, strict=True)
+        ]
+        served = serving(shipped(TWO_CARDS), workload(*made)).models
+        return [
+            (one.profile, one.port, one.because, one.lost, [(x.name, x.value, x.unverified) for x in one.lines])
+            for one in served
+        ]
+
+    assert lines(*names) == lines("a", "b", "c")
+
+
+# --- What is lost ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_lost_is_computed_from_weights_and_speed() -> None:
+    asleep = model(weights=24 * 10**9, state=State.SLEEPING)
+    found = serving(shipped(TWO_CARDS), workload(asleep, availability=Availability(swap_within=60)), NO_SLEEP, 1200)
+    lost = found.models[0].lost
+    assert lost is not None
+    assert lost.reading == pytest.approx(20)  # 24 GB at 1.2 GB/s
+    assert lost.waking is not None
+    assert lost.waking[0] == pytest.approx(24 / 10.8)  # from pageable memory
+    assert lost.least == START[0]
+    assert lost.kept is True
+    assert set(lost.evidence) <= catalogue.evidence().keys()
+
+
+def test_a_start_takes_no_less_than_reading() -> None:
+    asleep = model(weights=24 * 10**9, state=State.SLEEPING)
+    found = serving(shipped(TWO_CARDS), workload(asleep, availability=Availability(swap_within=60)), NO_SLEEP, 100)
+    lost = found.models[0].lost
+    assert lost is not None
+    assert (lost.least, lost.kept) == (pytest.approx(240), False)
+
+
+def test_nothing_is_lost_by_what_was_not_to_sleep() -> None:
+    assert _first(workload(model()), NO_SLEEP).lost is None
+
+
+def test_every_reference_is_well_formed() -> None:
+    assert all(re.fullmatch(r"\$\{[a-z.]+\}", reference) for reference in REFERENCES)

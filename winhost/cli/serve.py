@@ -1,0 +1,57 @@
+"""winhost serve: how models are served on a target."""
+
+from pathlib import Path
+
+import click
+
+from winhost.cli.options import json_option
+
+
+@click.group()
+def serve() -> None:
+    """Serve models on a target: with which settings, and why."""
+
+
+# Said twice, here and in winhost.serving, so that --help need not load it.
+@serve.command()
+@click.option("--target", "facts_file", type=click.Path(path_type=Path), required=True, help="Facts of the host.")
+@click.option("--workload", "workload_file", type=click.Path(path_type=Path), required=True, help="What is served.")
+@click.option(
+    "--profile",
+    "named",
+    type=click.Choice(("wsl2", "wsl2-no-sleep")),
+    help="This one for every model. Default: wsl2, and wsl2-no-sleep where sleeping is not safe.",
+)
+@click.option(
+    "--read-speed",
+    type=click.IntRange(1, 1_000_000),
+    default=2400,
+    show_default=True,
+    metavar="MB/S",
+    help="Of the disk that the weights are on; for the time that is lost without sleep.",
+)
+@click.option("--explain", "everything", is_flag=True, help="Show each line's reason, versions and evidence.")
+@json_option
+def profile(
+    facts_file: Path, workload_file: Path, named: str | None, read_speed: int, everything: bool, as_json: bool
+) -> int:
+    """Print the settings of vLLM for each model, ready to copy, with the reason of each line.
+
+    For WSL 2; those for other targets come with the Linux stage. Changes nothing. Exit 3 when no profile can serve the
+    workload there.
+    """
+    from winhost.cli.output import print_json
+    from winhost.cli.show_profile import document, show_serving
+    from winhost.model.documents import read_document
+    from winhost.model.facts import Facts
+    from winhost.model.workloadfile import load_workload
+    from winhost.resources.host import HostFacts
+    from winhost.serving.choice import serving
+
+    facts = HostFacts(read_document(facts_file, Facts))
+    found = serving(facts, load_workload(workload_file), named, read_speed)
+    if as_json:
+        print_json(document(found))
+    else:
+        show_serving(found, everything)
+    return 0

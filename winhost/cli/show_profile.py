@@ -1,0 +1,101 @@
+"""Profiles for people: a command for each model, to copy, and what there is to know beside it as comments."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from winhost.compat import catalogue
+from winhost.model.documents import plain
+from winhost.model.errors import visible
+from winhost.model.units import gib
+from winhost.serving.choice import Because, Line, Served, Serving
+from winhost.serving.command import command
+from winhost.serving.lost import Lost
+
+
+def document(found: Serving) -> dict[str, Any]:
+    """For programs: with the command of each model."""
+    told: dict[str, Any] = plain(found)
+    for served, model in zip(found.models, told["models"], strict=True):
+        model["command"] = " ".join(command(served, found.vllm))
+    return told
+
+
+def show_serving(found: Serving, everything: bool) -> None:
+    """One block for each model. Everything that is no command is a comment, so that the whole can be run."""
+    simulated = " (simulated)" if found.origin == "synthetic" else ""
+    _comment(f"{found.host}{simulated} by {found.way}: {found.verdict}", bold=True)
+    for served in found.models:
+        click.echo()
+        _show(served, found.vllm, everything)
+    if not everything:
+        click.echo()
+        _comment("The reason, versions and evidence of each line: --explain")
+
+
+def _show(served: Served, vllm: str | None, everything: bool) -> None:
+    _comment(f"{served.model}: profile {served.profile}", bold=True)
+    for sentence in _beside(served):
+        _comment(f"  {sentence}")
+    # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
+    click.echo(" \\\n  ".join(command(served, vllm)))
+    if everything:
+        for line in (*served.lines, *served.left_out):
+            _explain(line, left_out=line in served.left_out)
+
+
+def _beside(served: Served) -> Iterator[str]:
+    for cause in served.because:
+        yield f"{'May not' if cause.unverified else 'Must not'} sleep: {cause.why}{_doubt(cause)}"
+    if served.lost:
+        yield from _lost(served.lost)
+    for line in served.lines:
+        if line.kind == "note":
+            yield f"{line.name}. {line.why}"
+        elif line.kind == "wslconfig":
+            yield f".wslconfig, [wsl2]: {line.name}={line.value}. {line.why}"
+        elif line.unverified:
+            yield f"{_setting(line)} is unverified: {line.unverified}"
+    for line in served.left_out:
+        yield f"{_setting(line)} is left out, undecided: {line.unverified}. {line.why}"
+
+
+def _lost(lost: Lost) -> Iterator[str]:
+    if lost.waking and lost.weights and lost.reading:
+        quick, slow = lost.waking
+        yield f"What is lost: waking takes {quick:.1f} to {slow:.1f} s, by what was measured elsewhere"
+        yield f"  Reading {gib(lost.weights)} of weights takes {lost.reading:.1f} s at {lost.read_speed} MB/s"
+    else:
+        yield "What is lost: how long waking and reading take is not known, as the size of the weights is not"
+    quick, slow = lost.starting
+    yield f"  A whole start took {quick:g} s with warm caches and {slow:g} s from cold, where it was measured"
+    if lost.kept is False:
+        yield f"  swap_within: {lost.within} s is missed: a start takes at least {lost.least:.0f} s"
+
+
+def _explain(line: Line, *, left_out: bool) -> None:
+    _comment(f"  {'left out: ' if left_out else ''}{_setting(line)}")
+    _comment(f"      why: {line.why}")
+    _comment(f"      for: {line.when}")
+    if line.how:
+        _comment(f"      computed: {line.how}")
+    if line.unverified:
+        _comment(f"      unverified: {line.unverified}")
+    for key in line.evidence:
+        evidence = catalogue.evidence()[key]
+        _comment(f"      {key} ({evidence.kind}): {evidence.source}")
+
+
+def _setting(line: Line) -> str:
+    return line.name if line.value is None else f"{line.name}={line.value}"
+
+
+def _doubt(cause: Because) -> str:
+    return f" Unverified: {cause.unverified}." if cause.unverified else ""
+
+
+def _comment(text: str, *, bold: bool = False) -> None:
+    """Never wrapped: what follows a line break would be a command."""
+    line = visible(f"# {text}")
+    click.echo(click.style(line, bold=True) if bold else line)

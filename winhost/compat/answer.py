@@ -1,0 +1,97 @@
+"""What `assess` and `diff` answer to programs: documents of a published shape (`winhost schema`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from packaging.version import Version
+
+from winhost.compat.compare import Comparison, Difference, VerdictChange, compare
+from winhost.compat.needs import Fit, Needs, fits
+from winhost.compat.remedy import Mended, assess_as_if, cheapest
+from winhost.model.errors import ErrorDocument
+from winhost.model.facts import Facts
+from winhost.model.reason import Assessment, Remedy
+from winhost.model.workload import Workload
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a host is held against. path: the only one that will do; remedies: judged as if they were done."""
+
+    needs: Needs = field(default_factory=Needs)
+    path: str | None = None
+    workload: Workload | None = None
+    remedies: Sequence[Remedy] = ()
+
+    @property
+    def stated(self) -> Mapping[str, Version]:
+        return self.workload.versions if self.workload else {}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A host. fits: each path by the best of its ways, the best first; changes: the cheapest that make the wish work,
+    none where there is nothing to change; null where winhost knows of none.
+    """
+
+    host: str
+    assessment: Assessment
+    fits: tuple[Fit, ...]
+    changes: Mended | None
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """A host that could not be read."""
+
+    host: str
+    error: ErrorDocument
+
+
+@dataclass(frozen=True)
+class AssessmentDocument:
+    """The answer to `assess --json`: hosts as they were named."""
+
+    schema: Literal["winhost.assessment/1"] = field(default="winhost.assessment/1", kw_only=True)
+    results: tuple[Judged | NotJudged, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where facts come from: see Facts."""
+
+    host: str
+    origin: str
+    read_at: str
+    winhost: str
+
+
+@dataclass(frozen=True)
+class DiffDocument:
+    """The answer to `diff --json`; recommended: before and after."""
+
+    schema: Literal["winhost.diff/1"] = field(default="winhost.diff/1", kw_only=True)
+    before: Reading
+    after: Reading
+    differences: tuple[Difference, ...]
+    verdicts: tuple[VerdictChange, ...]
+    recommended: tuple[str | None, str | None]
+
+
+def judge(facts: Facts, wish: Wish) -> Judged:
+    """All that is said of a host. Pure."""
+    judged = assess_as_if(facts, wish.remedies, wish.stated)
+    changes = cheapest(facts, wish.needs, wish.path, wish.workload)
+    return Judged(facts.host, judged, fits(judged, wish.needs, wish.workload), changes)
+
+
+def difference(before: Facts, after: Facts) -> tuple[Comparison, DiffDocument]:
+    """What changed, to look at and to print. Raises WrongState."""
+    found = compare(before, after)
+    document = DiffDocument(_reading(before), _reading(after), found.differences, found.verdicts, found.recommended)
+    return found, document
+
+
+def _reading(facts: Facts) -> Reading:
+    return Reading(facts.host, facts.origin, facts.read_at, facts.winhost)

@@ -1,0 +1,97 @@
+"""How long it takes until a sleeping model answers, from what copies were measured to cost. Pure.
+
+The bounds are far apart: copies alone, as fast as they were measured, and all that an engine does around them, as slow
+as it was reported. Between them nobody can say without trying.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, GB, PAGEABLE, PAGEABLE_DOWN, PINNED, PINNED_DOWN
+from winhost.model.units import Bytes
+from winhost.model.workload import Model, Workload
+from winhost.paths.budget import SHARED_WITH_WINDOWS, Budget
+from winhost.paths.engines import Part, engine, weights
+
+# 8.19e9 parameters in 16 bits on an A100, from pinned memory and from disk: the evidence `vllm-sleep-measured`.
+REPORTED = 2 * 8.19e9 / GB
+REPORTED_UP, REPORTED_DOWN = REPORTED / 2.2, REPORTED / 10.6
+DROPPED = 0.3  # seconds until level 2 has dropped weights
+
+
+@dataclass(frozen=True)
+class Rates:
+    """GB/s of each card to its host memory (down) and back (up), at best and as slow as was reported."""
+
+    up: float
+    down: float
+    up_reported: float
+    down_reported: float
+
+
+PINNED_RATES = Rates(PINNED, PINNED_DOWN, REPORTED_UP, REPORTED_DOWN)
+# Nobody reported engines that sleep in pageable memory: as much slower as plain copies are.
+PAGEABLE_RATES = Rates(
+    PAGEABLE, PAGEABLE_DOWN, REPORTED_UP * PAGEABLE / PINNED, REPORTED_DOWN * PAGEABLE_DOWN / PINNED_DOWN
+)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Seconds until `model` answers, at best and at worst, where `after` has to fall asleep first; None: nobody has."""
+
+    model: str
+    after: str | None
+    best: float
+    worst: float
+
+    def __str__(self) -> str:
+        turn = f" once {self.after} sleeps" if self.after else ""
+        return f"{self.model} answers{turn} after {self.best:.1f} to {self.worst:.1f} s"
+
+
+def swaps(workload: Workload, budget: Budget) -> Iterator[Swap]:
+    """Of each model that sleeps and whose size is known: when nobody is awake, and after each that shares a card."""
+    rates = PAGEABLE_RATES if budget.way.startswith(SHARED_WITH_WINDOWS) else PINNED_RATES
+    sleepers = [model for model in workload.models if model.sleeps and _held(model) is not None]
+    for model in sleepers:
+        best, worst = _waking(model, rates)
+        yield Swap(model.name, None, best, worst)
+        for other in sleepers:
+            if other is not model and _share_a_card(budget, model, other):
+                first, last = _falling_asleep(other, rates)
+                yield Swap(model.name, other.name, best + first, worst + last)
+
+
+def slowest(workload: Workload, budget: Budget) -> Swap | None:
+    """The swap that takes longest at best; None where none sleeps, or the size of none that does is known."""
+    return max(swaps(workload, budget), key=lambda swap: (swap.best, swap.worst), default=None)
+
+
+def _share_a_card(budget: Budget, one: Model, other: Model) -> bool:
+    cards = budget.placement.cards
+    return not set(cards.get(one.name, ())).isdisjoint(cards.get(other.name, ()))
+
+
+def _held(model: Model) -> Bytes | None:
+    """Weights on the card that holds most of them; at level 1 what waits in host memory instead, where that is all
+    that is known."""
+    share = weights(model)
+    if isinstance(share, Part):
+        return share.bytes
+    backup = engine(model).backup
+    return backup.bytes // model.cards if backup else None
+
+
+def _waking(model: Model, rates: Rates) -> tuple[float, float]:
+    size = float(Fraction(_held(model) or 0, GB))
+    if model.sleep_level == 1:
+        return size / rates.up, size / rates.up_reported
+    whole = size * model.engine_cards
+    return whole / FROM_CACHE, whole / FROM_DISK
+
+
+def _falling_asleep(model: Model, rates: Rates) -> tuple[float, float]:
+    size = float(Fraction(_held(model) or 0, GB))
+    return (size / rates.down, size / rates.down_reported) if model.sleep_level == 1 else (0.0, DROPPED)

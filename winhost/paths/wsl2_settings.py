@@ -1,0 +1,133 @@
+"""What a user may decide about the WSL 2 path: `settings` of its playbook, or `winhost plan --set NAME=VALUE`."""
+
+import re
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from winhost.model.units import Bytes, parse_size
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
+_KEY = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) [A-Za-z0-9+/]+={0,3}(?: [\x20-\x7e]*)?")
+
+
+def _address(text: str) -> str:
+    if text != "dhcp":
+        interface = IPv4Interface(text)
+        if "/" not in text or interface.ip in (interface.network.network_address, interface.network.broadcast_address):
+            raise ValueError("should be dhcp, or an address of a host with its prefix, as 192.0.2.10/24")
+    return text
+
+
+def _size(text: str) -> str:
+    if text != "auto":
+        parse_size(text)
+    return text
+
+
+def _key(text: str) -> str:
+    if not _KEY.fullmatch(text):
+        raise ValueError("should be one line of a public key file, as ssh-ed25519 AAAA… name")
+    return text
+
+
+def _source(text: str) -> str:
+    if not re.match(r"https://\S+$|[A-Za-z]:\\", text) or not text.isprintable():
+        raise ValueError("should be an https:// address, or the absolute path of a file on the host")
+    return text
+
+
+Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Source = Annotated[str, AfterValidator(_source)]
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class File(_Closed):
+    """Something to be brought to the host, known by its hash."""
+
+    source: Source
+    """An https:// address that the host can reach, or a path on the host."""
+    sha256: Sha256
+
+    @property
+    def name(self) -> str:
+        """As it is kept on the host: the last part of its source, in plain characters."""
+        return re.sub(r"[^A-Za-z0-9._-]", "-", re.split(r"[/\\]", self.source)[-1])[-64:]
+
+
+class Package(File):
+    """The MSI of WSL."""
+
+    version: Annotated[str, Field(pattern=r"^\d{1,4}(\.\d{1,5}){2,3}$")]
+
+    @property
+    def full(self) -> str:
+        """With the four parts that Windows Installer writes."""
+        return ".".join([*self.version.split("."), "0"][:4])
+
+
+class Access(_Closed):
+    """The way into the distro by SSH; without a key there is none, and the plan ends with the distro."""
+
+    key: Annotated[str, AfterValidator(_key)] | None = None
+    """The public key of the machine that runs winhost."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    allow: tuple[IPv4Network, ...] = ()
+    """Networks that may come in, as 192.0.2.0/24. None given: only the host's own subnets."""
+
+
+class Bridge(_Closed):
+    """The distro as a machine of its own in the host's network."""
+
+    switch: Name = "winhost"
+    """The external switch to bridge to; made on `adapter` where it is not there."""
+    adapter: str | None = None
+    """The network adapter to make the switch on, by name or interface GUID. No other one is touched."""
+    address: Annotated[str, AfterValidator(_address)] = "dhcp"
+    gateway: IPv4Address | None = None
+    dns: tuple[IPv4Address, ...] = ()
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Bridge":
+        if self.address == "dhcp":
+            if self.gateway or self.dns:
+                raise ValueError("gateway and dns go with a static address; DHCP brings its own")
+        elif self.gateway is None or self.gateway not in IPv4Interface(self.address).network:
+            raise ValueError(f"{self.address} needs a gateway in its network")
+        return self
+
+
+class Settings(_Closed):
+    """Everything has a default but what only you can know."""
+
+    network: Literal["auto", "bridged", "mirrored", "nat"] = "auto"
+    """auto: bridged where `bridge` says how, else mirrored where this Windows and WSL can, else NAT."""
+    bridge: Bridge | None = None
+    account: Annotated[str, Field(pattern=f"^{_ACCOUNT}$")] = "winhost"
+    administrator: bool = False
+    """Whether the account that owns the distro is an administrator: only for where WSL is seen to refuse others."""
+    distro: Name = "winhost"
+    image: File
+    wsl: Package
+    memory: Annotated[str, AfterValidator(_size)] = "auto"
+    """What Linux gets: auto, or as 48 GiB."""
+    swap: Annotated[str, AfterValidator(_size)] = "auto"
+    processors: Annotated[int, Field(ge=1, le=2048)] | None = None
+    access: Access = Access()
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Settings":
+        if (self.network == "bridged") is (self.bridge is None) and self.network != "auto":
+            raise ValueError("`bridge` says how network: bridged is done, and belongs to no other")
+        return self
+
+    def stated(self, name: Literal["memory", "swap"]) -> Bytes | None:
+        """A size in bytes, or None for auto."""
+        text: str = getattr(self, name)
+        return None if text == "auto" else parse_size(text)

@@ -1,0 +1,215 @@
+"""Which profile serves each model of a workload on a host, and what it then consists of. Pure."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from winhost.compat import catalogue
+from winhost.compat.assess import assess
+from winhost.compat.needs import Fit, fit_of, fits, needs_of
+from winhost.compat.room import room
+from winhost.compat.target import Target
+from winhost.model.path import VARIANTS, path_of
+from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
+from winhost.model.units import Bytes
+from winhost.model.workload import Model, Needs, Room, Workload
+from winhost.paths.budget import WINDOWS, WINDOWS_USABLE, budget
+from winhost.resources.host import HostFacts
+from winhost.serving.computed import COMPUTED, shared_memory
+from winhost.serving.lost import READ_SPEED, Lost, lost
+from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, Row, profile
+from winhost.serving.refused import NoProfile, UnsafeSleep
+from winhost.serving.when import Case, held, told
+
+PATH = "wsl2"
+FIRST_PORT = 8000
+REFERENCE = re.compile(r"\$\{(.+)\}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A setting with why it is there. when: the versions and situations it is for; how: where its value is computed.
+
+    unverified: what is not known of whether, or how, it is needed.
+    """
+
+    kind: Kind
+    name: str
+    value: str | None
+    why: str
+    when: str
+    evidence: tuple[str, ...]
+    how: str | None = None
+    unverified: str | None = None
+
+
+@dataclass(frozen=True)
+class Because:
+    """Why a profile was chosen. unverified: it holds unless what lacks says otherwise."""
+
+    why: str
+    when: str
+    evidence: tuple[str, ...]
+    unverified: str | None = None
+
+
+@dataclass(frozen=True)
+class Served:
+    """One model. because: none where nothing speaks against sleep, or it was chosen by hand and nothing did;
+
+    left_out: lines that cannot be decided, and do harm where they are not needed; lost: by not sleeping, if it was to.
+    """
+
+    model: str
+    id: str
+    profile: str
+    because: tuple[Because, ...]
+    port: int
+    shared_memory: Bytes
+    lines: tuple[Line, ...]
+    left_out: tuple[Line, ...]
+    lost: Lost | None
+
+
+@dataclass(frozen=True)
+class Serving:
+    """All models of a workload by one way; vllm: its version, where it is stated."""
+
+    host: str
+    origin: str
+    way: str
+    verdict: Verdict
+    vllm: str | None
+    models: tuple[Served, ...]
+
+
+def serving(facts: HostFacts, workload: Workload, named: str | None = None, read_speed: int = READ_SPEED) -> Serving:
+    """The profile of each model: the one that is named, else the first of NAMES that is safe. read_speed in MB/s.
+
+    Raises NoProfile, UnsafeSleep, CardShared, MissingFact.
+    """
+    judged = assess(facts, stated=workload.versions)
+    target = Target(facts, f"{PATH}/{VARIANTS[PATH][0]}", workload.versions)
+    by_default = room(target)
+    granted = _granted(by_default, workload)
+    choices = [_choice(case, named) for case in _cases(target, workload, granted, by_default)]
+    awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
+    way, verdict = _fit(judged, workload, awake, granted)
+    cases = _cases(target.on(way), awake, granted, by_default)
+    models = tuple(
+        _served(case, choice, FIRST_PORT + position, _lost(replace(case, model=model), choice, read_speed))
+        for position, (case, choice, model) in enumerate(zip(cases, choices, workload.models, strict=True))
+    )
+    vllm = workload.versions.get("vllm")
+    document = facts.document
+    return Serving(document.host, document.origin, way, verdict, str(vllm) if vllm else None, models)
+
+
+# --- Memory ----------------------------------------------------------------------------------------------------------
+
+
+def _granted(by_default: Room, workload: Workload) -> Room:
+    """The most that .wslconfig can give WSL; /dev/shm of a container is bounded by nothing else."""
+    windows = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
+    ram = max(by_default.ram, by_default.host_ram - windows)
+    return replace(by_default, ram=ram, shm=ram)
+
+
+def _cases(target: Target, workload: Workload, granted: Room, by_default: Room) -> list[Case]:
+    taken = budget(workload, replace(granted, way=target.way))
+    return [Case(target, workload, model, taken, granted.cards, by_default.ram) for model in workload.models]
+
+
+# --- Choosing --------------------------------------------------------------------------------------------------------
+
+Choice: TypeAlias = tuple[str, tuple[Because, ...]]
+
+
+def _choice(case: Case, named: str | None) -> Choice:
+    """Raises UnsafeSleep."""
+    causes = tuple(_causes(case))
+    known = tuple(cause for cause in causes if cause.unverified is None)
+    if named == PLAIN and known:
+        raise UnsafeSleep(case.model.name, PLAIN, NO_SLEEP, tuple(f"{cause.why} ({cause.when})" for cause in known))
+    return named or (NO_SLEEP if causes else PLAIN), causes
+
+
+def _causes(case: Case) -> Iterator[Because]:
+    for cause in profile(NO_SLEEP).chosen:
+        found = held(cause.when, case)
+        if found.holds is not False:
+            yield Because(cause.why, told(cause.when), cause.evidence, found.doubt)
+
+
+def _as_served(model: Model, choice: Choice) -> Model:
+    """Stopped instead of asleep, a model takes its turn on the card as before, and leaves nothing in host memory."""
+    return replace(model, sleep_level=2) if choice[0] == NO_SLEEP else model
+
+
+def _fit(judged: Assessment, workload: Workload, awake: Workload, granted: Room) -> tuple[str, Verdict]:
+    """The best way of the path. Sleep is not asked of it: that is what profiles are chosen by. Raises NoProfile."""
+    must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
+    ways = [replace(way, room=replace(granted, way=way.path)) for way in judged.path(PATH).ways]
+    found = [(way, fit_of(way, Needs(must), awake)) for way in ways]
+    way, fit = min(found, key=lambda each: _verdict(*each).rank)
+    if _verdict(way, fit) is not Verdict.UNSUPPORTED:
+        return fit.way, _verdict(way, fit)
+    reasons = [reason for reason in way.every_reason if reason.code in way.because]
+    reasons += [reason for offered in fit.lacking for reason in offered.reasons]
+    why = [_told(reason) for reason in reasons if reason.severity is Severity.UNSUPPORTED]
+    why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
+    best = fits(judged, needs_of(workload), workload)[0]
+    possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.way) != PATH
+    raise NoProfile(judged.host, tuple(dict.fromkeys(why)), path_of(best.way) if possible else None)
+
+
+def _verdict(way: PathVerdict, fit: Fit) -> Verdict:
+    return Verdict.worst([way.verdict, *(offered.verdict for offered in fit.lacking)])
+
+
+def _told(reason: Reason) -> str:
+    remedy = f" {catalogue.remedies()[reason.remedy].do}" if reason.remedy else ""
+    return f"{reason.sentence} [{reason.code}: {reason.observed}]{remedy}"
+
+
+# --- Filling in ------------------------------------------------------------------------------------------------------
+
+
+def _served(case: Case, choice: Choice, port: int, lost: Lost | None) -> Served:
+    name, because = choice
+    found = [(row, line) for row in profile(name).rows if (line := _line(row, case))]
+    size, _ = shared_memory(case.model, case.budget)
+    return Served(
+        model=case.model.name,
+        id=case.model.id,
+        profile=name,
+        because=because,
+        port=port,
+        shared_memory=size,
+        lines=tuple(line for row, line in found if not _undecided(row, case)),
+        left_out=tuple(line for row, line in found if _undecided(row, case)),
+        lost=lost,
+    )
+
+
+def _line(row: Row, case: Case) -> Line | None:
+    """None where the row is not for this case."""
+    found = held(row.when, case)
+    if found.holds is False:
+        return None
+    value, how, doubt = row.value, None, found.doubt
+    if value and (reference := REFERENCE.fullmatch(value)):
+        computed = COMPUTED[reference[1]](case)
+        value, how, doubt = computed.text, computed.how, "; ".join(filter(None, (doubt, computed.doubt))) or None
+    return Line(row.kind, row.name, value, row.why, told(row.when), row.evidence, how, doubt)
+
+
+def _undecided(row: Row, case: Case) -> bool:
+    return not held(row.when, case).unknown.keys().isdisjoint(row.must_know)
+
+
+def _lost(case: Case, choice: Choice, read_speed: int) -> Lost | None:
+    if choice[0] != NO_SLEEP or not case.model.sleeps:
+        return None
+    return lost(case.model, case.workload, case.budget, read_speed)

@@ -1,0 +1,117 @@
+"""The values that a profile leaves to arithmetic, each with how it came about: /dev/shm, shares of cards, memory."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from winhost.model.units import Bytes, GiB, gib
+from winhost.model.workload import Model
+from winhost.paths.budget import RAM, SHM, VIDEO, Budget, Place
+from winhost.paths.engines import engine
+from winhost.serving.refused import CardShared
+from winhost.serving.when import Case
+
+SHM_LEAST: Bytes = 8 * GiB
+SHM_STEP: Bytes = 8 * GiB
+# Of each card. NCCL maps at most 4 MiB + 512 KiB + 4.69 MiB (Simple, LL, LL128) for each of 64 channels, 588 MiB; six
+# communicators of an engine (world, tensor, pipeline, data, expert, and vLLM's own) make 3.45 GiB. /dev/shm is a limit:
+# what nobody writes takes no memory, but where it ends NCCL fails, or falls back on sockets.
+SHM_MARGIN: Bytes = 4 * GiB
+
+
+@dataclass(frozen=True)
+class Computed:
+    """text: as the command takes it; how: the arithmetic; doubt: why it may not do."""
+
+    text: str
+    how: str
+    doubt: str | None = None
+
+
+def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
+    """Size of /dev/shm in the container of a model, and how: what the budget counts, a margin, in steps, at least 8."""
+    counted = [line for line in budget.lines if line.where == SHM and line.model == model.name]
+    needed = sum(line.bytes for line in counted) + model.cards * SHM_MARGIN
+    parts = [f"{gib(line.bytes)} {line.what} ({line.how})" for line in counted]
+    parts.append(f"{gib(model.cards * SHM_MARGIN)} margin ({gib(SHM_MARGIN)} a card)")
+    size = max(SHM_LEAST, -(-needed // SHM_STEP) * SHM_STEP)
+    return size, f"{' + '.join(parts)} = {gib(needed)}; up to a multiple of {gib(SHM_STEP)}: {gib(size)}"
+
+
+def _shm(case: Case) -> Computed:
+    size, how = shared_memory(case.model, case.budget)
+    return Computed(f"{size // GiB}g", how)
+
+
+def _share(case: Case) -> Computed:
+    """The same part of each of the model's cards; where others have some of a card, what is left is split with them."""
+    cards = [place for place in case.budget.places if place.card in case.budget.placement.cards[case.model.name]]
+    given = [_given(case, place) for place in cards]
+    part = min(Fraction(bytes_, _vram(case, place)) for (bytes_, _), place in zip(given, cards, strict=True))
+    short = [place.where for place in cards if part * _vram(case, place) < _needed(case, place)]
+    doubt = f"cards of different sizes: too little of {', '.join(short)}" if short else None
+    how = "; ".join(dict.fromkeys(how for _, how in given))
+    rounded = int(round(part, 6) * 1000) / 1000  # capacities are whole bytes, so that 0.8 of a card is a little less
+    return Computed(str(rounded), f"{how}; rounded down", doubt)
+
+
+def _given(case: Case, place: Place) -> tuple[Bytes, str]:
+    """Of one card. Raises CardShared where what others hold there is not known."""
+    assert place.capacity is not None
+    placed = case.budget.placement.cards
+    tenants = [model for model in case.workload.models if place.card in placed[model.name]]
+    if tenants == [case.model] and place.card not in placed.get(VIDEO, ()):
+        return place.capacity, f"alone on {place.where}: {place.how}"
+    if not place.fits:
+        lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
+        raise CardShared(place.where, tuple(model.name for model in tenants), tuple(lacks))
+    assert place.margin is not None
+    # Those that sleep are one party: each of them can have what the largest needs awake.
+    parties = sum(not model.sleeps for model in tenants) + any(model.sleeps for model in tenants)
+    needed, more = _needed(case, place), place.margin // parties
+    return needed + more, f"{gib(needed)} of {place.where}, and {gib(more)} that nobody there needs"
+
+
+def _needed(case: Case, place: Place) -> Bytes:
+    """What a model needs of a card; of one that sleeps, its process and the largest turn on that card."""
+    lines = [line for line in case.budget.lines if line.where == place.where]
+    if not case.model.sleeps:
+        return sum(line.bytes for line in lines if line.model == case.model.name)
+    sleepers = {model.name for model in case.workload.models if model.sleeps}
+    process = engine(case.model).stays
+    return process.bytes + sum(line.bytes for line in lines if line.model in sleepers and line.what != process.what)
+
+
+def _vram(case: Case, place: Place) -> Bytes:
+    assert place.card is not None
+    return case.vram[place.card]
+
+
+def _cards(case: Case) -> Computed:
+    cards = case.budget.placement.cards[case.model.name]
+    return Computed(",".join(map(str, cards)), "where the budget places it, in the order of the PCI bus")
+
+
+def _ram(case: Case) -> Computed:
+    ram = case.budget.at(RAM)
+    assert ram is not None
+    how = f"{gib(ram.used)} of memory in all; WSL by itself gets {gib(case.default_ram)}, half of the machine's"
+    return Computed(f"{-(-ram.used // GiB)}GB", how)
+
+
+def _of_model(said: Callable[[Model], object]) -> Callable[[Case], Computed]:
+    return lambda case: Computed(str(said(case.model)), "as the workload says")
+
+
+COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
+    "shm.size": _shm,
+    "gpu.share": _share,
+    "gpu.cards": _cards,
+    "ram": _ram,
+    "model.tensor": _of_model(lambda model: model.tensor),
+    "model.pipeline": _of_model(lambda model: model.pipeline),
+    "model.data": _of_model(lambda model: model.data),
+    "model.context": _of_model(lambda model: model.context),
+    "model.loader": _of_model(lambda model: model.load_format),
+    "model.adapters": _of_model(lambda model: model.lora and model.lora.adapters),
+}

@@ -1,0 +1,52 @@
+"""What a model loses that was to sleep and may not: it is stopped and started instead of put to sleep and woken."""
+
+from dataclasses import dataclass, replace
+
+from winhost.compat.capabilities.copies import FROM_DISK
+from winhost.compat.swap import slowest
+from winhost.model.units import Bytes
+from winhost.model.workload import Model, Workload
+from winhost.paths.budget import Budget
+from winhost.paths.engines import Part, weights
+
+READ_SPEED = round(FROM_DISK * 1000)  # MB/s
+START = (29.0, 77.5)  # seconds until the first answer, with warm caches and from cold; vllm-project/vllm PR 48996
+EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Seconds; None where the size of the weights is not known.
+
+    waking: as quick and as slow as it was measured; reading: all weights from files, at read_speed MB/s; starting: of a
+    whole start, as measured; least: a start is no quicker than reading, nor than the quickest that was seen; within:
+    what the workload allows; kept: whether that may be, None where it allows any time.
+    """
+
+    weights: Bytes | None
+    waking: tuple[float, float] | None
+    read_speed: int
+    reading: float | None
+    starting: tuple[float, float]
+    least: float
+    within: int | None
+    kept: bool | None
+    evidence: tuple[str, ...] = EVIDENCE
+
+
+def lost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> Lost:
+    """read_speed: of the disk that the weights are on, MB/s."""
+    share, swap = weights(model), slowest(replace(workload, models=(model,)), budget)
+    whole = share.bytes * model.cards if isinstance(share, Part) else None
+    reading = None if whole is None else whole / (read_speed * 10**6)
+    least, within = max(reading or 0, START[0]), workload.availability.swap_within
+    return Lost(
+        weights=whole,
+        waking=(swap.best, swap.worst) if swap else None,
+        read_speed=read_speed,
+        reading=reading,
+        starting=START,
+        least=least,
+        within=within,
+        kept=None if within is None else least <= within,
+    )

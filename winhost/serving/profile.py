@@ -1,0 +1,76 @@
+"""Profiles: settings with their reasons and versions, as data. One may stand over another and says what it changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias
+
+PLAIN, NO_SLEEP = "wsl2", "wsl2-no-sleep"
+NAMES = (PLAIN, NO_SLEEP)
+
+Kind: TypeAlias = Literal["container", "env", "engine", "wslconfig", "note"]
+KINDS: tuple[Kind, ...] = ("container", "env", "engine", "wslconfig", "note")
+When: TypeAlias = Mapping[str, str | bool]
+"""By what is asked (`winhost.serving.when.ASKED`): a range such as `>=0.24, <0.30`, or true or false. Empty: always."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting as it is written: container, env and engine are words of the command, a note is for people.
+
+    value: as it is, or `${…}`, which is computed; must_know: what has to be known, or the row is left out.
+    """
+
+    kind: Kind
+    name: str
+    why: str
+    evidence: tuple[str, ...]
+    value: str | None = None
+    when: When = field(default_factory=dict)
+    must_know: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What makes winhost choose a profile over the one that it stands over."""
+
+    when: When
+    why: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All rows, those of the profile below among them."""
+
+    name: str
+    about: str
+    rows: tuple[Row, ...]
+    chosen: tuple[Cause, ...] = ()
+
+
+@cache
+def profile(name: str) -> Profile:
+    """One of NAMES."""
+    read = _read(name)
+    over = profile(read["over"]).rows if "over" in read else ()
+    rows = (*(row for row in over if row.name not in read.get("without", ())), *map(_row, read["rows"]))
+    return Profile(name, read["about"], rows, tuple(Cause(**_tuples(cause)) for cause in read.get("chosen", ())))
+
+
+def _row(written: Mapping[str, Any]) -> Row:
+    (kind,) = (kind for kind in KINDS if kind in written)
+    return Row(kind, written[kind], **_tuples({key: value for key, value in written.items() if key != kind}))
+
+
+def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+
+
+def _read(name: str) -> dict[str, Any]:
+    import yaml
+
+    text = files(__package__).joinpath("profiles", f"{name}.yaml").read_text(encoding="utf-8")
+    read: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    return read

@@ -1,0 +1,146 @@
+"""What rows and causes ask: versions, the model, the cards. What nobody tells is unknown, and never guessed."""
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from winhost.compat.capabilities.gpu_cards import listed
+from winhost.compat.target import Target
+from winhost.compat.wishes import RELOADING
+from winhost.model.facts import NOT_THERE, MissingFact
+from winhost.model.workload import LoadFormat, Mirror, Model, Workload
+from winhost.paths.budget import RAM, Budget
+from winhost.paths.dda import card_name
+from winhost.serving.profile import When
+
+Answer = Version | int | bool
+_BOUND = re.compile(r"(>=|<=|==|>|<)\s*(\S+)")
+_COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of a workload on a target, with the memory of all. default_ram: what WSL gets by itself, bytes."""
+
+    target: Target
+    workload: Workload
+    model: Model
+    budget: Budget
+    vram: tuple[int, ...]
+    default_ram: int
+
+
+def _blackwell(case: Case) -> bool:
+    gpus = [(card, listed(card)) for card in case.target.gpus]
+    if any(gpu and gpu.architecture == "Blackwell" for _, gpu in gpus):
+        return True
+    for card, gpu in gpus:
+        if gpu is None or gpu.architecture is None:
+            raise MissingFact(f"the architecture of {card_name(card)}", NOT_THERE)
+    return False
+
+
+def _mirrored(case: Case, through: Mirror) -> bool:
+    return case.workload.kv_mirror is not None and case.workload.kv_mirror.through is through
+
+
+def _ram(case: Case) -> int:
+    ram = case.budget.at(RAM)
+    assert ram is not None
+    return ram.used
+
+
+def _backups_fit(case: Case) -> bool:
+    """Of all models that sleep, beside what else is in memory."""
+    ram = case.budget.at(RAM)
+    assert ram is not None
+    if ram.fits is None:
+        raise MissingFact("the memory of all sleeping models", NOT_THERE)
+    return ram.fits
+
+
+ASKED: Mapping[str, Callable[[Case], Answer]] = {
+    "vllm": lambda case: case.target.vllm,
+    "cuda": lambda case: case.target.cuda,
+    "wsl": lambda case: case.target.wsl,
+    "kernel": lambda case: case.target.kernel,
+    "driver": lambda case: case.target.driver,
+    "gpus": lambda case: len(case.target.gpus),
+    "blackwell": _blackwell,
+    "models": lambda case: len(case.workload.models),
+    "cards": lambda case: case.model.cards,
+    "tensor": lambda case: case.model.tensor,
+    "pipeline": lambda case: case.model.pipeline,
+    "data": lambda case: case.model.data,
+    "lora": lambda case: case.model.lora is not None,
+    "quantized": lambda case: case.model.quantization is not None,
+    "context": lambda case: case.model.context is not None,
+    "kv_fp8": lambda case: case.model.kv_bytes == 1,
+    "sleeps": lambda case: case.model.sleeps,
+    "level": lambda case: case.model.sleep_level,
+    "loader": lambda case: case.model.load_format is not LoadFormat.AUTO,
+    "reloads": lambda case: case.model.load_format in RELOADING,
+    "backups_fit": _backups_fit,
+    "kv_tiers": lambda case: _mirrored(case, Mirror.TIERS),
+    "lmcache": lambda case: _mirrored(case, Mirror.LMCACHE),
+    "pinned": lambda case: "pinned-memory" in case.workload.needs.must,
+    "above_default_ram": lambda case: _ram(case) > case.default_ram,
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """Whether a condition holds; None where that cannot be said, for want of what is unknown: by what is asked."""
+
+    holds: bool | None
+    unknown: Mapping[str, MissingFact]
+
+    @property
+    def doubt(self) -> str | None:
+        return "; ".join(map(str, self.unknown.values())) if self.holds is None else None
+
+
+def held(when: When, case: Case) -> Held:
+    """All of it must hold; one part that does not is enough, whatever lacks beside it."""
+    unknown: dict[str, MissingFact] = {}
+    for asked, wanted in when.items():
+        try:
+            if not _meets(ASKED[asked](case), wanted):
+                return Held(False, {})
+        except MissingFact as missing:
+            unknown[asked] = missing
+    return Held(None if unknown else True, unknown)
+
+
+def _meets(answer: Answer, wanted: str | bool) -> bool:
+    if isinstance(wanted, bool) or isinstance(answer, bool):
+        return answer is wanted
+    found = answer if isinstance(answer, Version) else Version(str(answer))
+    return all(_COMPARE[sign](found, bound) for sign, bound in bounds(wanted))
+
+
+def bounds(wanted: str) -> Iterator[tuple[str, Version]]:
+    """`>=0.24, <0.30`. Raises ValueError."""
+    for part in wanted.split(","):
+        match = _BOUND.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"{part!r} is no bound of a range")
+        yield match[1], Version(match[2])
+
+
+def told(when: When) -> str:
+    """For people: `vllm >=0.24, <0.30; cards >1; not lmcache`."""
+    words = (
+        f"{asked} {wanted}" if isinstance(wanted, str) else "not " * (not wanted) + asked
+        for asked, wanted in when.items()
+    )
+    return "; ".join(words) or "always"
