@@ -1,0 +1,25 @@
+"""Machines to ask."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.linux.sandbox import NoSandbox, Sandbox
+from winhost.connect.agent import Agent
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    try:
+        made = Sandbox(tmp_path_factory.mktemp("sandbox") / "written")
+    except NoSandbox as why:
+        pytest.skip(f"the agent runs for real only in a sandbox: {why}")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def agent(sandbox: Sandbox) -> Iterator[Agent]:
+    asked = sandbox.agent()
+    yield asked
+    asked.close()

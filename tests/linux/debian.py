@@ -1,0 +1,212 @@
+"""A real Debian: systemd as init, its own network adapter, sshd at a static address. Made once, written to a copy."""
+
+import os
+import platform
+import shutil
+import subprocess
+import time
+from contextlib import ExitStack, suppress
+from hashlib import sha256
+from pathlib import Path
+from tempfile import gettempdir
+
+from filelock import FileLock
+
+from tests.connect.sshd import keypair
+from winhost.connect.agent import Agent
+from winhost.connect.errors import Unreachable
+from winhost.connect.ssh import SshTarget, SshWay
+from winhost.model.secrets import SecretRef
+from winhost.paths import wsl2_linux
+from winhost.paths.wsl2_linux import StaticAddress, network_file, sshd_file
+from winhost.resources.linux.scripts import session_text
+
+# Addresses of the documentation (TEST-NET-3), the last ones.
+OUTSIDE, INSIDE, PREFIX = "203.0.113.253", "203.0.113.254", 30
+TOOLS = ("debootstrap", "systemd-nspawn", "systemctl", "ip", "gpg", "dpkg-deb", "ssh-keygen", "mount")
+PACKAGES = "systemd,systemd-sysv,dbus,python3,openssh-server,gpgv,iproute2"
+
+
+class NoDebian(Exception):
+    """Why this machine cannot make one."""
+
+
+class Debian:
+    """`root`: its files, seen from outside."""
+
+    def __init__(self, base: Path, folder: Path) -> None:
+        lacking = [tool for tool in TOOLS if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
+        if os.geteuid() != 0 or lacking or platform.system() != "Linux":
+            raise NoDebian(f"it takes root and {', '.join(lacking or TOOLS)}")
+        self.root = folder / "root"
+        self.key = keypair(folder / "key")
+        self._undo = ExitStack()
+        # One at a time: all have the same address.
+        self._undo.enter_context(FileLock(Path(gettempdir()) / "winhost-debian.lock"))
+        try:
+            make_base(base)
+            self._mount(base, folder)
+            self._furnish()
+            self._boot(folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def way(self) -> SshWay:
+        target = SshTarget(
+            name="gpu-03/debian",
+            address=INSIDE,
+            host_key=(self.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text(),
+            key=SecretRef("file", str(self.key)),
+            connect_timeout=5,
+        )
+        return SshWay(target, session_text())
+
+    def agent(self) -> Agent:
+        return self.way().open()
+
+    def run(self, *command: str) -> str:
+        """What a command says there."""
+        leader = sure("ps", "-o", "pid=", "--ppid", str(self._nspawn.pid)).split()[0]
+        return sure("nsenter", f"--target={leader}", "--all", "--", *command)
+
+    def close(self) -> None:
+        self._undo.close()
+
+    def _mount(self, base: Path, folder: Path) -> None:
+        for each in (self.root, folder / "upper", folder / "work"):
+            each.mkdir()
+        layers = f"lowerdir={base},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+        sure("mount", "-t", "overlay", "overlay", "-o", layers, str(self.root))
+        self._undo.callback(sure, "umount", "--lazy", str(self.root))
+
+    def _furnish(self) -> None:
+        """What the way in puts there, by the text that winhost writes."""
+        static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
+        texts = {
+            wsl2_linux.NETWORK_FILE: network_file(static, "host0"),
+            wsl2_linux.SSHD_FILE: sshd_file(static.address.ip),
+            wsl2_linux.SSH_UNIT_FILE: wsl2_linux.SSH_UNIT,
+            "/root/.ssh/authorized_keys": self.key.with_suffix(".pub").read_text(),
+        }
+        for path, text in texts.items():
+            file = self.root / path.lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        sure("systemctl", f"--root={self.root}", "enable", "systemd-networkd.service")
+
+    def _boot(self, folder: Path) -> None:
+        machine = f"wh-{os.getpid()}"
+        command = ["systemd-nspawn", "--quiet", "--boot", f"--directory={self.root}", f"--machine={machine}"]
+        command += ["--register=no", "--keep-unit", "--network-veth", "--link-journal=no", "--console=pipe"]
+        with (folder / "console").open("w") as console:
+            self._nspawn = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console)
+        self._undo.callback(end, process)
+        adapter = f"ve-{machine}"
+        wait_for(lambda: Path("/sys/class/net", adapter).exists() or process.poll() is not None)
+        if process.poll() is not None:
+            raise NoDebian(f"systemd-nspawn: {(folder / 'console').read_text()[-300:]}")
+        sure("ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", adapter)
+        sure("ip", "link", "set", adapter, "up")
+        wait_for(self._answers)
+
+    def _answers(self) -> bool:
+        with suppress(Unreachable):
+            self.agent().close()
+            return True
+        return False
+
+
+def make_base(base: Path) -> None:
+    if (base / "made").exists():
+        return
+    shutil.rmtree(base, ignore_errors=True)
+    done = subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(base)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"},
+    )
+    if done.returncode:
+        raise NoDebian(f"debootstrap: {done.stdout[-300:]}")
+    (base / "made").touch()
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()  # systemd-nspawn then asks the machine to shut down
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def sure(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+def wait_for(true: object) -> None:
+    assert callable(true)
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not come to that")
+
+
+# ---- a repository of packages
+
+
+class Keyring:
+    """A key that signs."""
+
+    def __init__(self, folder: Path, algorithm: str = "ed25519") -> None:
+        folder.mkdir(mode=0o700)
+        self._home = folder
+        self._gpg = ("gpg", "--batch", "--quiet", "--homedir", str(folder))
+        sure(*self._gpg, "--passphrase", "", "--quick-generate-key", "winhost test", algorithm, "sign", "never")
+        self.public = sure(*self._gpg, "--armor", "--export")
+        self._rest()
+        self.fingerprint = sure(*self._gpg, "--with-colons", "--list-keys").split("fpr:::::::::")[1].split(":")[0]
+
+    @property
+    def sha256(self) -> str:
+        return sha256(self.public.encode()).hexdigest()
+
+    def sign(self, release: Path) -> None:
+        sure(*self._gpg, "--clearsign", "--output", str(release.with_name("InRelease")), str(release))
+        self._rest()
+
+    def _rest(self) -> None:
+        """Its agent would stay behind."""
+        sure("gpgconf", "--homedir", str(self._home), "--kill", "gpg-agent")
+
+
+Control = dict[str, str]
+
+
+def make_repository(folder: Path, keyring: Keyring, packages: list[Control], scripts: dict[str, str]) -> None:
+    """A flat one, as NVIDIA's is. `scripts`: what a package does when it is configured."""
+    folder.mkdir(parents=True)
+    index = ""
+    for control in packages:
+        control = {"Architecture": "all", "Maintainer": "nobody", "Description": "a test", **control}
+        text = "".join(f"{name}: {value}\n" for name, value in control.items())
+        tree = folder / "tree"
+        (tree / "DEBIAN").mkdir(parents=True)
+        (tree / "DEBIAN/control").write_text(text)
+        if script := scripts.get(control["Package"]):
+            (tree / "DEBIAN/postinst").write_text(script)
+            (tree / "DEBIAN/postinst").chmod(0o755)
+        deb = folder / f"{control['Package']}_{control['Version']}.deb"
+        sure("dpkg-deb", "--build", "--root-owner-group", str(tree), str(deb))
+        shutil.rmtree(tree)
+        data = deb.read_bytes()
+        index += f"{text}Filename: ./{deb.name}\nSize: {len(data)}\nSHA256: {sha256(data).hexdigest()}\n\n"
+    (folder / "Packages").write_text(index)
+    digest = sha256(index.encode()).hexdigest()
+    release = folder / "Release"
+    release.write_text(f"Date: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n {digest} {len(index.encode())} Packages\n")
+    keyring.sign(release)

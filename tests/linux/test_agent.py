@@ -1,0 +1,346 @@
+"""The agent and the nouns that need no systemd, for real, on a file system of their own."""
+
+import json
+import stat
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.linux.sandbox import Sandbox
+from winhost.connect.agent import Agent
+from winhost.connect.errors import Drifted, NotAvailable, RemoteError
+from winhost.model.facts import Unavailable
+from winhost.resources.base import Keep
+from winhost.resources.linux import STATES, CdiSpec
+from winhost.resources.linux.scripts import session_text
+
+DAEMON = "/etc/docker/daemon.json"
+NONE = {"text": None, "link": None, "mode": None, "owner": None}
+OURS = {"text": "{}\n", "link": None, "mode": "0644", "owner": "root:root"}
+
+
+def put(agent: Agent, path: str, want: dict[str, Any], expect: dict[str, Any] | None = None) -> Any:
+    return agent.set("LinuxFile", {"path": path}, want, expect or {}, {})
+
+
+@pytest.fixture
+def no_daemon(sandbox: Sandbox) -> Iterator[str]:
+    sandbox.path(DAEMON).unlink(missing_ok=True)
+    yield DAEMON
+    sandbox.path(DAEMON).unlink(missing_ok=True)
+
+
+# ---- the protocol
+
+
+def test_every_noun_is_read_at_once_and_fits_its_state(agent: Agent) -> None:
+    answers = agent.read([state.noun.name for state in STATES])
+    for state in STATES:
+        answer = answers[state.noun.name]
+        if isinstance(answer, Unavailable):
+            assert state.noun.name in ("SystemdUnit", "CdiSpec")
+            continue
+        assert isinstance(answer, tuple), answer
+        assert {tuple(record.key) for record in answer} == {state.noun.key}
+        assert {frozenset(record.state) for record in answer} == {frozenset(state.__annotations__)}
+
+
+def test_what_a_set_answers_is_what_was_and_what_is(agent: Agent, no_daemon: str) -> None:
+    answer = put(agent, no_daemon, {"text": "{}\n"}, NONE)
+    assert (answer.before, answer.after) == (NONE, OURS)
+
+
+def test_a_set_of_what_is_so_already_writes_nothing(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+    put(agent, no_daemon, {"text": "{}\n"})
+    before = sandbox.path(no_daemon).stat().st_ino
+    put(agent, no_daemon, OURS)
+    assert sandbox.path(no_daemon).stat().st_ino == before
+
+
+def test_drift_is_told_and_changes_nothing(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+    sandbox.write(no_daemon, "theirs")
+    with pytest.raises(Drifted) as caught:
+        put(agent, no_daemon, {"text": "ours"}, {"text": None})
+    assert caught.value.differences == {"text": (None, "theirs")}
+    assert sandbox.path(no_daemon).read_text() == "theirs"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no such noun": ({"noun": "Nothing", "verb": "get"}, "Winhost.UnknownNoun"),
+    "no such verb": ({"noun": "LinuxFile", "verb": "drop"}, "Winhost.BadRequest"),
+    "half a key": ({"noun": "LinuxFile", "verb": "get", "key": {}}, "Winhost.BadRequest"),
+    "a key that is no text": ({"noun": "LinuxFile", "verb": "get", "key": {"path": 1}}, "Winhost.BadRequest"),
+    "a noun that is only read": (
+        {"noun": "LinuxSystem", "verb": "set", "key": {}, "want": {"id": "x"}},
+        "Winhost.BadRequest",
+    ),
+    "a set without a wish": ({"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}}, "Winhost.BadRequest"),
+    "a property that is not there": (
+        {"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "want": {"colour": 1}},
+        "Winhost.BadRequest",
+    ),
+    "a mode that is a number": (
+        {"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "want": {"text": "x", "mode": 644}},
+        "Winhost.BadRequest",
+    ),
+    "an owner that nobody is": (
+        {"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "want": {"text": "x", "owner": "no:body"}},
+        "Winhost.BadRequest",
+    ),
+    "a package that is an option": (
+        {"noun": "DebianPackage", "verb": "get", "key": {"package": "--reinstall"}},
+        "Winhost.BadRequest",
+    ),
+    "a source that is not ours": (
+        {"noun": "AptSource", "verb": "get", "key": {"name": "debian"}},
+        "Winhost.BadRequest",
+    ),
+}
+
+
+def calls(agent: Agent, *asked: dict[str, Any]) -> list[dict[str, Any]]:
+    text = agent.wire.invoke(json.dumps({"exclusive": False, "calls": asked}), 60)
+    answers: list[dict[str, Any]] = json.loads(text)["answers"]
+    return answers
+
+
+@pytest.mark.parametrize(("call", "code"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_asked_is_refused(agent: Agent, no_daemon: str, call: dict[str, Any], code: str) -> None:
+    (answer,) = calls(agent, call)
+    assert (answer["ok"], answer["error"]["code"]) == (False, code)
+
+
+def test_after_a_change_that_failed_no_other_is_begun(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+    sandbox.write(no_daemon, "theirs")
+    key = {"path": no_daemon}
+    first = {"noun": "LinuxFile", "verb": "set", "key": key, "want": {"owner": "no:body"}}
+    second = {"noun": "LinuxFile", "verb": "set", "key": key, "want": {"text": "ours"}}
+    failed, skipped, read = calls(agent, first, second, {"noun": "LinuxFile", "verb": "get", "key": key})
+    assert failed["after"]["text"] == "theirs"
+    assert skipped["error"]["code"] == "Winhost.Skipped"
+    assert read["state"]["text"] == "theirs"
+
+
+def test_one_is_not_true(agent: Agent) -> None:
+    with pytest.raises(Drifted):
+        agent.set("AptSource", {"name": "winhost-docker"}, {"present": True}, {"present": 0}, {})
+
+
+# ---- files
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_comes_through_and_goes_again(agent: Agent, sandbox: Sandbox, no_daemon: str, text: str) -> None:
+    assert put(agent, no_daemon, {"text": text}).after["text"] == text
+    assert sandbox.path(no_daemon).read_bytes() == text.encode("utf-8")
+    put(agent, no_daemon, NONE)
+    assert not sandbox.path(no_daemon).exists()
+
+
+def test_half_a_character_is_refused_and_leaves_nothing(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+    with pytest.raises(RemoteError) as caught:
+        put(agent, no_daemon, {"text": "\ud800"})
+    assert caught.value.fault.code == "UnicodeEncodeError"
+    assert list(sandbox.path("/etc/docker").iterdir()) == []
+
+
+NOT_OURS = (
+    "/etc/passwd",
+    "/etc/systemd/system/../../passwd",
+    "/etc/systemd/system/a.d/../../../passwd",
+    "/etc/systemd/system/..",
+    "/etc/systemd/system//x",
+    "/etc/systemd/system/",
+    "/etc/systemd/system/a/b",
+    "/etc/systemd/network/x\n",
+    "/etc/docker/daemon.json/",
+    "/etc/wsl.conf\0",
+    "etc/wsl.conf",
+)
+
+
+@pytest.mark.parametrize("path", NOT_OURS)
+def test_only_files_of_winhost_are_written(agent: Agent, path: str) -> None:
+    with pytest.raises(RemoteError) as caught:
+        put(agent, path, {"text": "x"})
+    assert caught.value.fault.code == "Winhost.BadRequest"
+
+
+def test_a_link_is_replaced_only_by_who_says_so_and_comes_back(agent: Agent, sandbox: Sandbox) -> None:
+    sandbox.path("/etc/resolv.conf").unlink()
+    sandbox.path("/etc/resolv.conf").symlink_to("../run/somewhere")
+    with pytest.raises(RemoteError) as caught:
+        put(agent, "/etc/resolv.conf", {"text": "nameserver 192.0.2.1\n"})
+    assert caught.value.fault.code == "Winhost.WrongPlace"
+    want = {"text": "nameserver 192.0.2.1\n", "link": None, "mode": "0644", "owner": "root:root"}
+    before = put(agent, "/etc/resolv.conf", want).before
+    assert not sandbox.path("/run/somewhere").exists()
+    assert put(agent, "/etc/resolv.conf", dict(before)).after == {**NONE, "link": "../run/somewhere"}
+
+
+def test_a_folder_that_is_a_link_is_not_followed(agent: Agent, sandbox: Sandbox) -> None:
+    sandbox.path("/etc/elsewhere").mkdir()
+    sandbox.path("/etc/cdi").symlink_to("elsewhere")
+    with pytest.raises(RemoteError) as caught:
+        put(agent, "/etc/cdi/x.yaml", {"text": "x"})
+    assert caught.value.fault.code in ("ELOOP", "ENOTDIR")
+    assert list(sandbox.path("/etc/elsewhere").iterdir()) == []
+
+
+def test_what_is_no_text_is_unknown_and_is_not_overwritten(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+    sandbox.write(no_daemon, "")
+    sandbox.path(no_daemon).write_bytes(b"\xff\xfe")
+    state = agent.get("LinuxFile", {"path": no_daemon}) or {}
+    assert state["text"]["unknown"]["code"] == "UnicodeDecodeError"
+    with pytest.raises(RemoteError):
+        put(agent, no_daemon, {"text": "x"})
+    assert sandbox.path(no_daemon).read_bytes() == b"\xff\xfe"
+
+
+def test_mode_and_owner_stay_where_nobody_asks_for_others(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+    sandbox.write(no_daemon, "theirs", 0o600)
+    assert put(agent, no_daemon, {"text": "ours"}).after["mode"] == "0600"
+    assert put(agent, no_daemon, {"mode": "0640"}).after["mode"] == "0640"
+    assert stat.S_IMODE(sandbox.path(no_daemon).stat().st_mode) == 0o640
+
+
+def test_a_drop_in_that_sshd_refuses_is_taken_back(agent: Agent, sandbox: Sandbox) -> None:
+    if not sandbox.path("/usr/sbin/sshd").exists():
+        pytest.skip("there is no sshd here")
+    sandbox.path("/run/sshd").mkdir(exist_ok=True)
+    path = "/etc/ssh/sshd_config.d/10-winhost.conf"
+    put(agent, path, {"text": "PasswordAuthentication no\n"})
+    with pytest.raises(RemoteError) as caught:
+        put(agent, path, {"text": "PasswordAuthentication perhaps\n"})
+    assert caught.value.fault.cmdlet == "sshd"
+    assert sandbox.path(path).read_text() == "PasswordAuthentication no\n"
+    sandbox.path(path).unlink()
+
+
+# ---- CDI, with a stand-in for NVIDIA's tool: it lists what is in the driver store
+
+CTK = """\
+#!/bin/sh
+store() { echo "---"; for file in /usr/lib/wsl/drivers/*/*; do echo "- hostPath: $file"; done; }
+case "$*" in
+*list*) if [ -e /run/cdi/nvidia.yaml ]; then echo nvidia.com/gpu=all; fi ;;
+*--output=*)
+    touch /run/begun
+    while [ -e /run/slow ]; do sleep 0.05; done
+    mkdir -p /run/cdi
+    store > /run/cdi/nvidia.yaml ;;
+*generate*) store ;;
+esac
+"""
+
+
+@pytest.fixture
+def toolkit(sandbox: Sandbox) -> Iterator[Sandbox]:
+    sandbox.write("/usr/bin/nvidia-ctk", CTK, 0o755)
+    sandbox.write("/usr/lib/wsl/drivers/nv_dispi.inf_amd64_1/libcuda.so.1.1", "")
+    yield sandbox
+    for path in ("/run/slow", "/run/begun", "/run/cdi/nvidia.yaml", "/usr/bin/nvidia-ctk"):
+        sandbox.path(path).unlink(missing_ok=True)
+
+
+def test_without_its_tool_cdi_is_unavailable(agent: Agent) -> None:
+    with pytest.raises(NotAvailable) as caught:
+        agent.get("CdiSpec", {})
+    assert caught.value.needs == "DebianPackage"
+
+
+def test_a_spec_is_stale_when_the_driver_store_moved_though_the_old_one_is_still_there(
+    agent: Agent, toolkit: Sandbox
+) -> None:
+    made = agent.set("CdiSpec", {}, {"present": True, "fresh": True}, {"present": False}, {}).after
+    assert made == {"present": True, "fresh": True, "devices": ["nvidia.com/gpu=all"]}
+    toolkit.write("/usr/lib/wsl/drivers/nv_dispi.inf_amd64_2/libcuda.so.1.1", "")
+    assert (agent.get("CdiSpec", {}) or {})["fresh"] is False
+    assert agent.set("CdiSpec", {}, {"present": True, "fresh": True}, {"fresh": False}, {}).after["fresh"] is True
+
+
+def test_a_spec_that_came_goes_again_and_one_that_was_stale_is_not_put_back(agent: Agent, toolkit: Sandbox) -> None:
+    answer = agent.set("CdiSpec", {}, {"present": True, "fresh": True}, {}, {})
+    before = {"present": answer.before["present"], "fresh": answer.before["fresh"]}
+    undo = CdiSpec.noun.undo(before, answer.after, answer.after)
+    assert undo == {"present": False}
+    assert agent.set("CdiSpec", {}, undo, {}, {}).after == {"present": False, "fresh": False, "devices": []}
+    assert isinstance(CdiSpec.noun.undo({"fresh": False}, answer.after, answer.after), Keep)
+
+
+# ---- one at a time
+
+
+def begun(sandbox: Sandbox) -> None:
+    ticking = threading.Event()
+    for _ in range(600):
+        if sandbox.path("/run/begun").exists():
+            return
+        ticking.wait(0.05)
+    raise AssertionError("it never began")
+
+
+SLOW = json.dumps({"calls": [{"noun": "CdiSpec", "verb": "set", "key": {}, "want": {"present": True, "fresh": True}}]})
+
+
+def test_a_call_that_outlives_its_controller_is_finished_and_waited_for(agent: Agent, toolkit: Sandbox) -> None:
+    toolkit.path("/run/slow").touch()
+    lost = toolkit.wire()
+    lost.ask(SLOW)
+    begun(toolkit)
+    lost.leave()
+    answers: list[Any] = []
+    settling = threading.Thread(target=lambda: answers.append(agent.get("CdiSpec", {}, settled=True)))
+    settling.start()
+    unsettled = toolkit.agent()
+    assert (unsettled.get("CdiSpec", {}) or {})["present"] is False
+    assert answers == []
+    toolkit.path("/run/slow").unlink()
+    settling.join(30)
+    unsettled.close()
+    assert answers[0]["present"] is True
+    assert lost.ended() == 0
+
+
+def test_who_waits_and_is_left_goes_without_changing_anything(toolkit: Sandbox) -> None:
+    toolkit.path("/run/slow").touch()
+    first, second = toolkit.wire(), toolkit.wire()
+    first.ask(SLOW)
+    begun(toolkit)
+    change = {"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "want": {"text": "x"}}
+    second.ask(json.dumps({"calls": [change]}))
+    second.leave()
+    assert second.ended() == 0
+    assert not toolkit.path(DAEMON).exists()
+    toolkit.path("/run/slow").unlink()
+    assert json.loads(first.answer())["answers"][0]["ok"] is True
+    first.close()
+
+
+def test_without_its_lock_nothing_is_changed(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+    lock = sandbox.path("/run/winhost.lock")
+    lock.unlink(missing_ok=True)
+    lock.symlink_to("/run/elsewhere")
+    change = {"noun": "LinuxFile", "verb": "set", "key": {"path": no_daemon}, "want": {"text": "x"}}
+    answers = calls(agent, change, {"noun": "LinuxFile", "verb": "get"})
+    lock.unlink()
+    assert [answer["error"]["code"] for answer in answers] == ["ELOOP", "ELOOP"]
+    assert not sandbox.path(no_daemon).exists()
+    assert not sandbox.path("/run/elsewhere").exists()
+
+
+def test_a_program_that_does_not_end_is_ended_with_its_children(toolkit: Sandbox) -> None:
+    toolkit.write("/usr/bin/nvidia-ctk", "#!/bin/sh\n/bin/sleep 54321 & wait\n", 0o755)
+    toolkit.write("/run/cdi/nvidia.yaml", "")
+    patient, hasty = "within: float = 60) -> str", "within: float = 0.2) -> str"
+    assert session_text().count(patient) == 1
+    wire = toolkit.wire(session_text().replace(patient, hasty))
+    (answer,) = calls(Agent(wire, 60), {"noun": "CdiSpec", "verb": "get", "key": {}})
+    wire.close()
+    assert answer["state"]["fresh"]["unknown"]["code"] == "Winhost.ProgramTimedOut"
+    assert toolkit.run("pgrep", "--full", "sleep 54321").stdout == ""

@@ -1,0 +1,348 @@
+"""The wire to a Linux machine: the agent's program through sshd, one process per session, lines of JSON both ways."""
+
+import base64
+import binascii
+import io
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Timer
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from winhost.connect.agent import Agent
+from winhost.connect.errors import (
+    AuthenticationFailed,
+    NoSession,
+    SessionDropped,
+    TimedOut,
+    Unreachable,
+    WireError,
+    one_line,
+)
+from winhost.model.errors import UsageFault, visible
+from winhost.model.secrets import SecretRef
+
+if TYPE_CHECKING:
+    from paramiko import PKey, SSHClient  # type: ignore[import-untyped]  # it brings no types
+
+T = TypeVar("T")
+
+START = 'exec python3 -I -c \'import json,sys;exec(compile(json.loads(sys.stdin.buffer.readline()),"winhost","exec"))\''
+"""The only command: it takes the program as its first line of input. Nothing of ours is ever quoted for a shell."""
+
+_ANSWER = b'{"answers"'
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # what a shell says of a program that it cannot start
+
+
+@dataclass(frozen=True)
+class SshTarget:
+    """How a Linux machine is reached. Timeouts in seconds.
+
+    host_key: the one key that it may show, as in a .pub file; key: a private key as text, so `file:` or `env:` but not
+    `cmd:`, which gives one line; operation_timeout: how long it may be silent while it works.
+    """
+
+    name: str
+    address: str
+    host_key: str
+    key: SecretRef
+    passphrase: SecretRef | None = None
+    user: str = "root"
+    port: int = 22
+    connect_timeout: int = 10
+    operation_timeout: int = 20
+    call_timeout: int = 600
+    key_at: str | None = field(default=None, compare=False)
+    """Where the key is referred to, for a refused logon."""
+
+
+@dataclass(eq=False)
+class KeyUnusable(UsageFault):
+    """A key that we were given is none. Names it, never shows it."""
+
+    host: str
+    which: str
+    why: str
+
+    @property
+    def what(self) -> str:
+        return f"the {self.which} for {self.host} cannot be used: {visible(self.why)}"
+
+
+class NotThere(Unreachable):
+    """`Unreachable`, in the words of SSH."""
+
+    @property
+    def meaning(self) -> str | None:
+        return "Nothing was changed there. Is it on, does sshd listen at that port, does a firewall let us through?"
+
+    @property
+    def hint(self) -> str | None:
+        return None
+
+
+class NoShell(NoSession):
+    """`NoSession`, in the words of SSH."""
+
+    @property
+    def meaning(self) -> str | None:
+        return "Nothing was changed there. It may still be starting, or it is no SSH at all, or Python is missing."
+
+    @property
+    def hint(self) -> str | None:
+        return None
+
+
+class HostKeyRefused(WireError):
+    """The machine answers, but shows another key than the one that is known."""
+
+    @property
+    def what(self) -> str:
+        return f"{self.host} showed a host key that is not the known one: {self.detail}"
+
+    @property
+    def meaning(self) -> str | None:
+        return "No key of ours was offered. Either it was set up anew, or this is not your machine."
+
+    @property
+    def hint(self) -> str | None:
+        return "Compare, on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+
+
+@dataclass(eq=False)
+class KeyRefused(AuthenticationFailed):
+    """`AuthenticationFailed`, in the words of SSH."""
+
+    @property
+    def meaning(self) -> str | None:
+        return "It is the right machine; only our key is not accepted for this user."
+
+    @property
+    def hint(self) -> str | None:
+        return f"Look at {self.password_at}" if self.password_at else None
+
+
+@dataclass(frozen=True)
+class SshWay:
+    """Opens sessions on one machine. `program`: the agent's text with its last line, which serves requests."""
+
+    target: SshTarget
+    program: str
+
+    @property
+    def host(self) -> str:
+        return self.target.name
+
+    def open(self) -> Agent:
+        """A session; the agent goes there with the first call.
+
+        Raises Unreachable, HostKeyRefused, AuthenticationFailed, TimedOut, KeyUnusable, SecretUnreadable.
+        """
+        return Agent(SshWire(self.target, self.program), self.target.call_timeout)
+
+
+class SshWire:
+    """One process on the machine. What it was asked it brings to its end, whether we are there or not."""
+
+    def __init__(self, target: SshTarget, program: str) -> None:
+        from paramiko import SSHClient
+
+        _quieten()
+        self.host = target.name
+        self._target = target
+        self._unsent = json.dumps(program) + "\n"
+        self._received = b""
+        host_key, key = _host_key(target), _private_key(target)
+        self._client = SSHClient()
+        try:
+            _connecting(target, lambda: _connect(self._client, target, host_key, key))
+            self._channel = _connecting(target, self._start)
+        except BaseException:
+            self.close()
+            raise
+
+    def invoke(self, request: str, within: float) -> str:
+        """One call of the agent. Raises SessionDropped, TimedOut, NoSession; then this wire is closed."""
+        from paramiko import SSHException
+
+        if self._channel.closed:
+            raise SessionDropped(self.host, "the session is over")
+        try:
+            return self._ask(request, within)
+        except (SSHException, EOFError, OSError) as error:
+            ours = SessionDropped(self.host, one_line(error) or type(error).__name__)
+        except BaseException:
+            # What is still to come would be taken for the answer to the next request.
+            self.close()
+            raise
+        self.close()
+        raise ours
+
+    def close(self) -> None:
+        """Leave. A call that runs is not stopped by it."""
+        with suppress(Exception):
+            self._client.close()
+
+    def _start(self) -> Any:
+        transport = self._client.get_transport()
+        assert transport is not None
+        transport.set_keepalive(max(1, self._target.operation_timeout // 2))
+        # The library waits for the answer to `exec` without end.
+        guard = Timer(self._target.connect_timeout, self.close)
+        guard.start()
+        try:
+            channel = transport.open_session(timeout=self._target.connect_timeout)
+            channel.exec_command(START)
+        finally:
+            guard.cancel()
+        return channel
+
+    def _ask(self, request: str, within: float) -> str:
+        deadline = time.monotonic() + within
+        self._channel.settimeout(min(within, self._target.operation_timeout))
+        try:
+            self._channel.sendall((self._unsent + request + "\n").encode("ascii"))
+        except TimeoutError:
+            raise TimedOut(self.host, f"it takes nothing for {self._channel.gettimeout():.0f} s") from None
+        except OSError:
+            if not self._channel.closed:
+                raise
+            # It ended before it had read all: what it says of that is worth more.
+        self._unsent = ""
+        line = self._line(deadline, within)
+        if not line.startswith(_ANSWER):
+            raise SessionDropped(self.host, f"what came back is no answer: {one_line(repr(line[:80]))}")
+        return line.decode("ascii")
+
+    def _line(self, deadline: float, within: float) -> bytes:
+        """The next line that says something; an empty one is a sign of life."""
+        while True:
+            line, ended, rest = self._received.partition(b"\n")
+            if not ended:
+                self._received += self._more(deadline, within)
+                continue
+            self._received = rest
+            if line:
+                return line
+
+    def _more(self, deadline: float, within: float) -> bytes:
+        left = deadline - time.monotonic()
+        silence = self._target.operation_timeout
+        self._channel.settimeout(max(0.001, min(left, silence)))
+        try:
+            received: bytes = self._channel.recv(65536)
+        except TimeoutError:
+            why = f"no answer after {within:.0f} s" if left <= silence else f"no sign of life for {silence} s"
+            raise TimedOut(self.host, why) from None
+        if not received:
+            raise self._ended()
+        return received
+
+    def _ended(self) -> WireError:
+        self._channel.status_event.wait(2)
+        code = self._channel.exit_status
+        said = one_line(self._channel.recv_stderr(4096).decode("utf-8", "replace").strip().rpartition("\n")[2])
+        if code in (_NOT_FOUND, _NOT_EXECUTABLE):
+            return NoShell(self.host, said or "python3 is not there")
+        if code >= 0:
+            return SessionDropped(self.host, f"the agent ended with exit code {code}: {said or 'it does not say why'}")
+        return SessionDropped(self.host, "the connection was closed")
+
+
+def _connect(client: "SSHClient", target: SshTarget, host_key: "PKey", key: "PKey") -> None:
+    from paramiko import RejectPolicy
+
+    known_as = target.address if target.port == 22 else f"[{target.address}]:{target.port}"
+    client.get_host_keys().add(known_as, host_key.get_name(), host_key)
+    client.set_missing_host_key_policy(RejectPolicy())
+    seconds = target.connect_timeout
+    client.connect(
+        target.address,
+        port=target.port,
+        username=target.user,
+        pkey=key,
+        sock=_reached(target),
+        timeout=seconds,
+        banner_timeout=seconds,
+        auth_timeout=seconds,
+        channel_timeout=seconds,
+        allow_agent=False,
+        look_for_keys=False,
+    )
+
+
+def _reached(target: SshTarget) -> socket.socket:
+    """Raises Unreachable: nobody answered at all."""
+    try:
+        return socket.create_connection((target.address, target.port), timeout=target.connect_timeout)
+    except OSError as error:
+        ours = NotThere(target.name, one_line(error.strerror or error))
+    raise ours
+
+
+def _connecting(target: SshTarget, work: Callable[[], T]) -> T:
+    """What `work` returns, with our errors for the library's; ours are raised when theirs are gone, with their frames,
+    which hold keys."""
+    from paramiko import SSHException
+
+    began = time.monotonic()
+    try:
+        return work()
+    except (SSHException, EOFError, OSError) as error:
+        late = time.monotonic() - began >= target.connect_timeout
+        ours = _ours(target, error, late)
+    raise ours
+
+
+def _ours(target: SshTarget, error: Exception, late: bool) -> WireError:
+    from paramiko import AuthenticationException, BadHostKeyException
+
+    if isinstance(error, BadHostKeyException):
+        shown, known = error.key.fingerprint, error.expected_key.fingerprint
+        return HostKeyRefused(target.name, f"{shown}, known is {known} (port {target.port})")
+    if isinstance(error, AuthenticationException) and not late:
+        return KeyRefused(target.name, f"user {visible(target.user)}, port {target.port}", target.key_at)
+    return NoShell(target.name, one_line(error) or type(error).__name__)
+
+
+def _quieten() -> None:
+    """It writes traces of what we tell in words to stderr."""
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+def _host_key(target: SshTarget) -> "PKey":
+    from paramiko import PKey, SSHException
+    from paramiko.pkey import UnknownKeyType  # type: ignore[import-untyped]
+
+    kind, _, rest = target.host_key.strip().partition(" ")
+    try:
+        data = base64.b64decode(rest.split(" ")[0], validate=True)
+        key: PKey = PKey.from_type_string(kind, data)
+    except (UnknownKeyType, SSHException, binascii.Error, ValueError, EOFError):
+        raise KeyUnusable(target.name, "host key", "it should be a type and its base64, as in a .pub file") from None
+    return key
+
+
+def _private_key(target: SshTarget) -> "PKey":
+    from paramiko import ECDSAKey, Ed25519Key, PasswordRequiredException, RSAKey, SSHException
+
+    text = target.key.resolve()
+    passphrase = target.passphrase.resolve() if target.passphrase else None
+    why = "it is no private key of a kind that we know"
+    for kind in (Ed25519Key, ECDSAKey, RSAKey):
+        try:
+            key: PKey = kind.from_private_key(
+                io.StringIO(text.reveal() + "\n"), passphrase.reveal() if passphrase else None
+            )
+        except PasswordRequiredException:
+            why = "it needs a passphrase"
+        except (SSHException, ValueError):
+            if passphrase:
+                why = "it is no private key of a kind that we know, or the passphrase is not its own"
+        else:
+            return key
+    raise KeyUnusable(target.name, "controller key", f"{target.key}: {why}")

@@ -1,0 +1,31 @@
+"""Files of a Linux machine that winhost writes."""
+
+from winhost.resources.base import Noun, State, resource
+from winhost.resources.linux.packages import or_null
+from winhost.resources.linux.system import ACCESS
+from winhost.resources.values import text
+
+
+@resource(
+    Noun(
+        "LinuxFile",
+        key=("path",),
+        sets={
+            "text": or_null(text(r"(?s).*", "text")),
+            "link": or_null(text(r"[^\0]+", "where a link leads")),
+            "mode": or_null(text(r"0[0-7]{3}", "a mode, as 0644")),
+            "owner": or_null(text(r"[^:]+:[^:]+", "an owner, as root:root")),
+        },
+        requires=ACCESS,
+    )
+)
+class LinuxFile(State):
+    """A file by its path, of those that winhost writes; all null where there is none.
+
+    link: where it leads, if it is a symbolic link. No link is followed, and what replaces one says `link: null`.
+    """
+
+    text: str | None
+    link: str | None
+    mode: str | None
+    owner: str | None

@@ -1,0 +1,555 @@
+# Json {exclusive: bool, calls: [{noun, verb: get | set, key, want, expect, how}]}   answer {answers: [...]}
+"""Constant text. Values come in as lines of JSON and go out as lines of JSON; none ever becomes part of a script."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import pwd
+import re
+import secrets
+import select
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from grp import getgrgid, getgrnam
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:  # Python 3.8 cannot say these
+    from collections.abc import Callable, Iterable, Iterator
+
+    Key = dict[str, str]
+    State = dict[str, Any]
+    Found = Iterable[tuple[Key, State]]
+    Get = Callable[[Key | None], Found]
+    Set = Callable[[Key, State, State], None]
+
+LOCK = "/run/winhost.lock"
+KEPT = "/var/lib/winhost"  # what we must remember on the machine itself
+PROGRAMS = ("apt-cache", "apt-get", "apt-mark", "dpkg", "dpkg-query", "nvidia-ctk", "sshd", "systemctl", "wslinfo")
+PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
+ENVIRONMENT = {
+    "PATH": ":".join(PLACES),
+    "HOME": "/root",
+    "LC_ALL": "C",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "DEBIAN_PRIORITY": "critical",
+    "APT_LISTCHANGES_FRONTEND": "none",
+    # It would restart services by itself, sshd among them.
+    "NEEDRESTART_MODE": "l",
+    "UCF_FORCE_CONFFOLD": "1",
+}
+BEAT = 5.0  # seconds between signs of life while a call runs
+LARGEST = 1 << 20  # bytes of a file that is read whole
+
+
+# ---- what may go wrong, as data
+
+
+class Fault(Exception):
+    """An error with a code of ours."""
+
+    def __init__(
+        self, code: str, category: str, message: str, program: str = "", details: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.code, self.category, self.program, self.details = code, category, program, details
+
+
+class Unavailable(Exception):
+    """It cannot be looked at before this noun is there."""
+
+
+CATEGORIES = {
+    "EACCES": "PermissionDenied",
+    "EPERM": "PermissionDenied",
+    "EROFS": "PermissionDenied",
+    "ENOENT": "ObjectNotFound",
+    "ELOOP": "InvalidOperation",
+    "ENOTDIR": "InvalidOperation",
+    "ENOSPC": "ResourceUnavailable",
+    "UnicodeDecodeError": "InvalidData",
+}
+
+
+def told(error: BaseException) -> State:
+    """An error as the wire carries it. Codes are ours, errno's or Python's; the message may be in any language."""
+    if isinstance(error, Fault):
+        code, category, program, details = error.code, error.category, error.program, error.details
+    else:
+        number = error.errno if isinstance(error, OSError) else None
+        code = errno.errorcode.get(number or 0, type(error).__name__)
+        category, program, details = CATEGORIES.get(code, "NotSpecified"), "", ()
+    return {"category": category, "code": code, "hresults": list(details), "cmdlet": program, "message": str(error)}
+
+
+def bad_request(message: str) -> Fault:
+    return Fault("Winhost.BadRequest", "InvalidArgument", message)
+
+
+def wrong_place(message: str) -> Fault:
+    return Fault("Winhost.WrongPlace", "InvalidOperation", message)
+
+
+WARNINGS: list[str] = []
+
+
+def warn(text: str) -> None:
+    """Goes with the answer of the running call."""
+    WARNINGS.append(text)
+
+
+# ---- what nouns are
+
+
+class Entry(NamedTuple):
+    key: tuple[str, ...]
+    get: Get
+    set: Set | None
+    sets: tuple[str, ...]
+
+
+NOUNS: dict[str, Entry] = {}
+
+
+def reads(noun: str, *key: str) -> Callable[[Get], Get]:
+    """Declares what finds the instances of a noun: of one key, or of all that it knows without being asked."""
+
+    def declare(get: Get) -> Get:
+        NOUNS[noun] = Entry(key, get, None, ())
+        return get
+
+    return declare
+
+
+def changes(noun: str, *properties: str) -> Callable[[Set], Set]:
+    """Declares what changes these properties of an instance; it gets the key, the wish, and how to go about it."""
+
+    def declare(change: Set) -> Set:
+        NOUNS[noun] = NOUNS[noun]._replace(set=change, sets=properties)
+        return change
+
+    return declare
+
+
+def entry(noun: str) -> Entry:
+    if noun not in NOUNS:
+        raise Fault("Winhost.UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
+    return NOUNS[noun]
+
+
+# ---- what nouns read with
+
+ONCE: dict[str, Any] = {}
+
+
+def once(label: str, read: Callable[[], Any]) -> Any:
+    """Read for this batch, and until the next change."""
+    if label not in ONCE:
+        ONCE[label] = read()
+    return ONCE[label]
+
+
+def value(read: Callable[[], Any]) -> Any:
+    """What is read, or why it cannot be."""
+    try:
+        return read()
+    except Unavailable as unavailable:
+        return {"unavailable": str(unavailable)}
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this property's
+        return {"unknown": told(error)}
+
+
+def matching(pattern: str, text: Any, says: str) -> str:
+    """The text, if it matches as a whole."""
+    if not isinstance(text, str) or re.fullmatch(pattern, text) is None:
+        raise bad_request(f"{text!r} is not {says}.")
+    return text
+
+
+# ---- programs
+
+
+class Done(NamedTuple):
+    code: int
+    output: str
+    errors: str
+
+
+def place_of(program: str) -> str | None:
+    """Where one of our programs is, or nothing."""
+    if program not in PROGRAMS:
+        raise bad_request(f"{program} is not among the programs that winhost runs.")
+    paths = (f"{folder}/{program}" for folder in PLACES)
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def run(program: str, *arguments: str, within: float = 60) -> Done:
+    """One of our programs, without a shell. It ends within so many seconds, or is ended."""
+    path = place_of(program)
+    if path is None:
+        raise Fault("Winhost.NoProgram", "ObjectNotFound", f"{program} is not there.", program)
+    process = subprocess.Popen(  # noqa: S603 - no shell; the program is one of ours
+        [path, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        env=ENVIRONMENT,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=within)
+    except subprocess.TimeoutExpired:
+        end(process)
+        message = f"{program} did not end within {within:.0f} s."
+        raise Fault("Winhost.ProgramTimedOut", "OperationTimeout", message, program) from None
+    return Done(process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """It and its children: first asked, because a package half unpacked is worse than ten seconds."""
+    for how, seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=seconds)
+            return
+
+
+def must(program: str, *arguments: str, within: float = 60) -> str:
+    """What a program says when it succeeds."""
+    done = run(program, *arguments, within=within)
+    if done.code != 0:
+        said = (done.errors.strip() or done.output.strip())[-2000:]
+        raise Fault("Winhost.ProgramFailed", "InvalidResult", said, program, (f"exit {done.code}",))
+    return done.output
+
+
+def seconds(how: State, least: float) -> float:
+    """How long a slow change may take."""
+    return max(least, float(how.get("within") or 0))
+
+
+# ---- files: no symbolic link is followed, whatever part of the path it is
+
+
+@contextmanager
+def folder_of(path: str, make: bool = False) -> Iterator[tuple[int, str]]:
+    """The opened folder of a path, and the name in it."""
+    *folders, name = path.strip("/").split("/")
+    here = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(folder, 0o755, dir_fd=here)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+            here, above = os.open(folder, flags, dir_fd=here), here
+            os.close(above)
+        yield here, name
+    finally:
+        os.close(here)
+
+
+def status(path: str) -> os.stat_result | None:
+    """What is there, itself and not what it points to; nothing where it or its folder is not."""
+    try:
+        with folder_of(path) as (folder, name):
+            return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def link(path: str) -> str:
+    with folder_of(path) as (folder, name):
+        return os.readlink(name, dir_fd=folder)
+
+
+def content(path: str) -> bytes:
+    """Of a regular file."""
+    with folder_of(path) as (folder, name):
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        with os.fdopen(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise wrong_place(f"{path} is no file.")
+            data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise wrong_place(f"{path} is larger than 1 MiB.")
+    return data
+
+
+def put(path: str, text: str, mode: int = 0o644, owner: str = "root:root") -> None:
+    """Writes beside and renames, so that everybody sees the old or the new file, also after a power cut."""
+    user, group = ids(owner)
+
+    def make(folder: int, beside: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(beside, flags, 0o600, dir_fd=folder), "wb") as file:
+            file.write(text.encode("utf-8"))
+            os.fchown(file.fileno(), user, group)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+
+    place(path, make)
+
+
+def put_link(path: str, to: str) -> None:
+    place(path, lambda folder, beside: os.symlink(to, beside, dir_fd=folder))
+
+
+def place(path: str, make: Callable[[int, str], None]) -> None:
+    """Put at the path what `make` makes under another name beside it."""
+    with folder_of(path, make=True) as (folder, name):
+        beside = f".{name}.winhost-{secrets.token_hex(8)}"
+        try:
+            make(folder, beside)
+            os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=folder)
+            raise
+        os.fsync(folder)
+
+
+def remove(path: str) -> None:
+    """A file or a link; that it is not there is as good."""
+    with suppress(FileNotFoundError), folder_of(path) as (folder, name):
+        os.unlink(name, dir_fd=folder)
+        os.fsync(folder)
+
+
+def ids(owner: str) -> tuple[int, int]:
+    """The numbers of `user:group`."""
+    user, _, group = owner.partition(":")
+    try:
+        return pwd.getpwnam(user).pw_uid, getgrnam(group).gr_gid
+    except KeyError as error:
+        raise bad_request(f"{owner}: {error.args[0]}") from None
+
+
+def owner_of(found: os.stat_result) -> str:
+    """`user:group`, in numbers where nobody is called so."""
+    user, group = str(found.st_uid), str(found.st_gid)
+    with suppress(KeyError):
+        user = pwd.getpwuid(found.st_uid).pw_name
+    with suppress(KeyError):
+        group = getgrgid(found.st_gid).gr_name
+    return f"{user}:{group}"
+
+
+# ---- packages
+
+
+class Package(NamedTuple):
+    version: str
+    held: bool
+    needs: tuple[str, ...]
+
+
+def packages() -> dict[str, Package]:
+    """The packages that dpkg calls installed, by name."""
+    found: dict[str, Package] = once("packages", read_packages)
+    return found
+
+
+def read_packages() -> dict[str, Package]:
+    fields = "${db:Status-Abbrev}\t${Package}\t${Version}\t${Pre-Depends}, ${Depends}\n"
+    found = {}
+    for line in must("dpkg-query", "--show", "--showformat=" + fields).splitlines():
+        status_, name, version, needs = line.split("\t")
+        if status_[1] == "i":
+            names = tuple(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]+)", needs))
+            found[name] = Package(version, status_[0] == "h", names)
+    return found
+
+
+# ---- one call
+
+
+def instances(noun: str, key: Key | None) -> list[State]:
+    known = entry(noun)
+    if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
+        # Half a key would name several things; changing the first of them is not what anybody asked for.
+        raise bad_request("The key is {}.".format(", ".join(sorted(known.key))))
+    found = [{"key": each, "state": state} for each, state in known.get(key)]
+    return [each for each in found if key is None or each["key"] == key]
+
+
+def state_of(noun: str, key: Key) -> State | None:
+    found = instances(noun, key)
+    return found[0]["state"] if found else None
+
+
+def same(one: Any, other: Any) -> bool:
+    """As JSON: 1 is not true."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def differences(wanted: State, state: State) -> State:
+    unknown = sorted(set(wanted) - set(state))
+    if unknown:
+        raise bad_request("There is no property {}.".format(", ".join(unknown)))
+    return {
+        name: {"expected": each, "found": state[name]} for name, each in wanted.items() if not same(each, state[name])
+    }
+
+
+def get_answer(call: State) -> State:
+    if call.get("key") is None:
+        return {"ok": True, "instances": instances(call["noun"], None)}
+    return {"ok": True, "state": state_of(call["noun"], call["key"])}
+
+
+def set_answer(call: State) -> State:
+    ONCE.clear()
+    noun, key, want = call["noun"], call.get("key"), call.get("want")
+    known = entry(noun)
+    if known.set is None:
+        raise bad_request(f"{noun} cannot be asked to set.")
+    if key is None or want is None:
+        raise bad_request("A set says of what, and what it wants.")
+    before = state_of(noun, key)
+    if before is None:
+        raise Fault("Winhost.NotFound", "ObjectNotFound", f"There is no such {noun}.")
+    drift = differences(call.get("expect") or {}, before)
+    if drift:
+        return {"ok": False, "drift": drift, "before": before}
+    missing = {name: want[name] for name in differences(want, before)}
+    if not missing:
+        return {"ok": True, "before": before, "after": before, "restart": []}
+    foreign = sorted(set(missing) - set(known.sets))
+    if foreign:
+        raise bad_request("{} cannot be set.".format(", ".join(foreign)))
+    try:
+        known.set(key, missing, call.get("how") or {})
+    except Exception as error:  # noqa: BLE001 - with what it left behind
+        ONCE.clear()
+        return {"ok": False, "error": told(error), "before": before, "after": value(lambda: state_of(noun, key))}
+    ONCE.clear()
+    return {"ok": True, "before": before, "after": state_of(noun, key), "restart": []}
+
+
+VERBS = {"get": get_answer, "set": set_answer}
+
+
+def answer(call: State) -> State:
+    del WARNINGS[:]
+    try:
+        if call.get("verb") not in VERBS:
+            raise bad_request("The verb is get or set.")
+        given = VERBS[call["verb"]](call)
+    except Unavailable as unavailable:
+        return {"ok": False, "unavailable": str(unavailable)}
+    except Exception as error:  # noqa: BLE001 - errors are data
+        given = {"ok": False, "error": told(error)}
+    return dict(given, warnings=list(WARNINGS))
+
+
+# ---- a batch
+
+
+def batch(calls: list[State]) -> Iterator[State]:
+    failed = False
+    for call in calls:
+        changes_ = call.get("verb") != "get"
+        if changes_ and failed:
+            skipped = Fault("Winhost.Skipped", "OperationStopped", "A call before it failed.")
+            yield {"ok": False, "error": told(skipped), "warnings": []}
+            continue
+        given = answer(call)
+        failed = failed or (changes_ and not given["ok"])
+        yield given
+
+
+class Wire:
+    """Lines of JSON on what were stdin and stdout. What anything else prints goes to stderr."""
+
+    def __init__(self) -> None:
+        self.out = os.dup(1)
+        os.dup2(2, 1)
+        self.turn = threading.Lock()
+
+    def receive(self) -> bytes:
+        """The next request; nothing when the controller is gone."""
+        return sys.stdin.buffer.readline()
+
+    def send(self, line: bytes) -> None:
+        """Where nobody listens any more, the answer is lost; what was done stays done."""
+        with self.turn, suppress(OSError):
+            while line:
+                line = line[os.write(self.out, line) :]
+
+    def gone(self, within: float) -> bool:
+        """One request at a time: what there is to read meanwhile can only be the end."""
+        return bool(select.select([0], [], [], within)[0])
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """Meanwhile an empty line now and then: a slow call and a dead machine must not look the same."""
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(BEAT):
+                self.send(b"\n")
+
+        beating = threading.Thread(target=beat, daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            done.set()
+            beating.join()
+
+
+@contextmanager
+def alone(wire: Wire) -> Iterator[None]:
+    """Machine-wide: a call that outlived its controller still holds it, and is waited for instead of raced."""
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        while not taken(lock):
+            if wire.gone(0.2):
+                sys.exit()  # nobody waits for it any more
+        yield
+    finally:
+        os.close(lock)
+
+
+def taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def answers(request: State, wire: Wire) -> list[State]:
+    calls = request["calls"]
+    if not request.get("exclusive") and all(call.get("verb") == "get" for call in calls):
+        return list(batch(calls))
+    try:
+        with alone(wire):
+            return list(batch(calls))
+    except OSError as error:
+        return [{"ok": False, "error": told(error), "warnings": []} for _ in calls]
+
+
+def serve() -> None:
+    """Answer until the controller is gone. A call that runs then is brought to its end."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.umask(0o022)
+    wire = Wire()
+    while True:
+        line = wire.receive()
+        if not line:
+            return
+        with wire.alive():
+            ONCE.clear()
+            given = {"answers": answers(json.loads(line), wire)}
+        wire.send(json.dumps(given).encode("ascii") + b"\n")

@@ -1,0 +1,43 @@
+"""The Python that runs on a Linux target: the agent and one script per noun, as one constant text."""
+
+import ast
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files as packaged
+from importlib.resources.abc import Traversable
+
+AGENT = "agent.py"
+_LAST_LINE = "serve()\n"
+
+
+def files() -> list[Traversable]:
+    """The agent, then the nouns in the order of their file names: the order in which they are sent."""
+    remote = packaged(__package__) / "remote"
+    scripts = [entry for entry in remote.iterdir() if entry.name.endswith(".py") and entry.name != "__init__.py"]
+    return sorted(scripts, key=lambda script: (script.name != AGENT, script.name))
+
+
+@cache
+def agent_text() -> str:
+    """The agent and its nouns: definitions only. The same for every target and every call; values travel as JSON."""
+    texts = [script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files()]
+    return "\n".join([texts[0], *map(_without_imports_of_ours, texts[1:])])
+
+
+def session_text() -> str:
+    """What a session gets, once: the agent, and the line that makes it serve."""
+    return f"{agent_text()}\n{_LAST_LINE}"
+
+
+def agent_digest() -> str:
+    """SHA-256 of `agent_text`, in hexadecimal: by it people tell whether two places have the same agent."""
+    return sha256(agent_text().encode("ascii")).hexdigest()
+
+
+def _without_imports_of_ours(text: str) -> str:
+    """In one text all names are there already, and `__future__` may only be named at its top."""
+    lines = text.split("\n")
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("__future__", "winhost"):
+            lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
+    return "\n".join(lines)

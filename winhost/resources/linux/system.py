@@ -1,0 +1,33 @@
+"""What a Linux machine is, and whether somebody gave it a GPU driver of its own."""
+
+from winhost.resources.base import Noun, State, resource
+
+ACCESS = "WslAccess"  # until the way in is up, nothing here can be read
+
+
+@resource(Noun("LinuxSystem", requires=ACCESS))
+class LinuxSystem(State):
+    """id, version: as in os-release (`ubuntu`, `24.04`); kernel: its release; architecture: as `uname -m` says.
+
+    wsl_networking: what `wslinfo --networking-mode` says, null where this is no WSL; systemd: it runs as init.
+    """
+
+    id: str
+    version: str | None
+    kernel: str
+    architecture: str
+    wsl: bool
+    wsl_networking: str | None
+    systemd: bool
+
+
+@resource(Noun("LinuxGpuDriver", requires=ACCESS))
+class LinuxGpuDriver(State):
+    """packages: installed ones that bring a Linux GPU driver; libraries: each libcuda that is not WSL's.
+
+    wsl_libcuda: the driver of Windows is mounted (/usr/lib/wsl/lib).
+    """
+
+    packages: tuple[str, ...]
+    libraries: tuple[str, ...]
+    wsl_libcuda: bool
