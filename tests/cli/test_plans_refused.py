@@ -97,7 +97,7 @@ EDITED: dict[str, tuple[Callable[[Any], None], int, str]] = {
     "a place that is none": (edit(want={"place": "moon"}), 2, "AssignableDevice.place should be"),
     "its steps taken out": (edit(stages=without_steps), 4, "is not as planned"),
     "one step taken out": (edit(stages=without_before), 4, "MMIO windows of llm-01: high"),
-    "another path": (edit(stages=other_path), 2, "there is no plan for the path 'wsl2'"),
+    "another path": (edit(stages=other_path), 2, "its playbook is for dda, and not for wsl2"),
 }
 
 
@@ -161,3 +161,20 @@ def lab_late(tmp_path: Path, line: Line) -> Any:
     path.write_text(yaml.safe_dump(delta), encoding="utf-8")
     with Lab([path], tmp_path, scale=0.001) as running:
         yield running
+
+
+def test_a_plan_that_goes_on_to_linux_needs_a_key_before_anything_is_changed(
+    line: Line, lab: Lab, tmp_path: Path
+) -> None:
+    book = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
+    file = {"noun": "LinuxFile", "key": {"path": "/etc/wsl.conf"}, "want": {"text": ""}}
+    book["resources"].append({**file, "title": "A file", "why": "So."})
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
+    said = line("plan", "gpu-03", "--vm", "llm-01", *L40S, "--playbook", "mine.yaml", "-o", "plan.json")
+    assert (said.code, "LinuxFile: So." in said.out) == (0, True), said.err
+    fleet = yaml.safe_load(lab.fleet_file.read_text(encoding="utf-8"))
+    del fleet["hosts"]["gpu-03"]["ssh"]
+    lab.fleet_file.write_text(yaml.safe_dump(fleet), encoding="utf-8")
+    said = line("apply", "plan.json", *CONSENTS)
+    assert (said.code, "hosts.gpu-03.ssh.key" in said.err) == (2, True), said.err
+    assert line("runs", "--json").json == []

@@ -25,7 +25,9 @@ from winhost.serving.profile import NAMES, profile
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.compat.__file__).parent / "evidence" / "memory.yaml"
 TOPICS = (*PATHS, *CAPABILITIES)
-REFUSING = [Path(winhost.paths.__file__).with_name(name) for name in ("bars.py", "mmio.py")]
+REFUSING = [
+    Path(winhost.paths.__file__).with_name(name) for name in ("bars.py", "mmio.py", "wsl2.py", "wsl2_refusals.py")
+]
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
 GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}
 
@@ -36,6 +38,8 @@ SEEN = {
     "gpu-compute.no-card",
     "dda.no-card",
     "dda.no-vm",
+    "wsl.distro-taken",
+    "wsl.nobody-allowed",
     "wsl2.no-card",
     "gpu-p.no-card",
     "dual-boot.no-card",
@@ -50,12 +54,12 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
 
 
 def refusals() -> set[str]:
-    """Codes that no rule finds: the arithmetic of a path refuses with them (MmioRefused)."""
-    return {code for code in catalogue.own_entries() if code.startswith("mmio.")}
+    """Codes that no rule finds: the decisions of a path refuse with them (Refusal)."""
+    return {code for code in catalogue.own_entries() if code.startswith(("mmio.", "wsl."))}
 
 
 def test_each_refusal_of_the_arithmetic_is_in_the_catalogue_and_each_of_those_is_raised() -> None:
-    raised = {code for file in REFUSING for code in re.findall(r'"(mmio\.[a-z-]+)"', file.read_text("utf-8"))}
+    raised = {code for file in REFUSING for code in re.findall(r'"((?:mmio|wsl)\.[a-z-]+)"', file.read_text("utf-8"))}
     assert raised == refusals()
 
 

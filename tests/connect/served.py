@@ -32,6 +32,8 @@ class StandingClock:
     `at`: what else happens when a duration begins.
     """
 
+    scale = 0.0
+
     def __init__(self) -> None:
         self.reached = threading.Event()
         self.at: dict[float, Callable[[], None]] = {}

@@ -44,6 +44,7 @@ class Case:
         self.device = next((d for d in self.machine.devices if d.healthy["name"] == name), None)
         self.fails = self.rest.pop("fails", None)
         self.then = self.rest.pop("then", {})
+        self.gave: Any = None
         assert not self.rest, f"unknown keys {set(self.rest)}"
 
     def run(self) -> None:
@@ -67,7 +68,8 @@ class Case:
             return
         ((name, arguments),) = step.items()
         arguments = self.filled(arguments)
-        getattr(self.machine, name)(*arguments.pop("names", ()), **arguments)
+        whose = next(part for part in (self.machine, *self.machine.parts) if hasattr(part, name))
+        self.gave = getattr(whose, name)(*arguments.pop("names", ()), **arguments)
 
     def prepared(self) -> None:
         if self.machine.vms[self.vm].power != "off":
@@ -92,6 +94,10 @@ class Case:
             return self.device.location if value == "CARD" else self.device.instance
         return value.replace("VM", self.vm) if value in ("VM", "assigned:VM") else value
 
+    def says(self, noun: str, asked: dict[str, Any]) -> dict[str, Any]:
+        """The same properties of the first instance."""
+        return {name: self.machine.there(noun)[0].state[name] for name in asked}
+
     def found(self) -> dict[str, Any]:
         host = self.machine
         asked = self.then.get("unavailable", [])
@@ -102,6 +108,8 @@ class Case:
             "role": host.role,
             "tools": host.tools,
             "boot": host.boot,
+            "gave": self.gave,
+            "says": {name: self.says(name, state) for name, state in self.then.get("says", {}).items()},
             "unavailable": [noun for noun in asked or ["Vm"] if isinstance(host.answer(noun), Unavailable)],
         }
 

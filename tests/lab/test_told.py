@@ -6,8 +6,21 @@ from pathlib import Path
 import pytest
 import yaml
 
+from winhost.lab.accounts import Accounts
+from winhost.lab.distros import Distros
 from winhost.lab.machine import Machine
-from winhost.lab.section import DevicePhysics, GuestPhysics, LabSection
+from winhost.lab.network import Network
+from winhost.lab.section import (
+    AccountPhysics,
+    AdapterPhysics,
+    DevicePhysics,
+    GuestPhysics,
+    ImagePhysics,
+    LabSection,
+    SourcePhysics,
+    WslPhysics,
+)
+from winhost.lab.software import Software
 from winhost.lab.standins import cmdlets
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +29,8 @@ CODES = set(re.findall(r"`([^`\n]+)`", PAGE))
 ERRORS = yaml.safe_load((ROOT / "winhost" / "lab" / "errors.yaml").read_text("utf-8"))
 OURS = {"not-stood-in"}  # says that something is missing in the lab, not what Windows does
 # Of the machine, not of Windows: who runs it asks these.
-NOT_WINDOWS = {"accepting", "settle", "when_down", "fail"}
+NOT_WINDOWS = {"accepting", "at_work", "settle", "when_down", "fail"}
+PARTS = (Machine, Software, Accounts, Distros, Network)
 # Of a role or feature: the profiled hosts may not have had it.
 OPTIONAL_MODULES = {"BitLocker", "Hyper-V", "ServerManager"}
 
@@ -31,7 +45,10 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
     assert name in CODES
 
 
-@pytest.mark.parametrize("section", [LabSection, DevicePhysics, GuestPhysics])
+PHYSICS = (AccountPhysics, AdapterPhysics, DevicePhysics, GuestPhysics, ImagePhysics, SourcePhysics, WslPhysics)
+
+
+@pytest.mark.parametrize("section", [LabSection, *PHYSICS])
 def test_everything_that_a_host_file_can_say_of_its_lab_is_told(section: type[LabSection]) -> None:
     assert set(section.model_fields) - CODES == set()
 
@@ -41,7 +58,7 @@ def test_the_page_names_nothing_that_is_not_there() -> None:
     errors = {name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row[2])}
     methods = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row[4])}
     assert errors <= set(ERRORS)
-    assert {name for name in methods if not hasattr(Machine, name)} == set()
+    assert {name for name in methods if not any(hasattr(part, name) for part in PARTS)} == set()
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:

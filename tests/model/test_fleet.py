@@ -36,7 +36,8 @@ def written(folder: Path, text: str) -> Path:
 
 
 def shown(host: Host, folder: Path) -> dict[str, Any]:
-    values = {"address": host.address, **vars(host.transport)}
+    linux = {f"ssh.{key}": value for key, value in vars(host.ssh).items()} if host.ssh else {}
+    values = {"address": host.address, **vars(host.transport), **linux}
     for key, value in values.items():
         if isinstance(value, Path):
             values[key] = value.as_posix().replace(folder.as_posix(), "{folder}")
@@ -64,13 +65,16 @@ def test_a_fleet_file_means_what_its_case_says(case: Path, tmp_path: Path, monke
         assert list(hosts) == list(expected["hosts"])
 
 
-def test_the_example_is_valid_and_uses_every_option_but_the_port() -> None:
+def test_the_example_is_valid_and_uses_every_option() -> None:
     assert [host.name for host in EXAMPLE.select(["@dda", "gpu-*"])] == ["gpu-01", "gpu-02", "gpu-03.corp.example"]
     assert EXAMPLE.hosts[0].transport.verify == ROOT / "examples/corp-ca.pem"
     assert EXAMPLE.hosts[2].transport.verify is False
     text = EXAMPLE.file.read_text(encoding="utf-8")
-    options = FleetFile.model_json_schema()["$defs"]["TransportOptions"]["properties"].keys()
-    assert [option for option in options if f" {option}:" not in text] == ["port"]
+    known = FleetFile.model_json_schema()["$defs"]
+    options = {*known["TransportOptions"]["properties"], *known["HostSshOptions"]["properties"]}
+    assert [option for option in options if f" {option}:" not in text] == []
+    assert EXAMPLE.hosts[1].ssh is not None
+    assert EXAMPLE.hosts[1].ssh.key_at == "hosts.gpu-02.ssh.key (fleet.yaml:35)"
 
 
 WITH_PASSWORDS = """\

@@ -18,7 +18,7 @@ from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
-from winhost.render.bundle import SCRIPTS, bundle, facts_bundle, markdown, scripts, sums
+from winhost.render.bundle import SCRIPTS, BeyondWindows, bundle, facts_bundle, markdown, scripts, sums
 from winhost.resources.windows import NOUNS
 from winhost.resources.windows.scripts import agent_digest
 
@@ -57,6 +57,14 @@ def test_the_scripts_are_the_same_for_every_plan(tmp_path: Path) -> None:
     for name in SCRIPTS:
         assert {files[name] for files in made} == {scripts()[name]}
     assert facts_bundle()["Facts.ps1"] == scripts()["Facts.ps1"]
+
+
+def test_a_plan_for_linux_is_no_bundle(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, {"host": "server2025-role-installed"})
+    step = dataclasses.replace(next(plan.steps), noun="DebianPackage")
+    stage = dataclasses.replace(plan.stages[0], steps=(step,))
+    with pytest.raises(BeyondWindows, match="DebianPackage of its Linux"):
+        bundle(dataclasses.replace(plan, stages=(stage,)))
 
 
 def test_the_plan_goes_with_it_as_winhost_writes_it(tmp_path: Path) -> None:

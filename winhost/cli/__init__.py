@@ -29,7 +29,7 @@ COMMANDS = {
     "serve": "Serve models on a target: with which settings, and why.",
     "schema": "Print the JSON Schema of one of winhost's file formats.",
     "lab": "Simulated hosts behind a real remoting endpoint.",
-    "demo": "Tell the main job on simulated hosts, in under a minute.",
+    "demo": "Tell a whole job on simulated hosts, in under a minute.",
 }
 
 

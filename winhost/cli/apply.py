@@ -53,7 +53,7 @@ def apply(
     `winhost runs`, then `resume` or `rollback`. Ctrl-C stops after the step in flight.
     """
     from winhost.cli.output import error_document, print_line, show_results
-    from winhost.cli.reach import hosts_named, worst
+    from winhost.cli.reach import check_reach, hosts_named, worst
     from winhost.cli.running import Deadlines, begin, consents, means_for, outcome_code, show_outcome, stop_on_interrupt
     from winhost.cli.watch import watching
     from winhost.engine.many import each
@@ -63,6 +63,8 @@ def apply(
 
     read = [read_document(path, Plan) for path in plans]
     hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
+    for plan in read:
+        check_reach(hosts[plan.host], plan)
     needed = in_order(risk for plan in read for risk in plan.risks)
     maybe = in_order({risk for plan in read for risk in plan.possible_risks} - set(needed))
     accepted = consents(needed, accepted, maybe)

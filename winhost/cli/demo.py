@@ -1,178 +1,31 @@
-"""winhost demo: the main job, told by the very commands that a user would type, on simulated hosts."""
+"""winhost demo: a whole job, told by the very commands that a user would type, on simulated hosts."""
 
-import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from winhost.cli.lab import engine_option
-from winhost.cli.streams import GONE
-
-if TYPE_CHECKING:
-    from winhost.lab.lab import Lab
-
-HOST, DESK, VM = "gpu-01", "desk-01", "llm-01"
-FILES = ("server2025-3gpu", "win11-pro-1gpu")
-CONSENTS = "vm-stop,restart,force-dismount"
-KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
-SCALE = 0.01  # real seconds per lab second
-STOPPED = 130  # how a command ends after Ctrl-C
-HOW_THEY_ANSWER = {
-    "contract": "They run no PowerShell: they answer the agent's JSON contract",
-    "pwsh": "They run the real scripts in the PowerShell of this computer, against stand-ins for Windows's cmdlets,",
-}
 
 
 @click.command()
+@click.argument("story", type=click.Choice(["dda", "wsl2"]), default="dda", metavar="[dda|wsl2]")
 @click.option(
     "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep fleet.yaml, facts, plan and journal."
 )
 @engine_option
-def demo(keep: Path | None, engine: str) -> None:
-    """Tell the main job on simulated hosts, in under a minute.
+def demo(story: str, keep: Path | None, engine: str) -> None:
+    """Tell a whole job on simulated hosts, in under a minute.
 
-    A Windows Server 2025 with three cards is read over real PowerShell remoting, judged, planned and changed; it
-    restarts, its controller is killed, the run is resumed, verified, and the host is given back as it was found. A
-    Windows 11 beside it is refused DDA and told what it can do.
+    dda, the main job: a Windows Server 2025 with three cards is read over real PowerShell remoting, judged, planned
+    and changed; it restarts, its controller is killed, the run is resumed, verified, and the host is given back as it
+    was found. A Windows 11 beside it is refused DDA and told what it can do.
+
+    wsl2: a Windows 11 becomes a Linux endpoint, unattended, and is given back.
     """
+    from winhost.cli.story_dda import DdaStory
+    from winhost.cli.story_wsl2 import Wsl2Story
+
+    told = {"dda": DdaStory, "wsl2": Wsl2Story}[story]
     with tempfile.TemporaryDirectory(prefix="winhost-demo-") as folder:
-        Story(keep or Path(folder), engine).tell()
-
-
-class DemoFailed(click.ClickException):
-    """The story did not go as it should: a defect of winhost."""
-
-
-class Story:
-    """Chapters, in order; each ends with a check of what it claims."""
-
-    def __init__(self, folder: Path, engine: str) -> None:
-        self.folder = folder
-        self.engine = engine
-        self.plan = folder / "plan.json"
-
-    def tell(self) -> None:
-        from winhost.lab.hostfile import find
-        from winhost.lab.lab import Lab
-
-        began = time.monotonic()
-        say(
-            "Two simulated hosts, served over real PowerShell remoting (WSMan on loopback, NTLM, one of them on HTTPS)."
-        )
-        say(f"{HOW_THEY_ANSWER[self.engine]} and obey the rules of Windows that bite.")
-        with (
-            Lab([find(name) for name in FILES], self.folder, scale=SCALE, tls=(HOST,), engine=self.engine) as lab,
-            environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
-        ):
-            found = lab.hosts[HOST].machine.settled_state()
-            self.look()
-            self.change(lab)
-            self.give_back(lab, found)
-        say(
-            f"That was it, in {time.monotonic() - began:.0f} s. The same commands, pointed at a real host, do the same."
-        )
-
-    def look(self) -> None:
-        chapter("1. Read both hosts, changing nothing")
-        run("detect", HOST, DESK)
-        chapter("2. What works here, and why not the rest?")
-        run("assess", HOST)
-        run("assess", DESK, "--path", "dda", expect=3)
-        run("assess", DESK)
-        chapter("3. What would change, and how is it taken back?")
-        run("plan", HOST, "--vm", VM, "-o", str(self.plan))
-        run("plan", DESK, expect=3)
-
-    def change(self, lab: "Lab") -> None:
-        from winhost.engine.store import Store
-
-        chapter("4. Do it; and kill the controller in the middle")
-        self.apply_and_kill()
-        (name,) = Store().runs()
-        run("runs")
-        chapter("5. Go on where it was cut off")
-        run("resume", name, "--yes")
-        chapter("6. Is it so?")
-        run("verify", str(self.plan))
-        machine = lab.hosts[HOST].machine
-        seen = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
-        say(f"The guest of {VM} sees {len(seen)} cards, so they fit its windows: {', '.join(seen)}.")
-        require(len(seen) == 3, "the guest does not see its three cards")
-
-    def apply_and_kill(self) -> None:
-        """A second process does the run, and is killed without a warning once its journal has so many lines."""
-        arguments = ["apply", str(self.plan), "--accept", CONSENTS, "--yes"]
-        click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
-        controller = subprocess.Popen([sys.executable, "-m", "winhost", *arguments])  # noqa: S603 - ourselves
-        try:
-            while controller.poll() is None and self.journal_lines() < KILL_AFTER:
-                time.sleep(0.005)
-            require(controller.poll() is None, "the run was over before it could be killed")
-        finally:
-            controller.kill()
-            controller.wait()
-        say(f"Killed after {self.journal_lines()} lines of its journal. The host knows nothing of that.")
-
-    def journal_lines(self) -> int:
-        journals = (self.folder / "state" / "runs").glob("*.jsonl")
-        return sum(path.read_bytes().count(b"\n") for path in journals)
-
-    def give_back(self, lab: "Lab", found: Mapping[str, Any]) -> None:
-        from winhost.engine.store import Store
-
-        chapter("7. Give the host back")
-        (name,) = Store().runs()
-        run("rollback", name, "--accept", CONSENTS, "--yes")
-        now = lab.hosts[HOST].machine.settled_state()
-        require(now == found, f"{HOST} is not as it was found")
-        say(f"Compared with how it was found, noun by noun: {len(found)} nouns, no difference.")
-        bodies = sum(endpoint.unencrypted_bodies for endpoint in lab.endpoints.values())
-        require(bodies == 0, "a body crossed HTTP unencrypted")
-
-
-def run(*arguments: str, expect: int = 0) -> None:
-    """A command as a user types it, in this process."""
-    from winhost.cli import run as command_line
-
-    click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
-    code = command_line(list(arguments))
-    if code in (STOPPED, GONE):
-        raise click.exceptions.Exit(code)
-    if expect:
-        say(f"(exit {code})")
-    require(code == expect, f"winhost {arguments[0]} ended with {code}, not {expect}")
-
-
-def chapter(title: str) -> None:
-    click.secho(f"\n━━ {title} ━━", fg="cyan", bold=True)
-
-
-def say(text: str) -> None:
-    click.secho(text, fg="cyan")
-
-
-def require(holds: bool, what: str) -> None:
-    if not holds:
-        raise DemoFailed(what)
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Variables for a while."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
+        told(keep or Path(folder), engine).tell()

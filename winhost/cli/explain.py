@@ -45,7 +45,7 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
     from winhost.model.capability import CAPABILITIES
     from winhost.model.path import PATHS
 
-    order = (*PATHS, "mmio", *CAPABILITIES, catalogue.ANY)
+    order = (*PATHS, "mmio", "wsl", *CAPABILITIES, catalogue.ANY)
     every = {**catalogue.own_entries(), **catalogue.gaps()}
     codes = [code for code in every if code.startswith(prefix)]
     if not codes:

@@ -9,9 +9,10 @@ from winhost.cli.options import NothingNamed
 from winhost.model.errors import UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
-    from winhost.connect.psrp import PsrpWay
+    from winhost.connect.twofold import Twofold
     from winhost.model.facts import Facts
     from winhost.model.fleet import Host
+    from winhost.model.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,26 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
     return load_fleet(find_fleet(fleet_file)).select(words)
 
 
-def way_to(host: "Host") -> "PsrpWay":
-    """How to reach it, with the agent that goes there."""
+def way_to(host: "Host") -> "Twofold":
+    """How to reach it and its Linux, with the agents that go there."""
     from winhost.connect.psrp import PsrpWay
-    from winhost.resources.windows.scripts import session_text
+    from winhost.connect.twofold import Twofold
+    from winhost.resources import linux
+    from winhost.resources.linux import scripts as linux_scripts
+    from winhost.resources.windows import scripts
 
-    return PsrpWay(host, session_text())
+    windows_way = PsrpWay(host, scripts.session_text())
+    return Twofold(windows_way, host, tuple(linux.NOUNS), linux_scripts.session_text())
+
+
+def check_reach(host: "Host", plan: "Plan") -> None:
+    """Raises NoLinuxKey for a plan that goes on to the host's Linux, which is known to end before that."""
+    from winhost.connect.twofold import NoLinuxKey
+    from winhost.resources import linux
+
+    nouns = {*(step.noun for step in plan.steps), *(deferred.noun for deferred in plan.deferred)}
+    if host.ssh is None and nouns & set(linux.NOUNS):
+        raise NoLinuxKey(host.name)
 
 
 def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int) -> list[Read]:

@@ -16,13 +16,17 @@ ROLES = {"wish": "", "need": "for the others", "give-back": "given back", "undo"
 
 
 def shown(value: Json) -> str:
-    """A value as people write it: sizes in GiB, words as they are."""
+    """A value as people write it: sizes in GiB, words as they are; of a text only how long it is."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
         return size(value)
     if isinstance(value, str) and (vm := owner(value)):
         return f"assigned to VM {vm[:8]}…"
+    if isinstance(value, str) and (lines := value.count("\n")):
+        return f"a text of {lines} line{'s' if lines > 1 else ''}"
+    if isinstance(value, list):
+        return ", ".join(map(shown, value)) or "none"
     return "none" if value is None else visible(str(value))
 
 

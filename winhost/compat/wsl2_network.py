@@ -7,13 +7,21 @@ from winhost.compat.machine import CLIENTS, SERVERS
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.wsl2 import version
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import VmSwitch
+from winhost.resources.windows import ExternalSwitch, NetworkAdapter, VmSwitch, WslPolicy
 from winhost.resources.windows.hyperv import INSTALLED
+from winhost.resources.windows.network import ETHERNET, TEAM, VPN, WIFI
 
 # microsoft/WSL #12743, #13211: announced to go, gone, back
 BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")
 FIRST_MIRRORED = Version("2.0.0")
 HOME_SKUS = (98, 99, 100, 101)  # Core N, Country Specific, Single Language, Core
+MODES = {0: "none", 1: "NAT", 3: "mirrored", 4: "VirtioProxy"}  # microsoft/WSL intune/WSL.admx, DefaultNetworkingMode
+NAT, MIRRORED = 1, 3
+# Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
+FIREWALLS = (
+    *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
+    *("sophos", "symantec", "trellix", "zonealarm"),
+)
 WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that vendors give adapters
 
 
@@ -94,10 +102,106 @@ def no_external_switch(facts: HostFacts) -> Finding | None:
 @rule("wsl2/bridged", unknown=NOTES)
 def only_wireless_switches(facts: HostFacts) -> Finding | None:
     """By the adapters' names, which their vendors give in English."""
-    adapters = [str(switch.adapter) for switch in _external(facts)]
+    adapters = [str(switch.adapter) for switch in _external(facts)] or _only(facts, WIFI)
     if adapters and all(any(word in name.casefold() for word in WIRELESS) for name in adapters):
         return unverified("wsl2.bridge-over-wireless", observed=", ".join(adapters))
     return None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def only_a_team(facts: HostFacts) -> Finding | None:
+    """Windows' own teams and Hyper-V's switches have parted ways."""
+    teams = _only(facts, TEAM)
+    return unverified("wsl2.bridge-over-team", observed=", ".join(teams)) if teams else None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def nothing_to_bridge(facts: HostFacts) -> Finding | None:
+    """A switch without a link leads nowhere."""
+    if _switchless(facts) and not _linked(facts, ETHERNET, WIFI, TEAM):
+        return unsupported("wsl2.no-adapter", observed=", ".join(a.name for a in _adapters(facts)) or "no adapter")
+    return None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def moves_the_management(facts: HostFacts) -> Finding | None:
+    """With a second adapter nobody need lose the wire."""
+    wired = _linked(facts, ETHERNET)
+    if _switchless(facts) and wired and all(adapter.management for adapter in wired):
+        return note("wsl2.bridge-moves-management", observed="; ".join(map(_what_moves, wired)))
+    return None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def shares_the_switch(facts: HostFacts) -> Finding | None:
+    """They go on over it, and it stays while they do."""
+    used = [f"{each.key['name']}: {each.state.vms}" for each in facts.all(ExternalSwitch) if each.state.vms]
+    return note("wsl2.bridge-shared", observed=", ".join(used)) if used else None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def filtered(facts: HostFacts) -> Finding | None:
+    """By the names of what is bound to the adapters."""
+    names = sorted({name for adapter in _linked(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
+    known = [name for name in names if any(maker in name.casefold() for maker in FIREWALLS)]
+    return unverified("wsl2.bridge-filtered", observed=", ".join(known)) if known else None
+
+
+# --- Policies ------------------------------------------------------------------------------------------------------
+
+
+@rule("wsl2", unknown=NOTES)
+def policy_forbids(facts: HostFacts) -> Finding | None:
+    """Whoever manages this Windows does not want it."""
+    if facts.the(WslPolicy).allow_wsl is False:
+        return unsupported("wsl2.policy-forbids", observed="AllowWSL is 0")
+    return None
+
+
+@rule("wsl2", unknown=NOTES)
+def policy_overrides(facts: HostFacts) -> Finding | None:
+    """Keys that WSL then passes over, each with a line of warning."""
+    policy = facts.the(WslPolicy)
+    settings = {
+        "kernel": policy.allow_kernel,
+        "kernelCommandLine": policy.allow_kernel_command_line,
+        "systemDistro": policy.allow_system_distro,
+        "networkingMode": policy.allow_networking,
+        "firewall": policy.allow_firewall,
+        "nestedVirtualization": policy.allow_nested,
+    }
+    fixed = [name for name, allowed in settings.items() if allowed is False]
+    return note("wsl2.policy-overrides", observed=", ".join(fixed)) if fixed else None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def policy_fixes_the_mode(facts: HostFacts) -> Finding | None:
+    """No policy has bridged for its default."""
+    if facts.the(WslPolicy).allow_networking is False:
+        return unsupported("wsl2.policy-no-bridge", observed=f"the mode is {_mode(facts)}")
+    return None
+
+
+@rule("wsl2/mirrored", unknown=NOTES)
+def policy_fixes_another_mode(facts: HostFacts) -> Finding | None:
+    """Unless it is this one."""
+    if facts.the(WslPolicy).allow_networking is False and facts.the(WslPolicy).default_networking != MIRRORED:
+        return unsupported("wsl2.policy-no-mirror", observed=f"the mode is {_mode(facts)}")
+    return None
+
+
+@rule("wsl2/nat", unknown=NOTES)
+def policy_leaves_nat(facts: HostFacts) -> Finding | None:
+    """Left alone, WSL takes NAT."""
+    policy = facts.the(WslPolicy)
+    if policy.allow_networking is False and policy.default_networking not in (None, NAT):
+        return unsupported("wsl2.policy-no-nat", observed=f"the mode is {_mode(facts)}")
+    return None
+
+
+def _mode(facts: HostFacts) -> str:
+    number = facts.the(WslPolicy).default_networking
+    return MODES[NAT] if number is None else MODES.get(number, str(number))
 
 
 # --- Mirrored, NAT -------------------------------------------------------------------------------------------------
@@ -138,6 +242,39 @@ def shares_addresses(facts: HostFacts) -> Finding | None:
 def hides_behind_windows(facts: HostFacts) -> Finding | None:
     """True on every host."""
     return degraded("wsl2.nat", observed="the address is Windows' own affair, and changes")
+
+
+@rule("wsl2/nat", unknown=NOTES)
+def behind_a_vpn(facts: HostFacts) -> Finding | None:
+    """Only while it is up; which ones: by their drivers."""
+    tunnels = [adapter.description for adapter in _linked(facts, VPN)]
+    return degraded("wsl2.nat-behind-vpn", observed=", ".join(tunnels)) if tunnels else None
+
+
+def _adapters(facts: HostFacts) -> list[NetworkAdapter]:
+    return [adapter.state for adapter in facts.all(NetworkAdapter)]
+
+
+def _linked(facts: HostFacts, *kinds: str) -> list[NetworkAdapter]:
+    return [adapter for adapter in _adapters(facts) if adapter.kind in kinds and adapter.status == "up"]
+
+
+def _switchless(facts: HostFacts) -> bool:
+    """No switch leads out; before Hyper-V is there, none can."""
+    return facts.role.role != INSTALLED or not _external(facts)
+
+
+def _only(facts: HostFacts, kind: str) -> list[str]:
+    """The adapters on which a switch would have to be made, where they are all of this kind."""
+    found = _linked(facts, ETHERNET, WIFI, TEAM) if _switchless(facts) else []
+    return [adapter.description for adapter in found] if {adapter.kind for adapter in found} == {kind} else []
+
+
+def _what_moves(adapter: NetworkAdapter) -> str:
+    addresses = [f"{each.address}/{each.prefix} ({each.origin})" for each in adapter.addresses]
+    others = (("gateway", adapter.gateway), ("DNS", ", ".join(adapter.dns)), ("VLAN", adapter.vlan))
+    told = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
+    return f"{adapter.name}: {', '.join([*addresses, *told]) or 'no address'}"
 
 
 def _external(facts: HostFacts) -> list[VmSwitch]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from winhost.connect.errors import Drifted, NotAvailable, NotFound, RemoteError
+from winhost.connect.errors import Drifted, NotAvailable, NotFound, RemoteError, SessionDropped
 from winhost.model.errors import visible
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
 
 NOT_FOUND = "Winhost.NotFound"
+COME_BACK = "Winhost.ComeBack"  # a change that may have cut the wire: only a new session shows that it did not
 BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
 NOT_TEXT = "Winhost.NotText"  # ours, too: .NET lets halves of characters stand alone, files and terminals do not
 
@@ -110,6 +111,8 @@ class Agent:
             differences = {name: (d["expected"], d["found"]) for name, d in answer["drift"].items()}
             return Drifted(self.host, doing, differences)
         error = fault(answer["error"])
+        if error.code == COME_BACK:
+            return SessionDropped(self.host, "the host wants to be reached anew")
         kind = NotFound if error.code == NOT_FOUND else RemoteError
         warnings = tuple(answer.get("warnings", ()))
         return kind(self.host, error, doing, answer.get("before"), answer.get("after"), warnings)

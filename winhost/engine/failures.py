@@ -232,6 +232,50 @@ class OutOfReach(WinhostError):
 
 
 @dataclass(eq=False)
+class CannotTell(WinhostError):
+    """What a run has to know of the host cannot be read now."""
+
+    run: str | None
+    host: str
+    missing: str
+    going_back: bool
+
+    @property
+    def what(self) -> str:
+        return f"{self.host}: {visible(self.missing)}"
+
+    @property
+    def meaning(self) -> str:
+        return "Without it nothing is changed: neither what to do nor how to take it back could be told."
+
+    @property
+    def hint(self) -> str:
+        return _ways(self.run, self.going_back)
+
+
+@dataclass(eq=False)
+class NeverCame(WinhostError):
+    """What the rest of a plan waits for did not come with the steps that were to bring it. waiting: noun to what."""
+
+    run: str | None
+    host: str
+    waiting: Mapping[str, str]
+
+    @property
+    def what(self) -> str:
+        told = ", ".join(f"{noun} (before {until} is there)" for noun, until in self.waiting.items())
+        return f"{self.host}: all that could be planned is done, but this still cannot be: {told}"
+
+    @property
+    def meaning(self) -> str:
+        return "The host was read again after the last step and is no further. Look at why, then go on."
+
+    @property
+    def hint(self) -> str:
+        return _ways(self.run)
+
+
+@dataclass(eq=False)
 class OneWay(UsageFault):
     """Going on with a run that was going back."""
 

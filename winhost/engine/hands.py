@@ -84,19 +84,23 @@ class Hands:
 
     def reach(self) -> None:
         """Wait for a host that may still be restarting. Raises the last WireError."""
+        self._waiting(self._open)
+
+    def _waiting(self, ask: Callable[[], T]) -> T:
         from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
         waiting = self._patience
-        Retrying(
+        retrying = Retrying(
             retry=retry_if_exception_type((Unreachable, SessionDropped, TimedOut)),
             wait=wait_exponential_jitter(multiplier=waiting.first, max=waiting.longest, jitter=waiting.first),
             stop=stop_after_delay(waiting.deadline),
             reraise=True,
-        )(self._open)
+        )
+        return retrying(ask)
 
     def _settle(self, step: Step, how: Mapping[str, Json]) -> SetAnswer:
-        self.reach()
-        now = self.state(step.noun, step.key, settled=True)
+        # By the way to the very machine that has it: the host may answer long before the Linux on it does.
+        now = self._waiting(lambda: self.state(step.noun, step.key, settled=True))
         if now is None:
             raise NotFound(self.host, RemoteFault("ObjectNotFound"), f"set {step.noun}")
         if all(now[name] == value for name, value in step.want.items()):

@@ -9,7 +9,7 @@ from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.model.plan import Role, Step, Wanted
 from winhost.resources.base import Change, Need, Noun
-from winhost.resources.windows import NOUNS
+from winhost.resources.nouns import NOUNS, answer
 
 Id = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -40,10 +40,10 @@ def identity(noun: str, key: Key) -> Id:
 
 def state_of(facts: Facts, noun: str, key: Key) -> Mapping[str, Json] | None:
     """The state as the host told it, or of what can yet be made; None where there is no such. Raises MissingFact."""
-    answer = facts.answer(noun)
-    if isinstance(answer, Unknown | Unavailable):
-        raise MissingFact(noun, answer)
-    return next((record.state for record in answer if dict(record.key) == dict(key)), NOUNS[noun].absent)
+    found = answer(facts, noun)
+    if isinstance(found, Unknown | Unavailable):
+        raise MissingFact(noun, found)
+    return next((record.state for record in found if dict(record.key) == dict(key)), NOUNS[noun].absent)
 
 
 def differences(wanted: Wanted, facts: Facts) -> Change | None:

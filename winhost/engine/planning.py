@@ -6,16 +6,17 @@ from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
-from winhost.engine.order import Id, identity, steps_for
+from winhost.engine.order import Gone, Id, differences, identity, steps_for
 from winhost.engine.plan_dda import DdaPlan
+from winhost.engine.plan_wsl2 import Wsl2Plan
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
-from winhost.model.facts import Json, MissingFact
-from winhost.model.plan import Plan, Stage, Step, Wanted, Wish
+from winhost.model.facts import Facts, Json, MissingFact, Unavailable
+from winhost.model.plan import Deferred, Plan, Stage, Step, Wanted, Wish
 from winhost.model.reason import PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
 from winhost.paths.refusal import Refusal
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import NOUNS
+from winhost.resources.nouns import NOUNS
 
 
 class Planned(Protocol):
@@ -38,7 +39,7 @@ class Planned(Protocol):
         """Consents that its verdict asks for, by the resources whose steps they are asked for."""
 
 
-PLANNED: Mapping[str, type[Planned]] = {"dda": DdaPlan}
+PLANNED: Mapping[str, type[Planned]] = {"dda": DdaPlan, "wsl2": Wsl2Plan}
 
 
 @dataclass(eq=False)
@@ -97,6 +98,8 @@ def check_plan(plan: Plan) -> None:
         raise NotAPlan(plan.host, "it has no stages")
     if faults := faults_of(plan.wish.playbook):
         raise NotAPlan(plan.host, f"its playbook: {'; '.join(faults)}")
+    if plan.wish.playbook["path"] != plan.wish.path:
+        raise NotAPlan(plan.host, f"its playbook is for {plan.wish.playbook['path']}, and not for {plan.wish.path}")
     for stage in plan.stages:
         _check_wanted(plan.host, stage.wanted)
     for step in plan.steps:
@@ -182,12 +185,33 @@ def told(reason: Reason) -> str:
 def _stage(facts: HostFacts, wish: Wish, planned: Planned, number: int) -> Stage:
     playbook = Playbook.model_validate(wish.playbook)
     try:
-        wanted, deferred = expand(playbook, planned.decisions)
+        wanted, deferred = _until_there(*expand(playbook, planned.decisions), facts.document)
     except Refusal as refusal:
         raise _undecided(facts, wish, refusal) from refusal
     check_stage(facts, wish, wanted)
     steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, wanted, steps, deferred)
+
+
+def _until_there(
+    wanted: tuple[Wanted, ...], deferred: tuple[Deferred, ...], facts: Facts
+) -> tuple[tuple[Wanted, ...], tuple[Deferred, ...]]:
+    """The same, but what cannot be looked at yet waits, too, though it needs no decision: where nothing is there that
+    it could be compared with, nothing could be put back either.
+    """
+    awaited = [(each, _awaited(each, facts)) for each in wanted]
+    later = [Deferred(each.noun, until, each.why, NOUNS[each.noun].asks) for each, until in awaited if until]
+    return tuple(each for each, until in awaited if not until), (*deferred, *later)
+
+
+def _awaited(wanted: Wanted, facts: Facts) -> str | None:
+    try:
+        differences(wanted, facts)
+    except MissingFact as missing:
+        return missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
+    except Gone:
+        return None  # said once it is judged
+    return None
 
 
 def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> None:

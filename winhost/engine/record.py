@@ -14,7 +14,7 @@ from winhost.engine.order import Id, identity
 from winhost.model.errors import UsageFault
 from winhost.model.facts import Json, Key
 from winhost.model.plan import Plan, Stage, Step
-from winhost.resources.windows import NOUNS
+from winhost.resources.nouns import NOUNS
 
 
 @dataclass(frozen=True)

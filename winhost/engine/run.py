@@ -10,9 +10,11 @@ from winhost.connect.agent import SetAnswer, Way
 from winhost.connect.errors import Drifted, RemoteError, WireError
 from winhost.connect.reboot import NotBack, Patience
 from winhost.engine.failures import (
+    CannotTell,
     CannotWrite,
     ConsentNeeded,
     CutShort,
+    NeverCame,
     NotTaken,
     OneWay,
     OutOfReach,
@@ -33,7 +35,7 @@ from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, MissingFact
 from winhost.model.plan import Plan, Stage, Step, Wanted, in_order
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import NOUNS
+from winhost.resources.nouns import NOUNS
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,8 @@ class Runner:
             if self._journal is None:
                 raise
             raise CutShort(self.run, self.record.host, self.record.going_back) from None
+        except MissingFact as missing:
+            raise CannotTell(self.begun, self.record.host, str(missing), self.record.going_back) from missing
         finally:
             self.hands.close()
 
@@ -175,6 +179,9 @@ class Runner:
         except Refused as refused:
             refused.run = self.begun
             raise
+        if (stage.wanted, stage.deferred) == (last.wanted, last.deferred):
+            waiting = {deferred.noun: deferred.until for deferred in stage.deferred}
+            raise NeverCame(self.begun, self.record.host, waiting)
         if self._journal is not None:
             self.write("planned", stage=plain(stage))
         else:

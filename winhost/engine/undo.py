@@ -7,10 +7,10 @@ from winhost.engine.order import Id, identity, state_of, steps_for
 from winhost.engine.record import Record, Touched
 from winhost.engine.run import Means, Outcome, Runner
 from winhost.engine.verify import Check, check
-from winhost.model.facts import Facts, Json, MissingFact, Unavailable
+from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable
 from winhost.model.plan import Step, Wanted, in_order
 from winhost.resources.base import Keep, Undo
-from winhost.resources.windows import NOUNS
+from winhost.resources.nouns import NOUNS
 
 
 def rollback(run: str, accepted: Iterable[str], means: Means) -> Outcome:
@@ -24,7 +24,7 @@ def rollback(run: str, accepted: Iterable[str], means: Means) -> Outcome:
 def preview(record: Record, facts: Facts) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """What rollback would do now, and what it would keep."""
     wanted, kept = _wanted(record, facts)
-    return tuple(step for part in _parts(wanted) for step in _steps(part, facts, record)), kept
+    return tuple(step for part in _parts(wanted) for step in _steps(part, facts, record)), tuple(kept.values())
 
 
 def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
@@ -37,14 +37,15 @@ def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
     for part in _parts(wanted):
         runner.do(_steps(part, facts, runner.record), facts)
         facts = runner.hands.facts()
-        wanted, kept = _wanted(runner.record, facts)
-    for sentence in kept:
+        wanted, seen = _wanted(runner.record, facts)
+        kept = {**_out_of_sight(kept, runner.record, facts), **seen}
+    for sentence in kept.values():
         runner.tell("kept", sentence)
     checks = tuple(_left_to_undo(wanted, facts))
     outcome = "rolled back" if not checks else "not all rolled back"
     if runner.record.outcome != outcome:
         runner.write("outcome", outcome=outcome)
-    return Outcome(runner.run, runner.record.host, outcome, runner.changed, checks, kept)
+    return Outcome(runner.run, runner.record.host, outcome, runner.changed, checks, tuple(kept.values()))
 
 
 def _ask_first(runner: Runner, wanted: tuple[Wanted, ...], facts: Facts, accepted: frozenset[str]) -> None:
@@ -73,19 +74,32 @@ def _steps(wanted: tuple[Wanted, ...], facts: Facts, record: Record) -> tuple[St
     return steps_for(wanted, facts, prefix="u", role="undo", backwards=True, titles=titles)
 
 
-def _wanted(record: Record, facts: Facts) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
+def _wanted(record: Record, facts: Facts) -> tuple[tuple[Wanted, ...], Mapping[Id, str]]:
     """What is to be put back, and what is kept and why."""
     undone = {id_: _undo(touched, facts, record) for id_, touched in record.touched.items()}
     taken = {id_ for id_, result in undone.items() if _rest(result)}
     wanted: list[Wanted] = []
-    kept: list[str] = []
+    kept: dict[Id, str] = {}
     for id_, touched in record.touched.items():
         result = _unless_used(touched, undone[id_], taken, facts)
         if isinstance(result, Keep):
-            kept.append(f"{touched.title}: kept: {result.reason}")
+            kept[id_] = f"{touched.title}: kept: {result.reason}"
         if rest := _rest(result):
             wanted.append(Wanted(touched.noun, touched.key, rest, touched.title, "As it was found."))
-    return tuple(wanted), tuple(kept)
+    return tuple(wanted), kept
+
+
+def _out_of_sight(kept: Mapping[Id, str], record: Record, facts: Facts) -> Mapping[Id, str]:
+    """What was kept and cannot be seen any more: it stays kept, though the way to it is gone by now."""
+    return {id_: sentence for id_, sentence in kept.items() if _missing(record.touched[id_], facts)}
+
+
+def _missing(touched: Touched, facts: Facts) -> bool:
+    try:
+        state_of(facts, touched.noun, touched.key)
+    except MissingFact:
+        return True
+    return False
 
 
 def _rest(undo: Undo) -> Mapping[str, Json]:
@@ -100,16 +114,20 @@ def _unless_used(touched: Touched, undo: Undo, taken: Set[Id], facts: Facts) -> 
         users = tuple(NOUNS[touched.noun].users(touched.key, facts))
     except MissingFact as missing:
         return Keep(str(missing))
-    since = [key[NOUNS[noun].key[0]] for noun, key in users if identity(noun, key) not in taken | touched.users]
+    since = [_named(noun, key) for noun, key in users if identity(noun, key) not in taken | touched.users]
     return Keep(f"for {', '.join(since)}, which came since; take that back, then this again") if since else undo
+
+
+def _named(noun: str, key: Key) -> str:
+    return key[NOUNS[noun].key[0]] if key else noun
 
 
 def _undo(touched: Touched, facts: Facts, record: Record) -> Undo:
     try:
         now = state_of(facts, touched.noun, touched.key)
     except MissingFact as missing:
-        # What is there only since we installed the role went with it.
-        ours = {other.noun for other in record.touched.values()}
+        # What is there only since we installed the role went with it, once we are on the way back from that.
+        ours = {other.noun for other in record.touched.values() if record.going_back and other.moved}
         gone = isinstance(missing.missing, Unavailable) and missing.missing.unavailable in ours
         return {} if gone else Keep(str(missing))
     if now is None:

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from winhost.lab.errors import CmdletError
+from winhost.lab.errors import CmdletError, NotYet, own_error
 from winhost.lab.faults import Faults
 from winhost.lab.machine import HostDown, Machine
-from winhost.lab.setters import SETTERS, Wish, own_error
+from winhost.lab.setters import SETTERS
+from winhost.lab.wish import Wish
 from winhost.model.facts import Json, Key, Record, Unavailable, Unknown
 from winhost.resources.windows import NOUNS
 
@@ -21,11 +22,6 @@ _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
 
 class PipelineStopped(Exception):
     """The client stopped the pipeline; what was done by then stays done."""
-
-
-class _NotYet(Exception):
-    def __init__(self, noun: str) -> None:
-        self.noun = noun
 
 
 class AgentAnswers:
@@ -74,7 +70,7 @@ class AgentAnswers:
                     return self._restart(call)
                 case _:
                     raise own_error("BadRequest", "InvalidArgument", "The verb is get, set or restart.")
-        except _NotYet as missing:
+        except NotYet as missing:
             return {"ok": False, "unavailable": missing.noun}
         except CmdletError as error:
             return _failure(error)
@@ -91,12 +87,12 @@ class AgentAnswers:
         return {"ok": True, "state": dict(instances[0].state) if instances else None, "warnings": []}
 
     def _instances(self, noun: str, key: Key | None) -> list[Record]:
-        """Those that match the key. Raises CmdletError and _NotYet."""
+        """Those that match the key. Raises CmdletError and NotYet."""
         if noun not in NOUNS:
             raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
         answer = self.machine.answer(noun)
         if isinstance(answer, Unavailable):
-            raise _NotYet(answer.unavailable)
+            raise NotYet(answer.unavailable)
         if isinstance(answer, Unknown):
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
@@ -134,7 +130,7 @@ class AgentAnswers:
             self._meet_fault(noun, "set", after=True)
         except CmdletError as error:
             return {**_failure(error), **seen, "after": self._again(noun, wish.key)}
-        except _NotYet as missing:
+        except NotYet as missing:
             return {"ok": False, "unavailable": missing.noun}
         restarts = [{"system": "host"}] if restart else []
         return {"ok": True, **seen, "after": self._read(noun, wish.key), "restart": restarts, "warnings": []}
@@ -142,7 +138,7 @@ class AgentAnswers:
     def _again(self, noun: str, key: Key) -> Json:
         try:
             return self._read(noun, key)
-        except (CmdletError, _NotYet):
+        except (CmdletError, NotYet):
             return None
 
     def _read(self, noun: str, key: Key) -> Json:

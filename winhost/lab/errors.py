@@ -10,6 +10,7 @@ import yaml
 from winhost.model.facts import Json, RemoteFault
 
 _SPOKEN_EVERYWHERE = "en-US"
+_OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts wrap their own codes
 
 
 class CmdletError(Exception):
@@ -50,6 +51,24 @@ class CmdletError(Exception):
             "cmdlet": self.cmdlet,
             "message": self.message,
         }
+
+
+class NotYet(Exception):
+    """What is asked cannot be there before the noun that is named."""
+
+    def __init__(self, noun: str) -> None:
+        super().__init__(noun)
+        self.noun = noun
+
+
+def own_error(code: str, category: str, message: str) -> CmdletError:
+    """An error of the agent itself."""
+    return CmdletError("", category, f"Winhost.{code}", (_OWN_HRESULT,), message)
+
+
+def not_administrator() -> CmdletError:
+    """What whoever is none is told of what only administrators see."""
+    return own_error("NotAdministrator", "PermissionDenied", "Only an administrator can see or change this.")
 
 
 def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, object]) -> CmdletError:

@@ -6,6 +6,7 @@ from typing import Self
 
 from winhost.lab.contract import AgentAnswers, PipelineStopped
 from winhost.lab.endpoint import Command, PipelineError
+from winhost.lab.linux_contract import LinuxHost
 from winhost.lab.machine import HostDown, Machine
 from winhost.resources.windows.scripts import session_text
 
@@ -56,6 +57,7 @@ class LabHost:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.answers = AgentAnswers(machine)
+        self.linux = LinuxHost(machine)
 
     @property
     def boot(self) -> int:
@@ -63,6 +65,10 @@ class LabHost:
 
     def accepting(self) -> bool:
         return self.machine.accepting()
+
+    @property
+    def wire(self) -> int | None:
+        return self.machine.network.wire if self.machine.network.reachable else None
 
     def open_runspace(self, user: str) -> LabRunspace:
         return LabRunspace(self.answers)

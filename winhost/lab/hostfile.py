@@ -48,7 +48,7 @@ _STATES = {state.noun.name: state for state in STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
 # What a complete host need not write: it follows from PciDevice and Vm. Nor need it write what is only made by a plan.
-_DERIVED = {"AssignableDevice", "VmPower"}
+_DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
 
 Nouns = dict[str, Any]
 """Noun to its instances as JSON, or to `{unknown: …}`."""

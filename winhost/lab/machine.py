@@ -11,11 +11,16 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from winhost.lab.accounts import Accounts
 from winhost.lab.clock import LabClock
 from winhost.lab.devices import Device
+from winhost.lab.distros import Distros
 from winhost.lab.errors import CmdletError
+from winhost.lab.files import Files
 from winhost.lab.guest import window_end
+from winhost.lab.network import Network
 from winhost.lab.section import GuestPhysics, LabSection
+from winhost.lab.software import PENDING, Software
 from winhost.lab.state import HostState, told
 from winhost.lab.vms import Assignment, VirtualMachine
 from winhost.model.facts import Facts
@@ -26,6 +31,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
+CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V-All", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
+PLATFORM = "VirtualMachinePlatform"
 SERVER_2025 = 26100
 
 _COMMON_WIDTH = 46  # physical address bits of most servers
@@ -35,7 +42,8 @@ _LOW_LEAST, _LOW_MOST = 128 * MiB, 3584 * MiB
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint
 _GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
 _ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
-_SERVICING = "servicing"  # of PendingReboot
+_SERVICING = "servicing"
+_REASONS = (_SERVICING, "windows-update", "server-manager", "file-rename", "computer-rename")  # of PendingReboot
 _STOP_VM_SECONDS = 300.0
 _ADMINISTRATORS_MODULES = ("Hyper-V", "ServerManager", "Dism", "BitLocker")
 
@@ -43,6 +51,11 @@ _ADMINISTRATORS_MODULES = ("Hyper-V", "ServerManager", "Dism", "BitLocker")
 _SECONDS = {
     "Install-WindowsFeature": 60.0,
     "Uninstall-WindowsFeature": 30.0,
+    "Enable-WindowsOptionalFeature": 60.0,
+    "Disable-WindowsOptionalFeature": 30.0,
+    "Copy-WinhostSource": 30.0,
+    "msiexec.exe": 30.0,
+    "nvidia-smi.exe": 1.0,
     "Start-VM": 3.0,
     "Save-VM": 10.0,
     "Disable-PnpDevice": 2.0,
@@ -62,7 +75,7 @@ def _cmdlet(name: str) -> Callable[[Callable[Concatenate["Machine", P], R]], Cal
     def make(method: Callable[Concatenate["Machine", P], R]) -> Callable[Concatenate["Machine", P], R]:
         @wraps(method)
         def run(self: "Machine", /, *args: P.args, **kwargs: P.kwargs) -> R:
-            with self._at_work(name):
+            with self.at_work(name):
                 return method(self, *args, **kwargs)
 
         return run
@@ -82,6 +95,17 @@ class Machine(HostState):
         self._ready.set()
         self._restart: threading.Thread | None = None
         self._ends_with_boot: list[Callable[[], None]] = []
+        self.files = Files()
+        self.accounts = Accounts(self, self._given)
+        self.parts.append(self.accounts)
+        self.software = Software(self, self._given)
+        self.parts.append(self.software)
+        self.network = Network(self)
+        self.parts.append(self.network)
+        self.distros = Distros(self, self._given)
+        self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
+        # What starts it otherwise, as virtualization-based security does, is none of our business.
+        self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
 
     def accepting(self) -> bool:
         """False while it restarts: nobody listens."""
@@ -117,7 +141,10 @@ class Machine(HostState):
         return self._error(name, cmdlet, **words)
 
     @contextmanager
-    def _at_work(self, cmdlet: str) -> Iterator[None]:
+    def at_work(self, cmdlet: str) -> Iterator[None]:
+        """A cmdlet or a program that changes something: it needs an administrator and takes its time, and then has the
+        machine for itself. Raises CmdletError, HostDown.
+        """
         boot = self.boot
         if not self.lab.administrator:
             raise self.denied(cmdlet)
@@ -446,10 +473,61 @@ class Machine(HostState):
             raise self._error("no-module", cmdlet)
 
     def _await_restart(self) -> bool:
-        pending = self._role.endswith("-pending")
-        others = [reason for reason in self._reasons if reason != _SERVICING]
-        self._reasons = [_SERVICING, *others] if pending else others
+        pending = self._role in PENDING or self.software.platform in PENDING
+        self._reasons = [reason for reason in self._reasons if reason != _SERVICING]
+        if pending:
+            self.await_restart(_SERVICING)
         return pending
+
+    def await_restart(self, reason: str) -> None:
+        """Something takes effect with the next restart only."""
+        self._reasons = [known for known in _REASONS if known in (reason, *self._reasons)]
+
+    @property
+    def optional_features(self) -> Mapping[str, str]:
+        """Those that Windows lists, in the words of noun HyperVRole; an edition that lacks one does not list it."""
+        clients = {CLIENT_ROLE: self._role, CLIENT_TOOLS: self._tools} if self.is_client else {}
+        every = {"TelnetClient": "available", PLATFORM: self.software.platform, **clients}
+        return {name: state for name, state in every.items() if state != "removed"}
+
+    @_cmdlet("Enable-WindowsOptionalFeature")
+    def enable_windows_optional_feature(self, *names: str) -> bool:
+        """Whether a restart is needed. The tools come with Hyper-V as a whole."""
+        self._check_optional(names, "Enable-WindowsOptionalFeature")
+        coming = {"available": "install-pending", "uninstall-pending": "installed"}
+        if PLATFORM in names:
+            self.software.platform = coming.get(self.software.platform, self.software.platform)
+        if CLIENT_ROLE in names:
+            self._role = coming.get(self._role, self._role)
+        if CLIENT_ROLE in names or CLIENT_TOOLS in names:
+            self._tools = "installed"
+        return self._await_restart()
+
+    @_cmdlet("Disable-WindowsOptionalFeature")
+    def disable_windows_optional_feature(self, *names: str) -> bool:
+        """Whether a restart is needed. Hyper-V as a whole takes its tools with it; VM definitions stay on disk."""
+        self._check_optional(names, "Disable-WindowsOptionalFeature")
+        going = {"installed": "uninstall-pending", "install-pending": "available"}
+        if PLATFORM in names:
+            self.software.platform = going.get(self.software.platform, self.software.platform)
+        if CLIENT_ROLE in names:
+            self._role = going.get(self._role, self._role)
+        if CLIENT_ROLE in names or CLIENT_TOOLS in names:
+            self._tools = "available"
+        return self._await_restart()
+
+    def _check_optional(self, names: tuple[str, ...], cmdlet: str) -> None:
+        for name in names:
+            if name not in self.optional_features:
+                raise self._error("feature-unknown", cmdlet, feature=name)
+
+    @property
+    def runs_wsl(self) -> bool:
+        """Whether the VM of WSL can be made."""
+        return self._hypervisor and self.software.platform in ("installed", "uninstall-pending")
+
+    def _wants_hypervisor(self) -> bool:
+        return self._service_there or self.software.platform in ("installed", "uninstall-pending")
 
     # ---- restart
 
@@ -492,10 +570,10 @@ class Machine(HostState):
 
     def _come_up(self) -> bool:
         """Whether Windows has changes to finish."""
-        changed = any([self._role.endswith("-pending"), *(part.restarted() for part in self.parts)])
-        self._role = {"install-pending": "installed", "uninstall-pending": "available"}.get(self._role, self._role)
+        changed = any([self._role in PENDING, *(part.restarted() for part in self.parts)])
+        self._role = PENDING.get(self._role, self._role)
         if changed:
-            self._hypervisor = self._service_there and self._virtualization
+            self._hypervisor = self._hypervisor_anyway or (self._wants_hypervisor() and self._virtualization)
         self._reasons = []
         if self.lab.renumbers_on_restart:
             for each in self.devices:

@@ -17,6 +17,9 @@ class DevicePhysics(BaseModel):
     in_use: bool = Field(default=False, description="a program holds it: it cannot be disabled")
     bars64: tuple[int, ...] | None = None
     bars32: tuple[int, ...] | None = None
+    driver_models: tuple[Literal["WDDM", "TCC", "MCDM"], ...] | None = Field(
+        default=None, description="which nvidia-smi takes; left out, WDDM alone of a GeForce and any of another card"
+    )
 
 
 class GuestPhysics(BaseModel):
@@ -26,6 +29,70 @@ class GuestPhysics(BaseModel):
 
     answers: bool = Field(default=True, description="shuts down when asked")
     shutdown_seconds: float = 20
+
+
+class SourcePhysics(BaseModel):
+    """Of one source of a staged file: an address, or a path on the host."""
+
+    model_config = _CLOSED
+
+    there: bool = True
+    sha256: str | None = Field(default=None, description="of what comes from there; left out, what is asked for")
+    signature: Literal["Valid", "NotSigned", "HashMismatch", "NotTrusted"] = "Valid"
+    signer: str = "CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, S=Washington, C=US"
+    version: str | None = Field(default=None, description="that it installs; left out, the one in its name")
+    msiexec: tuple[int, ...] = Field(default=(), description="exit codes of installing it, one after another, then 0")
+
+
+class AccountPhysics(BaseModel):
+    """Of the host's accounts, rights and tasks."""
+
+    model_config = _CLOSED
+
+    rights_by_policy: tuple[str, ...] = Field(
+        default=(), description="rights that a policy of the domain sets: what is changed here does not stay"
+    )
+    first_logon_seconds: float = Field(default=20, description="of making a profile")
+    links: tuple[str, ...] = Field(default=(), description="paths of files that are links")
+
+
+class AdapterPhysics(BaseModel):
+    """Of one network adapter, by its GUID: what happens when an external switch is made on it."""
+
+    model_config = _CLOSED
+
+    refuses: bool = Field(default=False, description="no switch can be made on it")
+    loses_static: bool = Field(default=False, description="its static addresses do not come along")
+    loses_link: bool = Field(default=False, description="the host's port on the switch never has a link")
+    lease: str | None = Field(default=None, description="another address that DHCP gives then")
+    comes_back: bool = Field(default=True, description="the host can be reached over the switch")
+
+
+class ImagePhysics(BaseModel):
+    """Of one image that distros are made of, by its SHA-256."""
+
+    model_config = _CLOSED
+
+    systemd: bool = Field(default=True, description="it starts systemd without being told to")
+    sshd: bool = Field(default=False, description="it brings an SSH server")
+    packages: bool = Field(default=True, description="its repositories can be reached")
+    broken: bool = Field(default=False, description="it cannot be imported")
+    import_seconds: float = 60
+
+
+class WslPhysics(BaseModel):
+    """Of WSL itself."""
+
+    model_config = _CLOSED
+
+    images: Mapping[str, ImagePhysics] = Field(default_factory=dict)
+    interactive: tuple[str, ...] = Field(
+        default=(), description="accounts somebody is logged on with: WSL began with them and ends when they leave"
+    )
+    always_utf16: bool = Field(default=False, description="wsl.exe does so whatever it is asked for")
+    no_service_logon: bool = Field(default=False, description="a policy took that right from virtual machines")
+    no_mirrored: bool = Field(default=False, description="Windows cannot mirror the network and falls back to NAT")
+    disk_full: bool = Field(default=False, description="there is no room for an export")
 
 
 class LabSection(BaseModel):
@@ -48,6 +115,12 @@ class LabSection(BaseModel):
     seconds: Mapping[str, float] = Field(default_factory=dict, description="how long a cmdlet takes, by its name")
     devices: Mapping[str, DevicePhysics] = Field(default_factory=dict)
     guests: Mapping[str, GuestPhysics] = Field(default_factory=dict)
+    adapters: Mapping[str, AdapterPhysics] = Field(default_factory=dict)
+    switch_vms: Mapping[str, int] = Field(default_factory=dict, description="adapters of VMs, by their switch's name")
+    port_proxies: Mapping[str, str] = Field(default_factory=dict, description="ports that others forward already")
+    accounts: AccountPhysics = Field(default_factory=AccountPhysics)
+    sources: Mapping[str, SourcePhysics] = Field(default_factory=dict)
+    wsl: WslPhysics = Field(default_factory=WslPhysics)
     hidden: Mapping[str, tuple[Mapping[str, Any], ...]] = Field(
         default_factory=dict, description="instances that are there but do not show in the facts, by noun"
     )

@@ -1,41 +1,20 @@
 """What the scripts of the nouns do to change a host, on a simulated one: the same cmdlets in the same order."""
 
 import re
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
+from winhost.lab import setters_accounts, setters_distros
 from winhost.lab.devices import Device
-from winhost.lab.errors import CmdletError
+from winhost.lab.errors import CmdletError, own_error
 from winhost.lab.machine import ROLE, TOOLS, Machine
+from winhost.lab.setters_network import NETWORK
+from winhost.lab.setters_software import SOFTWARE, set_client_role
+from winhost.lab.wish import Setter, Wish
 from winhost.model.facts import Json, Key
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 
 FORCE = "force-dismount"
 TURN_OFF = "vm-turn-off"
-
-_OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts wrap their own codes
-_WITHIN = 300.0
-
-
-def own_error(code: str, category: str, message: str) -> CmdletError:
-    """An error of the agent itself."""
-    return CmdletError("", category, f"Winhost.{code}", (_OWN_HRESULT,), message)
-
-
-@dataclass(frozen=True)
-class Wish:
-    """One `set`: what is wanted of which instance, and how."""
-
-    key: Key
-    want: Mapping[str, Json]
-    accept: frozenset[str] = frozenset()
-    within: float = _WITHIN
-    stop: threading.Event = field(default_factory=threading.Event)
-
-
-Setter = Callable[[Machine, Wish], bool]
-"""Changes the host; tells whether that takes a restart. Raises CmdletError."""
 
 
 def _set_mmio(machine: Machine, wish: Wish) -> bool:
@@ -111,8 +90,7 @@ def _stop(machine: Machine, guid: str, wish: Wish) -> None:
 
 def _set_role(machine: Machine, wish: Wish) -> bool:
     if machine.is_client:
-        message = "Roles belong to Windows Server; this is a client."
-        raise own_error("WrongPlace", "InvalidOperation", message)
+        return set_client_role(machine, wish)
     names = {"role": ROLE, "tools": TOOLS}
     for state in wish.want.values():
         _one_of(state, "Installed", "Available")
@@ -189,4 +167,8 @@ SETTERS: Mapping[str, Setter] = {
     "VmCheckpoints": _set_checkpoints,
     "VmMemory": _set_memory,
     "VmPower": _set_power,
+    **SOFTWARE,
+    **NETWORK,
+    **setters_accounts.SETTERS,
+    **setters_distros.SETTERS,
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from winhost.lab.devices import Device
+from winhost.lab.software import PRODUCT, drives
 from winhost.lab.state import HostState, told
 from winhost.model.facts import Json
 from winhost.model.units import MiB
@@ -58,8 +59,10 @@ def cim(machine: HostState, class_name: str) -> list[Shown] | None:
         "Win32_PnPAllocatedResource": _allocated,
         "Win32_Processor": _processors,
     }
-    maker = makers.get(class_name)
-    return None if maker is None else list(maker(machine))
+    if maker := makers.get(class_name):
+        return list(maker(machine))
+    of_a_part = machine.cim_classes.get(class_name)
+    return None if of_a_part is None else list(of_a_part())
 
 
 def _operating_system(machine: HostState) -> Iterator[Shown]:
@@ -303,8 +306,10 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
         key = "SOFTWARE\\Policies\\Microsoft\\Windows\\HyperV"
         yield key, {value: policy.get(name) for value, name in names.items()}
     if wsl.get("version"):
-        yield f"{versions}\\Lxss\\MSI", {"Version": wsl["version"]}
+        yield f"{versions}\\Lxss\\MSI", {"Version": wsl["version"], "ProductCode": PRODUCT}
     yield from _pending(machine, versions, control)
+    for keys in machine.registry_keys:
+        yield from keys()
     for number, device in enumerate(machine.devices):
         yield f"{control}\\Class\\{_driver_key(number)}", _driver_values(device)
 
@@ -344,15 +349,19 @@ def services(machine: HostState) -> dict[str, str]:
     return found
 
 
-def driver_models(machine: HostState) -> tuple[int, str] | None:
+def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> tuple[int, str] | None:
     """nvidia-smi's exit code and CSV, or None where no NVIDIA driver has brought the program."""
-    cards = [(n, d) for n, d in enumerate(machine.devices) if str(d.key["device"]).startswith("VEN_10DE")]
-    if not cards:
+    if not any(drives(device) for device in machine.devices):
         return None
     lines = [
-        f"{bus >> 8:08X}:{bus & 255:02X}:{slot:02X}.{function:X}, {model}"
-        for number, device in cards
-        if (model := told(device.state(), "driver_model", None)) is not None
-        for bus, slot, function in [_place(device, number)]
+        f"{place}, {', '.join(models[device.location])}"
+        for device, place in zip(machine.devices, gpu_places(machine), strict=True)
+        if device.location in models
     ]
     return (0, "\n".join(lines)) if lines else (6, "No devices were found")
+
+
+def gpu_places(machine: HostState) -> list[str]:
+    """Where each device is, as nvidia-smi writes it."""
+    places = [_place(device, number) for number, device in enumerate(machine.devices)]
+    return [f"{bus >> 8:08X}:{bus & 255:02X}:{slot:02X}.{function:X}" for bus, slot, function in places]

@@ -14,7 +14,9 @@ import yaml
 
 _FOLDER = files(__package__) / "powershell"
 _ENGINES_OWN = "Microsoft.PowerShell."
-_ALSO = {"Get-Command", "Get-Module", "Get-Service", "Start-Sleep"}  # the engine has them, but of another machine
+_WINDOWS_OWN = "Microsoft.PowerShell.LocalAccounts"
+# The engine has them, but of another machine.
+_ALSO = {"Get-AuthenticodeSignature", "Get-Command", "Get-Module", "Get-Service", "Start-Sleep"}
 _PLAIN = {
     "Boolean": "bool",
     "Guid": "guid",
@@ -34,7 +36,11 @@ _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, w
 def cmdlets() -> Mapping[str, Mapping[str, Any]]:
     """Those that are stood in for, by name: module, parameters, sets and what else the table tells."""
     every: Mapping[str, Mapping[str, Any]] = json.loads(_text("cmdlets.json"))["cmdlets"]
-    return {n: c for n, c in every.items() if not c["module"].startswith(_ENGINES_OWN) or n in _ALSO}
+    return {n: c for n, c in every.items() if n in _ALSO or not _of_the_engine(c["module"])}
+
+
+def _of_the_engine(module: str) -> bool:
+    return module.startswith(_ENGINES_OWN) and module != _WINDOWS_OWN
 
 
 @cache

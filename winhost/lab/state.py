@@ -1,9 +1,9 @@
 """What a simulated host is, made from facts, and how it shows in them."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Protocol
+from typing import Any, Protocol
 
 from winhost.lab.clock import LabClock
 from winhost.lab.devices import Device, device
@@ -19,18 +19,29 @@ from winhost.resources.windows.assignable_device import assigned
 from winhost.resources.windows.firmware import DMA_PROTECTION
 from winhost.resources.windows.operating_system import OperatingSystem
 
+_OF_HYPER_V = {name for name, noun in NOUNS.items() if noun.requires == "HyperVRole"}
 # Which cmdlet refuses whoever is no administrator, by the noun that asks it; of HyperVHost it is two properties only.
-_ADMINISTRATORS_ONLY = {name: "Get-VM" for name, noun in NOUNS.items() if noun.requires and name != "HyperVHost"} | {
+_ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "HyperVHost"} | {
     "VmSwitch": "Get-VMSwitch",
+    "ExternalSwitch": "Get-VMSwitch",
     "PartitionableGpu": "Get-VMHostPartitionableGpu",
     "BitLocker": "Get-BitLockerVolume",
 }
+_CHANGING = ("New", "Set", "Remove")
+_OF_THE_NETWORK = ("NetFirewallHyperVVMSetting", "NetFirewallHyperVRule", "NetFirewallRule")
 _DENIED_OTHERWISE = {
+    **{f"{verb}-{noun}": ("network-denied", f"{verb}-{noun}") for noun in _OF_THE_NETWORK for verb in _CHANGING},
     "Get-BitLockerVolume": ("cim-denied", "Get-CimInstance"),  # a script, which asks CIM
     "Get-WindowsFeature": ("features-denied", "Get-WindowsFeature"),
     "Get-WindowsOptionalFeature": ("elevation-needed", "Get-WindowsOptionalFeature"),
+    "Enable-WindowsOptionalFeature": ("elevation-needed", "Enable-WindowsOptionalFeature"),
+    "Disable-WindowsOptionalFeature": ("elevation-needed", "Disable-WindowsOptionalFeature"),
 }
-_ASKED_OF_THE_HOST = ("iov_support", "iov_reasons")
+# What of a noun is not for everybody, though the rest of it is, and which cmdlet tells it.
+_ASKED_OF_THE_HOST = {
+    "HyperVHost": ("Get-VMHost", ("iov_support", "iov_reasons")),
+    "NetworkAdapter": ("Get-VMSwitch", ("switch",)),
+}
 
 
 _BOOT_STEP = 3600 * 10**7
@@ -64,6 +75,11 @@ class HostState:
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[Part] = []
+        # What parts add: why a noun is refused, if it is; which one it waits for; registry keys; CIM classes.
+        self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
+        self.awaits: dict[str, Callable[[], str | None]] = {}
+        self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
+        self.cim_classes: dict[str, Callable[[], Iterable[Any]]] = {}
         self._virtualization = self._was_virtualizable()
         self._hypervisor = bool(told(self._first("Firmware"), "hypervisor_present", False))
 
@@ -160,15 +176,19 @@ class HostState:
     def answer(self, noun: str) -> Answer:
         """All instances of a noun, as this session may see them. Raises KeyError for an unknown noun."""
         with self._lock:
-            if NOUNS[noun].requires and not self.manages_vms:
-                return Unavailable(str(NOUNS[noun].requires))
+            if noun in _OF_HYPER_V and not self.manages_vms:
+                return Unavailable("HyperVRole")
             if not self.lab.administrator and (cmdlet := self._refusing(noun)):
                 return Unknown(self.denied(cmdlet).fault)
+            if error := self.refusals.get(noun, lambda: None)():
+                return Unknown(error.fault)
+            if (missing := self.awaits.get(noun, lambda: None)()) is not None:
+                return Unavailable(missing)
             found = self.there(noun)
             recorded = self._facts.nouns.get(noun)
             if isinstance(recorded, Unknown) and not found:
                 return recorded
-            return self._as_a_guest(found) if noun == "HyperVHost" else found
+            return self._as_a_guest(noun, found) if noun in _ASKED_OF_THE_HOST else found
 
     def there(self, noun: str) -> tuple[Record, ...]:
         """All instances of a noun that are there, whoever may see them."""
@@ -195,17 +215,20 @@ class HostState:
         return self._error("access-denied", cmdlet)
 
     def _refusing(self, noun: str) -> str | None:
+        if noun == "VirtualMachinePlatform":
+            return "Get-WindowsOptionalFeature"
         if noun == "HyperVRole":
             return "Get-WindowsOptionalFeature" if self.is_client else "Get-WindowsFeature"
-        return _ADMINISTRATORS_ONLY.get(noun) if self.there(noun) or NOUNS[noun].requires else None
+        return _ADMINISTRATORS_ONLY.get(noun) if self.there(noun) or noun in _OF_HYPER_V else None
 
-    def _as_a_guest(self, found: tuple[Record, ...]) -> tuple[Record, ...]:
-        """The service is there to see for everybody, what the hypervisor can do is not."""
-        if self.lab.administrator:
+    def _as_a_guest(self, noun: str, found: tuple[Record, ...]) -> tuple[Record, ...]:
+        """What is there is there to see for everybody; what only Hyper-V knows of it is not."""
+        if self.lab.administrator or not self.manages_vms:
             return found
-        fault = asdict(self.denied("Get-VMHost").fault)
+        cmdlet, names = _ASKED_OF_THE_HOST[noun]
+        fault = asdict(self.denied(cmdlet).fault)
         unknown = {"unknown": {**fault, "hresults": list(fault["hresults"])}}
-        return tuple(Record({**r.state, **dict.fromkeys(_ASKED_OF_THE_HOST, unknown)}, r.key) for r in found)
+        return tuple(Record({**r.state, **dict.fromkeys(names, unknown)}, r.key) for r in found)
 
     def snapshot(self) -> dict[str, Json]:
         """The answers of all nouns as JSON: what a session sees of this host now."""

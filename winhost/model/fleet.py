@@ -38,13 +38,30 @@ class Psrp:
 
 
 @dataclass(frozen=True)
+class Ssh:
+    """How the Linux in a host's WSL distro is reached, as far as the host does not tell it itself.
+
+    user, address, port: left out, as Windows says.
+    """
+
+    key: SecretRef
+    passphrase: SecretRef | None = None
+    user: str | None = None
+    address: str | None = None
+    port: int | None = None
+    key_at: str | None = field(default=None, compare=False)
+    """Where the key is referred to: `hosts.gpu-01.ssh.key (fleet.yaml:18)`."""
+
+
+@dataclass(frozen=True)
 class Host:
-    """A Windows machine that winhost manages."""
+    """A Windows machine that winhost manages. ssh: none, where nobody is to go on to its Linux."""
 
     name: str
     address: str
     transport: Psrp
     groups: tuple[str, ...] = ()
+    ssh: Ssh | None = None
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
-from winhost.model.fleet import Auth, Fleet, Host, Psrp
+from winhost.model.fleet import Auth, Fleet, Host, Psrp, Ssh
 from winhost.model.secrets import SecretRef
 from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
 
+Part = Literal["transport", "ssh"]
 UNVERIFIED = "insecure-skip-verification"
 """The one spelling that switches TLS verification off, for one host."""
 
@@ -107,11 +108,43 @@ class HostTransportOptions(TransportOptions):
     """true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."""
 
 
+def _key(value: object) -> SecretRef:
+    key = SecretRef.parse(value)
+    if key.scheme == "cmd":
+        raise ValueError("cmd: gives one line, and a private key has several: write file: or env:")
+    return key
+
+
+_Key = Annotated[SecretRef, PlainValidator(_key, json_schema_input_type=SecretRef)]
+
+
+class SshOptions(Written):
+    """How the Linux in a host's WSL distro is reached. Where it listens and what it shows the host tells itself."""
+
+    key: _Key | None = None
+    """Where the private key is whose public key the distro lets in: file:/PATH, env:NAME, keyring:SERVICE/USER."""
+    passphrase: SecretRef | None = None
+    """Where the key's passphrase is, if it has one."""
+    user: Text | None = None
+    """Account in Linux. Default: the one that the host tells, which is root."""
+
+
+class HostSshOptions(SshOptions):
+    """How the Linux of this host is reached."""
+
+    address: _Address | None = None
+    """Where it is reached from here. Default: where the host says that it listens, or what it forwards."""
+    port: _Port | None = None
+    """TCP port. Default: likewise."""
+
+
 class LayerOptions(Written):
     """What is said for several hosts."""
 
     transport: TransportOptions | None = None
     """How these hosts are reached."""
+    ssh: SshOptions | None = None
+    """How the Linux in their WSL distros is reached."""
 
 
 class HostOptions(Written):
@@ -123,6 +156,8 @@ class HostOptions(Written):
     """Groups it belongs to; where two say different things, the first one listed wins."""
     transport: HostTransportOptions | None = None
     """How this host is reached."""
+    ssh: HostSshOptions | None = None
+    """How the Linux in its WSL distro is reached."""
 
 
 class FleetFile(Written):
@@ -156,19 +191,26 @@ def _host(loaded: Loaded[FleetFile], name: str) -> Host:
         values["verify"] = loaded.path.absolute().parent / bundle.expanduser()
     if "password" in said:
         values["password_at"] = loaded.where(said["password"][0])
-    return Host(name, options.address or name, Psrp(**values), options.groups)
+    return Host(name, options.address or name, Psrp(**values), options.groups, _ssh(loaded, name))
 
 
-def _said(file: FleetFile, name: str) -> dict[str, tuple[Loc, Any]]:
-    """Each transport option that is said for a host, by the strongest layer that says it, and where."""
+def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
+    said = _said(loaded.value, name, "ssh")
+    if not said:
+        return None
+    return Ssh(**{key: value for key, (_, value) in said.items()}, key_at=loaded.where(said["key"][0]))
+
+
+def _said(file: FleetFile, name: str, part: Part = "transport") -> dict[str, tuple[Loc, Any]]:
+    """Each option of a part that is said for a host, by the strongest layer that says it, and where."""
     said: dict[str, tuple[Loc, Any]] = {}
-    for layer, options in _layers(file, name):
+    for layer, options in _layers(file, name, part):
         for key in sorted(options.model_fields_set):
             said.setdefault(key, ((*layer, key), getattr(options, key)))
     return said
 
 
-def _layers(file: FleetFile, name: str) -> Iterator[tuple[Loc, TransportOptions]]:
+def _layers(file: FleetFile, name: str, part: Part) -> Iterator[tuple[Loc, TransportOptions | SshOptions]]:
     host = file.hosts[name] or HostOptions()
     layers: list[tuple[Loc, HostOptions | LayerOptions | None]] = [
         (("hosts", name), host),
@@ -176,8 +218,9 @@ def _layers(file: FleetFile, name: str) -> Iterator[tuple[Loc, TransportOptions]
         (("defaults",), file.defaults),
     ]
     for loc, layer in layers:
-        if layer is not None and layer.transport is not None:
-            yield (*loc, "transport"), layer.transport
+        options: TransportOptions | SshOptions | None = getattr(layer, part, None)
+        if options is not None:
+            yield (*loc, part), options
 
 
 def _disagreements(file: FleetFile) -> Iterator[Finding]:
@@ -185,6 +228,7 @@ def _disagreements(file: FleetFile) -> Iterator[Finding]:
     yield from _same_names(file)
     for name in file.hosts:
         yield from _unsafe_logon(file, name)
+        yield from _keyless(file, name)
 
 
 def _same_names(file: FleetFile) -> Iterator[Finding]:
@@ -205,6 +249,12 @@ def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
     for key in ("user", "password"):
         if key not in said:
             yield ("hosts", name, "transport", key), "is missing: basic needs it"
+
+
+def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:
+    said = _said(file, name, "ssh")
+    if said and "key" not in said:
+        yield ("hosts", name, "ssh", "key"), "is missing: nobody comes into Linux without one"
 
 
 def _is_loopback(address: str) -> bool:

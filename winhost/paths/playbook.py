@@ -13,7 +13,7 @@ from winhost.model.facts import Json, MissingFact, Unavailable
 from winhost.model.plan import Deferred, Wanted
 from winhost.model.yamlfile import Finding, dotted, load_placed
 from winhost.paths.wsl2_settings import Settings
-from winhost.resources.windows import NOUNS
+from winhost.resources.nouns import NOUNS
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 SETTABLE = sorted(name for name, noun in NOUNS.items() if noun.sets)
@@ -50,8 +50,21 @@ VOCABULARIES = {
             *(f"image.{part}" for part in _STAGED),
             "wsl.version",
             *(f"config.{part}" for part in ("text", "encoding", "digest", "why")),
+            *(f"conf.{part}" for part in ("text", "network", "resolver")),
         ),
-        {"packages": _STAGED, "invisible": _FUNCTION},
+        {
+            "packages": _STAGED,
+            "invisible": _FUNCTION,
+            "switches": ("name", "adapter"),
+            "ways_in": ("port", "listen", "keys"),
+            "forwards": ("port", "connect", "allowed"),
+            "openings": ("creator", "ports"),
+            "sources": ("name", "title", "uri", "suite", "components", "key", "key_sha256"),
+            "packages_inside": ("name", "version", "title"),
+            "files": ("path", "text", "title"),
+            "units": ("name",),
+            "specs": ("title",),
+        },
         Settings,
     ),
 }
@@ -198,7 +211,8 @@ def _filled(value: Json, scope: _Scope) -> Json:
         return value
     alone = REFERENCE.fullmatch(value)
     if alone:
-        return _look_up(alone[1], scope)
+        found = _look_up(alone[1], scope)
+        return list(found) if isinstance(found, tuple) else found  # what a host answers is JSON
     return REFERENCE.sub(lambda match: str(_look_up(match[1], scope)), value)
 
 

@@ -5,7 +5,8 @@ import binascii
 import ipaddress
 import re
 from dataclasses import dataclass
-from hashlib import sha1
+from hashlib import sha1, sha256
+from importlib.resources import files
 from typing import Self
 
 NETWORK_FILE = "/etc/systemd/network/10-winhost.network"
@@ -139,31 +140,36 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class Repository:
-    """A source of packages.
-
-    fingerprint: of the key that signs it, in upper case, and who tells it; unverified: its maker was not heard on it,
-    so whoever brings the key compares once more.
-    """
+    """A source of packages, with the key that signs it. fingerprint: of that key, and who tells it."""
 
     name: str
+    title: str
     uri: str
     suite: str
     components: tuple[str, ...]
-    key_uri: str
+    key_file: str
     fingerprint: str
     told_by: str
-    unverified: bool
+
+    @property
+    def key(self) -> str:
+        """The armoured public key."""
+        return files(__package__).joinpath("keys", self.key_file).read_text(encoding="ascii")
+
+    @property
+    def key_sha256(self) -> str:
+        return sha256(self.key.encode("ascii")).hexdigest()
 
 
-NVIDIA_CONTAINER_TOOLKIT = Repository(
+TOOLKIT = Repository(
     name="winhost-nvidia-container-toolkit",
+    title="NVIDIA's packages for containers",
     uri="https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH)",
     suite="/",
     components=(),
-    key_uri="https://nvidia.github.io/libnvidia-container/gpgkey",
+    key_file="nvidia-container-toolkit.asc",
     fingerprint="C95B321B61E88C1809C4F759DDCAE044F796ECB0",
-    told_by="GoogleCloudDataproc/initialization-actions, gpu/install_gpu_driver.sh",
-    unverified=True,
+    told_by="NVIDIA/nvidia-docker, gpgkey",
 )
 
 
@@ -171,14 +177,28 @@ def docker(codename: str) -> Repository:
     """Docker Engine for an Ubuntu by its code name (`noble`)."""
     return Repository(
         name="winhost-docker",
+        title="Docker's packages",
         uri="https://download.docker.com/linux/ubuntu",
         suite=codename,
         components=("stable",),
-        key_uri="https://download.docker.com/linux/ubuntu/gpg",
+        key_file="docker.asc",
         fingerprint="9DC858229FC7DD38854AE2D88D81803C0EBFCD88",
-        told_by="docker/docs, pull request 11990, engine/install/debian.md",
-        unverified=False,
+        told_by="docker/docs, engine/install",
     )
+
+
+# Docker runs a container with this runtime where it is told `--gpus`, or `--runtime nvidia`.
+DOCKER_FILE = "/etc/docker/daemon.json"
+DOCKER_SETTINGS = """\
+{
+  "runtimes": {
+    "nvidia": {
+      "path": "nvidia-container-runtime",
+      "runtimeArgs": []
+    }
+  }
+}
+"""
 
 
 def fingerprint(armoured: str) -> str:

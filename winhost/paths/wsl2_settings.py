@@ -4,12 +4,15 @@ import re
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from packaging.version import Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from winhost.model.units import Bytes, parse_size
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
+_VERSION = r"^[0-9][A-Za-z0-9.+:~-]{0,63}$"
+FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
 _KEY = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) [A-Za-z0-9+/]+={0,3}(?: [\x20-\x7e]*)?")
 
 
@@ -77,7 +80,8 @@ class Access(_Closed):
 
     key: Annotated[str, AfterValidator(_key)] | None = None
     """The public key of the machine that runs winhost."""
-    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
     allow: tuple[IPv4Network, ...] = ()
     """Networks that may come in, as 192.0.2.0/24. None given: only the host's own subnets."""
 
@@ -103,6 +107,25 @@ class Bridge(_Closed):
         return self
 
 
+class Containers(_Closed):
+    """What runs containers in the distro, pinned; later versions do not come by themselves."""
+
+    ubuntu: Annotated[str, Field(pattern="^[a-z]{2,20}$")]
+    """The code name of the image's Ubuntu, by which Docker sorts its packages."""
+    docker: Annotated[str, Field(pattern=_VERSION)]
+    toolkit: Annotated[str, Field(pattern=_VERSION)]
+    """nvidia-container-toolkit: 1.20.0 and later know the whole driver that WSL mounts."""
+
+    @field_validator("toolkit")
+    @classmethod
+    def _knows_wsl(cls, version: str) -> str:
+        if Version(version.partition("-")[0]) < FIRST_TOOLKIT:
+            raise ValueError(
+                f"should be {FIRST_TOOLKIT} or later: before it, containers in WSL lack most of the driver"
+            )
+        return version
+
+
 class Settings(_Closed):
     """Everything has a default but what only you can know."""
 
@@ -120,6 +143,7 @@ class Settings(_Closed):
     swap: Annotated[str, AfterValidator(_size)] = "auto"
     processors: Annotated[int, Field(ge=1, le=2048)] | None = None
     access: Access = Access()
+    containers: Containers
 
     @model_validator(mode="after")
     def _agrees(self) -> "Settings":

@@ -3,6 +3,7 @@
 The scripts are constant text: every value of a plan stays in plan.json, which they read as data.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -12,14 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
 from winhost.model.documents import write_document
-from winhost.model.errors import visible
+from winhost.model.errors import UsageFault, visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources.base import Noun, undo_property_by_property
 from winhost.resources.windows import NOUNS
+from winhost.resources.windows.accounts import distros_of, undo_account, undo_ours, undo_whole
+from winhost.resources.windows.distros import distro_risks, ends_distros, undo_distro, undo_vm
+from winhost.resources.windows.network import cuts_the_wire, undo_switch
 from winhost.resources.windows.scripts import agent_digest, agent_text
+from winhost.resources.windows.software import restart, undo_feature, undo_wsl, wsl_and_distros
 from winhost.resources.windows.vm import devices_of, vm_off
 
 if TYPE_CHECKING:
@@ -38,9 +43,29 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
 # making a bundle fails.
 _DEFAULTS = {field.name: field.default for field in fields(Noun)}
 _NEEDS = {_DEFAULTS["needs"]: "", vm_off: "vm-off", NOUNS["AssignableDevice"].needs: "owners-off"}
-_RISKS = {_DEFAULTS["risks"]: "", NOUNS["VmPower"].risks: "stops-a-vm", NOUNS["HyperVRole"].risks: "restarts-for-role"}
-_USERS = {_DEFAULTS["users"]: "", devices_of: "devices"}
-_UNDO = {undo_property_by_property: "", NOUNS["AssignableDevice"].undo: "place", NOUNS["HyperVRole"].undo: "role"}
+_RISKS = {
+    _DEFAULTS["risks"]: "",
+    NOUNS["VmPower"].risks: "stops-a-vm",
+    NOUNS["HyperVRole"].risks: "restarts-for-role",
+    restart: "restarts",
+    cuts_the_wire: "cuts-the-wire",
+    distro_risks: "ends-a-distro",
+    ends_distros: "ends-distros",
+}
+_USERS = {_DEFAULTS["users"]: "", devices_of: "devices", wsl_and_distros: "wsl", distros_of: "distros"}
+_UNDO = {
+    undo_property_by_property: "",
+    NOUNS["AssignableDevice"].undo: "place",
+    NOUNS["HyperVRole"].undo: "role",
+    undo_account: "account",
+    undo_ours: "ours",
+    undo_whole: "whole",
+    undo_feature: "feature",
+    undo_wsl: "wsl",
+    undo_switch: "switch",
+    undo_distro: "distro",
+    undo_vm: "vm",
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +76,7 @@ class _Row:
     place: int
     sets: bool
     restarts: bool
+    absent: str
     needs: str
     risks: str
     users: str
@@ -65,8 +91,29 @@ class _Part:
     text: str
 
 
+@dataclass(eq=False)
+class BeyondWindows(UsageFault):
+    """A plan whose first stage changes what no script of Windows can reach."""
+
+    host: str
+    nouns: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return f"no bundle can do this plan for {self.host}: it changes {', '.join(self.nouns)} of its Linux"
+
+    @property
+    def hint(self) -> str:
+        return "The scripts of a bundle run in Windows alone. Use: winhost apply"
+
+
 def bundle(plan: Plan) -> dict[str, bytes]:
-    """All files of a bundle but the sums, by name. Raises NotImplementedError for a noun beyond the scripts."""
+    """All files of a bundle but the sums, by name. Raises NotImplementedError for a noun beyond the scripts, and
+    BeyondWindows.
+    """
+    beyond = dict.fromkeys(step.noun for step in plan.steps if step.noun not in NOUNS)
+    if beyond:
+        raise BeyondWindows(plan.host, tuple(beyond))
     readme = _environment().get_template("README.md.j2").render(_readme(plan)).encode()
     return {**scripts(), "plan.json": write_document(plan).encode(), "README.md": readme}
 
@@ -135,6 +182,7 @@ def _row(noun: Noun) -> _Row:
         place=_order()[noun.name],
         sets=bool(noun.sets),
         restarts=noun.restarts,
+        absent="" if noun.absent is None else json.dumps(dict(noun.absent)),
         needs=_named(_NEEDS, noun.needs, noun),
         risks=_named(_RISKS, noun.risks, noun),
         users=_named(_USERS, noun.users, noun),

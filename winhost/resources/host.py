@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from winhost.model.errors import UsageFault
 from winhost.model.facts import NOT_THERE, Facts, Instance, MissingFact, Record
 from winhost.resources.base import State
+from winhost.resources.nouns import NOUNS, answer
 from winhost.resources.windows import (
-    NOUNS,
     AssignableDevice,
     DeviceAssignmentPolicy,
     Firmware,
@@ -100,10 +100,10 @@ class HostFacts:
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
         """Every instance of a noun."""
         if state not in self._typed:
-            answer = self.document.answer(state.noun.name)
-            if not isinstance(answer, tuple):
-                raise MissingFact(state.noun.name, answer)
-            self._typed[state] = tuple(typed(state, record) for record in answer)
+            found = answer(self.document, state.noun.name)
+            if not isinstance(found, tuple):
+                raise MissingFact(state.noun.name, found)
+            self._typed[state] = tuple(typed(state, record) for record in found)
         return self._typed[state]
 
     def the(self, state: type[S]) -> S:
@@ -116,8 +116,10 @@ class HostFacts:
         return instances[0].state
 
     def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
-        """The state of one key, or None where the host has no such instance."""
-        return next((i.state for i in self.all(state) if dict(i.key) == dict(key)), None)
+        """The state of one key, or of what can yet be made; None where the host has no such instance."""
+        found = next((i.state for i in self.all(state) if dict(i.key) == dict(key)), None)
+        absent = state.noun.absent
+        return typed(state, Record(absent, key)).state if found is None and absent is not None else found
 
     @cached_property
     def session(self) -> Session:

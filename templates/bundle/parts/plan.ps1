@@ -74,7 +74,7 @@ function Find-WinhostNoun {
 
 function Find-WinhostNow {
     param($Facts, [string]$Noun, $Key)
-    # One state, or null where there is no such instance.
+    # One state, also of what can yet be made, or null where there is no such instance.
     $answer = $Facts[(Find-WinhostNoun $Noun).name]
     if (-not $answer.ok) {
         Stop-WinhostScript 1 'CannotRead' "$Noun cannot be read: $(ConvertTo-WinhostWhy $answer)" 'What cannot be read is not changed.' ''
@@ -84,6 +84,10 @@ function Find-WinhostNow {
         if ([string]::Equals((ConvertTo-WinhostId $Noun $instance.key), $id)) {
             return $instance.state
         }
+    }
+    $absent = (Find-WinhostNoun $Noun).absent
+    if ($absent -cne '') {
+        ConvertFrom-Json -InputObject $absent -ErrorAction Stop
     }
 }
 

@@ -90,13 +90,24 @@ function Select-WinhostUnused {
     if ($Undo.want.Count -eq 0 -or (Find-WinhostNoun $Touched.noun).users -ceq '') {
         return $Undo
     }
-    if (-not $Facts['AssignableDevice'].ok) {
-        return @{ keep = ConvertTo-WinhostWhy $Facts['AssignableDevice']; want = @{} }
+    $kinds = @{ devices = @('AssignableDevice'); wsl = @('Wsl', 'WslDistro'); distros = @('WslDistro', 'LocalAccount') }
+    foreach ($kind in $kinds[(Find-WinhostNoun $Touched.noun).users]) {
+        # Without WSL, or an account of winhost, there is no distro that could be known.
+        $none = $kind -ceq 'WslDistro' -and $null -ne (Read-WinhostField $Facts[$kind] 'unavailable')
+        if (-not $Facts[$kind].ok -and -not $none) {
+            return @{ keep = ConvertTo-WinhostWhy $Facts[$kind]; want = @{} }
+        }
     }
+    $names = @{ AssignableDevice = 'location'; Wsl = ''; WslDistro = 'account' }
     $known = @($Taken) + @($Touched.users)
     $since = @(foreach ($user in @(Find-WinhostUsers $Touched.noun $Touched.key $Facts)) {
         if ($null -eq (Find-WinhostById $known $user.noun $user.key)) {
-            $user.key.location
+            if ($names[$user.noun] -ceq '') {
+                $user.noun
+            }
+            else {
+                $user.key.($names[$user.noun])
+            }
         }
     })
     if ($since.Count -gt 0) {
@@ -127,6 +138,7 @@ function Find-WinhostUndo {
     param($Touched, $Now)
     # want: what is to be put back, perhaps nothing; keep: why it, or a part of it, is left as it is.
     $ours = $false
+    $whole = $false
     switch ((Find-WinhostNoun $Touched.noun).undo) {
         'place' {
             $known = @($Touched.before.place, $Touched.after.place)
@@ -143,6 +155,51 @@ function Find-WinhostUndo {
             }
             # Between two restarts it is nobody else's state.
             $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.role
+        }
+        'feature' {
+            $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.feature
+        }
+        'wsl' {
+            $found = Read-WinhostField $Touched.before 'version'
+            if ($Touched.changed -ccontains 'version' -and $null -ne $found -and $Now.version -cne $found) {
+                return @{ keep = 'winhost never downgrades WSL'; want = @{} }
+            }
+        }
+        'account' {
+            $made = $Touched.changed -ccontains 'there' -and -not (Read-WinhostField $Touched.before 'there')
+            if ($made -and $Now.there) {
+                return Find-WinhostUndoOfAccount $Now
+            }
+        }
+        'switch' {
+            if ($null -ne $Now.adapter -and $Now.phase -ceq 'none') {
+                return @{ keep = 'this switch is not the one that winhost made'; want = @{} }
+            }
+            if ($Now.vms -gt 0) {
+                return @{ keep = "$($Now.vms) VM adapter(s) are connected to it"; want = @{} }
+            }
+        }
+        'distro' {
+            if ($Touched.changed -ccontains 'installed' -and -not (Read-WinhostField $Touched.before 'installed')) {
+                return Find-WinhostUndoOfDistro $Touched $Now
+            }
+        }
+        'vm' {
+            $keep = ''
+            if ($Now.running) {
+                $keep = 'WSL reads the .wslconfig that was put back at its next start'
+            }
+            return @{ keep = $keep; want = @{} }
+        }
+        'ours' {
+            $ours = $true
+        }
+        'whole' {
+            $whole = $true
+            if ($null -ne (Read-WinhostField $Now.text 'unavailable')) {
+                # It went with what it was in.
+                return @{ keep = ''; want = @{} }
+            }
         }
     }
     $want = [ordered]@{}
@@ -164,8 +221,36 @@ function Find-WinhostUndo {
     $keep = ''
     if ($foreign.Count -gt 0) {
         $keep = "$($foreign -join ', ') changed since by somebody else"
+        if ($whole) {
+            $want = @{}
+        }
     }
     @{ keep = $keep; want = $want }
+}
+
+function Find-WinhostUndoOfAccount {
+    param($Now)
+    if (-not $Now.ours) {
+        return @{ keep = 'it is not the account that winhost made any more'; want = @{} }
+    }
+    @{ keep = ''; want = [ordered]@{ there = $false } }
+}
+
+function Find-WinhostUndoOfDistro {
+    param($Touched, $Now)
+    $want = [ordered]@{}
+    if (-not $Now.installed) {
+        return @{ keep = ''; want = $want }
+    }
+    if ($null -eq $Now.image -or $Now.image -cne $Touched.after.image) {
+        return @{ keep = 'it is not the distro that winhost made any more'; want = $want }
+    }
+    $want.installed = $false
+    $want.image = $null
+    if ($Now.running) {
+        $want.running = $false
+    }
+    @{ keep = ''; want = $want }
 }
 
 function Test-WinhostAmong {

@@ -187,6 +187,33 @@ function Find-WinhostConsents {
                 }
             }
         }
+        'restarts' {
+            'restart'
+        }
+        'cuts-the-wire' {
+            'network'
+        }
+        'ends-a-distro' {
+            $ends = $false
+            foreach ($name in @('installed', 'running')) {
+                $ends = $ends -or ($Change.want.Contains($name) -and $Change.want[$name] -eq $false)
+            }
+            if ($ends -and -not ($Change.before.Contains('running') -and $Change.before['running'] -eq $false)) {
+                'vm-stop'
+            }
+        }
+        'ends-distros' {
+            if (@(foreach ($found in $Change.before.Values) { if ($null -ne $found) { $found } }).Count -gt 0) {
+                'vm-stop'
+            }
+        }
+    }
+}
+
+function Find-WinhostInstances {
+    param($Facts, [string]$Noun)
+    if ($Facts[$Noun].ok) {
+        $Facts[$Noun].instances
     }
 }
 
@@ -195,12 +222,34 @@ function Find-WinhostUsers {
     # What rests on it as it is. Nothing where that cannot be read: rollback then keeps more, not less.
     switch ((Find-WinhostNoun $Noun).users) {
         'devices' {
-            if (-not $Facts['AssignableDevice'].ok) {
-                return
-            }
-            foreach ($device in @($Facts['AssignableDevice'].instances)) {
+            foreach ($device in @(Find-WinhostInstances $Facts 'AssignableDevice')) {
                 if ([string]::Equals("$(Read-WinhostField $device.state 'place')", "assigned:$($Key.vm)")) {
                     [ordered]@{ noun = 'AssignableDevice'; key = $device.key }
+                }
+            }
+        }
+        'wsl' {
+            foreach ($found in @(Find-WinhostInstances $Facts 'Wsl')) {
+                if ($found.state.present) {
+                    [ordered]@{ noun = 'Wsl'; key = $found.key }
+                }
+            }
+            foreach ($found in @(Find-WinhostInstances $Facts 'WslDistro')) {
+                [ordered]@{ noun = 'WslDistro'; key = $found.key }
+            }
+        }
+        'distros' {
+            foreach ($found in @(Find-WinhostInstances $Facts 'WslDistro')) {
+                if ($found.key.account -eq $Key.account) {
+                    [ordered]@{ noun = 'WslDistro'; key = $found.key }
+                }
+            }
+            if ($null -ne (Read-WinhostField $Facts['WslDistro'] 'unavailable')) {
+                # They cannot be listed any more; one without a name stands for those whose disks are still there.
+                foreach ($found in @(Find-WinhostInstances $Facts 'LocalAccount')) {
+                    if ($found.key.account -eq $Key.account -and $found.state.distros) {
+                        [ordered]@{ noun = 'WslDistro'; key = [pscustomobject]@{ account = $found.key.account; distro = '' } }
+                    }
                 }
             }
         }

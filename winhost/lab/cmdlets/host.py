@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
+from winhost.lab.cmdlets.accounts import account_tasks
 from winhost.lab.cmdlets.desk import Cmdlets, Given, answers, windows_word
+from winhost.lab.cmdlets.software import msiexec, nvidia_smi
 from winhost.lab.machine import ROLE, TOOLS
-from winhost.lab.shown import Properties, Shown, cim, driver_models, registry, services, shown
+from winhost.lab.shown import Properties, Shown, cim, registry, services, shown
 from winhost.lab.standins import cmdlets
 from winhost.model.facts import Record
 
@@ -21,19 +23,6 @@ def _vm_host(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     for record in desk.machine.there("HyperVHost"):
         reasons = record.state["iov_reasons"]
         yield shown("VMHost", Name=desk.machine.name, IovSupport=record.state["iov_support"], IovSupportReasons=reasons)
-
-
-@answers("Get-VMSwitch")
-def _switches(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for record in desk.machine.there("VmSwitch"):
-        yield shown(
-            "VMSwitch",
-            Id=record.key["switch"],
-            Name=record.state["name"],
-            SwitchType=windows_word(record.state["kind"]),
-            NetAdapterInterfaceDescription=record.state["adapter"],
-            AllowManagementOS=record.state["management_os"],
-        )
 
 
 @answers("Get-VMHostPartitionableGpu")
@@ -68,25 +57,6 @@ def _uninstall(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 def _result(restart: bool) -> Shown:
     return shown("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
-
-
-_OPTIONAL = {
-    "available": "Disabled",
-    "installed": "Enabled",
-    "install-pending": "EnablePending",
-    "uninstall-pending": "DisablePending",
-    "removed": "DisabledWithPayloadRemoved",
-}
-
-
-@answers("Get-WindowsOptionalFeature", "Online")
-def _optional_features(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    there = {
-        "Microsoft-Hyper-V-All": desk.machine.role,
-        "Microsoft-Hyper-V-Management-PowerShell": desk.machine.tools,
-        "TelnetClient": "available",
-    }
-    return [shown("OptionalFeature", FeatureName=n, State=_OPTIONAL[s]) for n, s in there.items()]
 
 
 @answers("Get-Disk")
@@ -136,9 +106,16 @@ def _modules(desk: Cmdlets, given: Given) -> Iterable[Any]:
 @answers("Get-Command", "Name")
 def _commands(desk: Cmdlets, given: Given) -> Iterable[Any]:
     for name in given["Name"]:
-        if name not in cmdlets() or not desk.machine.has_module(cmdlets()[name]["module"]):
+        if name not in cmdlets() or not _has_command(desk, name):
             raise desk.machine.fail("no-command", "Get-Command", asked=name)
         yield shown("ShownCommand", Name=name)
+
+
+def _has_command(desk: Cmdlets, name: str) -> bool:
+    # A module that all have; these came to it later.
+    if "HyperVVM" in name:
+        return desk.machine.network.has_hyper_v_firewall
+    return desk.machine.has_module(cmdlets()[name]["module"])
 
 
 @answers("Get-CimInstance", "ClassName", "Namespace")
@@ -174,13 +151,17 @@ def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 @answers("Get-ScheduledTask")
 def _tasks(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [shown("MSFT_ScheduledTask", DeviceID=name, TaskName=name, TaskPath="\\") for name in desk.machine.tasks]
+    bundles = [shown("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
+    return [*bundles, *account_tasks(desk)]
 
 
 @answers("Unregister-ScheduledTask", "InputObject")
 def _unregister(desk: Cmdlets, given: Given) -> Iterable[Any]:
     for task in given["InputObject"]:
-        del desk.machine.tasks[task["DeviceID"]]
+        if task["DeviceID"] in desk.machine.tasks:
+            del desk.machine.tasks[task["DeviceID"]]
+        else:
+            desk.machine.accounts.unregister_scheduled_task(task["DeviceID"])
     return ()
 
 
@@ -199,9 +180,17 @@ def _program(desk: Cmdlets, given: Given) -> Iterable[Any]:
         case "shutdown.exe":
             code, errors = desk.machine.run_shutdown()
             return [Shown(None, {"code": code, "output": "", "errors": errors})]
+        case "secedit.exe":
+            code, output = desk.machine.accounts.run_secedit(given["Arguments"])
+            return [Shown(None, {"code": code, "output": output, "errors": ""})]
+        case "netsh.exe":
+            code, output = desk.machine.network.run_netsh(given["Arguments"][2:])
+            return [Shown(None, {"code": code, "output": output, "errors": ""})]
         case "nvidia-smi.exe":
-            ended = driver_models(desk.machine)
-            return [] if ended is None else [Shown(None, {"code": ended[0], "output": ended[1], "errors": ""})]
+            ended = nvidia_smi(desk, given["Arguments"])
+            return [] if ended is None else [ended]
+        case "msiexec.exe":
+            return [msiexec(desk, given["Arguments"])]
         case other:
             raise desk.machine.fail("not-stood-in", "Invoke-WinhostNative", what=other)
 

@@ -146,7 +146,7 @@ def _stop_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 @answers("Start-Sleep", "Seconds")
 def _sleep(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    desk.machine.clock.sleep(given["Seconds"])
+    desk.machine.network.wait(given["Seconds"])
     desk.slept += given["Seconds"]
     for guid in [guid for guid, end in desk.stopping.items() if end <= desk.slept]:
         del desk.stopping[guid]

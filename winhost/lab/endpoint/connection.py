@@ -15,7 +15,7 @@ from typing import cast
 
 from winhost.lab.endpoint.auth import Accounts, DecryptionError, Session
 from winhost.lab.endpoint.faults import ConnectionDropped, Faults, HttpRefusal, Moment, When
-from winhost.lab.endpoint.host import SimulatedHost
+from winhost.lab.endpoint.host import SimulatedHost, Wired
 from winhost.lab.endpoint.service import Answer, Service
 from winhost.lab.endpoint.wsman import Action
 
@@ -48,6 +48,7 @@ class Connection(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self._boot = self.server.host.boot
+        self._wire = self.server.wire()
         self._session = Session(self.server.accounts, allow_basic=self.server.allow_basic)
 
     def do_POST(self) -> None:
@@ -74,7 +75,8 @@ class Connection(BaseHTTPRequestHandler):
         return self.rfile.read(int(length))
 
     def _check_machine(self) -> None:
-        if not self.server.service.alive(self._boot):
+        wire = self.server.wire()
+        if not self.server.service.alive(self._boot) or wire is None or wire != self._wire:
             raise ConnectionDropped
 
     def _reply(self, body: bytes) -> Reply:
@@ -171,12 +173,16 @@ class Listener(socketserver.ThreadingTCPServer):
     def url(self) -> str:
         return f"{'https' if self.tls else 'http'}://{_LOOPBACK}:{self.port}{PATH}"
 
+    def wire(self) -> int | None:
+        """The number of the network that leads here, if any does."""
+        return self.host.wire if isinstance(self.host, Wired) else 0
+
     def count_unencrypted(self) -> None:
         with self._lock:
             self.unencrypted_bodies += 1
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        return self.host.accepting()
+        return self.host.accepting() and self.wire() is not None
 
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()

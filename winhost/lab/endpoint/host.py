@@ -64,3 +64,12 @@ class SimulatedHost(Protocol):
 
     def open_runspace(self, user: str) -> Runspace:
         """A fresh runspace for a user who has logged on."""
+
+
+@runtime_checkable
+class Wired(Protocol):
+    """What a host has too if its network may go away under it: connections go with it, shells stay."""
+
+    @property
+    def wire(self) -> int | None:
+        """Another number after each time that it went; nothing while it leads nowhere."""

@@ -5,6 +5,9 @@ class LabRegistryKey {
     [object] GetValue([string]$Name) {
         return $this.Values[$Name]
     }
+    [string[]] GetValueNames() {
+        return @($this.Values.Keys)
+    }
     [void] Close() {
     }
 }
@@ -32,6 +35,103 @@ function Invoke-WinhostNative {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Program is not among the programs that winhost runs."
     }
     Read-Lab 'Invoke-WinhostNative' @{ Program = $Program; Arguments = $Arguments }
+}
+
+function Read-WinhostFile {
+    param([string]$Path)
+    # As text on the way: a list of so many numbers takes long.
+    foreach ($text in @(Read-Lab 'Read-WinhostFile' @{ Path = $Path })) {
+        if ($text.link) {
+            Stop-Winhost 'Winhost.NotAFile' 'InvalidType' "$Path is a link."
+        }
+        , [System.Convert]::FromBase64String($text.bytes)
+    }
+}
+
+function Write-WinhostFile {
+    param([string]$Path, [byte[]]$Bytes, [string]$Owner)
+    $text = [System.Convert]::ToBase64String($Bytes)
+    Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = $text; Owner = $Owner }
+}
+
+function Remove-WinhostFile {
+    param([string]$Path)
+    Read-Lab 'Remove-WinhostFile' @{ Path = $Path }
+}
+
+function Initialize-WinhostFolder {
+    param([string]$Path, [string]$Who)
+    Read-Lab 'Initialize-WinhostFolder' @{ Path = $Path; Who = $Who }
+}
+
+function Remove-WinhostFolder {
+    param([string]$Path)
+    Read-Lab 'Remove-WinhostFolder' @{ Path = $Path }
+}
+
+function Test-WinhostEmpty {
+    param([string]$Path)
+    Read-Lab 'Test-WinhostEmpty' @{ Path = $Path }
+}
+
+function Read-WinhostFileTime {
+    param([string]$Path)
+    Read-Lab 'Read-WinhostFileTime' @{ Path = $Path }
+}
+
+function Measure-WinhostFiles {
+    param([string]$Folder, [string]$Name)
+    Read-Lab 'Measure-WinhostFiles' @{ Folder = $Folder; Name = $Name }
+}
+
+function Write-WinhostRegistry {
+    param([string]$Path, [string]$Name, $Value)
+    Read-Lab 'Write-WinhostRegistry' @{ Path = $Path; Name = $Name; Value = $Value }
+}
+
+function Read-WinhostHash {
+    param([string]$Path)
+    Read-Lab 'Read-WinhostHash' @{ Path = $Path }
+}
+
+function Copy-WinhostSource {
+    param([string]$Source, [string]$Path)
+    $answer = Invoke-Lab 'Copy-WinhostSource' @{ Source = $Source; Path = $Path }
+    if ($null -ne $answer.fault) {
+        throw (New-LabError $answer.fault)
+    }
+    ConvertFrom-LabValue @($answer.objects)[0]
+}
+
+function Move-WinhostFile {
+    param([string]$Path, [string]$Target)
+    Read-Lab 'Move-WinhostFile' @{ Path = $Path; Target = $Target }
+}
+
+function Read-WinhostProgramData {
+    'C:\ProgramData'
+}
+
+function Read-WinhostSystemFolder {
+    'C:\Windows\System32'
+}
+
+function Read-WinhostTemporary {
+    'C:\Windows\Temp'
+}
+
+function Read-WinhostGroup {
+    param([string]$Sid)
+    Read-Lab 'Read-WinhostGroup' @{ Sid = $Sid }
+}
+
+function Register-WinhostAccountTask {
+    param($Task, [string]$Account, $Secret)
+    $given = @{ Task = $Task; Account = $Account; Secret = $null }
+    if ($null -ne $Secret) {
+        $given.Secret = ConvertTo-LabValue $Secret
+    }
+    Read-Lab 'Register-WinhostAccountTask' $given
 }
 
 function Enter-WinhostMutex {

@@ -77,6 +77,9 @@ function ConvertTo-LabValue {
     if ($Value -is [switch] -or $Value -is [bool]) {
         return [bool]$Value
     }
+    if ($Value -is [System.Security.SecureString]) {
+        return [System.Management.Automation.PSCredential]::new('x', $Value).GetNetworkCredential().Password
+    }
     foreach ($type in $script:LabKeys.Keys) {
         if ($Value -is $script:LabTypes[$type]) {
             $key = @{}

@@ -1,9 +1,18 @@
 """Files of a Linux machine that winhost writes."""
 
-from winhost.resources.base import Noun, State, resource
+from collections.abc import Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import Keep, Noun, State, Undo, resource, undo_property_by_property
 from winhost.resources.linux.packages import or_null
 from winhost.resources.linux.system import ACCESS
 from winhost.resources.values import text
+
+
+def _undo_file(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """As a whole or not at all: without its text there is no mode to put back."""
+    undo = undo_property_by_property(before, after, now)
+    return Keep(undo.reason) if isinstance(undo, Keep) else undo
 
 
 @resource(
@@ -17,6 +26,7 @@ from winhost.resources.values import text
             "owner": or_null(text(r"[^:]+:[^:]+", "an owner, as root:root")),
         },
         requires=ACCESS,
+        undo=_undo_file,
     )
 )
 class LinuxFile(State):

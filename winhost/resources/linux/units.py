@@ -1,8 +1,17 @@
 """Units of systemd."""
 
-from winhost.resources.base import Noun, State, resource
+from collections.abc import Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import Noun, State, Undo, resource, undo_property_by_property
 from winhost.resources.linux.system import ACCESS
 from winhost.resources.values import FLAG, text
+
+
+def _undo_unit(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """A unit that is no longer there went with its file or package."""
+    gone = isinstance(now["enabled"], Mapping) and now["active"] is not True
+    return {} if gone else undo_property_by_property(before, after, now)
 
 
 @resource(
@@ -12,11 +21,13 @@ from winhost.resources.values import FLAG, text
         sets={"enabled": text(r"[a-z-]+", "enabled, disabled, masked, or what it was"), "active": FLAG},
         after=("LinuxFile", "DebianPackage", "CdiSpec"),
         requires=ACCESS,
+        undo=_undo_unit,
     )
 )
 class SystemdUnit(State):
     """loaded: systemd knows it and could read it; enabled: enabled, disabled, masked, or static and the like, which
-    cannot be chosen; active: it runs, or ran and stays; failed: it ended badly.
+    cannot be chosen; active: it runs, or ran and stays; failed: it ended badly. Of a unit that is not there yet the
+    file or package that brings it decides how it begins, and until then nothing can be told.
     """
 
     loaded: bool

@@ -1,20 +1,30 @@
 """The nouns of a Windows host, each with its script beside it."""
 
 from winhost.resources.base import Noun, State
+from winhost.resources.windows.accounts import AccountRight, AccountTasks, LocalAccount, WslConfig
 from winhost.resources.windows.assignable_device import AssignableDevice
 from winhost.resources.windows.boot import Boot
+from winhost.resources.windows.distros import WslAccess, WslConf, WslDistro, WslVm
 from winhost.resources.windows.firmware import Firmware
+from winhost.resources.windows.gpu_driver_model import GpuDriverModel
 from winhost.resources.windows.hyperv import HyperVHost, HyperVRole, PartitionableGpu, VmSwitch
 from winhost.resources.windows.machine import Disk, Memory, Processor
+from winhost.resources.windows.network import (
+    ExternalSwitch,
+    HyperVFirewall,
+    NetworkAdapter,
+    PortForward,
+    WslPolicy,
+)
 from winhost.resources.windows.operating_system import OperatingSystem
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.session import Session
+from winhost.resources.windows.software import StagedFile, VirtualMachinePlatform, Wsl
 from winhost.resources.windows.surroundings import (
     BitLocker,
     ClusterService,
     DeviceAssignmentPolicy,
     PendingReboot,
-    Wsl,
 )
 from winhost.resources.windows.vm import Vm, VmActions, VmCheckpoints, VmMemory, VmMmio, VmPower
 
@@ -28,10 +38,14 @@ STATES: tuple[type[State], ...] = (
     Memory,
     Disk,
     HyperVRole,
+    VirtualMachinePlatform,
     HyperVHost,
     VmSwitch,
+    NetworkAdapter,
+    ExternalSwitch,
     PartitionableGpu,
     PciDevice,
+    GpuDriverModel,
     AssignableDevice,
     Vm,
     VmMmio,
@@ -41,7 +55,19 @@ STATES: tuple[type[State], ...] = (
     VmPower,
     PendingReboot,
     BitLocker,
+    StagedFile,
     Wsl,
+    LocalAccount,
+    AccountRight,
+    AccountTasks,
+    WslConfig,
+    WslVm,
+    WslDistro,
+    WslConf,
+    WslAccess,
+    WslPolicy,
+    PortForward,
+    HyperVFirewall,
     ClusterService,
     DeviceAssignmentPolicy,
 )
@@ -50,22 +76,32 @@ NOUNS: dict[str, Noun] = {state.noun.name: state.noun for state in STATES}
 __all__ = [
     "NOUNS",
     "STATES",
+    "AccountRight",
+    "AccountTasks",
     "AssignableDevice",
     "BitLocker",
     "Boot",
     "ClusterService",
     "DeviceAssignmentPolicy",
     "Disk",
+    "ExternalSwitch",
     "Firmware",
+    "GpuDriverModel",
+    "HyperVFirewall",
     "HyperVHost",
     "HyperVRole",
+    "LocalAccount",
     "Memory",
+    "NetworkAdapter",
     "OperatingSystem",
     "PartitionableGpu",
     "PciDevice",
     "PendingReboot",
+    "PortForward",
     "Processor",
     "Session",
+    "StagedFile",
+    "VirtualMachinePlatform",
     "Vm",
     "VmActions",
     "VmCheckpoints",
@@ -74,4 +110,10 @@ __all__ = [
     "VmPower",
     "VmSwitch",
     "Wsl",
+    "WslAccess",
+    "WslConf",
+    "WslConfig",
+    "WslDistro",
+    "WslPolicy",
+    "WslVm",
 ]

@@ -7,7 +7,7 @@ $WarningPreference = 'Continue'
 # Windows PowerShell 5.1 gives arrays a Count property, and ConvertTo-Json then writes {"value":[],"Count":0} for [].
 Remove-TypeData -TypeName System.Array -ErrorAction Ignore
 
-$script:WinhostPrograms = @('nvidia-smi.exe', 'shutdown.exe')
+$script:WinhostPrograms = @('msiexec.exe', 'netsh.exe', 'nvidia-smi.exe', 'secedit.exe', 'shutdown.exe')
 $script:WinhostOnce = @{}
 
 # ---- what may go wrong, as data
@@ -127,9 +127,123 @@ function Read-WinhostRegistry {
     $value
 }
 
+function Write-WinhostRegistry {
+    param([string]$Path, [string]$Name, $Value)
+    # Nothing as the value takes it away, and with its last value a key of our own.
+    $machine = [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
+    $key = $machine.CreateSubKey($Path)
+    if ($null -eq $Value) {
+        $key.DeleteValue($Name, $false)
+    }
+    else {
+        $key.SetValue($Name, $Value)
+    }
+    $empty = $key.ValueCount -eq 0 -and $key.SubKeyCount -eq 0
+    $key.Close()
+    if ($empty) {
+        $machine.DeleteSubKey($Path, $false)
+    }
+}
+
 function Test-WinhostRegistry {
     param([string]$Path)
     $null -ne (Open-WinhostRegistry $Path)
+}
+
+function Read-WinhostFile {
+    param([string]$Path)
+    # Its bytes, or nothing where there is none. A link in a folder of others could lead anywhere.
+    if (-not [System.IO.File]::Exists($Path)) {
+        return $null
+    }
+    if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
+        Stop-Winhost 'Winhost.NotAFile' 'InvalidType' "$Path is a link."
+    }
+    , [System.IO.File]::ReadAllBytes($Path)
+}
+
+function Write-WinhostFile {
+    param([string]$Path, [byte[]]$Bytes, [string]$Owner)
+    # Beside it, then over it: whoever reads meanwhile sees the one or the other. Its permissions stay; owner: a SID, or
+    # nothing for whoever writes.
+    $beside = "$Path.$([System.Guid]::NewGuid().ToString('N')).new"
+    [System.IO.File]::WriteAllBytes($beside, $Bytes)
+    if ([System.IO.File]::Exists($Path)) {
+        [System.IO.File]::Replace($beside, $Path, [System.Management.Automation.Language.NullString]::Value)
+    }
+    else {
+        [System.IO.File]::Move($beside, $Path)
+    }
+    if ($Owner -ne '') {
+        # Not by .NET alone: this cmdlet turns on the privilege that giving a file to somebody else takes.
+        $acl = Get-Acl -LiteralPath $Path -ErrorAction Stop
+        $acl.SetOwner((New-Object -TypeName System.Security.Principal.SecurityIdentifier -ArgumentList $Owner))
+        Set-Acl -LiteralPath $Path -AclObject $acl -ErrorAction Stop
+    }
+}
+
+function Remove-WinhostFile {
+    param([string]$Path)
+    [System.IO.File]::Delete($Path)
+}
+
+function Initialize-WinhostFolder {
+    param([string]$Path, [string]$Who)
+    # Made where it is not there, for administrators and the system. Who: 'everybody' may read in it, a SID may change
+    # it too. Below %ProgramData% anybody could have made it first, so it is taken from whoever did.
+    [void][System.IO.Directory]::CreateDirectory($Path)
+    if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
+        Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$Path is a link."
+    }
+    $rights = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
+    if ($Who -eq 'everybody') {
+        $rights = "$rights(A;OICI;FRFX;;;AU)"
+    }
+    elseif ($Who -ne '') {
+        $rights = "$rights(A;OICI;0x1301bf;;;$Who)"
+    }
+    $acl = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
+    $acl.SetSecurityDescriptorSddlForm($rights)
+    Set-Acl -LiteralPath $Path -AclObject $acl -ErrorAction Stop
+}
+
+function Remove-WinhostFolder {
+    param([string]$Path)
+    if ([System.IO.Directory]::Exists($Path)) {
+        [System.IO.Directory]::Delete($Path, $true)
+    }
+}
+
+function Test-WinhostEmpty {
+    param([string]$Path)
+    # No such file, and no such folder with anything in it.
+    if ([System.IO.File]::Exists($Path)) {
+        return $false
+    }
+    -not [System.IO.Directory]::Exists($Path) -or @([System.IO.Directory]::GetFileSystemEntries($Path)).Count -eq 0
+}
+
+function Read-WinhostFileTime {
+    param([string]$Path)
+    # When it was written, in seconds of Unix; nothing where there is none.
+    if (-not [System.IO.File]::Exists($Path)) {
+        return $null
+    }
+    $epoch = New-Object -TypeName System.DateTime -ArgumentList 1970, 1, 1, 0, 0, 0, 'Utc'
+    [long][Math]::Floor(([System.IO.File]::GetLastWriteTimeUtc($Path) - $epoch).TotalSeconds)
+}
+
+function Read-WinhostProgramData {
+    [System.Environment]::GetFolderPath('CommonApplicationData')
+}
+
+function Read-WinhostSystemFolder {
+    [System.Environment]::SystemDirectory
+}
+
+function Read-WinhostTemporary {
+    # Of Windows: nobody can list it, and its name has no blank.
+    "$([System.Environment]::GetFolderPath('Windows'))\Temp"
 }
 
 function Read-WinhostService {
@@ -151,6 +265,20 @@ function Test-WinhostCommand {
     $null -ne (Get-Command -Name $Name -ErrorAction Ignore)
 }
 
+function Join-WinhostArguments {
+    param([string[]]$Arguments)
+    # As programs take a command line apart again: quotes around what has blanks or is empty; backslashes double where a
+    # quote follows.
+    $quoted = @(foreach ($argument in $Arguments) {
+        $text = $argument -replace '(\\*)"', '$1$1\"'
+        if ($text -eq '' -or $text -match '[ \t]') {
+            $text = '"' + ($text -replace '(\\+)\z', '$1$1') + '"'
+        }
+        $text
+    })
+    $quoted -join ' '
+}
+
 function Invoke-WinhostNative {
     param([string]$Program, [string[]]$Arguments, [int]$Seconds)
     if ($script:WinhostPrograms -notcontains $Program) {
@@ -162,8 +290,7 @@ function Invoke-WinhostNative {
     }
     $start = New-Object -TypeName System.Diagnostics.ProcessStartInfo
     $start.FileName = $path
-    # Our arguments are constants without blanks or quotes.
-    $start.Arguments = $Arguments -join ' '
+    $start.Arguments = Join-WinhostArguments $Arguments
     $start.UseShellExecute = $false
     $start.CreateNoWindow = $true
     $start.RedirectStandardOutput = $true
@@ -177,6 +304,13 @@ function Invoke-WinhostNative {
         Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "$Program did not end within $Seconds s."
     }
     @{ code = $process.ExitCode; output = $output.Result; errors = $errors.Result }
+}
+
+function Assert-WinhostAdministrator {
+    # Before asking: somebody else would be shown a part of it, as if that were all.
+    if (-not (Test-WinhostAdministrator)) {
+        Stop-Winhost 'Winhost.NotAdministrator' 'PermissionDenied' 'Only an administrator can see or change this.'
+    }
 }
 
 function Read-WinhostClock {
@@ -409,6 +543,9 @@ function Invoke-WinhostSet {
     }
     catch {
         $script:WinhostOnce = @{}
+        if (Test-WinhostUnavailable $_) {
+            throw
+        }
         $fault = ConvertTo-WinhostError $_
         $after = Read-WinhostAgain $noun $key
         return @{ ok = $false; error = $fault; before = $before; after = $after; warnings = @($Warnings.texts) }

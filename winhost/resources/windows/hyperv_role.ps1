@@ -1,7 +1,10 @@
 # key {}   state {role: text, tools: text, vms: int}; set: role, tools are installed or available
 function Get-WinhostHyperVRole {
     if (Test-WinhostClient) {
-        $features = Read-WinhostOptionalFeatures
+        $features = @{
+            role = Read-WinhostOptionalFeature 'Microsoft-Hyper-V-All'
+            tools = Read-WinhostOptionalFeature 'Microsoft-Hyper-V-Management-PowerShell'
+        }
     }
     else {
         $features = Read-WinhostServerFeatures
@@ -29,30 +32,6 @@ function Read-WinhostServerFeatures {
     $features
 }
 
-function Read-WinhostOptionalFeatures {
-    $words = @{
-        Enabled = 'installed'
-        Disabled = 'available'
-        EnablePending = 'install-pending'
-        DisablePending = 'uninstall-pending'
-    }
-    $features = @{ role = 'removed'; tools = 'removed' }
-    # All of them: asking by name for one that this edition lacks is an error.
-    foreach ($feature in @(Get-WindowsOptionalFeature -Online -ErrorAction Stop)) {
-        $state = "$($feature.State)"
-        if (-not $words.ContainsKey($state)) {
-            continue
-        }
-        if ($feature.FeatureName -eq 'Microsoft-Hyper-V-All') {
-            $features.role = $words[$state]
-        }
-        if ($feature.FeatureName -eq 'Microsoft-Hyper-V-Management-PowerShell') {
-            $features.tools = $words[$state]
-        }
-    }
-    $features
-}
-
 function Measure-WinhostVms {
     if (-not (Test-WinhostHyperV)) {
         return 0
@@ -64,7 +43,7 @@ function Set-WinhostHyperVRole {
     param($Key, $Want, $How)
     Assert-WinhostWant $Want @('role', 'tools')
     if (Test-WinhostClient) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'Roles belong to Windows Server; this is a client.'
+        return Switch-WinhostClientFeatures $Want
     }
     $names = @{ role = 'Hyper-V'; tools = 'Hyper-V-PowerShell' }
     $install = @()
@@ -93,4 +72,14 @@ function Set-WinhostHyperVRole {
     if ($pending) {
         @{ restart = @(@{ system = 'host' }) }
     }
+}
+
+function Switch-WinhostClientFeatures {
+    param($Want)
+    $names = @{ role = 'Microsoft-Hyper-V-All'; tools = 'Microsoft-Hyper-V-Management-PowerShell' }
+    $wanted = @{}
+    foreach ($property in @($Want.PSObject.Properties)) {
+        $wanted[$names[$property.Name]] = $property.Value
+    }
+    Switch-WinhostFeatures $wanted
 }

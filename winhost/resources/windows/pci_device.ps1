@@ -29,7 +29,7 @@ function Get-WinhostPciDevice {
             problem = Read-WinhostValue { [int]$entity.ConfigManagerErrorCode }
             driver = Read-WinhostValue { $entity.Service }
             driver_version = Read-WinhostValue { Read-WinhostPci $function 'driver_version' }
-            driver_model = Read-WinhostValue { Read-WinhostDriverModel $function }
+            driver_model = Read-WinhostValue { Read-WinhostDriverModel $function 'current' }
             post_path = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostPci $function 'post_path')) }
             ranges = Read-WinhostList { Read-WinhostPciRanges $function }
             base_class = Read-WinhostValue { [int](Assert-WinhostKnown $function.base_class) }
@@ -259,7 +259,7 @@ function Read-WinhostVram {
 
 function Read-WinhostDriverModels {
     $models = @{}
-    $query = @('--query-gpu=pci.bus_id,driver_model.current', '--format=csv,noheader')
+    $query = @('--query-gpu=pci.bus_id,driver_model.current,driver_model.pending', '--format=csv,noheader')
     $ended = Invoke-WinhostNative 'nvidia-smi.exe' $query 60
     # 6: it found no device; 9: its driver is not loaded. Then it has nothing to say of any card.
     if ($null -eq $ended -or @(6, 9) -contains $ended.code) {
@@ -270,15 +270,24 @@ function Read-WinhostDriverModels {
     }
     foreach ($line in @($ended.output.Split("`n"))) {
         $fields = @($line.Split(','))
-        if ($fields.Count -eq 2) {
-            $models[$fields[0].Trim()] = $fields[1].Trim()
+        if ($fields.Count -eq 3) {
+            $models[$fields[0].Trim()] = @{ current = $fields[1].Trim(); pending = $fields[2].Trim() }
         }
     }
     $models
 }
 
-function Read-WinhostDriverModel {
+function Read-WinhostPciPlace {
     param($Function)
+    # As nvidia-smi writes it. Windows keeps the segment above the bus number, and the device above the function.
+    $bus = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'bus'))
+    $address = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'address'))
+    $place = ($bus -shr 8), ($bus -band 255), ($address -shr 16), ($address -band 65535)
+    '{0:X8}:{1:X2}:{2:X2}.{3:X}' -f $place
+}
+
+function Read-WinhostDriverModel {
+    param($Function, [string]$When)
     if (-not (Test-WinhostDisplay $Function)) {
         return $null
     }
@@ -286,12 +295,8 @@ function Read-WinhostDriverModel {
     if ($models.Count -eq 0) {
         return $null
     }
-    $bus = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'bus'))
-    $address = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'address'))
-    # Windows keeps the segment above the bus number, and the device above the function.
-    $place = ($bus -shr 8), ($bus -band 255), ($address -shr 16), ($address -band 65535)
-    $model = $models['{0:X8}:{1:X2}:{2:X2}.{3:X}' -f $place]
-    if (@('WDDM', 'TCC', 'MCDM') -contains $model) {
-        return $model
+    $place = Read-WinhostPciPlace $Function
+    if ($models.ContainsKey($place) -and @('WDDM', 'TCC', 'MCDM') -contains $models[$place][$When]) {
+        return $models[$place][$When]
     }
 }

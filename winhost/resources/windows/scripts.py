@@ -26,6 +26,12 @@ def session_text() -> str:
     return f"{agent_text()}\n{_FIRST_CALL}"
 
 
+def inside_script() -> str:
+    """What the agent runs inside a distro, as it gets there: one constant text for `sh -s VERB`."""
+    _, _, rest = agent_text().partition("function Read-WinhostInsideScript {")
+    return rest.partition("@'\n")[2].partition("\n'@")[0]
+
+
 def agent_digest() -> str:
     """SHA-256 of `agent_text`, in hexadecimal: by it people tell whether two places have the same agent."""
     return sha256(agent_text().encode("ascii")).hexdigest()

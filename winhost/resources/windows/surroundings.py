@@ -18,14 +18,6 @@ class BitLocker(State):
     volume_type: str
 
 
-@resource(Noun("Wsl"))
-class Wsl(State):
-    """The Windows Subsystem for Linux as a package; version is null where only the in-box one or none is there."""
-
-    present: bool
-    version: str | None
-
-
 @resource(Noun("ClusterService"))
 class ClusterService(State):
     """Failover clustering on this host: absent, stopped or running."""

@@ -1,10 +1,9 @@
-# key {}   state {present: bool, version: text or null}
+# key {}   state {present: bool, version: text or null, package: sha256 or null}; set: version and package, null to uninstall what winhost installed
 function Get-WinhostWsl {
-    # The package writes its version here; wsl.exe would print it in the host's language, and not in every session.
-    $package = 'SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI'
     $state = @{
         present = Read-WinhostValue { Test-WinhostWsl }
-        version = Read-WinhostValue { Read-WinhostRegistry $package 'Version' }
+        version = Read-WinhostValue { Read-WinhostWslInstalled 'Version' }
+        package = Read-WinhostValue { Read-WinhostWslPackage }
     }
     @{ key = @{}; state = $state }
 }
@@ -12,4 +11,115 @@ function Get-WinhostWsl {
 function Test-WinhostWsl {
     # WslService belongs to the package, LxssManager to the one in the box.
     (Read-WinhostService 'WslService') -ne 'absent' -or (Read-WinhostService 'LxssManager') -ne 'absent'
+}
+
+function Read-WinhostWslInstalled {
+    param([string]$Name)
+    # The package writes it here; wsl.exe would print it in the host's language, and not in every session.
+    Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI' $Name
+}
+
+function Read-WinhostWslPackage {
+    # Ours only as long as nobody has installed another version since; it also updates itself.
+    $installed = Read-WinhostWslInstalled 'Version'
+    if ($null -ne $installed -and "$installed" -eq "$(Read-WinhostRegistry $script:WinhostRecord 'wsl version')") {
+        Read-WinhostRegistry $script:WinhostRecord 'wsl package'
+    }
+}
+
+function Set-WinhostWsl {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('version', 'package')
+    Assert-WinhostAdministrator
+    $version = Read-WinhostField $Want 'version'
+    $package = Read-WinhostField $Want 'package'
+    if ($null -eq $version -and $null -eq $package) {
+        return Uninstall-WinhostWsl $Want
+    }
+    if ("$package" -cnotmatch '^[0-9a-f]{64}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'package is the SHA-256 of a staged MSI.'
+    }
+    if (-not (Test-WinhostWanted $Want 'version')) {
+        $version = Read-WinhostWslInstalled 'Version'
+    }
+    if ("$version" -cnotmatch '^[0-9]{1,5}(\.[0-9]{1,5}){2,3}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'version is three or four numbers with dots between them.'
+    }
+    Install-WinhostWsl "$version" "$package"
+}
+
+function Install-WinhostWsl {
+    param([string]$Version, [string]$Package)
+    $installed = Read-WinhostWslInstalled 'Version'
+    if ($null -ne $installed -and [version]"$installed" -gt [version]$Version) {
+        Stop-Winhost 'Winhost.Downgrade' 'InvalidOperation' "WSL $installed is installed; winhost never goes back to $Version."
+    }
+    $path = Find-WinhostStagedFile $Package
+    Assert-WinhostSignature $path
+    $restart = Invoke-WinhostInstaller @('/i', $path)
+    Write-WinhostRegistry $script:WinhostRecord 'wsl version' "$(Read-WinhostWslInstalled 'Version')"
+    Write-WinhostRegistry $script:WinhostRecord 'wsl package' $Package
+    if ($restart) {
+        @{ restart = @(@{ system = 'host' }) }
+    }
+}
+
+function Uninstall-WinhostWsl {
+    param($Want)
+    if (-not (Test-WinhostWanted $Want 'version')) {
+        return Clear-WinhostWsl
+    }
+    if ($null -eq (Read-WinhostWslPackage)) {
+        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' 'This WSL was not installed by winhost, which does not remove it.'
+    }
+    $product = "$(Read-WinhostWslInstalled 'ProductCode')"
+    if ($product -notmatch '^\{[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}\}\z') {
+        Stop-Winhost 'Winhost.InstallerFailed' 'InvalidData' "The installed WSL has the product code '$product', which is none."
+    }
+    $restart = Invoke-WinhostInstaller @('/x', $product)
+    Clear-WinhostWsl
+    if ($restart) {
+        @{ restart = @(@{ system = 'host' }) }
+    }
+}
+
+function Clear-WinhostWsl {
+    foreach ($name in @('wsl version', 'wsl package')) {
+        Write-WinhostRegistry $script:WinhostRecord $name $null
+    }
+}
+
+function Assert-WinhostSignature {
+    param([string]$Path)
+    $signature = Get-AuthenticodeSignature -LiteralPath $Path -ErrorAction Stop
+    if ("$($signature.Status)" -ne 'Valid') {
+        Stop-Winhost 'Winhost.BadSignature' 'SecurityError' "The signature of $Path is $($signature.Status)."
+    }
+    # What stands in quotes is one name, whatever it holds.
+    $subject = "$($signature.SignerCertificate.Subject)"
+    if (($subject -replace '"[^"]*"', '') -cnotmatch '(^|, )O=Microsoft Corporation(,|\z)') {
+        Stop-Winhost 'Winhost.BadSignature' 'SecurityError' "$Path is signed by $subject, not by Microsoft Corporation."
+    }
+}
+
+function Invoke-WinhostInstaller {
+    param([string[]]$What)
+    $ended = Invoke-WinhostNative 'msiexec.exe' ($What + @('/qn', '/norestart')) 1800
+    if ($null -eq $ended) {
+        Stop-Winhost 'Winhost.InstallerFailed' 'ObjectNotFound' 'There is no msiexec.exe.'
+    }
+    switch ($ended.code) {
+        0 {
+            return $false
+        }
+        1618 {
+            $busy = 'Another installation is under way: wait until it has ended, then go on.'
+            Stop-Winhost 'Winhost.InstallerBusy' 'ResourceBusy' $busy
+        }
+    }
+    # 3010: a restart is needed; 1641: it has begun, although we asked not to.
+    if (@(3010, 1641) -contains $ended.code) {
+        return $true
+    }
+    Stop-Winhost 'Winhost.InstallerFailed' 'InvalidResult' "msiexec.exe: $($ended.code)"
 }

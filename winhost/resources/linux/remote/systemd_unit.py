@@ -34,14 +34,22 @@ def systemd_units(key: Key | None) -> Found:
     if not Path("/run/systemd/system").is_dir():
         raise Unavailable("LinuxSystem")
     for name in [key["unit"]] if key else KNOWN_UNITS:
-        told_ = shown(unit_name(name))
-        state = {
-            "loaded": told_["LoadState"] == "loaded",
-            "enabled": told_["UnitFileState"] or told_["LoadState"],
-            "active": told_["ActiveState"] in ("active", "reloading"),
-            "failed": told_["ActiveState"] == "failed",
-        }
-        yield {"unit": name}, state
+        yield {"unit": name}, unit_state(name)
+
+
+def unit_state(name: str) -> State:
+    told_ = shown(unit_name(name))
+    state: State = {
+        "loaded": told_["LoadState"] == "loaded",
+        "enabled": told_["UnitFileState"] or told_["LoadState"],
+        "active": told_["ActiveState"] in ("active", "reloading"),
+        "failed": told_["ActiveState"] == "failed",
+    }
+    if told_["LoadState"] == "not-found":
+        # What brings it decides how it begins: a package may enable and start it by itself.
+        waits = {"unavailable": "LinuxFile" if name.startswith("winhost-") else "DebianPackage"}
+        return dict(state, enabled=waits, active=state["active"] or waits)
+    return state
 
 
 def unit_name(name: str) -> str:

@@ -1,0 +1,233 @@
+"""One plan for Windows and for the Linux in its WSL distro, with nothing in the engine that knows of two machines."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.test_crashes import abandon, crash_points, lines_of
+from tests.engine.two_machines import (
+    CONSENTS,
+    DISTRO,
+    KEY,
+    OURS,
+    PLAYBOOK,
+    UNIT,
+    UNIT_FILE,
+    TwoMachines,
+    TwoMachinesPlan,
+    two_machines,
+)
+from winhost.connect.errors import NotAvailable, SessionDropped, TimedOut
+from winhost.engine import planning
+from winhost.engine.failures import CannotTell, NeverCame, OutOfReach
+from winhost.engine.planning import Refused, make_plan
+from winhost.engine.verify import verify_plan
+from winhost.model.facts import Unknown
+from winhost.model.plan import Wish
+from winhost.resources import linux
+from winhost.resources.host import HostFacts
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(planning.PLANNED, "two-machines", TwoMachinesPlan)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> TwoMachines:
+    return two_machines(tmp_path)
+
+
+# ---- planning
+
+
+def test_without_a_way_in_the_facts_lack_linux_and_what_it_is_wanted_for_waits(here: TwoMachines) -> None:
+    assert not set(here.facts().nouns) & set(linux.NOUNS)
+    (stage,) = here.plan().stages
+    assert [step.noun for step in stage.steps] == ["WslAccess"]
+    assert {(waits.noun, waits.until) for waits in stage.deferred} == {
+        ("SystemdUnit", "WslAccess"),
+        ("LinuxFile", "WslAccess"),
+        ("DebianPackage", "WslAccess"),
+    }
+
+
+def test_with_the_way_in_all_but_what_a_file_brings_is_planned_at_once(here: TwoMachines) -> None:
+    here.distro.port, here.distro.listen, here.distro.keys, here.distro.enabled = 22, "172.28.116.5", [OURS], True
+    (stage,) = here.plan().stages
+    assert [step.noun for step in stage.steps] == ["WslAccess", "LinuxFile", "DebianPackage"]
+    assert [(waits.noun, waits.until) for waits in stage.deferred] == [("SystemdUnit", "LinuxFile")]
+
+
+# ---- there and back
+
+
+def test_it_is_applied_in_stages_verified_and_given_back(here: TwoMachines) -> None:
+    found = here.state()
+    plan = here.plan()
+    outcome = here.apply(plan, CONSENTS)
+    assert outcome.holds
+    assert outcome.changed == 4
+    assert here.inside.linux.package("docker.io")["version"] == "26.1.3-0ubuntu1"
+    assert "-microsoft-standard" in here.inside.linux.file(UNIT_FILE)["text"]
+    assert all(check.holds for check in verify_plan(plan, HostFacts(here.facts())))
+    assert {target.port for target in here.targets} == {2222}
+    outcome = here.rollback(CONSENTS)
+    assert (outcome.outcome, outcome.kept) == ("rolled back", ())
+    assert here.state() == found
+
+
+def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(here: TwoMachines) -> None:
+    plan = here.plan()
+    here.apply(plan, CONSENTS)
+    inside = here.inside.linux
+    inside.write(UNIT_FILE, {**inside.file(UNIT_FILE), "text": "theirs"})
+    lost = [check for check in verify_plan(plan, HostFacts(here.facts())) if not check.holds]
+    assert [(check.noun, check.found) for check in lost] == [("LinuxFile", "theirs")]
+    outcome = here.rollback(CONSENTS)
+    assert outcome.kept == ("The unit's file: kept: text changed since by somebody else",)
+
+
+def test_a_second_run_changes_nothing(here: TwoMachines) -> None:
+    here.apply(here.plan(), CONSENTS)
+    outcome = here.apply(here.plan(), CONSENTS)
+    assert (outcome.changed, outcome.holds) == (0, True)
+
+
+# ---- crashes
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(planning.PLANNED, "two-machines", TwoMachinesPlan)
+        here = two_machines(tmp_path_factory.mktemp("straight"))
+        here.apply(here.plan(), CONSENTS)
+        there = lines_of(here)
+        here.rollback(CONSENTS)
+        return there, lines_of(here)
+
+
+def test_going_on_and_going_back_after_a_crash_end_where_they_should(tmp_path: Path, lines: tuple[int, int]) -> None:
+    for line, when in crash_points(2, lines[0]):
+        here = two_machines(tmp_path / f"{line}-{when}")
+        found = here.state()
+        abandon(here, line, when, partial(here.apply, here.plan(), CONSENTS))
+        assert here.resume(CONSENTS).holds, (line, when)
+        assert_back(here, found, (line, when))
+
+
+def test_going_back_right_after_a_crash_ends_where_it_began(tmp_path: Path, lines: tuple[int, int]) -> None:
+    for line, when in crash_points(2, lines[0]):
+        here = two_machines(tmp_path / f"{line}-{when}")
+        found = here.state()
+        abandon(here, line, when, partial(here.apply, here.plan(), CONSENTS))
+        assert_back(here, found, (line, when))
+
+
+def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, lines: tuple[int, int]) -> None:
+    for line, when in crash_points(lines[0] + 1, lines[1]):
+        here = two_machines(tmp_path / f"{line}-{when}")
+        found = here.state()
+        here.apply(here.plan(), CONSENTS)
+        abandon(here, line, when, partial(here.rollback, CONSENTS))
+        assert_back(here, found, (line, when))
+
+
+def assert_back(here: TwoMachines, found: dict[str, Any], at: object) -> None:
+    outcome = here.rollback(CONSENTS)
+    assert (outcome.outcome, outcome.kept) == ("rolled back", ()), at
+    assert here.state() == found, at
+
+
+# ---- the other machine is not there, or is not it
+
+
+@pytest.mark.parametrize("how", [SessionDropped, TimedOut])
+def test_a_lost_answer_of_linux_is_settled_by_reading_again(
+    here: TwoMachines, how: type[SessionDropped | TimedOut]
+) -> None:
+    plan = here.plan()
+    here.lost = [how]
+    assert here.apply(plan, CONSENTS).changed == 4
+    assert [event.kind for event in here.events].count("waiting") == 1
+
+
+def test_a_linux_that_cannot_be_reached_is_unknown_and_stops_the_run_with_the_way_on(here: TwoMachines) -> None:
+    plan = here.plan()
+    here.shows = bytes(32)
+    with pytest.raises(Refused) as caught:
+        here.apply(plan, CONSENTS)
+    assert "showed a host key that is not the known one" in caught.value.meaning
+    assert caught.value.run == here.run
+    answer = here.facts().nouns["LinuxSystem"]
+    assert isinstance(answer, Unknown)
+    assert (answer.unknown.category, answer.unknown.code) == ("SecurityError", "Winhost.HostKeyRefused")
+    here.shows = None
+    assert here.resume(CONSENTS).holds
+
+
+def test_a_host_key_that_changes_in_the_middle_is_refused(here: TwoMachines) -> None:
+    plan = here.plan()
+
+    def around(moment: str, entry: Any) -> None:
+        if moment == "after" and entry["event"] == "begin" and entry["step"]["noun"] == "DebianPackage":
+            here.shows = bytes(32)
+            here.lost = [SessionDropped]
+
+    here.around = around
+    with pytest.raises(OutOfReach) as caught:
+        here.apply(plan, CONSENTS)
+    assert "host key" in caught.value.what
+    here.shows, here.around = None, lambda moment, entry: None
+    assert here.resume(CONSENTS).holds
+
+
+def test_a_run_whose_linux_is_down_says_so_and_goes_on_later(here: TwoMachines) -> None:
+    plan = here.plan()
+    abandon(here, 9, "after", partial(here.apply, plan, CONSENTS))
+    here.distro.running = False
+    with pytest.raises(CannotTell) as caught:
+        here.resume(CONSENTS)
+    assert "cannot be read before WslAccess is there" in caught.value.what
+    here.distro.running = True
+    assert here.resume(CONSENTS).holds
+
+
+def test_going_back_while_linux_is_down_keeps_what_is_inside_and_says_so(here: TwoMachines) -> None:
+    here.apply(here.plan(), CONSENTS)
+    here.distro.running = False
+    outcome = here.rollback(CONSENTS)
+    assert [sentence.partition(": ")[0] for sentence in outcome.kept] == ["The unit's file", "A package", "The unit"]
+
+
+def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines) -> None:
+    resources = [entry for entry in PLAYBOOK["resources"] if entry["noun"] != "WslAccess"]
+    plan = make_plan(HostFacts(here.facts()), Wish("two-machines", {**PLAYBOOK, "resources": resources}))
+    with pytest.raises(NeverCame) as caught:
+        here.apply(plan, CONSENTS)
+    assert caught.value.waiting == dict.fromkeys(["SystemdUnit", "LinuxFile", "DebianPackage"], "WslAccess")
+    assert here.store.runs() == ()
+
+
+def test_without_a_key_in_the_fleet_file_the_run_says_what_to_add(here: TwoMachines) -> None:
+    here.ssh = None
+    with pytest.raises(Refused) as caught:
+        here.apply(here.plan(), CONSENTS)
+    assert "hosts.desk-01.ssh.key" in caught.value.meaning
+
+
+def test_the_host_restarts_and_its_linux_is_asked_anew(here: TwoMachines) -> None:
+    with pytest.raises(NotAvailable):
+        here.open().get("LinuxSystem", {})
+    here.apply(here.plan(), CONSENTS)
+    agent = here.open()
+    assert agent.get("SystemdUnit", {"unit": UNIT})
+    here.machine.run_shutdown()
+    here.machine.settle()
+    agent = here.open()
+    assert (agent.get("WslAccess", KEY) or {})["active"] is True, "the task that keeps it alive started it"
+    assert (agent.get("SystemdUnit", {"unit": UNIT}) or {})["active"] is True, "it is enabled"
+    assert {target.name for target in here.targets} == {f"{here.host}/{DISTRO}"}

@@ -1,0 +1,222 @@
+"""A simulated host that serves from WSL, and its Linux, without wires between: a small path for both of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.engine.world import QUICK, World
+from winhost.connect.agent import Agent
+from winhost.connect.errors import SessionDropped, TimedOut
+from winhost.connect.ssh import HostKeyRefused, KeyRefused, NotThere, SshTarget
+from winhost.connect.twofold import Twofold
+from winhost.engine.order import Id
+from winhost.engine.planning import make_plan
+from winhost.engine.run import Means
+from winhost.engine.store import Store
+from winhost.lab.clock import LabClock
+from winhost.lab.distros import Distro
+from winhost.lab.hostfile import expand, find
+from winhost.lab.keys import public_line
+from winhost.lab.linux_contract import LinuxAnswers, LinuxHost, Listening
+from winhost.lab.machine import HostDown, Machine
+from winhost.model.fleet import Host, Psrp, Ssh
+from winhost.model.plan import Plan, Wanted, Wish
+from winhost.model.reason import PathVerdict, Verdict
+from winhost.model.secrets import SecretRef
+from winhost.resources import linux
+from winhost.resources.host import HostFacts
+from winhost.resources.linux import LinuxSystem
+
+ACCOUNT, DISTRO = "winhost", "Ubuntu-24.04"
+KEY = {"account": ACCOUNT, "distro": DISTRO}
+SEED = b"a controller that there is none of"[:32]
+OURS = f"{public_line(SEED)} controller"
+UNIT = "winhost-cdi.path"
+UNIT_FILE = f"/etc/systemd/system/{UNIT}"
+WHY = "For the test."
+CONSENTS = ("network", "vm-stop")
+
+# In no order: that comes from needs.
+PLAYBOOK: dict[str, Any] = {
+    "schema": "winhost.playbook/1",
+    "path": "two-machines",
+    "settings": {},
+    "resources": [
+        {
+            "noun": "SystemdUnit",
+            "title": "The unit",
+            "key": {"unit": UNIT},
+            "want": {"enabled": "enabled", "active": True},
+            "why": WHY,
+        },
+        {
+            "noun": "LinuxFile",
+            "title": "The unit's file",
+            "key": {"path": UNIT_FILE},
+            "want": {"text": "[Unit]\nDescription=on ${kernel}\n[Install]\n", "mode": "0644", "owner": "root:root"},
+            "why": WHY,
+        },
+        {
+            "noun": "DebianPackage",
+            "title": "A package",
+            "key": {"package": "docker.io"},
+            "want": {"version": "26.1.3-0ubuntu1", "held": True},
+            "why": WHY,
+        },
+        {
+            "noun": "WslAccess",
+            "title": "The way in",
+            "key": KEY,
+            "want": {"port": 2222, "listen": "172.28.116.5", "authorized": [OURS], "active": True},
+            "why": WHY,
+        },
+    ],
+}
+
+
+class Decisions:
+    def __init__(self, facts: HostFacts) -> None:
+        self._facts = facts
+
+    @property
+    def kernel(self) -> str:
+        return self._facts.the(LinuxSystem).kernel
+
+
+class TwoMachinesPlan:
+    """As the engine asks of a path."""
+
+    def __init__(self, facts: HostFacts, wish: Wish) -> None:
+        self._facts = facts
+
+    @property
+    def verdict(self) -> PathVerdict:
+        return PathVerdict("two-machines", Verdict.SUPPORTED, (), (), (), ())
+
+    @property
+    def decisions(self) -> object:
+        return Decisions(self._facts)
+
+    def check(self, wanted: Iterable[Wanted]) -> None:
+        pass
+
+    def risks(self) -> Mapping[Id, tuple[str, ...]]:
+        return {}
+
+
+class LinuxWire:
+    """Calls the lab's Linux without SSH."""
+
+    def __init__(self, here: "TwoMachines", host: str, listening: Listening) -> None:
+        self.host = host
+        self._here = here
+        self._listening = listening
+
+    def invoke(self, request: str, within: float) -> str:
+        try:
+            answer = self._listening.invoke(request)
+        except HostDown:
+            raise SessionDropped(self.host, "the distro is gone") from None
+        if self._here.lost and '"set"' in request:
+            raise self._here.lost.pop()(self.host, "lost")
+        return answer
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class TwoMachines(World):
+    """lost: with what the next answers to a `set` are lost; targets: what was opened."""
+
+    lost: list[type[SessionDropped | TimedOut]] = field(default_factory=list)
+    ssh: Ssh | None = field(default_factory=lambda: Ssh(SecretRef("env", "NOT_READ")))
+    shows: bytes | None = None
+    targets: list[SshTarget] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.linux = LinuxHost(self.machine)
+
+    @property
+    def way(self) -> Twofold:
+        target = Host(self.host, "192.0.2.5", Psrp(5986), ssh=self.ssh)
+        return Twofold(_Windows(self), target, tuple(linux.NOUNS), "", self._enter)
+
+    def open(self) -> Agent:
+        return self.way.open()
+
+    @property
+    def means(self) -> Means:
+        return Means(self.way, self.store, QUICK, 300, self.events.append, self.stop, self.around)
+
+    def _enter(self, target: SshTarget, program: str) -> Agent:
+        self.targets.append(target)
+        listening = self.linux.listening()
+        if listening is None:
+            raise NotThere(target.name, "Connection refused")
+        if public_line(self.shows or listening.seed) != target.host_key:
+            raise HostKeyRefused(target.name, "another")
+        if OURS not in listening.authorized:
+            raise KeyRefused(target.name, "user root")
+        return Agent(LinuxWire(self, target.name, listening), 60)
+
+    # ---- the distro
+
+    @property
+    def distro(self) -> Distro:
+        distros = self.machine.distros.sessions[ACCOUNT].distros
+        return distros[DISTRO.casefold()]
+
+    @property
+    def inside(self) -> LinuxAnswers:
+        return self.linux.answers(self.distro)
+
+    def shut(self) -> None:
+        """Nobody is let in yet, but sshd is there."""
+        self.distro.port = self.distro.listen = None
+        self.distro.keys, self.distro.enabled = [], False
+        self.machine.distros.write_record(
+            ACCOUNT, DISTRO, {**(self.machine.distros.record(ACCOUNT, DISTRO) or {}), "access": None}
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "linux": self.linux_state()}
+
+    def linux_state(self) -> dict[str, Any]:
+        """Of all that its nouns can name; the way in is Windows' matter."""
+        inside = self.inside.linux
+        paths = (UNIT_FILE, "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
+        return {
+            "files": {path: inside.file(path) for path in paths},
+            "packages": {name: inside.package(name) for name in inside.packages},
+            "units": {name: inside.unit_state(name) for name in (*inside.units, UNIT)},
+        }
+
+    # ---- runs
+
+    def plan(self, vm: str | None = None, **wish: Any) -> Plan:
+        return make_plan(HostFacts(self.facts()), Wish("two-machines", PLAYBOOK))
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The way to Windows alone."""
+
+    here: TwoMachines
+
+    @property
+    def host(self) -> str:
+        return self.here.host
+
+    def open(self) -> Agent:
+        return World.open(self.here)
+
+
+def two_machines(folder: Path, *, shut: bool = True) -> TwoMachines:
+    facts, section = expand(find("win11-wsl-served"))
+    here = TwoMachines(Machine(facts, section, LabClock(0)), Store(folder), facts.host)
+    if shut:
+        here.shut()
+    return here

@@ -1,0 +1,223 @@
+"""The Linux of the lab answers as the real agent does, wherever that can run here."""
+
+import json
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from tests.engine.two_machines import TwoMachines, two_machines
+from tests.linux.sandbox import Sandbox
+from winhost.connect.agent import Agent
+from winhost.lab import linux as model
+from winhost.lab.linux_nouns import ENTRIES
+from winhost.paths import wsl2_linux
+from winhost.resources.linux import NOUNS, STATES
+from winhost.resources.linux.scripts import agent_text
+
+DAEMON = {"path": "/etc/docker/daemon.json"}
+DROP_IN = {"path": "/etc/systemd/system/x.service.d/winhost.conf"}
+RESOLVER = {"path": "/etc/resolv.conf"}
+SOURCE = {"name": "winhost-docker"}
+NONE = {"text": None, "link": None, "mode": None, "owner": None}
+HTTPS = {"present": True, "uri": "https://x", "suite": "noble", "components": []}
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA\n-----END PGP PUBLIC KEY BLOCK-----\n"
+
+
+def get(noun: str, key: Any = None) -> dict[str, Any]:
+    return {"noun": noun, "verb": "get", **({} if key is None else {"key": key})}
+
+
+def put(noun: str, key: Any, want: Any, expect: Any = None) -> dict[str, Any]:
+    return {"noun": noun, "verb": "set", "key": key, "want": want, "expect": expect or {}}
+
+
+CASES: dict[str, list[dict[str, Any]]] = {
+    "a file comes, changes and goes": [
+        get("LinuxFile", DAEMON),
+        put("LinuxFile", DAEMON, {"text": "{}\n"}, NONE),
+        put("LinuxFile", DAEMON, {"text": "{}\n", "mode": "0644"}),
+        put("LinuxFile", DAEMON, {"mode": "0600"}),
+        put("LinuxFile", DAEMON, {"text": "ours"}, {"text": "theirs", "mode": "0644"}),
+        put("LinuxFile", DAEMON, NONE),
+        get("LinuxFile", DAEMON),
+    ],
+    "a link and a file at its place": [
+        put("LinuxFile", RESOLVER, {**NONE, "link": "../run/somewhere"}),
+        put("LinuxFile", RESOLVER, {"text": "nameserver 192.0.2.1\n"}),
+        put("LinuxFile", RESOLVER, {"text": "nameserver 192.0.2.1\n", "link": None}),
+        put("LinuxFile", RESOLVER, {**NONE, "link": "../run/somewhere"}),
+    ],
+    "files that are not ours": [
+        get("LinuxFile", {"path": "/etc/passwd"}),
+        put("LinuxFile", {"path": "/etc/cdi/../passwd"}, {"text": "x"}),
+        put("LinuxFile", {"path": "/etc/systemd/system/a/b"}, {"text": "x"}),
+        get("LinuxFile", DROP_IN),
+    ],
+    "what a file cannot be": [
+        put("LinuxFile", DAEMON, {"text": "x", "mode": 644}),
+        put("LinuxFile", DAEMON, {"text": "x", "mode": "rw"}),
+        put("LinuxFile", DAEMON, {"text": 1}),
+        put("LinuxFile", DAEMON, {"text": "x", "owner": "root"}),
+        put("LinuxFile", DAEMON, {"text": "x", "owner": "nobody.is:called.so"}),
+        put("LinuxFile", DAEMON, {"colour": "red"}),
+        put("LinuxFile", DAEMON, {"text": "x"}, {"colour": "red"}),
+        get("LinuxFile", DAEMON),
+    ],
+    "half a request": [
+        get("LinuxFile", {}),
+        get("LinuxFile", {"path": 1}),
+        get("LinuxFile", {"path": "/etc/wsl.conf", "more": ""}),
+        get("Nothing"),
+        {"noun": "LinuxFile", "verb": "drop"},
+        {"noun": "LinuxFile", "verb": "set", "key": DAEMON},
+        put("LinuxSystem", {}, {"id": "x"}),
+        put("Nothing", {}, {}),
+    ],
+    "after a change that failed no other is begun": [
+        put("LinuxFile", DAEMON, {"text": "x", "owner": "no:body"}),
+        put("LinuxFile", DAEMON, {"text": "x"}),
+        get("LinuxFile", DAEMON),
+    ],
+    "sources that apt could not read": [
+        get("AptSource", SOURCE),
+        get("AptSource", {"name": "debian"}),
+        put("AptSource", SOURCE, {"present": True}),
+        put("AptSource", SOURCE, {"present": True}, {"present": 0}),
+        put("AptSource", SOURCE, {**HTTPS, "uri": "ftp://x", "key": KEY, "key_sha256": "0"}),
+        put("AptSource", SOURCE, {**HTTPS, "suite": "no ble"}),
+        put("AptSource", SOURCE, {**HTTPS, "key": KEY, "key_sha256": "0"}),
+        put("AptSource", SOURCE, {"present": False}),
+    ],
+    "packages that cannot be meant": [
+        get("DebianPackage", {"package": "--reinstall"}),
+        get("DebianPackage", {"package": "no-such-package"}),
+        put("DebianPackage", {"package": "no-such-package"}, {"version": "; reboot"}),
+        put("DebianPackage", {"package": "no-such-package"}, {"held": False}),
+    ],
+    "no systemd, and no nvidia-ctk": [get("SystemdUnit"), get("CdiSpec"), put("CdiSpec", {}, {"fresh": True})],
+}
+
+
+@pytest.fixture
+def here(tmp_path: Any) -> TwoMachines:
+    made = two_machines(tmp_path)
+    made.distro.systemd = False
+    return made
+
+
+Invoke = Callable[[str], str]
+
+
+@pytest.fixture
+def _as_the_lab_begins(sandbox: Sandbox) -> None:
+    for path in (DAEMON["path"], RESOLVER["path"]):
+        sandbox.path(path).unlink(missing_ok=True)
+    sandbox.path(RESOLVER["path"]).symlink_to(model.RESOLVER)
+
+
+@pytest.mark.usefixtures("_as_the_lab_begins")
+@pytest.mark.parametrize("calls", CASES.values(), ids=CASES.keys())
+def test_the_lab_answers_as_the_agent_does(here: TwoMachines, agent: Agent, calls: list[dict[str, Any]]) -> None:
+    def real(request: str) -> str:
+        return agent.wire.invoke(request, 60)
+
+    lab = here.inside.invoke
+    assert [answers(lab, call) for call in calls] == [answers(real, call) for call in calls]
+    assert answers(lab, *calls) == answers(real, *calls)
+
+
+def answers(invoke: Invoke, *calls: dict[str, Any]) -> list[dict[str, Any]]:
+    text = invoke(json.dumps({"exclusive": False, "calls": calls}))
+    return [plain(answer) for answer in json.loads(text)["answers"]]
+
+
+def answered(invoke: Invoke, call: dict[str, Any]) -> dict[str, Any]:
+    return answers(invoke, call)[0]
+
+
+def plain(answer: dict[str, Any]) -> dict[str, Any]:
+    """Without words that only people read."""
+    error = answer.get("error")
+    return {**answer, "error": {**error, "message": ""}} if error else answer
+
+
+# ---- what is told without being asked for by name
+
+
+def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
+    scripts: dict[str, Any] = {}
+    exec(compile(agent_text(), "the agent", "exec"), scripts)  # definitions only
+    assert scripts["KNOWN_FILES"] == model.FILES
+    assert scripts["KNOWN_SOURCES"] == model.SOURCES
+    assert scripts["KNOWN_PACKAGES"] == model.PACKAGES
+    assert scripts["KNOWN_UNITS"] == model.UNITS
+
+
+def test_the_lab_has_every_noun_with_its_key_and_its_state(here: TwoMachines) -> None:
+    assert {name: entry.key for name, entry in ENTRIES.items()} == {name: noun.key for name, noun in NOUNS.items()}
+    assert {name for name, entry in ENTRIES.items() if entry.set} == {name for name, noun in NOUNS.items() if noun.sets}
+    here.distro.systemd = True
+    here.inside.linux.packages["nvidia-container-toolkit-base"] = model.Package("1.17.8-1")
+    for state in STATES:
+        for record in ENTRIES[state.noun.name].get(here.inside.linux, None):
+            assert set(record.state) == set(state.__annotations__), state.noun.name
+
+
+@pytest.mark.parametrize("listen", ["192.0.2.7", "2001:db8::7"])
+def test_the_way_in_shows_as_the_files_that_it_writes(here: TwoMachines, listen: str) -> None:
+    here.distro.listen, here.distro.port = listen, 2222
+    shown = [here.inside.linux.file(path)["text"] for path in (wsl2_linux.SSHD_FILE, wsl2_linux.SSH_UNIT_FILE)]
+    assert shown == [wsl2_linux.sshd_file(ip_address(listen), 2222), wsl2_linux.SSH_UNIT]
+
+
+# ---- packages, units and CDI, as the real ones were seen to behave
+
+
+def inside(here: TwoMachines, noun: str, key: dict[str, str], want: dict[str, Any]) -> dict[str, Any]:
+    return answered(here.inside.invoke, put(noun, key, want))
+
+
+@pytest.fixture
+def served(here: TwoMachines) -> TwoMachines:
+    here.distro.systemd = True
+    return here
+
+
+def test_a_package_takes_what_it_brought_along_and_only_ours_goes(served: TwoMachines) -> None:
+    key = {"package": "docker-ce"}
+    assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["error"]["code"] == "Winhost.NoSuchVersion"
+    served.inside.linux.sources["winhost-docker"] = {}
+    assert inside(served, "DebianPackage", key, {"version": "27.5.1"})["after"]["version"] == "27.5.1"
+    containerd = {"package": "containerd.io"}
+    assert inside(served, "DebianPackage", containerd, {"version": None})["error"]["code"] == "Winhost.NotOurs"
+    assert served.inside.linux.unit_state("docker.service")["active"] is True
+    inside(served, "DebianPackage", key, {"version": None})
+    assert served.inside.linux.packages == {}
+    assert served.inside.linux.unit_state("docker.service")["enabled"] == {"unavailable": "DebianPackage"}
+
+
+def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:
+    key = {"package": "docker.io"}
+    inside(served, "DebianPackage", key, {"version": "26.1", "held": True})
+    assert inside(served, "DebianPackage", key, {"version": "27.0"})["error"]["code"] == "Winhost.WrongPlace"
+    assert inside(served, "DebianPackage", key, {"version": "27.0", "held": False})["after"]["version"] == "27.0"
+
+
+def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(served: TwoMachines) -> None:
+    key, linux = {"package": "nvidia-container-toolkit"}, served.inside.linux
+    linux.sources["winhost-nvidia-container-toolkit"] = {}
+    inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
+    assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
+    old = linux.driver
+    gpu = next(device for device in served.machine.devices if device.says("driver", ""))
+    gpu.healthy = {**gpu.healthy, "driver_version": "99.9"}
+    assert linux.cdi()["fresh"] is True, "a running distro never sees another driver"
+    served.distro.starts += 1
+    assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["present"] is False
+    assert "99.9" in linux.driver != old
+    linux.write(model.SYSTEM + model.CDI, {**NONE, "text": "[Install]\n"})
+    inside(served, "SystemdUnit", {"unit": model.CDI}, {"enabled": "enabled"})
+    served.distro.starts += 1
+    assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"] is True

@@ -1,0 +1,286 @@
+"""What winhost runs in a distro before there is a way in: for real, in a Debian with systemd, and by its grammar."""
+
+import base64
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.connect.sshd import keypair
+from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, Debian, NoDebian, end, sure, wait_for
+from winhost.connect.errors import AuthenticationFailed
+from winhost.connect.ssh import SshTarget, SshWay
+from winhost.model.secrets import SecretRef
+from winhost.paths import wsl2_linux
+from winhost.paths.wsl2_linux import StaticAddress, network_file, sshd_file
+from winhost.resources.linux.scripts import session_text
+from winhost.resources.windows.scripts import inside_script
+
+pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
+
+PACKAGES = "/srv/packages"
+THEIRS = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHNvbWVib2R5IGVsc2UgaGFzIGEga2V5IHRvby4u somebody@else"
+PORT = 2222
+
+
+class Distro(Debian):
+    """As it comes out of its image: no sshd, no address, nobody's keys; packages come from a folder."""
+
+    def _furnish(self) -> None:
+        sure("chroot", str(self.root), "dpkg", "--purge", "openssh-server")
+        folder = self.root / PACKAGES.lstrip("/")
+        folder.mkdir()
+        for deb in (self.root / "var/cache/apt/archives").glob("*.deb"):
+            shutil.copy(deb, folder)
+        index = "".join(map(described, sorted(folder.glob("*.deb"))))
+        if "Package: openssh-server\n" not in index:
+            raise NoDebian("the Debian that was fetched did not keep its packages")
+        (folder / "Packages").write_text(index)
+        (self.root / "etc/apt/sources.list").write_text(f"deb [trusted=yes] file:{PACKAGES} ./\n")
+        (self.root / "etc/wsl.conf").write_text("[boot]\nsystemd=true\n")
+
+    def _answers(self) -> bool:
+        done = subprocess.run(self._inside("systemctl", "is-system-running"), capture_output=True, text=True)
+        return done.stdout.strip() in ("running", "degraded")
+
+    def _inside(self, *command: str) -> list[str]:
+        leader = sure("ps", "-o", "pid=", "--ppid", str(self._nspawn.pid)).split()
+        return ["nsenter", f"--target={leader[0] if leader else 1}", "--all", "--", *command]
+
+    def restart(self) -> None:
+        """As `wsl --terminate` and the next start."""
+        end(self._nspawn)
+        self._boot(self.root.parent)
+
+    def put(self, *lines: str) -> None:
+        """As a job does it: the lines go to a program that only writes them."""
+        self._ask(["/usr/bin/tee", "/var/lib/winhost.wanted"], "".join(f"{line}\n" for line in lines))
+
+    def script(self, verb: str, *lines: str) -> list[str]:
+        if lines:
+            self.put(*lines)
+        return self._ask(["/bin/sh", "-s", verb], inside_script()).splitlines()
+
+    def _ask(self, command: list[str], text: str) -> str:
+        done = subprocess.run(self._inside(*command), input=text, capture_output=True, text=True, env={})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refused(self, verb: str, *lines: str) -> tuple[int, str]:
+        self.put(*lines)
+        done = subprocess.run(
+            self._inside("/bin/sh", "-s", verb), input=inside_script(), capture_output=True, text=True, env={}
+        )
+        return done.returncode, done.stderr.splitlines()[-1]
+
+    def read(self, path: str) -> str:
+        return (self.root / path.lstrip("/")).read_text()
+
+    def there(self, path: str) -> bool:
+        return (self.root / path.lstrip("/")).exists()
+
+    def enabled(self, unit: str) -> str:
+        done = subprocess.run(self._inside("systemctl", "is-enabled", unit), capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def key_leads_in(self, key: Path, host_key: str) -> str:
+        """Which Debian it is, told by the agent over SSH."""
+        mine = SecretRef("file", str(key))
+        target = SshTarget("distro", INSIDE, host_key, mine, port=PORT, connect_timeout=5)
+        with closing(SshWay(target, session_text()).open()) as agent:
+            return str((agent.get("LinuxSystem", {}) or {})["id"])
+
+
+def described(deb: Path) -> str:
+    control = sure("dpkg-deb", "--field", str(deb))
+    return f"{control}Filename: ./{deb.name}\nSize: {deb.stat().st_size}\n\n"
+
+
+def line(name: str, text: str) -> str:
+    return f"{name} :{base64.b64encode(text.encode()).decode()}"
+
+
+def told(lines: list[str], name: str) -> list[str]:
+    return [each.removeprefix(f"{name} ") for each in lines if each.startswith(f"{name} ")]
+
+
+@pytest.fixture(scope="module")
+def distro(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Distro]:
+    try:
+        made = Distro(pytestconfig.cache.mkdir("debian") / "base", tmp_path_factory.mktemp("distro"))
+    except NoDebian as why:
+        pytest.skip(f"no Debian with systemd can be made here: {why}")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def addressed(distro: Distro) -> Distro:
+    """With the address that it has where bridged WSL leaves its adapter unconfigured."""
+    static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
+    distro.script("conf", line("network", network_file(static, "host0")))
+    distro.run("systemctl", "start", "systemd-networkd.service")
+    wait_for(lambda: INSIDE in distro.run("ip", "address"))
+    return distro
+
+
+@pytest.fixture(scope="module")
+def open_(addressed: Distro) -> Distro:
+    """With a way in."""
+    (addressed.root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
+    (addressed.root / "root/.ssh/authorized_keys").write_text(f"{THEIRS}\n")
+    addressed.script("open", *wanted(addressed.key))
+    return addressed
+
+
+def wanted(*keys: Path, active: bool = True) -> list[str]:
+    lines = [f"key {key.with_suffix('.pub').read_text().strip()}" for key in keys]
+    return [f"port {PORT}", f"listen {INSIDE}", *lines, *(["active yes"] if active else [])]
+
+
+# ---- its grammar
+
+
+@pytest.mark.parametrize("shell", ["dash -n", "bash --posix -n", "busybox ash -n"])
+def test_every_shell_that_may_be_bin_sh_reads_it(shell: str) -> None:
+    command = shell.split()
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"there is no {command[0]} here")
+    done = subprocess.run(command, input=inside_script(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_shellcheck_finds_nothing() -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("there is no shellcheck here")
+    quiet = ["--shell=sh", "--exclude=SC2174", "-"]  # of the folders that it makes, those above are there
+    done = subprocess.run(["shellcheck", *quiet], input=inside_script(), capture_output=True, text=True)
+    assert done.stdout == ""
+
+
+# ---- before there is a way in
+
+
+def test_a_fresh_distro_tells_that_nothing_is_ours(distro: Distro) -> None:
+    assert distro.script("look") == ["end ."]
+
+
+def test_what_it_cannot_do_is_refused(distro: Distro) -> None:
+    assert distro.refused("paint") == (3, "winhost: paint is nothing that it can do")
+
+
+def test_wsl_conf_comes_and_goes_back_to_what_the_image_has(distro: Distro) -> None:
+    ours = "[boot]\nsystemd=true\n\n[user]\ndefault=root\n# ü '\"$(reboot)`\n"
+    distro.script("conf", line("conf", ours))
+    assert distro.read("/etc/wsl.conf") == ours
+    assert told(distro.script("look"), "conf") == [line("conf", ours).removeprefix("conf ")]
+    distro.script("conf", line("conf", "again"))
+    distro.script("conf", "conf -")
+    assert distro.read("/etc/wsl.conf") == "[boot]\nsystemd=true\n"
+    assert told(distro.script("look"), "conf") == []
+    assert not distro.there("/var/lib/winhost.wanted")
+
+
+def test_a_resolver_takes_the_place_of_a_link_and_leaves_room_for_it(distro: Distro) -> None:
+    file = distro.root / "etc/resolv.conf"
+    file.unlink(missing_ok=True)
+    file.symlink_to("/mnt/wsl/resolv.conf")
+    distro.script("conf", line("resolver", "nameserver 203.0.113.253\n"))
+    assert file.read_text() == "nameserver 203.0.113.253\n"
+    assert not file.is_symlink()
+    distro.script("conf", "resolver -")
+    assert not os.path.lexists(file), "WSL makes its link again where there is no file"
+
+
+def test_the_static_address_is_there_from_the_next_start_on(addressed: Distro) -> None:
+    assert addressed.enabled("systemd-networkd.service") == "enabled"
+    assert f"{INSIDE}/{PREFIX}" in addressed.run("ip", "address", "show", "dev", "host0")
+
+
+# ---- the way in
+
+
+def test_the_agent_comes_in_by_the_key_and_host_key_that_were_told(open_: Distro) -> None:
+    seen = open_.script("look")
+    assert (told(seen, "port"), told(seen, "listen"), told(seen, "active")) == ([str(PORT)], [INSIDE], ["yes"])
+    (host_key,) = told(seen, "host")
+    assert host_key.startswith("ssh-ed25519 ")
+    assert open_.key_leads_in(open_.key, host_key) == "debian"
+
+
+def test_it_writes_the_very_files_that_the_path_writes(open_: Distro) -> None:
+    assert open_.read(wsl2_linux.SSHD_FILE) == sshd_file(ip_address(INSIDE), PORT)
+    assert open_.read(wsl2_linux.SSH_UNIT_FILE) == wsl2_linux.SSH_UNIT
+
+
+def test_sshd_listens_there_and_nowhere_else(open_: Distro) -> None:
+    lines = open_.run("ss", "--listening", "--tcp", "--numeric", "--no-header", "--processes").splitlines()
+    assert [each.split()[3] for each in lines if "sshd" in each] == [f"{INSIDE}:{PORT}"]
+
+
+def test_keys_of_others_stay_and_one_that_is_no_longer_wanted_goes(open_: Distro, tmp_path: Path) -> None:
+    other = keypair(tmp_path / "other")
+    open_.script("open", *wanted(other))
+    (host_key,) = told(open_.script("look"), "host")
+    assert open_.key_leads_in(other, host_key) == "debian"
+    with pytest.raises(AuthenticationFailed):
+        open_.key_leads_in(open_.key, host_key)
+    lines = open_.read("/root/.ssh/authorized_keys").splitlines()
+    assert lines == [THEIRS, other.with_suffix(".pub").read_text().strip()]
+    open_.script("open", *wanted(open_.key))
+    assert open_.key_leads_in(open_.key, host_key) == "debian"
+
+
+def test_a_key_that_was_there_before_stays_when_we_leave(open_: Distro) -> None:
+    open_.script("open", *wanted(open_.key), f"key {THEIRS}")
+    assert THEIRS in told(open_.script("look"), "key")
+    open_.script("open", *wanted(open_.key))
+    assert THEIRS in open_.read("/root/.ssh/authorized_keys")
+    assert THEIRS not in told(open_.script("look"), "key")
+
+
+def test_a_way_in_that_is_not_active_does_not_listen_and_comes_back(open_: Distro) -> None:
+    open_.script("open", *wanted(open_.key, active=False))
+    assert (told(open_.script("look"), "active"), open_.enabled("ssh.service")) == ([], "disabled")
+    open_.script("open", *wanted(open_.key))
+    assert (told(open_.script("look"), "active"), open_.enabled("ssh.service")) == (["yes"], "enabled")
+
+
+def test_what_sshd_refuses_leaves_no_way_in_that_cannot_start(open_: Distro) -> None:
+    code, why = open_.refused("open", "port 99999", f"listen {INSIDE}", f"key {THEIRS}", "active yes")
+    assert code == 3
+    assert "sshd refuses its configuration" in why
+    open_.run("sshd", "-t")
+    open_.script("open", *wanted(open_.key))
+
+
+def test_it_is_there_again_after_a_restart(open_: Distro) -> None:
+    open_.restart()
+    seen = open_.script("look")
+    wait_for(lambda: told(open_.script("look"), "active") == ["yes"])
+    assert open_.key_leads_in(open_.key, told(seen, "host")[0]) == "debian"
+
+
+def test_closed_it_is_as_it_was_found(open_: Distro) -> None:
+    open_.script("close")
+    assert told(open_.script("look"), "port") == []
+    assert open_.read("/root/.ssh/authorized_keys") == f"{THEIRS}\n"
+    assert not any(map(open_.there, (wsl2_linux.SSHD_FILE, wsl2_linux.SSH_UNIT_FILE, "/usr/sbin/sshd")))
+    left = open_.read("/var/lib/winhost.found").splitlines()
+    assert {each.split(" ")[0] for each in left} <= {"network", "networkd"}
+
+
+def test_an_sshd_that_was_there_before_stays_and_runs_as_it_ran(addressed: Distro) -> None:
+    addressed.run("apt-get", "update", "-q")
+    addressed.run("apt-get", "install", "-q", "-y", "openssh-server")
+    addressed.script("open", *wanted(addressed.key))
+    addressed.script("close")
+    assert addressed.there("/usr/sbin/sshd")
+    assert addressed.enabled("ssh.service") == "enabled"
+    assert addressed.run("systemctl", "is-active", "ssh.service").strip() == "active"
+    assert not addressed.there(wsl2_linux.SSHD_FILE)

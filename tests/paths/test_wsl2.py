@@ -1,0 +1,76 @@
+"""Decisions of the WSL 2 path: settings are checked whole, addresses are our own, memory holds the cards."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from winhost.model.units import GiB
+from winhost.paths.wsl2 import mac_address
+from winhost.paths.wsl2_settings import Settings
+
+NEEDED: dict[str, Any] = {
+    "wsl": {"version": "2.7.14", "source": "https://example.test/wsl.msi", "sha256": "0" * 64},
+    "image": {"source": r"C:\images\ubuntu.wsl", "sha256": "1" * 64},
+    "containers": {"ubuntu": "noble", "docker": "5:29.8.0-1~ubuntu.24.04~noble", "toolkit": "1.20.0-1"},
+}
+BRIDGE = {"switch": "lan", "address": "192.0.2.10/24", "gateway": "192.0.2.1", "dns": ["192.0.2.53"]}
+
+
+def settings(**given: Any) -> Settings:
+    return Settings.model_validate({**NEEDED, **given})
+
+
+def test_all_but_what_only_the_user_knows_has_a_default() -> None:
+    found = settings()
+    assert (found.network, found.account, found.distro, found.administrator) == ("auto", "winhost", "winhost", False)
+    assert found.stated("memory") is None
+    assert settings(memory="48 GiB").stated("memory") == 48 * GiB
+    assert found.wsl.full == "2.7.14.0"
+    assert (found.wsl.name, found.image.name) == ("wsl.msi", "ubuntu.wsl")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"network": "bridged"}, "`bridge` says how"),
+        ({"network": "nat", "bridge": BRIDGE}, "`bridge` says how"),
+        ({"bridge": {**BRIDGE, "gateway": "198.51.100.1"}}, "needs a gateway in its network"),
+        ({"bridge": {"address": "192.0.2.10/24"}}, "needs a gateway in its network"),
+        ({"bridge": {"address": "192.0.2.0/24", "gateway": "192.0.2.1"}}, "an address of a host"),
+        ({"bridge": {"address": "192.0.2.10", "gateway": "192.0.2.1"}}, "an address of a host"),
+        ({"bridge": {"dns": ["192.0.2.53"]}}, "DHCP brings its own"),
+        ({"bridge": {"switch": "Schalter für alle"}}, "pattern"),
+        ({"account": "a" * 21}, "pattern"),
+        ({"account": "wsl\u2019s"}, "pattern"),
+        ({"distro": "../x"}, "pattern"),
+        ({"memory": "lots"}, "should be a size"),
+        ({"wsl": {**NEEDED["wsl"], "sha256": "ABC"}}, "pattern"),
+        ({"wsl": {**NEEDED["wsl"], "source": "http://example.test/wsl.msi"}}, "https://"),
+        ({"image": {**NEEDED["image"], "source": r"\\server\share\x.wsl"}}, "https://"),
+        ({"image": {**NEEDED["image"], "source": "C:\\x\n.wsl"}}, "https://"),
+        ({"access": {"key": "-----BEGIN OPENSSH PRIVATE KEY-----"}}, "a public key file"),
+        ({"access": {"key": "ssh-ed25519 AAAA\nssh-rsa BBBB"}}, "a public key file"),
+        ({"acount": "x"}, "Extra inputs"),
+        ({"containers": {**NEEDED["containers"], "toolkit": "1.19.1-1"}}, "1.20.0 or later"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        settings(**given)
+
+
+@given(st.uuids(), st.uuids())
+def test_addresses_are_local_and_of_one_machine(one: Any, other: Any) -> None:
+    mac = mac_address(str(one), "winhost")
+    first = int(mac.split(":")[0], 16)
+    assert len(mac) == 17
+    assert first & 3 == 2  # locally administered, no multicast
+    assert mac == mac_address(str(one).upper(), "WINHOST")
+    assert (mac == mac_address(str(other), "winhost")) is (one == other)
+
+
+def test_the_address_that_every_wsl_takes_is_not_ours() -> None:
+    assert mac_address("00000000-0000-0000-0000-000000000000", "winhost") != "5e:bb:f6:9e:ee:fa"

@@ -1,0 +1,108 @@
+"""A bundle takes accounts, tasks and configurations back by the same rules as the engine."""
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.powershell.twins import Scripts, scripts
+from winhost.model.facts import Facts, Record, Unavailable
+from winhost.render import bundle
+from winhost.resources.base import Keep
+from winhost.resources.windows import NOUNS
+from winhost.resources.windows.accounts import NO_PROFILE
+from winhost.resources.windows.scripts import agent_text
+
+# What each property may be before, after and now.
+VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "LocalAccount": {"there": (False, True), "administrator": (False, True)},
+    "AccountTasks": {"keep_alive": ("absent", "ready", "disabled"), "distro": (None, "Ubuntu-24.04")},
+    "WslConfig": {"text": (None, "ours", "theirs"), "encoding": (None, "utf-8")},
+}
+BESIDE: dict[str, list[dict[str, Any]]] = {
+    "LocalAccount": [{"ours": True}, {"ours": False}],
+    "AccountTasks": [{}],
+    "WslConfig": [{}, {"text": NO_PROFILE, "encoding": NO_PROFILE}],
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Scripts]:
+    with scripts() as running:
+        text = bundle.scripts()["Rollback.ps1"].decode("ascii").replace(agent_text(), "")
+        rules = text[text.index("# ==== ") : text.index("# ==== and this starts it")]
+        running.run(rules)
+        yield running
+
+
+def cases(noun: str) -> Iterator[dict[str, Any]]:
+    names = list(VALUES[noun])
+    every = [dict(zip(names, values, strict=True)) for values in product(*VALUES[noun].values())]
+    for changed in (names, names[:1], names[1:]):
+        for before, after, now, beside in product(every, every, every, BESIDE[noun]):
+            if all(before[name] != after[name] for name in changed):
+                yield {"noun": noun, "changed": changed, "before": before, "after": after, "now": {**now, **beside}}
+
+
+def by_the_engine(case: dict[str, Any]) -> dict[str, Any]:
+    before = {name: case["before"][name] for name in case["changed"]}
+    undo = NOUNS[case["noun"]].undo(before, case["after"], case["now"])
+    if isinstance(undo, Keep):
+        return {"keep": undo.reason, "want": dict(undo.rest)}
+    return {"keep": "", "want": dict(undo)}
+
+
+ASK = """
+$answers = @(foreach ($case in (ConvertFrom-Json -InputObject $args[0])) {
+    $after = @{}
+    foreach ($property in $case.after.PSObject.Properties) { $after[$property.Name] = $property.Value }
+    $touched = @{ noun = $case.noun; changed = @($case.changed); before = $case.before; after = $after; moved = @() }
+    Find-WinhostUndo $touched $case.now
+})
+ConvertTo-Json -InputObject $answers -Depth 5 -Compress
+"""
+
+
+@pytest.mark.parametrize("noun", VALUES)
+def test_the_bundle_undoes_what_the_engine_undoes(engine: Scripts, noun: str) -> None:
+    asked = list(cases(noun))
+    engine.run(f"function Find-Undone {{{ASK}}}")
+    quoted = json.dumps(asked).replace("'", "''")
+    (answer,) = engine.run(f"Find-Undone '{quoted}'")
+    assert [by_the_engine(case) for case in asked] == json.loads(answer)
+
+
+KEYS = [{"account": "winhost", "distro": "Ubuntu-24.04"}, {"account": "other", "distro": "Debian"}]
+WHAT_IS_READ: list[dict[str, Any]] = [
+    {"ok": True, "instances": [{"key": key, "state": {}} for key in KEYS]},
+    {"ok": True, "instances": []},
+    {"ok": False, "unavailable": "AccountTasks"},
+]
+ASK_USERS = """
+$facts = @{}
+foreach ($property in (ConvertFrom-Json -InputObject $args[0]).PSObject.Properties) {
+    $facts[$property.Name] = $property.Value
+}
+$found = @(Find-WinhostUsers 'LocalAccount' ([pscustomobject]@{ account = 'Winhost' }) $facts)
+ConvertTo-Json -InputObject $found -Depth 5 -Compress
+"""
+
+
+@pytest.mark.parametrize("distros", WHAT_IS_READ)
+@pytest.mark.parametrize("disks", [0, 2, None])
+def test_the_bundle_knows_the_distros_of_an_account(engine: Scripts, distros: Any, disks: int | None) -> None:
+    account = {"key": {"account": "winhost"}, "state": {"distros": disks}}
+    read = {"WslDistro": distros, "LocalAccount": {"ok": True, "instances": [account]}}
+    engine.run(f"function Find-Users {{{ASK_USERS}}}")
+    (answer,) = engine.run(f"Find-Users '{json.dumps(read)}'")
+    nouns: dict[str, Any] = {
+        noun: tuple(Record(each["state"], each["key"]) for each in said["instances"])
+        if said["ok"]
+        else Unavailable(said["unavailable"])
+        for noun, said in read.items()
+    }
+    facts = Facts("h", "synthetic", "", "", nouns)
+    users = NOUNS["LocalAccount"].users({"account": "Winhost"}, facts)
+    assert json.loads(answer) == [{"noun": noun, "key": dict(key)} for noun, key in users]

@@ -1,0 +1,223 @@
+"""Jobs of an account through the real scripts: who runs them, what comes back, and what nobody gets to see."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.powershell.twins import Scripts, machine, scripts, verdict
+from winhost.lab.accounts import Accounts
+from winhost.lab.distros import Distros
+from winhost.lab.engine import find_engine
+from winhost.lab.machine import Machine
+
+OWNER = {"account": "winhost"}
+HOSTILE = (
+    "",
+    " ",
+    'say "hi"',
+    "it's",
+    "C:\\path\\",
+    '\\"',
+    "a\tb",
+    "\u00e4\u2019\U0001f4a9",
+    "$(calc)",
+    "%PATH%",
+    "--",
+    "\\\\",
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Scripts]:
+    with scripts() as running:
+        yield running
+
+
+@pytest.fixture
+def host(engine: Scripts) -> Machine:
+    """With an account of ours that can run jobs."""
+    made = machine("win11-pro-1gpu")
+    engine.use(made)
+    for noun, want in (("LocalAccount", {"there": True, "administrator": True}), ("AccountTasks", {"jobs": "ready"})):
+        (answer,) = engine.answers(made, {"noun": noun, "verb": "set", "key": OWNER, "want": want})
+        assert answer["ok"], answer
+    return made
+
+
+def in_text(arguments: Sequence[str]) -> str:
+    """As a list in a script: a quote for each character that acts as one, twice."""
+    quotes = str.maketrans({quote: quote * 2 for quote in "'\u2018\u2019\u201a\u201b"})
+    return ", ".join(f"'{argument.translate(quotes)}'" for argument in arguments)
+
+
+def run_job(engine: Scripts, arguments: Sequence[str], file: str = "", seconds: int = 30) -> dict[str, Any]:
+    """What Invoke-WinhostJob gives, or the error that it stops with."""
+    call = f"Invoke-WinhostJob 'winhost' @({in_text(arguments)}) '{file}' {seconds}"
+    tried = f'try {{ {call} }} catch {{ @{{ stopped = "$($_.FullyQualifiedErrorId)"; at = $_.TargetObject }} }}'
+    (answer,) = engine.run(f"$script:WinhostOnce = @{{}}; ConvertTo-WinhostAscii (ConvertTo-Json $({tried}) -Compress)")
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def test_a_job_is_run_as_the_account_and_answered(
+    engine: Scripts, host: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, list[str], bytes]] = []
+
+    def wsl(self: Distros, account: str, arguments: Sequence[str], content: bytes) -> tuple[int, str, str]:
+        asked.append((account, list(arguments), content))
+        return 7, "\u00e4\u2019\r\n\U0001f4a9", "not\u2028good"
+
+    monkeypatch.setattr(Distros, "wsl", wsl)
+    host.files.write("C:\\ProgramData\\winhost\\in", b"\x00\xff\r\n")
+    found = run_job(engine, HOSTILE, "C:\\ProgramData\\winhost\\in")
+    assert found == {"code": 7, "output": "\u00e4\u2019\r\n\U0001f4a9", "errors": "not\u2028good"}
+    assert asked == [("winhost", list(HOSTILE), b"\x00\xff\r\n")]
+    (script,) = host.files.below("C:\\ProgramData\\winhost\\accounts")
+    assert script.endswith("\\winhost\\job.ps1")
+
+
+def test_a_job_of_an_account_without_ready_tasks_is_not_there_yet(engine: Scripts, host: Machine) -> None:
+    for jobs in ("disabled", "absent"):
+        call = {"noun": "AccountTasks", "verb": "set", "key": OWNER, "want": {"jobs": jobs}}
+        assert [verdict(answer) for answer in engine.answers(host, call)] == ["ok"]
+        assert run_job(engine, ["--version"]) == {"stopped": "Winhost.Unavailable", "at": "AccountTasks"}
+
+
+@pytest.mark.parametrize("said", ["Winhost.NoBatchRight", "Winhost.PasswordChanged"])
+def test_a_job_says_why_its_account_cannot_log_on(engine: Scripts, host: Machine, said: str) -> None:
+    account = host.accounts.find("winhost")
+    assert account is not None
+    if said == "Winhost.NoBatchRight":
+        account.administrator = False
+    else:
+        account.secret = "Somebody's own, 1"
+    assert run_job(engine, ["--version"])["stopped"] == said
+    assert not [path for path in host.files.below("C:\\ProgramData\\winhost\\accounts") if path.endswith(".json")]
+
+
+def test_a_task_that_never_answers_is_given_up(engine: Scripts, host: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accounts, "_do_jobs", lambda self, account: None)
+    assert run_job(engine, ["--version"], seconds=1)["stopped"] == "Winhost.JobTimedOut"
+
+
+def test_a_job_that_came_just_too_late_is_begun_again(
+    engine: Scripts, host: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    really = Accounts._do_jobs
+
+    def do(self: Accounts, account: str) -> None:
+        seen.append(account)
+        if len(seen) > 1:
+            really(self, account)
+
+    monkeypatch.setattr(Accounts, "_do_jobs", do)
+    monkeypatch.setattr(Distros, "wsl", lambda self, account, arguments, content: (0, "done", ""))
+    assert run_job(engine, ["--version"])["output"] == "done"
+    assert len(seen) == 2
+
+
+def test_no_secret_comes_back_from_the_scripts(engine: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(Accounts, "_check_password", lambda self, secret, cmdlet: given.append(secret))
+    on = machine("win11-pro-1gpu")
+    wishes: list[tuple[str, dict[str, Any], str]] = [
+        ("LocalAccount", {"there": True}, "ok"),
+        ("AccountTasks", {"jobs": "ready"}, "Winhost.NoBatchRight"),
+        ("LocalAccount", {"administrator": True}, "ok"),
+        ("AccountTasks", {"jobs": "ready", "keep_alive": "ready", "distro": "Nowhere"}, "ok"),
+    ]
+    answers = []
+    for noun, want, end in wishes:
+        answers += engine.answers(on, {"noun": noun, "verb": "set", "key": OWNER, "want": want})
+        assert verdict(answers[-1]) == end
+    shown = [
+        json.dumps(answers),
+        *engine.run("$Error | Out-String"),
+        *engine.run("Get-Variable | Out-String -Width 999"),
+    ]
+    assert len(given) == 3
+    assert [secret for secret in given if any(secret in text for text in shown)] == []
+    for secret in given:
+        assert len(secret) == 52
+        assert any(map(str.isupper, secret))
+        assert any(map(str.islower, secret))
+        assert any(map(str.isdigit, secret))
+    assert len(set(given)) == 3
+
+
+# ---- the script of the task, in a process of its own
+
+FAKE = """#!{python}
+import json, os, sys, time
+if "--sleep" in sys.argv:
+    time.sleep(60)
+told = {{"arguments": sys.argv[1:], "utf8": os.environ.get("WSL_UTF8"), "input": sys.stdin.buffer.read().hex()}}
+sys.stdout.write(json.dumps(told, ensure_ascii=True) + "\\u00e4\\u2019")
+sys.stderr.write("e" * 200000)
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def folder(engine: Scripts, tmp_path: Path) -> Path:
+    """Of an account: the script as the agent writes it, but for the program, which is one of ours."""
+    if os.name == "nt":
+        pytest.skip("needs a program without an extension")
+    program = tmp_path / "wsl"
+    program.write_text(FAKE.format(python=sys.executable), encoding="utf-8")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (text,) = engine.run('"$script:WinhostJobScript"')
+    assert text.count("'C:\\Program Files\\WSL\\wsl.exe'") == 1
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    (jobs / "job.ps1").write_text(text.replace("C:\\Program Files\\WSL\\wsl.exe", str(program)), encoding="ascii")
+    return jobs
+
+
+def run_task(folder: Path) -> None:
+    program = shutil.which(find_engine())
+    command = [str(program), "-NoProfile", "-NonInteractive", "-File", str(folder / "job.ps1")]
+    subprocess.run(command, check=True, timeout=120, stdin=subprocess.DEVNULL)
+
+
+def put(folder: Path, number: int, **job: Any) -> None:
+    whole = {"kind": "wsl", "arguments": [], "input": "", "seconds": 30} | job
+    (folder / f"job-{number:032x}.json").write_text(json.dumps(whole), encoding="ascii")
+
+
+def answer(folder: Path, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / f"answer-{number:032x}.json").read_text("utf-8"))
+    return found
+
+
+def test_the_task_runs_each_job_and_answers_it(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"\x00\xff\r\n")
+    put(folder, 1, arguments=list(HOSTILE))
+    put(folder, 2, input=str(tmp_path / "in"))
+    put(folder, 3, arguments=["--sleep"], seconds=1)
+    put(folder, 4, kind="nothing")
+    put(folder, 5, input=str(tmp_path / "not there"))
+    (folder / f"job-{6:032x}.json").write_text("{", encoding="ascii")
+    run_task(folder)
+    assert sorted(path.name[:6] for path in folder.iterdir()) == ["answer"] * 6 + ["job.ps"]
+    first = answer(folder, 1)
+    told, rest = json.JSONDecoder().raw_decode(first["output"])
+    assert told == {"arguments": list(HOSTILE), "utf8": "1", "input": ""}
+    assert first["output"][rest:] == "\u00e4\u2019"
+    assert (first["code"], len(first["errors"]), first["timed_out"]) == (3, 200000, False)
+    assert json.JSONDecoder().raw_decode(answer(folder, 2)["output"])[0]["input"] == "00ff0d0a"
+    assert answer(folder, 3) == {"code": -1, "output": "", "errors": "", "timed_out": True}
+    assert answer(folder, 4) == {"code": 0, "output": "", "errors": "", "timed_out": False}
+    for failed in (5, 6):
+        assert answer(folder, failed)["code"] == -1
+        assert answer(folder, failed)["errors"]

@@ -1,0 +1,71 @@
+"""What the agent's own helpers do with bytes and command lines, in a real PowerShell and without stand-ins for them."""
+
+import subprocess
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.powershell.twins import Scripts, scripts
+from winhost.lab.endpoint import PipelineError
+from winhost.resources.windows.scripts import agent_text
+
+CONTENT = bytes(range(256)) * 5000
+ARGUMENTS = st.lists(st.text(alphabet='ab\\" \t-/.:{}', max_size=12), min_size=1, max_size=5)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Scripts]:
+    with scripts() as running:
+        running.run(agent_text())  # over the stand-ins for its helpers
+        yield running
+
+
+def receive(engine: Scripts, source: Path | str, wanted: str, target: Path) -> None:
+    engine.run(f"Receive-WinhostFile @{{ source = '{source}'; sha256 = '{wanted}' }} '{target}'")
+
+
+@given(ARGUMENTS)
+@settings(max_examples=150, deadline=None)
+def test_a_program_gets_each_argument_as_it_was_given(engine: Scripts, arguments: list[str]) -> None:
+    listed = ", ".join(f"'{argument}'" for argument in arguments)
+    # What Python makes for the same parser, Microsoft's "Parsing C command-line arguments".
+    assert engine.run(f"Join-WinhostArguments @({listed})") == [subprocess.list2cmdline(arguments)]
+
+
+def test_what_has_the_right_sum_gets_its_name(engine: Scripts, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(CONTENT)
+    target.write_bytes(b"what stood there before")
+    receive(engine, source, sha256(CONTENT).hexdigest(), target)
+    assert target.read_bytes() == CONTENT
+    assert engine.run(f"Read-WinhostHash '{target}'") == [sha256(CONTENT).hexdigest()]
+    assert sorted(tmp_path.iterdir()) == [source, target]
+
+
+def test_what_has_another_sum_leaves_nothing_behind(engine: Scripts, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(CONTENT[1:])
+    with pytest.raises(PipelineError) as caught:
+        receive(engine, source, sha256(CONTENT).hexdigest(), target)
+    assert caught.value.error_id == "Winhost.WrongHash"
+    assert sha256(CONTENT[1:]).hexdigest() in str(caught.value)
+    assert sha256(CONTENT).hexdigest() in str(caught.value)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("source", ["/not/there", "https://127.0.0.1:9/wsl.msi"])
+def test_what_cannot_be_fetched_leaves_what_was_there(engine: Scripts, tmp_path: Path, source: str) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(CONTENT)
+    with pytest.raises(PipelineError) as caught:
+        receive(engine, source, sha256(CONTENT).hexdigest(), target)
+    assert caught.value.error_id == "Winhost.NotFetched"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_that_is_not_there_has_no_sum(engine: Scripts, tmp_path: Path) -> None:
+    assert engine.run(f"Read-WinhostHash '{tmp_path / 'nothing'}'") == [""]

@@ -1,0 +1,99 @@
+"""The task of an external switch, in a real PowerShell of its own, ends as the lab says it does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.powershell.twins import Scripts, machine, scripts
+from winhost.lab.engine import Engine
+from winhost.lab.loopback import Loopback
+from winhost.lab.machine import Machine
+from winhost.lab.network import TASK
+from winhost.lab.standins import seams
+from winhost.lab.switch_records import COMMIT
+
+CASES = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "switch_task.yaml").read_text("utf-8"))
+NAME, SECONDS = "bridge", 90
+LONG = 600  # lab seconds in which every task ends
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Scripts]:
+    with scripts() as running:
+        yield running
+
+
+class Case:
+    """A host in the moment in which its task begins."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        given = dict(case)
+        self.machine = machine(given.pop("host"), **given.pop("lab", {}))
+        self.network = self.machine.network
+        name = given.pop("adapter")
+        self.adapter = next(each for each in self.network.adapters.values() if each.state["name"] == name)
+        self.adapter.routes = [(to, by) for to, by in given.pop("routes", [])]
+        self.adapter.metric = given.pop("metric", None)
+        self.phase, self.says = given.pop("phase"), given.pop("says", "")
+        make = not given.pop("first", False)
+        if not make:
+            self._begin(make=True, begun=False, comes_back=True)
+            self.network.start()
+            self.network.pass_time(LONG)
+        self._begin(make=make, begun=given.pop("begun", False), comes_back=given.pop("comes_back", False))
+        assert given == {}, "a key that this harness does not know"
+
+    def _begin(self, *, make: bool, begun: bool, comes_back: bool) -> None:
+        known = self.network.ours.of(NAME)
+        switch = known["switch"] if known else ""
+        record = {"name": NAME, "adapter": self.adapter.guid, "make": make, "seconds": SECONDS, "switch": switch}
+        began = {"begun": begun, "told": False, "phase": "pending", "detail": None}
+        self.network.ours.save({**record, **began})
+        self.machine.files.remove(COMMIT)
+        if comes_back:
+            self.network.ours.write(COMMIT, {"name": NAME})
+        self.machine.tasks[TASK] = {}
+
+    def left(self) -> dict[str, Any]:
+        """All that the task may have changed, shown or not."""
+        ends = {a.guid: (dict(a.state), a.routes, a.metric, a.tag) for a in self.network.adapters.values()}
+        return {
+            "nouns": self.machine.snapshot(),
+            "ends": ends,
+            "switches": self.network.switches,
+            "records": self.network.ours.all(),
+            "tasks": dict(self.machine.tasks),
+        }
+
+
+def in_a_process_of_its_own(text: str, on: Machine) -> None:
+    """Without the agent: what the task runs is all that it has. Its helpers are the lab's, which need its classes."""
+    with Loopback(on) as loopback:
+        engine = Engine(loopback)
+        try:
+            engine.ask({"script": seams().partition("\nfunction ")[0]})
+            engine.ask({"script": text})
+        finally:
+            engine.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_task_ends_as_the_lab_says(engine: Scripts, name: str) -> None:
+    ours, theirs = Case(CASES[name]), Case(CASES[name])
+    before = ours.left()
+    ours.network.start()
+    ours.network.pass_time(LONG)
+    (text,) = engine.run("Join-WinhostSwitchScript")
+    in_a_process_of_its_own(text, theirs.machine)
+    theirs.network.pass_time(LONG)
+    found = theirs.left()
+    assert found == ours.left()
+    record = theirs.network.ours.of(NAME)
+    assert (record["phase"] if record else "none") == ours.phase
+    assert ours.says in str(record and record["detail"])
+    assert found["tasks"] == {}
+    if ours.phase == "undone":
+        assert found["ends"] == before["ends"]

@@ -1,0 +1,113 @@
+"""What rollback makes of accounts, tasks and configurations, and what may be wanted of them."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
+from winhost.resources.base import Keep, Undo
+from winhost.resources.windows import NOUNS
+from winhost.resources.windows.accounts import NO_PROFILE, undo_account, undo_ours, undo_whole
+
+MADE = {"there": True, "ours": True, "administrator": True, "distros": 0}
+ABSENT = {"there": False, "administrator": False}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "undo"),
+    [
+        (ABSENT, MADE, {"there": False}),
+        (ABSENT, MADE | {"ours": False}, Keep("it is not the account that winhost made any more")),
+        (ABSENT, MADE | {"there": False, "administrator": False}, {}),
+        ({"administrator": False}, MADE, {"administrator": False}),
+        ({"administrator": False}, MADE | {"administrator": False}, {}),
+        ({"there": False}, MADE | {"administrator": False}, {"there": False}),
+    ],
+)
+def test_an_account_goes_only_with_nothing_in_it(before: Any, now: Any, undo: Undo) -> None:
+    assert undo_account(before, MADE, now) == undo
+
+
+@pytest.mark.parametrize("now", ["ready", "disabled", "absent"])
+def test_our_tasks_go_back_whatever_they_became(now: str) -> None:
+    before: Mapping[str, Json] = {"keep_alive": "absent", "distro": None}
+    after = {"keep_alive": "ready", "distro": "Ubuntu-24.04"}
+    wanted = {} if now == "absent" else before
+    distro = None if now == "absent" else "Ubuntu-24.04"
+    assert undo_ours(before, after, {"keep_alive": now, "distro": distro}) == wanted
+
+
+@pytest.mark.parametrize(
+    ("now", "undo"),
+    [
+        ({"text": "ours", "encoding": "utf-8"}, {"text": None, "encoding": None}),
+        ({"text": None, "encoding": None}, {}),
+        ({"text": NO_PROFILE, "encoding": NO_PROFILE}, {}),
+        ({"text": "theirs", "encoding": "utf-8"}, Keep("text changed since by somebody else")),
+        ({"text": "ours", "encoding": "utf-16le"}, Keep("encoding changed since by somebody else")),
+    ],
+)
+def test_a_configuration_goes_back_as_a_whole_or_not_at_all(now: Mapping[str, Json], undo: Undo) -> None:
+    before, after = {"text": None, "encoding": None}, {"text": "ours", "encoding": "utf-8"}
+    assert undo_whole(before, after, now) == undo
+
+
+@pytest.mark.parametrize(
+    ("noun", "want", "fits"),
+    [
+        ("LocalAccount", {"there": True, "administrator": False}, True),
+        ("LocalAccount", {"there": 1}, False),
+        ("LocalAccount", {"there": None}, False),
+        ("AccountRight", {"granted": "yes"}, False),
+        ("AccountTasks", {"jobs": "ready", "keep_alive": "ready", "distro": "Ubuntu-24.04", "logon": "s4u"}, True),
+        ("AccountTasks", {"jobs": "absent", "keep_alive": "absent", "distro": None, "logon": None}, True),
+        ("AccountTasks", {"jobs": "running"}, False),
+        ("AccountTasks", {"jobs": None}, False),
+        ("AccountTasks", {"distro": "Ubuntu 24.04"}, False),
+        ("AccountTasks", {"distro": "-u"}, False),
+        ("AccountTasks", {"distro": "Ubuntu\n"}, False),
+        ("AccountTasks", {"distro": "x" * 65}, False),
+        ("AccountTasks", {"logon": "interactive"}, False),
+        ("WslConfig", {"text": "", "encoding": "utf-16le"}, True),
+        ("WslConfig", {"text": None, "encoding": None}, True),
+        ("WslConfig", {"text": b"[wsl2]"}, False),
+        ("WslConfig", {"encoding": "utf-16"}, False),
+    ],
+)
+def test_a_wish_is_checked_before_a_host_is_asked(noun: str, want: dict[str, Any], fits: bool) -> None:
+    assert (NOUNS[noun].wrong_value(want) is None) is fits
+
+
+def test_what_is_absent_has_each_property() -> None:
+    for noun in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
+        assert set(NOUNS[noun].absent or {}) == set(NOUNS[noun].state.__annotations__)
+
+
+def test_the_account_comes_before_what_rests_on_it() -> None:
+    order = ["LocalAccount", "AccountRight", "AccountTasks", "WslConfig"]
+    for first, then in pairwise(order):
+        assert first in NOUNS[then].after
+
+
+HERE = Record({"installed": True}, {"account": "winhost", "distro": "Ubuntu-24.04"})
+ELSEWHERE = Record({"installed": True}, {"account": "other", "distro": "Debian"})
+
+
+def facts(distros: Answer, disks: int | None = 0) -> Facts:
+    account = Record({"distros": disks}, {"account": "winhost"})
+    return Facts("h", "synthetic", "", "", {"WslDistro": distros, "LocalAccount": (account,)})
+
+
+@pytest.mark.parametrize("noun", ["LocalAccount", "AccountTasks"])
+def test_what_rests_on_an_account_are_its_distros(noun: str) -> None:
+    def users(asked: Facts) -> list[tuple[str, Key]]:
+        return list(NOUNS[noun].users({"account": "Winhost"}, asked))
+
+    assert users(facts((HERE, ELSEWHERE))) == [("WslDistro", HERE.key)]
+    assert users(facts((ELSEWHERE,))) == []
+    assert users(facts(Unavailable("AccountTasks"))) == []
+    assert users(facts(Unavailable("AccountTasks"), 2)) == [("WslDistro", {"account": "winhost", "distro": ""})]
+    with pytest.raises(MissingFact):
+        users(facts(Unknown(RemoteFault("", "", (), "", ""))))

@@ -1,0 +1,135 @@
+"""What can be taken back of features, staged files, WSL and driver models, what is asked first, and what is refused."""
+
+import pytest
+
+from winhost.model.facts import Answer, Facts, Json, MissingFact, Record, Unavailable, Unknown
+from winhost.model.facts import RemoteFault as Fault
+from winhost.resources.base import Change, Keep
+from winhost.resources.windows import NOUNS
+from winhost.resources.windows.software import wsl_and_distros
+
+PLATFORM, STAGED, WSL, MODEL = (NOUNS[n] for n in ("VirtualMachinePlatform", "StagedFile", "Wsl", "GpuDriverModel"))
+MSI = "db084e536279a59e90a26ec598d8aa8a4dff8309f41d078fd06242953ac1ebcd"
+DISTRO = {"account": "winhost", "distro": "Ubuntu-24.04"}
+
+
+def facts(wsl: Answer, distros: Answer) -> Facts:
+    return Facts("here", "synthetic", "2026-01-01T00:00:00Z", "0", {"Wsl": wsl, "WslDistro": distros})
+
+
+def wsl(version: Json, package: Json) -> dict[str, Json]:
+    return {"version": version, "package": package}
+
+
+# ---- the feature
+
+
+@pytest.mark.parametrize(
+    ("now", "back"),
+    [
+        ("install-pending", {"feature": "available"}),  # never restarted
+        ("installed", {"feature": "available"}),
+        ("uninstall-pending", {"feature": "available"}),  # on its way back already
+        ("available", {}),
+    ],
+)
+def test_a_feature_goes_back_from_wherever_it_is_between_restarts(now: str, back: dict[str, Json]) -> None:
+    assert PLATFORM.undo({"feature": "available"}, {"feature": "installed"}, {"feature": now}) == back
+
+
+def test_a_feature_that_somebody_took_away_stays_away() -> None:
+    kept = PLATFORM.undo({"feature": "available"}, {"feature": "installed"}, {"feature": "removed"})
+    assert isinstance(kept, Keep)
+
+
+def test_wsl_and_distros_of_whatever_account_keep_the_platform() -> None:
+    there, gone = (Record({"present": present}) for present in (True, False))
+    assert wsl_and_distros({}, facts((there,), (Record({}, DISTRO),))) == [("Wsl", {}), ("WslDistro", DISTRO)]
+    assert wsl_and_distros({}, facts((there,), Unavailable("AccountTasks"))) == [("Wsl", {})]
+    assert wsl_and_distros({}, facts((gone,), Unavailable("Wsl"))) == []
+
+
+@pytest.mark.parametrize("noun", [0, 1])
+def test_what_cannot_be_read_may_be_there(noun: int) -> None:
+    answers: list[Answer] = [(), ()]
+    answers[noun] = Unknown(Fault("PermissionDenied"))
+    with pytest.raises(MissingFact):
+        wsl_and_distros({}, facts(*answers))
+
+
+# ---- WSL
+
+
+def test_wsl_that_was_not_there_is_uninstalled() -> None:
+    found, ours = wsl(None, None), wsl("2.7.14.0", MSI)
+    assert WSL.undo(found, ours, ours) == found
+
+
+def test_wsl_that_updated_itself_since_is_kept() -> None:
+    kept = WSL.undo(wsl(None, None), wsl("2.7.14.0", MSI), wsl("2.8.1.0", None))
+    assert isinstance(kept, Keep)
+    assert kept.rest == {}
+
+
+def test_an_upgrade_does_not_come_back_and_says_so_before() -> None:
+    found, ours = wsl("2.6.1.0", None), wsl("2.7.14.0", MSI)
+    said = WSL.irreversible(Change({}, found, ours))
+    assert said is not None
+    assert "2.6.1.0" in said
+    assert WSL.undo(found, ours, ours) == Keep("winhost never downgrades WSL")
+
+
+def test_an_upgrade_that_failed_has_nothing_to_keep() -> None:
+    found = wsl("2.6.1.0", None)
+    assert WSL.undo(found, wsl("2.7.14.0", MSI), found) == {}
+
+
+def test_the_first_wsl_can_be_taken_back() -> None:
+    assert WSL.irreversible(Change({}, wsl(None, None), wsl("2.7.14.0", MSI))) is None
+
+
+@pytest.mark.parametrize("version", ["latest", "2.7", "2.7.14.0 ", "2.7.14.0.1", "2.7.14.0\n", "-2.7.1", 2.7, None])
+def test_a_version_is_numbers_and_dots(version: Json) -> None:
+    assert WSL.wrong_value({"version": version})
+
+
+@pytest.mark.parametrize("package", [MSI.upper(), MSI[1:], f"{MSI}\n", "C:\\wsl.msi", None])
+def test_a_package_is_a_sum(package: Json) -> None:
+    assert WSL.wrong_value({"package": package})
+
+
+def test_what_runs_on_wsl_waits_for_the_feature_and_the_file() -> None:
+    assert set(WSL.after) == {"VirtualMachinePlatform", "StagedFile"}
+
+
+# ---- files and driver models
+
+
+def test_a_file_that_was_brought_goes_again() -> None:
+    assert STAGED.undo({"present": False}, {"present": True}, {"present": True}) == {"present": False}
+    assert STAGED.undo({"present": False}, {"present": True}, {"present": False}) == {}
+    assert STAGED.absent == {"present": False}
+
+
+@pytest.mark.parametrize("found", ["TCC", "WDDM"])
+def test_a_card_goes_back_to_the_model_that_it_had(found: str) -> None:
+    assert MODEL.undo({"pending": found}, {"pending": "MCDM"}, {"current": "MCDM", "pending": "MCDM"}) == {
+        "pending": found
+    }
+
+
+@pytest.mark.parametrize("model", ["TCC", "mcdm", "", None, 2])
+def test_tcc_is_never_wanted(model: Json) -> None:
+    assert MODEL.wrong_value({"pending": model})
+
+
+def test_a_model_without_a_picture_may_need_a_consent() -> None:
+    assert MODEL.may_need(Change({}, {"pending": "WDDM"}, {"pending": "MCDM"})) == ("headless",)
+    assert MODEL.may_need(Change({}, {"pending": "TCC"}, {"pending": "WDDM"})) == ()
+
+
+@pytest.mark.parametrize("noun", [PLATFORM, WSL, MODEL], ids=lambda noun: noun.name)
+def test_what_takes_a_restart_asks_for_it(noun: object) -> None:
+    change = Change({}, {}, {"feature": "installed", "pending": "MCDM", "version": "2.7.14.0"})
+    assert NOUNS[noun.name].risks(change) == ("restart",)  # type: ignore[attr-defined]
+    assert "restart" in NOUNS[noun.name].asks  # type: ignore[attr-defined]

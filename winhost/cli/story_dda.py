@@ -1,0 +1,100 @@
+"""The main job: DDA on a Windows Server, and a Windows 11 beside it that is told what it can do instead."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from winhost.cli.story import SCALE, Story, chapter, environment, require, run, say
+
+if TYPE_CHECKING:
+    from winhost.lab.lab import Lab
+
+HOST, DESK, VM = "gpu-01", "desk-01", "llm-01"
+FILES = ("server2025-3gpu", "win11-pro-1gpu")
+CONSENTS = "vm-stop,restart,force-dismount"
+KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
+HOW_THEY_ANSWER = {
+    "contract": "They run no PowerShell: they answer the agent's JSON contract",
+    "pwsh": "They run the real scripts in the PowerShell of this computer, against stand-ins for Windows's cmdlets,",
+}
+
+
+class DdaStory(Story):
+    """Two simulated hosts; the first is changed, its controller killed, and given back."""
+
+    def tell(self) -> None:
+        from winhost.lab.hostfile import find
+        from winhost.lab.lab import Lab
+
+        began = time.monotonic()
+        say(
+            "Two simulated hosts, served over real PowerShell remoting (WSMan on loopback, NTLM, one of them on HTTPS)."
+        )
+        say(f"{HOW_THEY_ANSWER[self.engine]} and obey the rules of Windows that bite.")
+        with (
+            Lab([find(name) for name in FILES], self.folder, scale=SCALE, tls=(HOST,), engine=self.engine) as lab,
+            environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
+        ):
+            found = lab.hosts[HOST].machine.settled_state()
+            self.look()
+            self.change(lab)
+            self.give_back(lab, found)
+        say(
+            f"That was it, in {time.monotonic() - began:.0f} s. The same commands, pointed at a real host, do the same."
+        )
+
+    def look(self) -> None:
+        chapter("1. Read both hosts, changing nothing")
+        run("detect", HOST, DESK)
+        chapter("2. What works here, and why not the rest?")
+        run("assess", HOST)
+        run("assess", DESK, "--path", "dda", expect=3)
+        run("assess", DESK)
+        chapter("3. What would change, and how is it taken back?")
+        run("plan", HOST, "--vm", VM, "-o", str(self.plan))
+        run("plan", DESK, expect=3)
+
+    def change(self, lab: "Lab") -> None:
+        chapter("4. Do it; and kill the controller in the middle")
+        self.apply_and_kill()
+        name = self.only_run()
+        run("runs")
+        chapter("5. Go on where it was cut off")
+        run("resume", name, "--yes")
+        chapter("6. Is it so?")
+        run("verify", str(self.plan))
+        machine = lab.hosts[HOST].machine
+        seen = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
+        say(f"The guest of {VM} sees {len(seen)} cards, so they fit its windows: {', '.join(seen)}.")
+        require(len(seen) == 3, "the guest does not see its three cards")
+
+    def apply_and_kill(self) -> None:
+        """A second process does the run, and is killed without a warning once its journal has so many lines."""
+        arguments = ["apply", str(self.plan), "--accept", CONSENTS, "--yes"]
+        click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
+        controller = subprocess.Popen([sys.executable, "-m", "winhost", *arguments])  # noqa: S603 - ourselves
+        try:
+            while controller.poll() is None and self.journal_lines() < KILL_AFTER:
+                time.sleep(0.005)
+            require(controller.poll() is None, "the run was over before it could be killed")
+        finally:
+            controller.kill()
+            controller.wait()
+        say(f"Killed after {self.journal_lines()} lines of its journal. The host knows nothing of that.")
+
+    def journal_lines(self) -> int:
+        journals = (self.folder / "state" / "runs").glob("*.jsonl")
+        return sum(path.read_bytes().count(b"\n") for path in journals)
+
+    def give_back(self, lab: "Lab", found: Mapping[str, Any]) -> None:
+        chapter("7. Give the host back")
+        run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
+        now = lab.hosts[HOST].machine.settled_state()
+        require(now == found, f"{HOST} is not as it was found")
+        say(f"Compared with how it was found, noun by noun: {len(found)} nouns, no difference.")
+        bodies = sum(endpoint.unencrypted_bodies for endpoint in lab.endpoints.values())
+        require(bodies == 0, "a body crossed HTTP unencrypted")

@@ -1,0 +1,74 @@
+"""The other job: a Windows 11 becomes a Linux endpoint in WSL 2, with nobody at its screen, and Windows again."""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from winhost.cli.story import SCALE, Story, chapter, environment, require, run, say
+
+if TYPE_CHECKING:
+    from winhost.lab.lab import Lab
+    from winhost.lab.machine import Machine
+
+FILE, HOST = "win11-pro-1gpu", "desk-01"
+CONSENTS = "restart,network,vm-stop,data"
+# An upgraded WSL stays: winhost never downgrades it, and the plan says so beforehand.
+STAYS = {"Wsl"}
+
+
+class Wsl2Story(Story):
+    """One simulated Windows 11, and the Linux that comes out of it, reached by a real SSH of its own."""
+
+    def tell(self) -> None:
+        """All of it. Raises DemoFailed."""
+        from winhost.lab.hostfile import find
+        from winhost.lab.lab import Lab
+
+        began = time.monotonic()
+        say("A simulated Windows 11, served over real PowerShell remoting, and later its Linux, over real SSH.")
+        with (
+            Lab([find(FILE)], self.folder, scale=SCALE, engine=self.engine) as lab,
+            environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
+        ):
+            machine = lab.hosts[HOST].machine
+            found = machine.settled_state()
+            self.look(lab)
+            self.change(machine)
+            self.give_back(machine, found)
+        say(f"That was it, in {time.monotonic() - began:.0f} s. A real host takes as long as its downloads.")
+
+    def look(self, lab: "Lab") -> None:
+        """Verdict, plan."""
+        chapter("1. What works here?")
+        run("assess", HOST)
+        chapter("2. What would change, and how is it taken back?")
+        run("plan", HOST, "--path", "wsl2", "--set", f"access.key={lab.public_key}", "-o", str(self.plan))
+
+    def change(self, machine: "Machine") -> None:
+        """Done, restarted, verified, and the settings that the engines of this path take."""
+        chapter("3. Do it, from Windows to a Linux that runs containers")
+        run("apply", str(self.plan), "--accept", CONSENTS, "--yes")
+        chapter("4. The host restarts; nobody logs on. Is it still so?")
+        machine.restart_computer()
+        machine.settle()
+        run("verify", str(self.plan))
+        chapter("5. What its engines are started with")
+        facts = self.folder / "after"
+        run("detect", HOST, "-o", str(facts))
+        run("serve", "profile", "--target", str(facts / f"{HOST}.json"), "--workload", str(self.workload))
+
+    @property
+    def workload(self) -> Any:
+        """One model on one card."""
+        from winhost.model.shipped import shipped
+
+        return shipped("examples") / "workloads" / "one-7b-on-24gb.yaml"
+
+    def give_back(self, machine: "Machine", found: Mapping[str, Any]) -> None:
+        """To the very state found, but for what the plan said would stay."""
+        chapter("6. Give the host back")
+        run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
+        now = machine.settled_state()
+        different = {noun for noun in {*found, *now} if found.get(noun) != now.get(noun)}
+        require(different == STAYS, f"{HOST} differs from how it was found in {', '.join(sorted(different - STAYS))}")
+        say(f"Compared with how it was found: {len(found)} nouns, no difference but WSL itself, which stays upgraded.")

@@ -1,0 +1,216 @@
+"""One host, two machines: Windows by PSRP, and by SSH the Linux in its WSL distro, which Windows itself leads to."""
+
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from winhost.connect.agent import Agent, SetAnswer, Way
+from winhost.connect.errors import (
+    AuthenticationFailed,
+    NotAvailable,
+    SessionDropped,
+    TimedOut,
+    WireError,
+    one_line,
+)
+from winhost.connect.ssh import HostKeyRefused, SshTarget, SshWay
+from winhost.model.errors import UsageFault, WinhostError
+from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unknown
+from winhost.model.fleet import Host, Ssh
+
+T = TypeVar("T")
+
+ACCESS = "WslAccess"  # the noun that tells where Linux lets us in, and what it will show
+FORWARD = "PortForward"  # the noun that tells how Windows leads there, where it has to
+
+_CATEGORIES: Sequence[tuple[type[WinhostError], str]] = (
+    (HostKeyRefused, "SecurityError"),
+    (AuthenticationFailed, "AuthenticationError"),
+    (TimedOut, "OperationTimeout"),
+    (WireError, "ConnectionError"),
+    (UsageFault, "InvalidArgument"),
+)
+
+
+@dataclass(eq=False)
+class NoLinuxKey(UsageFault):
+    """Linux would let us in, but the fleet file does not say with which key."""
+
+    host: str
+
+    @property
+    def what(self) -> str:
+        return f"fleet.yaml names no key for the Linux of {self.host}"
+
+    @property
+    def hint(self) -> str:
+        return f"Name its private key at hosts.{self.host}.ssh.key in fleet.yaml, as file:~/.ssh/id_ed25519"
+
+
+@dataclass(eq=False)
+class SeveralLinuxes(UsageFault):
+    """Which of them is meant, nobody said: to take the first might change the wrong one."""
+
+    host: str
+    names: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return f"{len(self.names)} distros of {self.host} have a way in: {', '.join(map(one_line, self.names))}"
+
+    @property
+    def hint(self) -> str:
+        return "winhost takes care of one for each host: close the way into the others."
+
+
+def _open(target: SshTarget, program: str) -> Agent:
+    return SshWay(target, program).open()
+
+
+@dataclass(frozen=True)
+class Twofold:
+    """The way to a host and to its Linux. nouns: those of Linux; program: the agent's text that goes there."""
+
+    windows: Way
+    target: Host
+    nouns: tuple[str, ...]
+    program: str
+    open_linux: Callable[[SshTarget, str], Agent] = field(default=_open)
+
+    @property
+    def host(self) -> str:
+        return self.windows.host
+
+    def open(self) -> Agent:
+        """A session with Windows; one with Linux begins when it is needed. Raises as the way to Windows does."""
+        return TwofoldAgent(self.windows.open(), self)
+
+
+class TwofoldAgent(Agent):
+    """Sends each noun to the machine that has it."""
+
+    def __init__(self, windows: Agent, way: Twofold) -> None:
+        super().__init__(windows.wire, windows.call_timeout)
+        self._windows = windows
+        self._way = way
+        self._linux: Agent | None = None
+
+    def close(self) -> None:
+        self._leave_linux()
+        self._windows.close()
+
+    def read(self, nouns: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
+        """All instances of each noun, and with the way into a Linux also that Linux's.
+
+        Where nobody is let in there are no answers of Linux at all. One that is there and cannot be asked is unknown.
+        """
+        answers = self._windows.read(nouns, settled=settled)
+        ways_in = _ways_in(answers)
+        if ways_in:
+            answers |= self._read_linux(ways_in, answers, settled)
+        else:
+            self._leave_linux()
+        return answers
+
+    def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+        """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
+        return self._asked(noun, f"get {noun}", lambda agent: agent.get(noun, key, settled=settled))
+
+    def set(
+        self, noun: str, key: Key, want: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
+    ) -> SetAnswer:
+        """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
+        return self._asked(noun, f"set {noun}", lambda agent: agent.set(noun, key, want, expect, how))
+
+    def _asked(self, noun: str, doing: str, ask: Callable[[Agent], T]) -> T:
+        if noun not in self._way.nouns:
+            return ask(self._windows)
+        if self._linux is None:
+            answers = self._windows.read((ACCESS, FORWARD))
+            self._linux = self._enter(_ways_in(answers), answers, doing)
+        try:
+            return ask(self._linux)
+        except (SessionDropped, TimedOut):
+            self._leave_linux()
+            raise
+
+    def _read_linux(self, ways_in: Sequence[Record], answers: Mapping[str, Answer], settled: bool) -> dict[str, Answer]:
+        nouns = self._way.nouns
+        kept = self._linux is not None
+        try:
+            self._linux = self._linux or self._enter(ways_in, answers, "read")
+            return self._linux.read(nouns, settled=settled)
+        except WinhostError as error:
+            self._leave_linux()
+            if kept and isinstance(error, SessionDropped):
+                # It was opened long ago; a distro that was started since has forgotten it.
+                return self._read_linux(ways_in, answers, settled)
+            return dict.fromkeys(nouns, Unknown(_fault(error)))
+
+    def _enter(self, ways_in: Sequence[Record], answers: Mapping[str, Answer], doing: str) -> Agent:
+        if not ways_in:
+            raise NotAvailable(self.host, doing, ACCESS)
+        if len(ways_in) > 1:
+            raise SeveralLinuxes(self.host, tuple("/".join(way.key.values()) for way in ways_in))
+        if self._way.target.ssh is None:
+            raise NoLinuxKey(self.host)
+        target = _target(self._way.target, self._way.target.ssh, ways_in[0], _records(answers, FORWARD))
+        return self._way.open_linux(target, self._way.program)
+
+    def _leave_linux(self) -> None:
+        if self._linux is not None:
+            with suppress(WinhostError):
+                self._linux.close()
+            self._linux = None
+
+
+def _records(answers: Mapping[str, Answer], noun: str) -> tuple[Record, ...]:
+    answer = answers.get(noun, ())
+    return answer if isinstance(answer, tuple) else ()
+
+
+def _ways_in(answers: Mapping[str, Answer]) -> tuple[Record, ...]:
+    """Those where somebody listens, and of which Windows can tell what they will show."""
+    return tuple(
+        record
+        for record in _records(answers, ACCESS)
+        if record.state.get("active") is True and isinstance(record.state.get("host_key"), str)
+    )
+
+
+def _target(host: Host, ssh: Ssh, way_in: Record, forwards: Sequence[Record]) -> SshTarget:
+    state = way_in.state
+    address, port = _place(host.address, str(state["listen"]), int(state["port"]), forwards)
+    return SshTarget(
+        name=f"{host.name}/{way_in.key['distro']}",
+        address=ssh.address or address,
+        port=ssh.port or port,
+        host_key=state["host_key"],
+        key=ssh.key,
+        passphrase=ssh.passphrase,
+        user=ssh.user or str(state["user"]),
+        connect_timeout=host.transport.connect_timeout,
+        operation_timeout=host.transport.operation_timeout,
+        call_timeout=host.transport.call_timeout,
+        key_at=ssh.key_at,
+    )
+
+
+def _place(host: str, listen: str, port: int, forwards: Sequence[Record]) -> tuple[str, int]:
+    """Address and port as they are reached from here: through Windows where it forwards, or shares its addresses."""
+    address = ipaddress.ip_address(listen)
+    everywhere = address.is_unspecified or address.is_loopback
+    for forward in forwards:
+        leads_there = everywhere or forward.state.get("target") == listen
+        if leads_there and forward.state.get("connect_port") == port:
+            return host, int(forward.key["port"])
+    return (host if everywhere else listen), port
+
+
+def _fault(error: WinhostError) -> RemoteFault:
+    """Why a Linux could not be asked, as facts carry it."""
+    category = next((category for kind, category in _CATEGORIES if isinstance(error, kind)), "NotSpecified")
+    message = ". ".join(filter(None, (error.what, error.hint)))
+    return RemoteFault(category, f"Winhost.{type(error).__name__}", message=one_line(message))

@@ -1,0 +1,76 @@
+"""Planning WSL 2: which network mode, and the verdict on the host as the plan will make it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from winhost.compat.assess import judge
+from winhost.engine.order import Id, identity
+from winhost.model.facts import Answer, Facts, Json, Record
+from winhost.model.plan import Wanted, Wish, in_order
+from winhost.model.reason import PathVerdict
+from winhost.paths.wsl2 import Decisions, Mode
+from winhost.paths.wsl2_refusals import refusals
+from winhost.paths.wsl2_settings import Settings
+from winhost.resources.host import HostFacts
+
+_UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # the better one first
+
+
+class Wsl2Plan:
+    """A wish for WSL 2 on one host."""
+
+    def __init__(self, facts: HostFacts, wish: Wish) -> None:
+        self._facts = facts
+        self._settings = Settings.model_validate(wish.playbook.get("settings", {}))
+
+    @cached_property
+    def verdict(self) -> PathVerdict:
+        """Of the host with what the plan itself mends: the WSL that it installs, the driver models that it sets."""
+        return judge(self._as_planned, f"wsl2/{self._mode}")
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        return Decisions(self._facts, self._settings, self._mode)
+
+    def check(self, wanted: Iterable[Wanted]) -> None:
+        """Raises the first Refusal; MissingFact."""
+        for refusal in refusals(self._facts, self._settings):
+            raise refusal
+
+    def risks(self) -> Mapping[Id, tuple[str, ...]]:
+        """What its reasons ask for is asked on the switch: no other step of this path takes something from the host."""
+        asked = in_order(risk for reason in self.verdict.every_reason for risk in reason.risks)
+        bridge = self._settings.bridge
+        return {identity("ExternalSwitch", {"name": bridge.switch}): asked} if bridge else {}
+
+    @cached_property
+    def _mode(self) -> Mode:
+        """As it is set; else bridged where the settings say how, else the better of those that need no switch."""
+        if self._settings.network != "auto":
+            return self._settings.network
+        if self._settings.bridge:
+            return "bridged"
+        return min(_UNBRIDGED, key=lambda mode: judge(self._as_planned, f"wsl2/{mode}").verdict.rank)
+
+    @cached_property
+    def _as_planned(self) -> HostFacts:
+        document = _with(self._facts.document, "PciDevice", {"driver_model": "TCC"}, {"driver_model": "MCDM"})
+        newer = {"present": True, "version": self._settings.wsl.full}
+        if Decisions(self._facts, self._settings, "nat").packages:
+            document = _with(document, "Wsl", {}, newer)
+        return HostFacts(document)
+
+
+def _with(facts: Facts, noun: str, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Facts:
+    """The facts with other properties wherever a noun has these; what could not be read stays so."""
+    answer = facts.answer(noun)
+    if not isinstance(answer, tuple):
+        return facts
+    after: Answer = tuple(_edited(record, found, changed) for record in answer)
+    return replace(facts, nouns={**facts.nouns, noun: after})
+
+
+def _edited(record: Record, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Record:
+    fits = all(record.state.get(name) == value for name, value in found.items())
+    return replace(record, state={**record.state, **changed}) if fits else record

@@ -1,0 +1,19 @@
+"""SSH keys of the lab, made from 32 bytes each."""
+
+
+def private_text(seed: bytes) -> str:
+    """As in an OpenSSH private key file."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = Ed25519PrivateKey.from_private_bytes(seed)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode("ascii")
+
+
+def public_line(seed: bytes) -> str:
+    """As in a .pub file, without a name."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    public = Ed25519PrivateKey.from_private_bytes(seed).public_key()
+    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode("ascii")

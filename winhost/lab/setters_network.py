@@ -1,0 +1,199 @@
+"""What the scripts of the network's nouns do to change a host, on a simulated one."""
+
+import re
+from typing import TypeGuard
+
+from winhost.lab.errors import CmdletError, own_error
+from winhost.lab.machine import Machine
+from winhost.lab.network import TASK, Switch, rule_name
+from winhost.lab.switch_records import COMMIT, SNAPSHOT, in_flight
+from winhost.lab.wish import Setter, Wish
+from winhost.model.facts import Json
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NETWORK = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_BYTE = r"(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+_ADDRESS = re.compile(rf"{_BYTE}(\.{_BYTE}){{3}}")
+_LEAST_WITHIN, _WITHIN = 60, 300
+_SILENT_AFTER = 240
+
+Record = dict[str, Json]
+
+
+def _set_switch(machine: Machine, wish: Wish) -> bool:
+    records = machine.network.ours
+    record = _wanted(wish)
+    name = str(record["name"])
+    _tell_once(machine, records.of(name))
+    flying = [each for each in records.all() if in_flight(each)]
+    committed = False
+    if not flying:
+        _begin(machine, record)
+    elif flying[0]["name"].casefold() != name.casefold() or flying[0]["make"] != record["make"]:
+        message = f"Another change is under way: of switch {flying[0]['name']}."
+        raise own_error("WrongPlace", "InvalidOperation", message)
+    elif flying[0]["phase"] == "awaiting":
+        records.write(COMMIT, {"name": name})
+        committed = True
+    ended = _wait(machine, wish, name, committed=committed)
+    if in_flight(ended):
+        message = "It stands, and is undone unless you come back: ask again in a new session."
+        raise own_error("ComeBack", "OperationStopped", message)
+    if _undone(ended):
+        raise _told(ended)
+    return False
+
+
+def _wanted(wish: Wish) -> Record:
+    name, adapter = wish.key["name"], wish.want["adapter"]
+    if not _NAME.fullmatch(name):
+        message = "The name of a switch has 1 to 32 letters, digits, - and _."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    if adapter is not None and not (isinstance(adapter, str) and _GUID.fullmatch(adapter)):
+        raise own_error("BadRequest", "InvalidArgument", "The adapter is the GUID of an interface.")
+    seconds = int(wish.within) if wish.within >= _LEAST_WITHIN else _WITHIN
+    made = {"name": name, "adapter": adapter or "", "make": adapter is not None, "seconds": seconds}
+    return {**made, "switch": "", "begun": False, "told": False, "phase": "pending", "detail": None}
+
+
+def _begin(machine: Machine, record: Record) -> None:
+    if record["make"]:
+        _check_free(machine, record)
+    else:
+        _take_ours(machine, record)
+    records = machine.network.ours
+    for path in (COMMIT, SNAPSHOT):
+        records.files.remove(path)
+    records.save(record)
+    machine.tasks[TASK] = {}
+    machine.network.start()
+
+
+def _check_free(machine: Machine, record: Record) -> None:
+    adapter = machine.network.adapters.get(str(record["adapter"]))
+    if adapter is None:
+        raise own_error("NotFound", "ObjectNotFound", f"There is no network adapter {record['adapter']}.")
+    if not machine.network.is_up(adapter):
+        raise own_error("WrongPlace", "InvalidOperation", f"{adapter.state['name']} has no link.")
+    for switch in machine.network.switches:
+        if str(switch.state["name"]).casefold() == str(record["name"]).casefold():
+            message = f"There is a switch {switch.state['name']} already."
+            raise own_error("WrongPlace", "InvalidOperation", message)
+        if switch.bound == record["adapter"]:
+            message = f"Switch {switch.state['name']} has this adapter."
+            raise own_error("WrongPlace", "InvalidOperation", message)
+
+
+def _take_ours(machine: Machine, record: Record) -> None:
+    known = machine.network.ours.of(str(record["name"]))
+    found: list[Switch] = [s for s in machine.network.external() if known is not None and s.guid == known["switch"]]
+    if known is None or not found:
+        raise own_error("WrongPlace", "InvalidOperation", "winhost removes only switches that it made.")
+    if machine.network.users(found[0]):
+        raise own_error("WrongPlace", "InvalidOperation", "VMs are connected to it.")
+    record |= {"adapter": known["adapter"], "switch": known["switch"]}
+
+
+def _tell_once(machine: Machine, record: Record | None) -> None:
+    if record is not None and _undone(record) and not record["told"]:
+        machine.network.ours.save({**record, "told": True})
+        raise _told(record)
+
+
+def _undone(record: Record | None) -> TypeGuard[Record]:
+    return record is not None and record["phase"] in ("undone", "failed")
+
+
+def _told(record: Record) -> CmdletError:
+    return own_error("SwitchUndone", "OperationStopped", f"{record['phase']}: {record['detail']}")
+
+
+def _wait(machine: Machine, wish: Wish, name: str, *, committed: bool) -> Record | None:
+    for _ in range(_SILENT_AFTER):
+        machine.network.wait(1.0, wish.stop)
+        record = machine.network.ours.of(name)
+        if record is None or not in_flight(record) or (record["phase"] == "awaiting" and not committed):
+            return record
+    message = "The scheduled task does not come to an end."
+    raise own_error("SwitchSilent", "OperationTimeout", message)
+
+
+# ---- forwards and firewalls
+
+
+def _set_forward(machine: Machine, wish: Wish) -> bool:
+    if not machine.lab.administrator:
+        raise own_error("NotAdministrator", "PermissionDenied", "Ports are forwarded by administrators.")
+    network = machine.network
+    port = _port(wish.key["port"])
+    name = rule_name(port)
+    wanted = _forward(machine, wish, port)
+    if name not in network.rules and port in network.proxies:
+        message = f"Port {port} is forwarded already, and not by winhost."
+        raise own_error("WrongPlace", "InvalidOperation", message)
+    if name in network.rules:
+        network.remove_net_firewall_rule(name)
+    if wanted is None:
+        _netsh(machine, ["delete", "v4tov4", "listenaddress=0.0.0.0", f"listenport={port}"])
+        return False
+    target, connect, allowed = wanted
+    ends = [f"listenport={port}", f"connectaddress={target}", f"connectport={connect}"]
+    _netsh(machine, ["set", "v4tov4", "listenaddress=0.0.0.0", *ends])
+    network.new_net_firewall_rule(name, allowed)
+    return False
+
+
+def _forward(machine: Machine, wish: Wish, port: str) -> tuple[str, str, list[str]] | None:
+    before = next((r.state for r in machine.there("PortForward") if r.key["port"] == port), {})
+    target, connect, allowed = ({**before, **wish.want}.get(n) for n in ("target", "connect_port", "allowed"))
+    missing = [each for each in (target, connect, allowed) if each is None]
+    if len(missing) == 3:
+        return None
+    if missing:
+        message = "A forward has target, connect_port and allowed, or none of them."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    if not _ADDRESS.fullmatch(str(target)):
+        raise own_error("BadRequest", "InvalidArgument", f"{target} is no IPv4 address.")
+    inner = _port(connect)
+    networks = [str(each) for each in (allowed if isinstance(allowed, list | tuple) else [allowed])]
+    for each in networks:
+        if not _NETWORK.fullmatch(each):
+            raise own_error("BadRequest", "InvalidArgument", f"{each} is no network.")
+    return str(target), inner, networks
+
+
+def _port(value: Json) -> str:
+    if not _PORT.fullmatch(str(value)) or int(str(value)) > 65535:
+        raise own_error("BadRequest", "InvalidArgument", "A port is a number from 1 to 65535.")
+    return str(value)
+
+
+def _netsh(machine: Machine, words: list[str]) -> None:
+    code, output = machine.network.run_netsh(words)
+    if code:
+        raise own_error("NetshFailed", "InvalidResult", f"netsh: {code} {output}")
+
+
+def _set_firewall(machine: Machine, wish: Wish) -> bool:
+    network = machine.network
+    ports = [int(_port(each)) for each in wish.want.get("ports", ())]
+    if "inbound" in wish.want:
+        if wish.want["inbound"] not in ("allow", "block", "not-configured"):
+            message = f"{wish.want['inbound']} is none of Allow, Block, NotConfigured."
+            raise own_error("BadRequest", "InvalidArgument", message)
+        network.set_net_firewall_hyper_v_vm_setting(str(wish.want["inbound"]))
+    if "ports" in wish.want:
+        for port in list(network.vm_rules):
+            network.remove_net_firewall_hyper_v_rule(port)
+        for port in ports:
+            network.new_net_firewall_hyper_v_rule(port)
+    return False
+
+
+NETWORK: dict[str, Setter] = {
+    "ExternalSwitch": _set_switch,
+    "PortForward": _set_forward,
+    "HyperVFirewall": _set_firewall,
+}

@@ -1,0 +1,25 @@
+"""What is asked of a simulated host by one `set`."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from winhost.lab.machine import Machine
+from winhost.model.facts import Json, Key
+
+_WITHIN = 300.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One `set`: what is wanted of which instance, and how."""
+
+    key: Key
+    want: Mapping[str, Json]
+    accept: frozenset[str] = frozenset()
+    within: float = _WITHIN
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+Setter = Callable[[Machine, Wish], bool]
+"""Changes the host; tells whether that takes a restart. Raises CmdletError."""

@@ -1,0 +1,112 @@
+# key {account, right}   state {granted: bool}
+$script:WinhostRights = @('SeBatchLogonRight', 'SeServiceLogonRight', 'SeDenyBatchLogonRight')
+
+function Get-WinhostAccountRight {
+    param($Key)
+    Assert-WinhostAdministrator
+    $names = @{}
+    if (-not (Test-WinhostController)) {
+        foreach ($user in @(Find-WinhostAccounts)) {
+            $names["*$($user.SID)"] = "$($user.Name)"
+        }
+    }
+    $rights = @(Read-WinhostOnce 'rights' { Read-WinhostRights })[0]
+    foreach ($right in $script:WinhostRights) {
+        foreach ($holder in @($rights[$right])) {
+            # A local account by its name, everybody else by SID.
+            $account = $holder.TrimStart('*')
+            if ($names.ContainsKey($holder)) {
+                $account = $names[$holder]
+            }
+            @{ key = @{ account = $account; right = $right }; state = @{ granted = $true } }
+        }
+    }
+    if ($null -ne $Key) {
+        $parts = @{ account = "$(Read-WinhostField $Key 'account')"; right = "$(Read-WinhostField $Key 'right')" }
+        @{ key = $parts; state = @{ granted = $false } }
+    }
+}
+
+function Read-WinhostRights {
+    # secedit.exe, because there is no cmdlet for it; what it writes is the same in every language.
+    $path = "$(Read-WinhostTemporary)\winhost-$([System.Guid]::NewGuid().ToString('N')).inf"
+    try {
+        Invoke-WinhostSecedit @('/export', '/cfg', $path, '/areas', 'USER_RIGHTS')
+        $text = (ConvertFrom-WinhostBytes (Read-WinhostFile $path)).text
+    }
+    finally {
+        Remove-WinhostFile $path
+    }
+    $rights = @{}
+    foreach ($right in $script:WinhostRights) {
+        $rights[$right] = @()
+    }
+    foreach ($line in $text -split '\r?\n') {
+        if ($line -match '^\s*(Se\w+)\s*=\s*(.*?)\s*$' -and $rights.ContainsKey($Matches[1])) {
+            $right = $Matches[1]
+            $rights[$right] = @(foreach ($holder in $Matches[2].Split(',')) { if ($holder.Trim() -ne '') { $holder.Trim() } })
+        }
+    }
+    $rights
+}
+
+function Invoke-WinhostSecedit {
+    param([string[]]$Arguments)
+    $ended = Invoke-WinhostNative 'secedit.exe' $Arguments 120
+    if ($null -eq $ended -or $ended.code -ne 0) {
+        $said = 'it is not there'
+        if ($null -ne $ended) {
+            $said = "$($ended.code) $($ended.output) $($ended.errors)".Trim()
+        }
+        Stop-Winhost 'Winhost.RightsRefused' 'InvalidResult' "secedit.exe: $said"
+    }
+}
+
+function Set-WinhostAccountRight {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('granted')
+    if (@('SeBatchLogonRight', 'SeServiceLogonRight') -cnotcontains $Key.right) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.'
+    }
+    if ($Want.granted -isnot [bool]) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'granted is true or false.'
+    }
+    $holder = Find-WinhostHolder $Key.account
+    $holders = @((Read-WinhostRights)[$Key.right])
+    # A list, for the others stay as they are.
+    $others = @(foreach ($each in $holders) { if ($each -ne $holder -and $each -ne $Key.account) { $each } })
+    if ($Want.granted) {
+        $others += $holder
+    }
+    Write-WinhostRight $Key.right $others
+}
+
+function Find-WinhostHolder {
+    param([string]$Account)
+    if ($Account -cmatch '^S-1-[0-9]+(-[0-9]+)+\z') {
+        return "*$Account"
+    }
+    Assert-WinhostAccountName $Account
+    $user = Find-WinhostAccount $Account
+    if ($null -eq $user) {
+        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $Account."
+    }
+    "*$($user.SID)"
+}
+
+function Write-WinhostRight {
+    param([string]$Right, [string[]]$Holders)
+    $base = "$(Read-WinhostTemporary)\winhost-$([System.Guid]::NewGuid().ToString('N'))"
+    $lines = @('[Unicode]', 'Unicode=yes', '[Version]', 'signature="$CHICAGO$"', 'Revision=1', '[Privilege Rights]')
+    $lines += "$Right = $($Holders -join ',')"
+    $bytes = ConvertTo-WinhostBytes (($lines -join "`r`n") + "`r`n") 'utf-16le'
+    try {
+        Write-WinhostFile "$base.inf" $bytes ''
+        Invoke-WinhostSecedit @('/configure', '/db', "$base.sdb", '/cfg', "$base.inf", '/areas', 'USER_RIGHTS', '/log', "$base.log")
+    }
+    finally {
+        foreach ($suffix in @('inf', 'sdb', 'jfm', 'log')) {
+            Remove-WinhostFile "$base.$suffix"
+        }
+    }
+}

@@ -1,0 +1,180 @@
+"""The Windows account that owns the Linux distro: itself, its rights, its tasks, and its configuration of WSL."""
+
+from collections.abc import Iterable, Mapping
+
+from winhost.model.facts import Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
+from winhost.resources.base import Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.values import FLAG, Value, one_of, text
+
+NO_TASKS: Mapping[str, Json] = {
+    "jobs": "absent",
+    "keep_alive": "absent",
+    "distro": None,
+    "program": None,
+    "logon": None,
+}
+NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
+_DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letters, digits, dots and dashes")
+
+
+def or_nothing(value: Value) -> Value:
+    """The same, or null."""
+    return Value(f"{value.says}, or nothing", lambda given: given is None or value.fits(given))
+
+
+def distros_of(key: Key, facts: Facts) -> Iterable[tuple[str, Key]]:
+    """Of an account: without it, or its tasks, they could not run. Raises MissingFact.
+
+    Where they cannot be listed any more, one without a name stands for those whose disks are still there.
+    """
+    found = _listed("WslDistro", facts)
+    if found is None:
+        accounts = _of(key, _listed("LocalAccount", facts) or ())
+        return [("WslDistro", {**record.key, "distro": ""}) for record in accounts if record.state["distros"]]
+    return [("WslDistro", record.key) for record in _of(key, found)]
+
+
+def _listed(noun: str, facts: Facts) -> tuple[Record, ...] | None:
+    answer = facts.answer(noun)
+    if isinstance(answer, Unknown):
+        raise MissingFact(noun, answer)
+    return None if isinstance(answer, Unavailable) else answer
+
+
+def _of(key: Key, records: tuple[Record, ...]) -> Iterable[Record]:
+    return (record for record in records if record.key["account"].casefold() == key["account"].casefold())
+
+
+def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """An account goes only if it is still the one that was made; for its distros see `distros_of`."""
+    if before.get("there") is not False or not now["there"]:
+        return undo_property_by_property(before, after, now)
+    if not now["ours"]:
+        return Keep("it is not the account that winhost made any more")
+    return {"there": False}
+
+
+def undo_ours(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """What bears our name and stands where only ours stand goes back, whatever it was changed to since."""
+    return {name: value for name, value in before.items() if now[name] != value}
+
+
+def undo_whole(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """All of it, or nothing: its properties are of one piece. Nothing where it went with what it was in."""
+    if NO_PROFILE in now.values():
+        return {}
+    undone = undo_property_by_property(before, after, now)
+    return Keep(undone.reason) if isinstance(undone, Keep) else undone
+
+
+@resource(
+    Noun(
+        "LocalAccount",
+        key=("account",),
+        sets={"there": FLAG, "administrator": FLAG},
+        absent={
+            "there": False,
+            "sid": None,
+            "enabled": False,
+            "password_expires": False,
+            "administrator": False,
+            "ours": False,
+            "profile": None,
+            "sessions": None,
+            "distros": None,
+        },
+        users=distros_of,
+        undo=undo_account,
+    )
+)
+class LocalAccount(State):
+    """An account of this Windows. winhost makes one with a secret that nobody keeps, and removes only what it made.
+
+    ours: made by winhost, by the mark in its description; profile: the folder that its first logon made; sessions: of
+    people who are logged on with it now; distros: disks of WSL in the profile, or the folders, of one of ours.
+    A domain controller has no such accounts.
+    """
+
+    there: bool
+    sid: str | None
+    enabled: bool
+    password_expires: bool
+    administrator: bool
+    ours: bool
+    profile: str | None
+    sessions: int | None
+    distros: int | None
+
+
+@resource(
+    Noun(
+        "AccountRight",
+        key=("account", "right"),
+        sets={"granted": FLAG},
+        after=("LocalAccount",),
+        absent={"granted": False},
+    )
+)
+class AccountRight(State):
+    """A right of the local security policy, granted to an account by name, or by SID where it is no local one.
+
+    Read: SeBatchLogonRight, SeServiceLogonRight, SeDenyBatchLogonRight; the first two can be granted and taken back.
+    A group that has a right is listed by its SID. Where a policy of the domain says who has it, that wins in the end.
+    """
+
+    granted: bool
+
+
+@resource(
+    Noun(
+        "AccountTasks",
+        key=("account",),
+        sets={
+            "jobs": one_of("absent", "ready", "disabled"),
+            "keep_alive": one_of("absent", "ready", "disabled"),
+            "distro": or_nothing(_DISTRO),
+            "logon": or_nothing(one_of("password", "s4u")),
+        },
+        after=("LocalAccount", "AccountRight", "Wsl"),
+        absent=NO_TASKS,
+        users=distros_of,
+        undo=undo_ours,
+    )
+)
+class AccountTasks(State):
+    """The scheduled tasks that run as the account, in the folder `winhost`.
+
+    jobs: runs wsl.exe for winhost, one job at a time; keep_alive: holds `distro` from the start of Windows on, by
+    `program`; whether it holds it now, WslDistro tells. logon: password, a secret made anew whenever the tasks are; or
+    s4u, without one: whether WSL starts like that is unverified. What is set runs a first job, whose logon makes the
+    account's profile.
+    """
+
+    jobs: str
+    keep_alive: str
+    distro: str | None
+    program: str | None
+    logon: str | None
+
+
+@resource(
+    Noun(
+        "WslConfig",
+        key=("account",),
+        sets={
+            "text": Value("text, or nothing", lambda value: value is None or isinstance(value, str)),
+            "encoding": or_nothing(one_of("utf-8", "utf-8-bom", "utf-16le")),
+        },
+        after=("AccountTasks",),
+        absent={"text": NO_PROFILE, "encoding": NO_PROFILE},
+        undo=undo_whole,
+    )
+)
+class WslConfig(State):
+    """The file .wslconfig in an account's profile, whole and to the letter; both are null where there is none.
+
+    WSL reads it when its VM starts. Bytes that it could not read either are unknown.
+    """
+
+    text: str | None
+    encoding: str | None

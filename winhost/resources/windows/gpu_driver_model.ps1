@@ -1,0 +1,57 @@
+# key {location: path, device: ids}   state {current: WDDM | TCC | MCDM or null, pending: WDDM | TCC | MCDM or null}; set: pending; how {accept: headless}
+function Get-WinhostGpuDriverModel {
+    foreach ($function in @(Find-WinhostPciFunctions)) {
+        if ($function.key.device -like 'VEN_10DE&*' -and (Test-WinhostDisplay $function)) {
+            $state = @{
+                current = Read-WinhostValue { Read-WinhostDriverModel $function 'current' }
+                pending = Read-WinhostValue { Read-WinhostDriverModel $function 'pending' }
+            }
+            @{ key = @{ location = $function.key.location; device = $function.key.device }; state = $state }
+        }
+    }
+}
+
+function Set-WinhostGpuDriverModel {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('pending')
+    Assert-WinhostAdministrator
+    $model = ConvertTo-WinhostModel $Want.pending
+    foreach ($function in @(Find-WinhostPciFunctions)) {
+        if (Test-WinhostKey $Key $function) {
+            Switch-WinhostDriverModel $function $model $How
+        }
+    }
+}
+
+function ConvertTo-WinhostModel {
+    param([string]$Name)
+    $names = @('WDDM', 'TCC', 'MCDM')
+    for ($number = 0; $number -lt $names.Count; $number++) {
+        if (Test-WinhostText $names[$number] $Name 'Ordinal') {
+            return @{ name = $Name; number = "$number" }
+        }
+    }
+    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is none of $($names -join ', ')."
+}
+
+function Switch-WinhostDriverModel {
+    param($Function, $Model, $How)
+    # Only WDDM shows a picture.
+    if ($Model.name -ne 'WDDM' -and (Measure-WinhostDisplays $Function) -gt 0 -and -not (Test-WinhostAccepted $How 'headless')) {
+        Stop-Winhost 'Winhost.TakesDisplay' 'InvalidOperation' 'A display is connected to this card, and would stay dark.'
+    }
+    $ended = Invoke-WinhostNative 'nvidia-smi.exe' @('-i', (Read-WinhostPciPlace $Function), '-dm', $Model.number) 60
+    if ($null -eq $ended) {
+        Stop-Winhost 'Winhost.DriverModelRefused' 'ObjectNotFound' 'There is no nvidia-smi.exe: the driver of NVIDIA is not installed.'
+    }
+    # It may call a refusal a warning, and end well.
+    $pending = Read-WinhostDriverModel $Function 'pending'
+    if ($ended.code -ne 0 -or $pending -ne $Model.name) {
+        $output = ("$($ended.output)" -replace '\s+', ' ').Trim()
+        $why = 'This card or its driver knows no such model: consumer cards are always WDDM, and cards of data centers mostly never.'
+        Stop-Winhost 'Winhost.DriverModelRefused' 'InvalidOperation' "$why nvidia-smi.exe: $($ended.code) $output"
+    }
+    if ((Read-WinhostDriverModel $Function 'current') -ne $pending) {
+        @{ restart = @(@{ system = 'host' }) }
+    }
+}

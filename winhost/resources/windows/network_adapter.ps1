@@ -1,0 +1,183 @@
+# key {adapter: guid}   state {name: text, description: text, mac: text or null, kind: ethernet | wifi | team | virtual | vpn | other, status: up | disconnected | disabled | down, speed: bits per second or null, vlan: number or null, addresses: [{address, prefix, origin}], gateway: text or null, dns: [text], profile: public | private | domain or null, switch: guid or null, management: bool, filters: [text]}
+function Get-WinhostNetworkAdapter {
+    foreach ($adapter in @(Get-NetAdapter -ErrorAction Stop)) {
+        $guid = ConvertTo-WinhostGuid $adapter.InterfaceGuid
+        $index = $adapter.InterfaceIndex
+        $state = @{
+            name = "$($adapter.Name)"
+            description = "$($adapter.InterfaceDescription)"
+            mac = ConvertTo-WinhostMac $adapter
+            kind = ConvertTo-WinhostAdapterKind $adapter
+            status = ConvertTo-WinhostAdapterStatus $adapter
+            speed = ConvertTo-WinhostSpeed $adapter
+            vlan = $adapter.VlanID
+            addresses = Read-WinhostList { Find-WinhostAddresses $index }
+            gateway = Read-WinhostValue { Find-WinhostGateway $index }
+            dns = Read-WinhostList { Find-WinhostNameServers $index }
+            profile = Read-WinhostValue { Find-WinhostNetworkProfile $index }
+            switch = Read-WinhostValue { Find-WinhostSwitchOn $guid }
+            management = Read-WinhostValue { Test-WinhostCarriesSession $index }
+            filters = Read-WinhostList { Find-WinhostFilters $adapter }
+        }
+        @{ key = @{ adapter = $guid }; state = $state }
+    }
+}
+
+function ConvertTo-WinhostGuid {
+    param($Guid)
+    "$Guid".Trim('{}').ToLowerInvariant()
+}
+
+function ConvertTo-WinhostMac {
+    param($Adapter)
+    if ("$($Adapter.MacAddress)".Length -eq 0) {
+        return $null
+    }
+    "$($Adapter.MacAddress)".Replace('-', ':').ToLowerInvariant()
+}
+
+function ConvertTo-WinhostAdapterKind {
+    param($Adapter)
+    # By what drivers say of themselves; names are in the host's language. NDIS: 1 and 9 are wireless, 14 is Ethernet.
+    # Interfaces: 23 is PPP, 53 a virtual one that a program made, 131 a tunnel.
+    $component = "$($Adapter.ComponentID)"
+    if (@(1, 9) -contains $Adapter.NdisPhysicalMedium) {
+        return 'wifi'
+    }
+    if ($component -like '*ms_implat*') {
+        return 'team'
+    }
+    if ($component -like '*vms_*') {
+        return 'virtual'
+    }
+    if (@(23, 53, 131) -contains $Adapter.InterfaceType -or $component -like '*tap0*' -or $component -like '*wintun*') {
+        return 'vpn'
+    }
+    if ($Adapter.Virtual) {
+        return 'virtual'
+    }
+    if ($Adapter.HardwareInterface -and @(0, 14) -contains $Adapter.NdisPhysicalMedium) {
+        return 'ethernet'
+    }
+    'other'
+}
+
+function ConvertTo-WinhostAdapterStatus {
+    param($Adapter)
+    # Numbers of RFC 2863 and NDIS: the words beside them are in the host's language.
+    if ($Adapter.InterfaceOperationalStatus -eq 1) {
+        return 'up'
+    }
+    if ($Adapter.InterfaceAdminStatus -eq 2) {
+        return 'disabled'
+    }
+    if ($Adapter.MediaConnectState -eq 2) {
+        return 'disconnected'
+    }
+    'down'
+}
+
+function ConvertTo-WinhostSpeed {
+    param($Adapter)
+    # Who has no link may say nothing, none, or all ones.
+    if ($null -eq $Adapter.Speed -or $Adapter.Speed -eq 0 -or $Adapter.Speed -gt [long]::MaxValue) {
+        return $null
+    }
+    [long]$Adapter.Speed
+}
+
+function Find-WinhostAddresses {
+    param($Index)
+    foreach ($address in @(Read-WinhostOnce 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
+        # Well known are those of the link alone, which every adapter gives itself.
+        if ($address.InterfaceIndex -eq $Index -and "$($address.PrefixOrigin)" -ne 'WellKnown') {
+            $origin = ConvertTo-WinhostWord "$($address.PrefixOrigin)"
+            @{ address = "$($address.IPAddress)"; prefix = [int]$address.PrefixLength; origin = $origin }
+        }
+    }
+}
+
+function Find-WinhostGateway {
+    param($Index)
+    foreach ($route in @(Read-WinhostOnce 'routes' { Get-NetRoute -ErrorAction Stop })) {
+        if ($route.InterfaceIndex -eq $Index -and "$($route.DestinationPrefix)" -eq '0.0.0.0/0') {
+            return "$($route.NextHop)"
+        }
+    }
+}
+
+function Find-WinhostNameServers {
+    param($Index)
+    $class = 'Win32_NetworkAdapterConfiguration'
+    foreach ($found in @(Read-WinhostOnce 'configurations' { Get-CimInstance -ClassName $class -ErrorAction Stop })) {
+        if ($found.InterfaceIndex -eq $Index -and $null -ne $found.DNSServerSearchOrder) {
+            @($found.DNSServerSearchOrder)
+        }
+    }
+}
+
+function Find-WinhostNetworkProfile {
+    param($Index)
+    $words = @{ Public = 'public'; Private = 'private'; DomainAuthenticated = 'domain' }
+    foreach ($found in @(Read-WinhostOnce 'profiles' { Get-NetConnectionProfile -ErrorAction Stop })) {
+        if ($found.InterfaceIndex -eq $Index) {
+            return $words["$($found.NetworkCategory)"]
+        }
+    }
+}
+
+function Find-WinhostSwitchOn {
+    param([string]$Guid)
+    if (-not (Test-WinhostHyperV)) {
+        return $null
+    }
+    foreach ($switch in @(Read-WinhostOnce 'switches' { Get-VMSwitch -ErrorAction Stop })) {
+        if (@(Find-WinhostBound $switch) -contains $Guid) {
+            return "$($switch.Id)"
+        }
+    }
+}
+
+function Find-WinhostBound {
+    param($Switch)
+    # Nothing of an internal one, one of most, several where the switch is a team of its own.
+    foreach ($bound in @($Switch.NetAdapterInterfaceGuid)) {
+        if ($null -ne $bound) {
+            ConvertTo-WinhostGuid $bound
+        }
+    }
+}
+
+function Test-WinhostCarriesSession {
+    param($Index)
+    # WinRM's own ports, by whomever they are used: to lose another administrator is no better.
+    $local = @(Read-WinhostOnce 'sessions' { Find-WinhostSessions })
+    if ($local.Count -eq 0) {
+        $null = Assert-WinhostKnown $null
+    }
+    foreach ($address in @(Read-WinhostOnce 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
+        if ($address.InterfaceIndex -eq $Index -and $local -contains "$($address.IPAddress)") {
+            return $true
+        }
+    }
+    $false
+}
+
+function Find-WinhostSessions {
+    foreach ($connection in @(Get-NetTCPConnection -ErrorAction Stop)) {
+        if (@(5985, 5986) -contains $connection.LocalPort -and "$($connection.State)" -eq 'Established') {
+            "$($connection.LocalAddress)"
+        }
+    }
+}
+
+function Find-WinhostFilters {
+    param($Adapter)
+    foreach ($binding in @(Read-WinhostOnce 'bindings' { Get-NetAdapterBinding -AllBindings -ErrorAction Stop })) {
+        $ours = "$($binding.ComponentID)" -like 'ms_*' -or "$($binding.ComponentID)" -like 'vms_*'
+        $bound = Test-WinhostText "$($binding.Name)" "$($Adapter.Name)" 'Ordinal'
+        if ($bound -and $binding.Enabled -and -not $ours) {
+            "$($binding.DisplayName)"
+        }
+    }
+}

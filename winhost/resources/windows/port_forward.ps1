@@ -1,0 +1,140 @@
+# key {port: number}   state {target: IPv4 address or null, connect_port: number or null, allowed: [network] or null}
+function Get-WinhostPortForward {
+    param($Key)
+    $rules = @(Find-WinhostRules)
+    $ports = @(foreach ($rule in $rules) { "$($rule.Name)".Substring('winhost-port-'.Length) })
+    if ($null -ne $Key) {
+        $ports = @("$(Read-WinhostField $Key 'port')")
+    }
+    foreach ($port in $ports) {
+        $state = @{ target = $null; connect_port = $null; allowed = $null }
+        foreach ($rule in $rules) {
+            # Without our rule a forward is somebody else's.
+            if (Test-WinhostText "$($rule.Name)" "winhost-port-$port" 'Ordinal') {
+                $state.target, $state.connect_port = @(Read-WinhostProxy $port)
+                $filter = Get-NetFirewallAddressFilter -AssociatedNetFirewallRule $rule -ErrorAction Stop
+                $state.allowed = @(foreach ($network in @($filter.RemoteAddress)) { ConvertTo-WinhostNetwork $network })
+            }
+        }
+        @{ key = @{ port = $port }; state = $state }
+    }
+}
+
+function Set-WinhostPortForward {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('target', 'connect_port', 'allowed')
+    if (-not (Test-WinhostAdministrator)) {
+        Stop-Winhost 'Winhost.NotAdministrator' 'PermissionDenied' 'Ports are forwarded by administrators.'
+    }
+    $port = Assert-WinhostPort (Read-WinhostField $Key 'port')
+    $wish = Join-WinhostForward (Get-WinhostPortForward $Key).state $Want
+    $rules = @(foreach ($rule in @(Find-WinhostRules)) { if ("$($rule.Name)" -ceq "winhost-port-$port") { $rule } })
+    if ($rules.Count -eq 0 -and @(Read-WinhostProxy $port).Count -gt 0) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "Port $port is forwarded already, and not by winhost."
+    }
+    # The rule goes first and comes last: nobody comes in to what is not there.
+    foreach ($rule in $rules) {
+        Remove-NetFirewallRule -InputObject $rule -Confirm:$false -ErrorAction Stop
+    }
+    if ($null -eq $wish.target) {
+        Invoke-WinhostNetsh @('delete', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$port")
+        return
+    }
+    Invoke-WinhostNetsh @('set', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$port", "connectaddress=$($wish.target)", "connectport=$($wish.connect_port)")
+    $null = New-NetFirewallRule -Name "winhost-port-$port" -DisplayName "winhost port $port" -Group 'winhost' -Direction 'Inbound' -Action 'Allow' -Protocol 'TCP' -LocalPort $port -RemoteAddress $wish.allowed -ErrorAction Stop
+}
+
+function ConvertTo-WinhostNetwork {
+    param([string]$Network)
+    # Windows shows a mask where a length was given, and one address alone as what it is.
+    $address, $mask = $Network.Split('/')
+    if ($null -eq $mask) {
+        if ($address.Contains(':')) {
+            return "$address/128"
+        }
+        return "$address/32"
+    }
+    if (-not "$mask".Contains('.')) {
+        return $Network
+    }
+    $length = 0
+    foreach ($byte in "$mask".Split('.')) {
+        $length += [System.Convert]::ToString([int]$byte, 2).Replace('0', '').Length
+    }
+    "$address/$length"
+}
+
+function Join-WinhostForward {
+    param($Before, $Want)
+    $wish = @{ target = $Before.target; connect_port = $Before.connect_port; allowed = $Before.allowed }
+    foreach ($property in @($Want.PSObject.Properties)) {
+        $wish[$property.Name] = $property.Value
+    }
+    $missing = @(foreach ($each in @($wish.target, $wish.connect_port, $wish.allowed)) { if ($null -eq $each) { 1 } }).Count
+    if ($missing -eq 3) {
+        return $wish
+    }
+    if ($missing -gt 0) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A forward has target, connect_port and allowed, or none of them.'
+    }
+    Assert-WinhostAddress $wish.target
+    $wish.connect_port = Assert-WinhostPort $wish.connect_port
+    $wish.allowed = @($wish.allowed)
+    foreach ($network in $wish.allowed) {
+        if ("$network" -notmatch '^[0-9A-Fa-f:.]+/[0-9]{1,3}\z') {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$network is no network."
+        }
+    }
+    $wish
+}
+
+function Assert-WinhostPort {
+    param($Port)
+    # It becomes an argument of netsh.
+    if ("$Port" -notmatch '^[1-9][0-9]{0,4}\z' -or [int]"$Port" -gt 65535) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A port is a number from 1 to 65535.'
+    }
+    [int]"$Port"
+}
+
+function Assert-WinhostAddress {
+    param($Address)
+    if ("$Address" -notmatch '^(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])){3}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Address is no IPv4 address."
+    }
+}
+
+function Find-WinhostRules {
+    try {
+        $rules = @(Get-NetFirewallRule -Group 'winhost' -ErrorAction Stop)
+    }
+    catch {
+        if ("$($_.FullyQualifiedErrorId)" -like 'CmdletizationQuery_NotFound*') {
+            return
+        }
+        throw
+    }
+    foreach ($rule in $rules) {
+        if ("$($rule.Name)" -cmatch '^winhost-port-[1-9][0-9]{0,4}\z') {
+            $rule
+        }
+    }
+}
+
+function Read-WinhostProxy {
+    param([string]$Port)
+    # Where netsh keeps them, as address/port: what it shows is in the host's language. Nothing where there is none.
+    $found = Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Services\PortProxy\v4tov4\tcp' "0.0.0.0/$Port"
+    if ("$found" -match '^([0-9.]+)/([0-9]+)\z') {
+        $Matches[1]
+        [int]$Matches[2]
+    }
+}
+
+function Invoke-WinhostNetsh {
+    param([string[]]$Words)
+    $ended = Invoke-WinhostNative 'netsh.exe' (@('interface', 'portproxy') + $Words) 60
+    if ($null -eq $ended -or $ended.code -ne 0) {
+        Stop-Winhost 'Winhost.NetshFailed' 'InvalidResult' "netsh: $($ended.code) $($ended.output)"
+    }
+}

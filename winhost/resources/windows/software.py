@@ -1,0 +1,121 @@
+"""What is installed: the Windows feature that WSL runs on, files that winhost brings, and WSL itself."""
+
+from collections.abc import Iterable, Mapping
+
+from winhost.model.facts import Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
+from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.values import FLAG, one_of, text
+from winhost.resources.windows.hyperv import INSTALLED, PENDING, UNINSTALLING
+
+NO_DOWNGRADE = "winhost never downgrades WSL"
+
+
+def restart(change: Change) -> Iterable[str]:
+    """It takes effect with a restart, or may come to ask for one when it is too late to ask anybody."""
+    return ("restart",)
+
+
+def undo_feature(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """Between two restarts it is nobody else's state."""
+    return dict(before) if now["feature"] in (PENDING, UNINSTALLING) else undo_property_by_property(before, after, now)
+
+
+def wsl_and_distros(key: Key, facts: Facts) -> Iterable[tuple[str, Key]]:
+    """WSL, whoever installed it, and distros that are known: no VM of theirs starts without the feature.
+
+    Raises MissingFact.
+    """
+    found = [("Wsl", record.key) for record in _known("Wsl", facts) if record.state["present"]]
+    return [*found, *(("WslDistro", record.key) for record in _known("WslDistro", facts))]
+
+
+def _known(noun: str, facts: Facts) -> tuple[Record, ...]:
+    """Without WSL, or an account of winhost, there is no distro that could be known."""
+    answer = facts.answer(noun)
+    if isinstance(answer, Unknown):
+        raise MissingFact(noun, answer)
+    return () if isinstance(answer, Unavailable) else answer
+
+
+@resource(
+    Noun(
+        "VirtualMachinePlatform",
+        sets={"feature": one_of(INSTALLED, "available")},
+        restarts=True,
+        asks=("restart",),
+        risks=restart,
+        users=wsl_and_distros,
+        undo=undo_feature,
+    )
+)
+class VirtualMachinePlatform(State):
+    """The optional feature in which distros of WSL 2 run; with it on, a hypervisor runs after the next restart.
+
+    feature: available, installed, install-pending, uninstall-pending (both pending: until the restart) or removed
+    (this Windows does not have it, or not its files).
+    """
+
+    feature: str
+
+
+@resource(
+    Noun(
+        "StagedFile",
+        key=("sha256", "name", "source"),
+        sets={"present": FLAG},
+        absent={"present": False},
+    )
+)
+class StagedFile(State):
+    """A file that winhost brings, in a folder of administrators: %ProgramData%\\winhost\\files\\<sha256>-<name>.
+
+    source: an https address that the host can reach, or the absolute path of a file on a drive of the host; name:
+    letters, digits, dot, dash and underscore. present: it is there with this SHA-256; with any other it is as good as
+    absent, and replaced.
+    """
+
+    present: bool
+
+
+def _irreversible(change: Change) -> str | None:
+    found = change.before.get("version")
+    if found is None:
+        return None
+    return (
+        f"{NO_DOWNGRADE}: {found} does not come back; whatever runs in a distro, of any account, ends with the upgrade"
+    )
+
+
+def undo_wsl(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """What was not there goes; a version that was there does not come back."""
+    if before.get("version") is not None and now["version"] != before["version"]:
+        return Keep(NO_DOWNGRADE)
+    return undo_property_by_property(before, after, now)
+
+
+@resource(
+    Noun(
+        "Wsl",
+        sets={
+            "version": text(r"[0-9]{1,5}(\.[0-9]{1,5}){2,3}", "a version, as 2.7.14.0"),
+            "package": text("[0-9a-f]{64}", "the SHA-256 of a staged MSI"),
+        },
+        after=("VirtualMachinePlatform", "StagedFile"),
+        asks=("restart",),
+        risks=restart,
+        irreversible=_irreversible,
+        undo=undo_wsl,
+    )
+)
+class Wsl(State):
+    """The Windows Subsystem for Linux as a package, for all accounts.
+
+    present: the service of one is there; version: of the package, null where only the WSL in the box or none is there;
+    package: SHA-256 of the MSI by which winhost installed this version, null where somebody else did or it changed
+    since. Installed is only what Microsoft has signed, and never an older version. An MSI that finds files in use asks
+    for a restart; how often that of WSL does nobody documents.
+    """
+
+    present: bool
+    version: str | None
+    package: str | None

@@ -1,0 +1,59 @@
+# key {}   state {feature: text}; set: feature is installed or available
+function Get-WinhostVirtualMachinePlatform {
+    @{ key = @{}; state = @{ feature = Read-WinhostOptionalFeature 'VirtualMachinePlatform' } }
+}
+
+function Set-WinhostVirtualMachinePlatform {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('feature')
+    Switch-WinhostFeatures @{ VirtualMachinePlatform = $Want.feature }
+}
+
+# ---- optional features of Windows, for every noun that is one
+
+function Read-WinhostOptionalFeature {
+    param([string]$Name)
+    $words = @{
+        Enabled = 'installed'
+        Disabled = 'available'
+        EnablePending = 'install-pending'
+        DisablePending = 'uninstall-pending'
+    }
+    # All of them: asking by name for one that this edition lacks is an error.
+    foreach ($feature in @(Read-WinhostOnce 'optional features' { Get-WindowsOptionalFeature -Online -ErrorAction Stop })) {
+        if ($feature.FeatureName -eq $Name -and $words.ContainsKey("$($feature.State)")) {
+            return $words["$($feature.State)"]
+        }
+    }
+    'removed'
+}
+
+function Switch-WinhostFeatures {
+    param($Wanted)
+    $install = @()
+    $remove = @()
+    foreach ($name in @($Wanted.Keys | Sort-Object)) {
+        if ((ConvertFrom-WinhostWord $Wanted[$name] @('Installed', 'Available')) -eq 'Installed') {
+            $install += $name
+        }
+        else {
+            $remove += $name
+        }
+        if ((Read-WinhostOptionalFeature $name) -eq 'removed') {
+            Stop-Winhost 'Winhost.FeatureNotHere' 'NotInstalled' "This edition of Windows has no feature $name, or its files were removed."
+        }
+    }
+    # One call each way: a second one is refused while a first waits for its restart.
+    $results = @()
+    if ($install.Count -gt 0) {
+        $results += Enable-WindowsOptionalFeature -Online -FeatureName $install -All -NoRestart -ErrorAction Stop
+    }
+    if ($remove.Count -gt 0) {
+        $results += Disable-WindowsOptionalFeature -Online -FeatureName $remove -NoRestart -ErrorAction Stop
+    }
+    foreach ($result in $results) {
+        if ($result.RestartNeeded) {
+            return @{ restart = @(@{ system = 'host' }) }
+        }
+    }
+}

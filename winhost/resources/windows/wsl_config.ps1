@@ -1,0 +1,120 @@
+# key {account}   state {text: text or null, encoding: utf-8 | utf-8-bom | utf-16le or null}
+function Get-WinhostWslConfig {
+    param($Key)
+    Assert-WinhostAdministrator
+    foreach ($user in @(Find-WinhostAccounts)) {
+        $folder = Read-WinhostProfile "$($user.SID)"
+        if ($null -eq $folder) {
+            continue
+        }
+        $found = Read-WinhostValue { Read-WinhostWslConfig $folder }
+        if ($found.ContainsKey('unknown')) {
+            $found = @{ text = $found; encoding = $found }
+        }
+        $state = @{ text = $found.text; encoding = $found.encoding }
+        @{ key = @{ account = "$($user.Name)" }; state = $state }
+    }
+    if ($null -ne $Key) {
+        # Its first logon makes the folder in which the file will be.
+        $none = @{ unavailable = 'AccountTasks' }
+        $state = @{ text = $none; encoding = $none }
+        @{ key = @{ account = "$(Read-WinhostField $Key 'account')" }; state = $state }
+    }
+}
+
+function Read-WinhostWslConfig {
+    param([string]$Folder)
+    $bytes = Read-WinhostFile "$Folder\.wslconfig"
+    if ($null -eq $bytes) {
+        return @{ text = $null; encoding = $null }
+    }
+    ConvertFrom-WinhostBytes $bytes
+}
+
+function ConvertFrom-WinhostBytes {
+    param([byte[]]$Bytes)
+    # As the file's reader takes it: UTF-8, also with a mark, or UTF-16 with one. Nothing is replaced or guessed.
+    $encoding = 'utf-8'
+    if ($Bytes.Count -ge 2 -and $Bytes[0] -eq 255 -and $Bytes[1] -eq 254) {
+        $encoding = 'utf-16le'
+    }
+    elseif ($Bytes.Count -ge 3 -and $Bytes[0] -eq 239 -and $Bytes[1] -eq 187 -and $Bytes[2] -eq 191) {
+        $encoding = 'utf-8-bom'
+    }
+    $mark = @{ 'utf-8' = 0; 'utf-8-bom' = 3; 'utf-16le' = 2 }[$encoding]
+    try {
+        $text = (New-WinhostEncoding $encoding).GetString($Bytes, $mark, $Bytes.Count - $mark)
+    }
+    catch [System.ArgumentException] {
+        Stop-Winhost 'Winhost.NotDecodable' 'InvalidData' "These bytes are not $encoding."
+    }
+    @{ text = $text; encoding = $encoding }
+}
+
+function ConvertTo-WinhostBytes {
+    param([string]$Text, [string]$Encoding)
+    $marks = @{ 'utf-8' = @(); 'utf-8-bom' = @(239, 187, 191); 'utf-16le' = @(255, 254) }
+    try {
+        $bytes = (New-WinhostEncoding $Encoding).GetBytes($Text)
+    }
+    catch [System.ArgumentException] {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "This text cannot be written as $Encoding."
+    }
+    , [byte[]](@($marks[$Encoding]) + $bytes)
+}
+
+function New-WinhostEncoding {
+    param([string]$Encoding)
+    if ($Encoding -eq 'utf-16le') {
+        return New-Object -TypeName System.Text.UnicodeEncoding -ArgumentList $false, $false, $true
+    }
+    New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false, $true
+}
+
+function Set-WinhostWslConfig {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('text', 'encoding')
+    Assert-WinhostWslConfig $Want
+    $user = Find-WinhostAccount $Key.account
+    $folder = $null
+    if ($null -ne $user) {
+        $folder = Read-WinhostProfile "$($user.SID)"
+    }
+    if ($null -eq $folder) {
+        Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($Key.account) has never logged on here." 'AccountTasks'
+    }
+    $goal = Read-WinhostWslConfig $folder
+    foreach ($property in @($Want.PSObject.Properties)) {
+        $goal[$property.Name] = $property.Value
+    }
+    if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
+        # A VM that runs read what is there now; from the next line on nobody could tell.
+        $null = Read-WinhostValue { Save-WinhostVmConfig $Key.account }
+    }
+    if ($null -eq $goal.text) {
+        if ((Test-WinhostWanted $Want 'encoding') -and $null -ne $Want.encoding) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'There is no text to encode.'
+        }
+        Remove-WinhostFile "$folder\.wslconfig"
+        return
+    }
+    if ($null -eq $goal.encoding) {
+        $goal.encoding = 'utf-8'
+    }
+    Write-WinhostFile "$folder\.wslconfig" (ConvertTo-WinhostBytes $goal.text $goal.encoding) "$($user.SID)"
+}
+
+function Assert-WinhostWslConfig {
+    param($Want)
+    $encoding = Read-WinhostField $Want 'encoding'
+    if ($null -ne $encoding -and @('utf-8', 'utf-8-bom', 'utf-16le') -cnotcontains $encoding) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The encoding is utf-8, utf-8-bom or utf-16le.'
+    }
+    $text = Read-WinhostField $Want 'text'
+    if ($null -eq $text) {
+        return
+    }
+    if ($text -isnot [string] -or $text.StartsWith([string][char]65279, [System.StringComparison]::Ordinal)) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The text is a text; a byte order mark is said by its encoding.'
+    }
+}

@@ -1,0 +1,389 @@
+# key {account, distro}   state {installed: bool, running: bool, image: sha256 or null, folder: text or null, others: int}; how {accept: data, within: seconds}
+function Get-WinhostWslDistro {
+    param($Key)
+    foreach ($account in @(Find-WinhostWslAccounts $Key)) {
+        $names = @(Read-WinhostDistroNames $account)
+        $running = @(Read-WinhostRunningDistros $account)
+        $records = @{}
+        foreach ($name in $names) {
+            $record = Read-WinhostOurs $account $name
+            if ($null -ne $record) {
+                $records[$name] = $record
+            }
+        }
+        foreach ($name in $names) {
+            $state = @{
+                installed = $true
+                running = $running -contains $name
+                image = $null
+                folder = $null
+                others = $names.Count - $records.Count
+            }
+            if ($records.ContainsKey($name)) {
+                $state.image = $records[$name].image
+                $state.folder = Read-WinhostDistroFolder $account $name
+            }
+            @{ key = @{ account = $account; distro = $name }; state = $state }
+        }
+    }
+    if ($null -ne $Key) {
+        $state = @{ installed = $false; running = $false; image = $null; folder = $null; others = 0 }
+        $asked = @{ account = "$(Read-WinhostField $Key 'account')"; distro = "$(Read-WinhostField $Key 'distro')" }
+        @{ key = $asked; state = $state }
+    }
+}
+
+function Set-WinhostWslDistro {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('installed', 'image', 'running')
+    Assert-WinhostDistroKey $Key
+    foreach ($name in @('installed', 'running')) {
+        if ((Test-WinhostWanted $Want $name) -and $Want.$name -isnot [bool]) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is true or false."
+        }
+    }
+    if (Test-WinhostWanted $Want 'installed') {
+        if ($Want.installed) {
+            Add-WinhostDistro $Key (Read-WinhostField $Want 'image') $How
+        }
+        else {
+            Remove-WinhostDistro $Key $Want $How
+            return
+        }
+    }
+    elseif (Test-WinhostWanted $Want 'image') {
+        Assert-WinhostImage $Want.image
+        Assert-WinhostDistroOurs $Key
+        Assert-WinhostMadeOf $Key $Want.image
+    }
+    if (Test-WinhostWanted $Want 'running') {
+        Assert-WinhostDistroOurs $Key
+        if ($Want.running) {
+            Start-WinhostDistro $Key
+        }
+        else {
+            Stop-WinhostDistro $Key
+        }
+    }
+}
+
+# ---- wsl.exe as the account
+
+function Find-WinhostWslAccounts {
+    param($Key)
+    # Those that can run jobs: WSL belongs to a user, and only that user sees its distros.
+    Assert-WinhostAdministrator
+    if ($null -eq (Read-WinhostWslInstalled 'Version')) {
+        # The one in the box does not run for whoever is not at the console.
+        Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'WSL is not installed as a package.' 'Wsl'
+    }
+    $found = @()
+    foreach ($task in @(Find-WinhostTasks)) {
+        if ($task.TaskName -match '^jobs-(.+)$' -and "$($task.State)" -ne 'Disabled') {
+            $found += $Matches[1]
+        }
+    }
+    if ($found.Count -eq 0) {
+        Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'No account can run jobs here.' 'AccountTasks'
+    }
+    $asked = Read-WinhostField $Key 'account'
+    foreach ($account in $found) {
+        if ($null -eq $asked -or (Test-WinhostText $account $asked 'OrdinalIgnoreCase')) {
+            $account
+        }
+    }
+}
+
+function Test-WinhostJobs {
+    param([string]$Account)
+    $task = Find-WinhostTask "jobs-$Account"
+    $null -ne $task -and "$($task.State)" -ne 'Disabled'
+}
+
+function Invoke-WinhostWsl {
+    param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
+    $ended = Invoke-WinhostJob $Account $Arguments $InputFile $Seconds
+    # An old one answers in UTF-16 whatever it is asked for.
+    $ended.output = "$($ended.output)".Replace("$([char]0)", '')
+    $ended.errors = "$($ended.errors)".Replace("$([char]0)", '')
+    $said = "$($ended.output)`n$($ended.errors)".Trim()
+    # Of a program of Linux; wsl.exe itself ends with -1.
+    if ($ended.code -gt 0 -and $ended.code -lt 256) {
+        Stop-Winhost 'Winhost.InDistroFailed' 'InvalidResult' "In the distro: $said ($($ended.code))"
+    }
+    if ($ended.code -ne 0) {
+        $why = "wsl.exe ended with $($ended.code): $said"
+        # Its sentence is in the host's language; this is not.
+        if ($said -cmatch 'Wsl/[A-Za-z0-9_/]+') {
+            Stop-Winhost "Winhost.WslFailed,$($Matches[0])" 'InvalidResult' $why
+        }
+        Stop-Winhost 'Winhost.WslFailed' 'InvalidResult' $why
+    }
+    $ended
+}
+
+function Invoke-WinhostInDistro {
+    param($Key, [string[]]$Command, [string]$InputFile, [int]$Seconds)
+    # Without a shell of Windows or Linux between: an argument is what it is.
+    $arguments = @('-d', $Key.distro, '-u', 'root', '--cd', '/', '-e') + $Command
+    Invoke-WinhostWsl $Key.account $arguments $InputFile $Seconds
+}
+
+function Split-WinhostLines {
+    param([string]$Text)
+    foreach ($line in $Text.Split("`n")) {
+        if ($line.Trim() -ne '') {
+            $line.TrimEnd()
+        }
+    }
+}
+
+function Read-WinhostDistroNames {
+    param([string]$Account)
+    # All: also one that is just being imported has its name.
+    Read-WinhostOnce "distros of $Account" {
+        Split-WinhostLines (Invoke-WinhostWsl $Account @('--list', '--quiet', '--all') '' 120).output
+    }
+}
+
+function Read-WinhostRunningDistros {
+    param([string]$Account)
+    Read-WinhostOnce "running distros of $Account" {
+        Split-WinhostLines (Invoke-WinhostWsl $Account @('--list', '--quiet', '--running') '' 120).output
+    }
+}
+
+# ---- whose it is
+
+function Assert-WinhostDistroKey {
+    param($Key)
+    # It becomes a part of paths and arguments.
+    if ("$($Key.distro)" -cnotmatch '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\z' -or "$($Key.distro)" -match '\.\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'That is no name of a distro: letters, digits, dots and dashes.'
+    }
+    Assert-WinhostAccountName $Key.account
+    foreach ($part in @($Key.account, $Key.distro)) {
+        # To Windows these are devices, wherever they stand and whatever follows a dot.
+        if ($part -match '^(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])(\.|\z)') {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$part is a device of Windows."
+        }
+    }
+}
+
+function Read-WinhostDistroFolder {
+    param([string]$Account, [string]$Distro)
+    "$(Read-WinhostProgramData)\winhost\distros\$Account\$Distro"
+}
+
+function Read-WinhostDistroRecord {
+    param([string]$Account, [string]$Distro)
+    $bytes = Read-WinhostFile "$(Read-WinhostDistroFolder $Account $Distro).json"
+    if ($null -eq $bytes) {
+        return $null
+    }
+    ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+}
+
+function Read-WinhostOurs {
+    param([string]$Account, [string]$Distro)
+    # The record of one that winhost made, as long as its disk is where winhost put it.
+    $record = Read-WinhostDistroRecord $Account $Distro
+    $disk = "$(Read-WinhostDistroFolder $Account $Distro)\ext4.vhdx"
+    if ($null -ne $record -and $record.complete -and -not (Test-WinhostEmpty $disk)) {
+        $record
+    }
+}
+
+function Write-WinhostDistroRecord {
+    param($Key, $Record)
+    $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Record -Depth 5 -Compress -ErrorAction Stop)
+    $path = "$(Read-WinhostDistroFolder $Key.account $Key.distro).json"
+    Write-WinhostFile $path ([System.Text.Encoding]::ASCII.GetBytes($json)) ''
+}
+
+function Test-WinhostDistro {
+    param($Key)
+    @(Read-WinhostDistroNames $Key.account) -contains $Key.distro
+}
+
+function Assert-WinhostDistroOurs {
+    param($Key)
+    if (-not (Test-WinhostDistro $Key)) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "$($Key.account) has no distro $($Key.distro)."
+    }
+    if ($null -eq (Read-WinhostOurs $Key.account $Key.distro)) {
+        $why = "winhost did not make the distro $($Key.distro) of $($Key.account), and leaves it alone."
+        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' $why
+    }
+}
+
+function Assert-WinhostMadeOf {
+    param($Key, [string]$Image)
+    if ((Read-WinhostOurs $Key.account $Key.distro).image -cne $Image) {
+        $why = "$($Key.distro) was imported from another image: take it away first."
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' $why
+    }
+}
+
+# ---- come and go
+
+function Assert-WinhostImage {
+    param($Image)
+    if ("$Image" -cnotmatch '^[0-9a-f]{64}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'image is the SHA-256 of a staged file.'
+    }
+}
+
+function Read-WinhostSlow {
+    param($How, [int]$Least)
+    # A slow disk takes ten minutes for what a fast one does in half of one.
+    $within = Read-WinhostField $How 'within'
+    if ($null -eq $within -or $within -lt $Least) {
+        return $Least
+    }
+    [int]$within
+}
+
+function Find-WinhostImage {
+    param([string]$Image)
+    foreach ($file in @(Find-WinhostStagedFiles $Image)) {
+        return Join-WinhostStagedPath $file
+    }
+    Stop-Winhost 'Winhost.NotStaged' 'ObjectNotFound' "No file with SHA-256 $Image was brought to this host."
+}
+
+function Read-WinhostSid {
+    param([string]$Account)
+    $user = Find-WinhostAccount $Account
+    if ($null -eq $user) {
+        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $Account."
+    }
+    "$($user.SID)"
+}
+
+function Add-WinhostDistro {
+    param($Key, $Image, $How)
+    Assert-WinhostImage $Image
+    $there = Test-WinhostDistro $Key
+    if ($there -and $null -ne (Read-WinhostOurs $Key.account $Key.distro)) {
+        Assert-WinhostMadeOf $Key $Image
+        return
+    }
+    $staged = Find-WinhostImage $Image
+    $folder = Read-WinhostDistroFolder $Key.account $Key.distro
+    $record = Read-WinhostDistroRecord $Key.account $Key.distro
+    # What we began and were cut off from is half a distro, and nobody's work.
+    $begun = $null -ne $record -and -not $record.complete
+    $begun = $begun -and (-not $there -or -not (Test-WinhostEmpty "$folder\ext4.vhdx"))
+    if (($there -or -not (Test-WinhostEmpty $folder)) -and -not $begun) {
+        $why = "There is a distro $($Key.distro) of $($Key.account) that winhost did not make, or something in $folder."
+        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' $why
+    }
+    if ($there) {
+        $null = Invoke-WinhostWsl $Key.account @('--unregister', $Key.distro) '' 600
+    }
+    Remove-WinhostFolder $folder
+    foreach ($above in @('', '\distros', "\distros\$($Key.account)")) {
+        Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" ''
+    }
+    Write-WinhostDistroRecord $Key @{ image = $Image; complete = $false; conf = $null; access = $null }
+    Initialize-WinhostFolder $folder (Read-WinhostSid $Key.account)
+    $files = "$(Read-WinhostProgramData)\winhost\files"
+    try {
+        # The account reads the image itself, and need not be an administrator.
+        Initialize-WinhostFolder $files 'everybody'
+        $arguments = @('--import', $Key.distro, $folder, $staged, '--version', '2')
+        $null = Invoke-WinhostWsl $Key.account $arguments '' (Read-WinhostSlow $How 3600)
+    }
+    catch {
+        # WSL takes away what it began; where it still works on it, the record says whose it is.
+        if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.WslFailed*') {
+            Remove-WinhostFolder $folder
+            Remove-WinhostFile "$folder.json"
+        }
+        throw
+    }
+    finally {
+        Initialize-WinhostFolder $files ''
+    }
+    Write-WinhostDistroRecord $Key @{ image = $Image; complete = $true; conf = $null; access = $null }
+    $script:WinhostOnce = @{}
+}
+
+function Remove-WinhostDistro {
+    param($Key, $Want, $How)
+    if ((Read-WinhostField $Want 'running') -eq $true -or $null -ne (Read-WinhostField $Want 'image')) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'What is not installed has no image and does not run.'
+    }
+    Assert-WinhostDistroOurs $Key
+    Suspend-WinhostKeeper $Key
+    if (-not (Test-WinhostAccepted $How 'data')) {
+        Export-WinhostDistro $Key $How
+    }
+    $null = Invoke-WinhostWsl $Key.account @('--unregister', $Key.distro) '' 600
+    $folder = Read-WinhostDistroFolder $Key.account $Key.distro
+    Remove-WinhostFolder $folder
+    Remove-WinhostFile "$folder.json"
+}
+
+function Export-WinhostDistro {
+    param($Key, $How)
+    $exports = "$(Read-WinhostProgramData)\winhost\exports"
+    Initialize-WinhostFolder $exports ''
+    # One folder for each account: what is in a distro is for nobody else to read.
+    $exports = "$exports\$($Key.account)"
+    Initialize-WinhostFolder $exports (Read-WinhostSid $Key.account)
+    $number = 1
+    while (-not (Test-WinhostEmpty "$exports\$($Key.distro)-$number.tar")) {
+        $number++
+    }
+    $arguments = @('--export', $Key.distro, "$exports\$($Key.distro)-$number.tar")
+    $null = Invoke-WinhostWsl $Key.account $arguments '' (Read-WinhostSlow $How 3600)
+}
+
+function Start-WinhostDistro {
+    param($Key)
+    if (@(Read-WinhostRunningDistros $Key.account).Count -eq 0) {
+        # A VM whose last distro has ended stays for a while, with the .wslconfig that it once read.
+        $null = Invoke-WinhostWsl $Key.account @('--shutdown') '' 120
+    }
+    Resume-WinhostDistro $Key
+    # WSL ends a distro 15 s after its last Windows program, whatever its services do.
+    Start-Sleep -Seconds 20 -ErrorAction Stop
+    $script:WinhostOnce = @{}
+    if (@(Read-WinhostRunningDistros $Key.account) -notcontains $Key.distro) {
+        $why = "$($Key.distro) started and ended again: nothing holds it. Set instanceIdleTimeout=-1 in [general] of .wslconfig."
+        Stop-Winhost 'Winhost.NotHeld' 'InvalidResult' $why
+    }
+}
+
+function Find-WinhostKeeper {
+    param($Key)
+    # The task that keeps this distro alive, if there is one that may run.
+    $task = Find-WinhostTask "keep-alive-$($Key.account)"
+    if ($null -ne $task -and "$($task.State)" -ne 'Disabled' -and (Read-WinhostTaskDistro $task) -eq $Key.distro) {
+        $task
+    }
+}
+
+function Resume-WinhostDistro {
+    param($Key)
+    foreach ($task in @(Find-WinhostKeeper $Key)) {
+        Start-ScheduledTask -InputObject $task -ErrorAction Stop
+    }
+    $null = Invoke-WinhostInDistro $Key @('/bin/true') '' 300
+}
+
+function Suspend-WinhostKeeper {
+    param($Key)
+    # Ended by somebody it stays so; ended by an error it would start the distro again within minutes.
+    foreach ($task in @(Find-WinhostKeeper $Key)) {
+        Stop-ScheduledTask -InputObject $task -ErrorAction Stop
+    }
+}
+
+function Stop-WinhostDistro {
+    param($Key)
+    Suspend-WinhostKeeper $Key
+    $null = Invoke-WinhostWsl $Key.account @('--terminate', $Key.distro) '' 120
+}
