@@ -171,7 +171,7 @@ def test_a_plan_that_goes_on_to_linux_needs_a_key_before_anything_is_changed(
     book["resources"].append({**file, "title": "A file", "why": "So."})
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
     said = line("plan", "gpu-03", "--vm", "llm-01", *L40S, "--playbook", "mine.yaml", "-o", "plan.json")
-    assert (said.code, "LinuxFile: So." in said.out) == (0, True), said.err
+    assert (said.code, "A file: So." in said.out) == (0, True), said.err
     fleet = yaml.safe_load(lab.fleet_file.read_text(encoding="utf-8"))
     del fleet["hosts"]["gpu-03"]["ssh"]
     lab.fleet_file.write_text(yaml.safe_dump(fleet), encoding="utf-8")

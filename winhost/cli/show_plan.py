@@ -49,13 +49,14 @@ def show_stage(stage: Stage) -> None:
     if stage.steps:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""))
     if stage.deferred:
-        until = ", ".join(dict.fromkeys(d.until for d in stage.deferred))
+        waits = list(dict.fromkeys(d.until for d in stage.deferred))
+        until = f"{' and '.join(waits)} {'are' if len(waits) > 1 else 'is'}"
         say(
-            f"  Stage {stage.number + 1} can be planned only when {until} is there. The host is read and judged again "
+            f"  Stage {stage.number + 1} can be planned only when {until} there. The host is read and judged again "
             "then, and the run stops with the way back open if that brings a refusal:"
         )
         for deferred in stage.deferred:
-            say(f"    {deferred.noun}: {deferred.why}", hang=2)
+            say(f"    {visible(deferred.title)}: {visible(deferred.why)}", hang=2)
 
 
 def show_steps(steps: Iterable[Step], title: str) -> None:

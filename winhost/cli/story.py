@@ -1,6 +1,7 @@
 """What demos are told with: commands as a user types them, chapters, and claims that are checked."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ def run(*arguments: str, expect: int = 0) -> None:
     """A command as a user types it, in this process."""
     from winhost.cli import run as command_line
 
-    click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
+    click.secho(f"\n$ winhost {shlex.join(arguments)}", bold=True)
     code = command_line(list(arguments))
     if code in (STOPPED, GONE):
         raise click.exceptions.Exit(code)

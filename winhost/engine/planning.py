@@ -193,6 +193,10 @@ def _stage(facts: HostFacts, wish: Wish, planned: Planned, number: int) -> Stage
     return Stage(number, wanted, steps, deferred)
 
 
+def _deferred(wanted: Wanted, until: str) -> Deferred:
+    return Deferred(wanted.noun, wanted.title, until, wanted.why, NOUNS[wanted.noun].asks)
+
+
 def _until_there(
     wanted: tuple[Wanted, ...], deferred: tuple[Deferred, ...], facts: Facts
 ) -> tuple[tuple[Wanted, ...], tuple[Deferred, ...]]:
@@ -200,7 +204,7 @@ def _until_there(
     it could be compared with, nothing could be put back either.
     """
     awaited = [(each, _awaited(each, facts)) for each in wanted]
-    later = [Deferred(each.noun, until, each.why, NOUNS[each.noun].asks) for each, until in awaited if until]
+    later = [_deferred(each, until) for each, until in awaited if until]
     return tuple(each for each, until in awaited if not until), (*deferred, *later)
 
 

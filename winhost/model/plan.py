@@ -10,7 +10,7 @@ SCHEMA = "winhost.plan/1"
 
 # What each consent allows, in the words that the user is asked with.
 RISKS: Mapping[str, str] = {
-    "vm-stop": "shut the guest down, waiting for it up to the deadline",
+    "vm-stop": "shut down a VM or a distro of WSL, waiting for it up to the deadline",
     "vm-turn-off": "turn a VM off that does not shut down in time, like pulling its plug",
     "restart": "restart the host, with everything that runs on it",
     "headless": "take a display from the host",
@@ -61,6 +61,7 @@ class Deferred:
     """A resource that can be planned only once `until` is there: read and judged again after the stage before it."""
 
     noun: str
+    title: str
     until: str
     why: str
     asks: tuple[str, ...] = ()

@@ -170,8 +170,9 @@ def expand(playbook: Playbook, decisions: object) -> tuple[tuple[Wanted, ...], t
         except MissingFact as missing:
             if not isinstance(missing.missing, Unavailable):
                 raise
-            why = REFERENCE.sub("…", entry.why)  # what a reference will say is not known yet
-            deferred.append(Deferred(entry.noun, missing.missing.unavailable, why, NOUNS[entry.noun].asks))
+            # What a reference will say is not known yet.
+            title, why = (REFERENCE.sub("…", text) for text in (entry.title, entry.why))
+            deferred.append(Deferred(entry.noun, title, missing.missing.unavailable, why, NOUNS[entry.noun].asks))
     return tuple(wanted), tuple(deferred)
 
 
