@@ -160,7 +160,15 @@ def test_names_come_back_as_they_are(engine: Scripts) -> None:
     assert [each["state"]["name"] for each in answer["instances"]] == list(HOSTILE)
 
 
-ADAPTER = {"mac": None, "status": "up", "speed": None, "vlan": None, "gateway": None, "dns": [], "profile": None}
+ADAPTER: dict[str, Any] = {
+    "mac": None,
+    "status": "up",
+    "speed": None,
+    "vlan": None,
+    "gateway": None,
+    "dns": [],
+    "profile": None,
+}
 ADAPTER |= {"switch": None, "management": False, "addresses": [], "description": "An adapter"}
 
 
@@ -173,7 +181,12 @@ def test_adapters_read_the_same_whatever_they_are_and_are_called(engine: Scripts
             {"adapter": f"00000000-0000-4000-8000-{number:012x}"},
         )
         for number, (name, status, profile) in enumerate(
-            zip(HOSTILE, ["up", "disconnected", "disabled", "down"] * 6, [None, "public", "private", "domain"] * 6)
+            zip(
+                HOSTILE,
+                ["up", "disconnected", "disabled", "down"] * 6,
+                [None, "public", "private", "domain"] * 6,
+                strict=False,
+            )
         )
     )
     host = of(replace(facts, nouns={**facts.nouns, "NetworkAdapter": adapters}), section)
