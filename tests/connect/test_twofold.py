@@ -41,6 +41,7 @@ LISTENS: dict[str, Json] = {
     "user": "root",
     "port": 22,
     "listen": "192.0.2.7",
+    "address": None,
     "host_key": HOST_KEY,
     "authorized": [],
     "active": True,
@@ -174,6 +175,12 @@ PLACES: dict[str, tuple[Record, tuple[Record, ...], Ssh, tuple[str, int]]] = {
         (),
         SSH,
         ("gpu-01.example", 2222),
+    ),
+    "everywhere, at the address that a bridge gave it": (
+        way_in(listen="0.0.0.0", address="192.0.2.77"),
+        (),
+        SSH,
+        ("192.0.2.77", 22),
     ),
     "behind a port of Windows": (
         way_in(listen="0.0.0.0"),

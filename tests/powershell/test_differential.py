@@ -89,7 +89,8 @@ WORDS = [
 FOLLOW = {"ExternalSwitch", "HyperVFirewall"}  # from VmSwitch; from the build
 COUNTED = [
     (name, count)
-    for name in {noun.key: name for name, noun in NOUNS.items() if noun.key}.values()
+    # Of nouns with the same key the first: what the others tell of is a part of it.
+    for name in {noun.key: name for name, noun in reversed(NOUNS.items()) if noun.key}.values()
     for count in (0, 1, 2)
     if (name, count) != ("Processor", 0)  # who would answer?
     if name not in FOLLOW

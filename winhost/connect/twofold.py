@@ -182,7 +182,8 @@ def _ways_in(answers: Mapping[str, Answer]) -> tuple[Record, ...]:
 
 def _target(host: Host, ssh: Ssh, way_in: Record, forwards: Sequence[Record]) -> SshTarget:
     state = way_in.state
-    address, port = _place(host.address, str(state["listen"]), int(state["port"]), forwards)
+    # An address of its own, or that of Windows.
+    address, port = _place(state.get("address") or host.address, str(state["listen"]), int(state["port"]), forwards)
     return SshTarget(
         name=f"{host.name}/{way_in.key['distro']}",
         address=ssh.address or address,

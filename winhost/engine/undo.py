@@ -90,8 +90,24 @@ def _wanted(record: Record, facts: Facts) -> tuple[tuple[Wanted, ...], Mapping[I
 
 
 def _out_of_sight(kept: Mapping[Id, str], record: Record, facts: Facts) -> Mapping[Id, str]:
-    """What was kept and cannot be seen any more: it stays kept, though the way to it is gone by now."""
-    return {id_: sentence for id_, sentence in kept.items() if _missing(record.touched[id_], facts)}
+    """What was kept and cannot be seen any more: it stays kept, though the way to it is gone by now.
+
+    But not what was a part of something that this run had made and has taken away.
+    """
+    return {
+        id_: sentence
+        for id_, sentence in kept.items()
+        if _missing(record.touched[id_], facts) and not _went_along(record.touched[id_], record, facts)
+    }
+
+
+def _went_along(touched: Touched, record: Record, facts: Facts) -> bool:
+    return any(
+        NOUNS[touched.noun].requires == whole.noun
+        and whole.key.items() <= touched.key.items()
+        and whole.before == NOUNS[whole.noun].absent == state_of(facts, whole.noun, whole.key)
+        for whole in record.touched.values()
+    )
 
 
 def _missing(touched: Touched, facts: Facts) -> bool:

@@ -29,6 +29,7 @@ BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; f
 
 _FAILED = -1  # of wsl.exe, whatever went wrong
 _REFUSED = 3  # of what runs inside
+_ADDRESS = "192.168.1.77"  # which DHCP gives to a bridged one
 _WINDOWS_11 = 22000
 _BRIDGE_GONE, _BRIDGE_BACK = (2, 5, 4), (2, 5, 6)
 _NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
@@ -305,8 +306,15 @@ class Distros:
     def access(self, account: str, distro: Distro) -> Mapping[str, Json]:
         """The state of noun WslAccess: as it is, or was left."""
         if distro.running:
-            return _access(distro) or NO_ACCESS
-        return {**NO_ACCESS, **(self._told(account, distro.name)["access"] or {}), "active": False}
+            state = _access(distro)
+            return {**state, "address": self.address(account)} if state else NO_ACCESS
+        told = self._told(account, distro.name)["access"] or {}
+        return {**NO_ACCESS, **told, "address": None, "active": False}
+
+    def address(self, account: str) -> str | None:
+        """Its own in the network, which only a bridge gives it."""
+        vm = self.session(account).vm
+        return _ADDRESS if vm is not None and vm.mode == "bridged" else None
 
     def _of_ours(
         self, state: Callable[[str, Distro], Mapping[str, Json]], there: Callable[[Mapping[str, Json]], bool]
@@ -534,15 +542,15 @@ class Distros:
                 distro.wanted = content
                 return 0, content, ""
             case ["/bin/sh", "-s", verb] if content == inside_script():
-                return self._script(distro, verb)
+                return self._script(account, distro, verb)
             case _:
                 return _FAILED, f"execvpe({command[0]}) failed: No such file or directory\n", ""
 
-    def _script(self, distro: Distro, verb: str) -> Ended:
+    def _script(self, account: str, distro: Distro, verb: str) -> Ended:
         wanted = [line.partition(" ")[::2] for line in distro.wanted.splitlines()]
         match verb:
             case "look":
-                return 0, _lines(_seen(distro)), ""
+                return 0, _lines(_seen(distro, self.address(account))), ""
             case "conf":
                 for name, encoded in wanted:
                     distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
@@ -595,7 +603,7 @@ def _access(distro: Distro) -> Mapping[str, Json] | None:
     }
 
 
-def _seen(distro: Distro) -> Iterator[str]:
+def _seen(distro: Distro, address: str | None) -> Iterator[str]:
     """What the script tells of what is there."""
     for name, text in distro.put.items():
         if text is not None:
@@ -609,6 +617,8 @@ def _seen(distro: Distro) -> Iterator[str]:
         yield f"key {line}"
     if distro.listens:
         yield "active yes"
+    if address is not None:
+        yield f"address {address}"
     yield "end ."
 
 

@@ -17,6 +17,7 @@ from winhost.lab.accounts import (
     keep_alive_task,
     no_local_accounts,
 )
+from winhost.lab.distros import vm_record
 from winhost.lab.errors import CmdletError, NotYet, own_error
 from winhost.lab.shown import registry
 from winhost.model.facts import Json
@@ -155,6 +156,7 @@ def _remove_tasks(machine: "Machine", name: str, goal: Mapping[str, Json]) -> No
             machine.accounts.unregister_scheduled_task(task.name)
     if goal["jobs"] == "absent":
         machine.files.remove_folder(job_folder(name))
+        machine.files.remove(vm_record(name))
 
 
 def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Json]) -> None:

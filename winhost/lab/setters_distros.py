@@ -171,6 +171,8 @@ def _remove(machine: "Machine", wish: "Wish") -> None:
     wsl.run("--unregister", distro)
     machine.files.remove_folder(folder_of(account, distro))
     machine.files.remove(f"{folder_of(account, distro)}.json")
+    if not wsl.running():
+        wsl.run("--shutdown")
 
 
 def _start(machine: "Machine", key: Key) -> None:

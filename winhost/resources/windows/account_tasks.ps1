@@ -245,6 +245,8 @@ function Remove-WinhostTasks {
     }
     if ($Goal.jobs -eq 'absent') {
         Remove-WinhostFolder (Read-WinhostJobFolder $Account)
+        # Of a VM that nobody can ask about any more.
+        Remove-WinhostFile (Join-WinhostVmRecord $Account)
     }
     $script:WinhostOnce = @{}
 }

@@ -184,7 +184,10 @@ function Write-WinhostFile {
 
 function Remove-WinhostFile {
     param([string]$Path)
-    [System.IO.File]::Delete($Path)
+    # Whether or not it is there; Delete would want at least its folder to be.
+    if ([System.IO.File]::Exists($Path)) {
+        [System.IO.File]::Delete($Path)
+    }
 }
 
 function Initialize-WinhostFolder {

@@ -23,7 +23,7 @@ NO_DISTRO: Mapping[str, Json] = MappingProxyType(
 NO_VM: Mapping[str, Json] = MappingProxyType({"running": False, "config": None, "mode": None})
 NO_CONF: Mapping[str, Json] = MappingProxyType({"conf": None, "network": None, "resolver": None})
 NO_ACCESS: Mapping[str, Json] = MappingProxyType(
-    {"user": None, "port": None, "listen": None, "host_key": None, "authorized": [], "active": False}
+    {"user": None, "port": None, "listen": None, "address": None, "host_key": None, "authorized": [], "active": False}
 )
 
 
@@ -202,6 +202,7 @@ def _keys(value: Json) -> bool:
 class WslAccess(State):
     """sshd in a distro: by key only, at one address, for `user`. From here on the distro is an SSH target.
 
+    address: its own in the network of a bridge, where it can be reached; null elsewhere, and while it does not run.
     authorized: the keys that winhost put there; those of others are left alone and not told. host_key: what the distro
     will show, brought out by the way of Windows and so known before anybody connects. active: it listens now, which
     takes a running distro with systemd. A way in that is taken away takes sshd with it, unless that was there before.
@@ -210,6 +211,7 @@ class WslAccess(State):
     user: str | None
     port: int | None
     listen: str | None
+    address: str | None
     host_key: str | None
     authorized: tuple[str, ...]
     active: bool

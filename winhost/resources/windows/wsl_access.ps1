@@ -1,4 +1,4 @@
-# key {account, distro}   state {user: text or null, port: int or null, listen: address or null, host_key: text or null, authorized: [text], active: bool}
+# key {account, distro}   state {user: text or null, port: int or null, listen: address or null, address: text or null, host_key: text or null, authorized: [text], active: bool}
 function Get-WinhostWslAccess {
     param($Key)
     foreach ($distro in @(Find-WinhostDistros $Key)) {
@@ -8,7 +8,7 @@ function Get-WinhostWslAccess {
         }
     }
     if ($null -ne $Key) {
-        $state = @{ user = $null; port = $null; listen = $null; host_key = $null; authorized = @(); active = $false }
+        $state = @{ user = $null; port = $null; listen = $null; address = $null; host_key = $null; authorized = @(); active = $false }
         @{ key = @{ account = "$(Read-WinhostField $Key 'account')"; distro = "$(Read-WinhostField $Key 'distro')" }; state = $state }
     }
 }
@@ -22,6 +22,7 @@ function Read-WinhostAccess {
             user = Read-WinhostField $access 'user'
             port = Read-WinhostField $access 'port'
             listen = Read-WinhostField $access 'listen'
+            address = $null
             host_key = Read-WinhostField $access 'host_key'
             authorized = @(foreach ($line in @(Read-WinhostField $access 'authorized')) { if ($null -ne $line) { $line } })
             active = $false
@@ -33,6 +34,7 @@ function Read-WinhostAccess {
         user = $null
         port = $null
         listen = $null
+        address = $null
         host_key = $null
         authorized = @(Select-WinhostSaid $seen 'key')
         active = @(Select-WinhostSaid $seen 'active').Count -gt 0
@@ -42,6 +44,9 @@ function Read-WinhostAccess {
         $state.listen = $listen
         $state.port = [int]@(Select-WinhostSaid $seen 'port')[0]
         $state.host_key = @(Select-WinhostSaid $seen 'host')[0]
+        foreach ($address in @(Select-WinhostSaid $seen 'address')) {
+            $state.address = $address
+        }
     }
     $state
 }

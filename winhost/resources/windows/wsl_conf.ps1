@@ -258,6 +258,10 @@ look() {
     if systemctl is-active --quiet ssh.service 2> /dev/null; then
         echo 'active yes'
     fi
+    # Only a bridge gives it an address that others can use; of several the first is that of the bridge.
+    if [ "$(wslinfo --networking-mode 2> /dev/null)" = bridged ]; then
+        ip -4 -o address show scope global | sed -n -e 's|^.* inet \([0-9.]*\)/.*$|address \1|p' | head -n 1
+    fi
     echo 'end .'
 }
 

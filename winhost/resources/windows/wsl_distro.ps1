@@ -324,6 +324,11 @@ function Remove-WinhostDistro {
     $folder = Read-WinhostDistroFolder $Key.account $Key.distro
     Remove-WinhostFolder $folder
     Remove-WinhostFile "$folder.json"
+    $script:WinhostOnce = @{}
+    if (@(Read-WinhostRunningDistros $Key.account).Count -eq 0) {
+        # Without an idle timeout the VM stays, with its memory and with files in the profile of the account.
+        $null = Invoke-WinhostWsl $Key.account @('--shutdown') '' 120
+    }
 }
 
 function Export-WinhostDistro {

@@ -1,0 +1,234 @@
+"""The whole plan of WSL 2: to a Linux that runs containers and back to the very state found, crashes included."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.test_crashes import abandon, crash_points, lines_of
+from tests.engine.wsl2_world import ACCOUNT, CONSENTS, DATA, Wsl2World, wsl2_world
+from winhost.engine.failures import OutOfReach
+from winhost.lab.section import AdapterPhysics
+from winhost.model.plan import Plan
+
+TWO = "win11-two-networks"
+MANAGED = "3d9f5a72-c14b-4e80-b6a5-0f7e2c91d846"
+STATIC = {"address": "10.30.0.50/24", "gateway": "10.30.0.1", "dns": ["10.30.0.1"]}
+
+
+@dataclass(frozen=True)
+class Case:
+    """begins: nouns of the first steps, in their order; mode: of the network that it ends with.
+
+    stays: nouns that a rollback leaves as they are by now.
+    """
+
+    host: str
+    mode: str
+    begins: tuple[str, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+    unverified: bool = False
+    stays: tuple[str, ...] = ("Wsl",)
+
+    def world(self, folder: Path) -> Wsl2World:
+        return wsl2_world(folder, self.host, unverified=self.unverified, **self.settings)
+
+
+ACCOUNTS = ("Wsl", "AccountRight", "AccountTasks")
+COMMON = ("StagedFile", "StagedFile", "LocalAccount")
+CASES = {
+    "pro": Case("win11-pro-1gpu", "mirrored", (*COMMON, "HyperVFirewall", *ACCOUNTS)),
+    "home behind nat": Case("win11-home-1gpu", "nat", (*COMMON, "PortForward", *ACCOUNTS), {"network": "nat"}),
+    "bridged over a free adapter": Case(
+        TWO, "bridged", (*COMMON, "ExternalSwitch", *ACCOUNTS), {"bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
+    ),
+    "bridged over the wire itself": Case(
+        TWO,
+        "bridged",
+        (*COMMON, "ExternalSwitch", *ACCOUNTS),
+        {"network": "bridged", "bridge": {"switch": "lan", "adapter": MANAGED, **STATIC}},
+    ),
+    "cards in tcc": Case(
+        "win11-pro-2xl20-tcc",
+        "mirrored",
+        ("GpuDriverModel", "GpuDriverModel", *COMMON, "HyperVFirewall", *ACCOUNTS),
+        unverified=True,
+    ),
+    "nothing there": Case(
+        "win11-hyperv-off-vbs-on",
+        "mirrored",
+        ("VirtualMachinePlatform", *COMMON, "HyperVFirewall", *ACCOUNTS),
+        stays=(),
+    ),
+    "nothing there, bridged": Case(
+        "win11-hyperv-off-vbs-on",
+        "bridged",
+        ("HyperVRole", "VirtualMachinePlatform", *COMMON, *ACCOUNTS),
+        {"bridge": {"switch": "lan", "adapter": "Ethernet"}},
+        stays=(),
+    ),
+}
+NAMED = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def assert_gives_back(here: Wsl2World, found: dict[str, Any], stays: tuple[str, ...], at: object = "") -> None:
+    outcome = here.rollback()
+    assert outcome.outcome == "rolled back", at
+    assert [kept for kept in outcome.kept if kept != "WSL itself: kept: winhost never downgrades WSL"] == [], at
+    now = here.state()
+    assert {noun: now[noun] for noun in found if noun not in stays} == {
+        noun: state for noun, state in found.items() if noun not in stays
+    }, at
+
+
+# ---- there and back
+
+
+@NAMED
+def test_it_is_planned_applied_in_stages_verified_and_given_back(tmp_path: Path, case: Case) -> None:
+    here = case.world(tmp_path)
+    found, plan = here.state(), here.plan()
+    assert tuple(step.noun for step in plan.steps) == case.begins
+    assert {waits.noun for waits in plan.deferred} >= {"WslConfig", "WslDistro", "WslAccess", "DebianPackage"}
+    outcome = here.apply(plan)
+    assert (outcome.outcome, outcome.holds) == ("applied", True)
+    assert here.differing(plan) == []
+    vm = here.machine.distros.sessions[ACCOUNT].vm
+    assert vm is not None
+    assert vm.mode == case.mode
+    assert here.inside.linux.unit_state("docker.service")["active"] is True
+    assert {target.port for target in here.targets} == {22 if case.mode == "bridged" else 2222}
+    assert_gives_back(here, found, case.stays)
+
+
+@NAMED
+def test_what_was_applied_needs_nothing_more(tmp_path: Path, case: Case) -> None:
+    here = case.world(tmp_path)
+    here.apply(here.plan())
+    made, again = here.state(), here.plan()
+    assert (list(again.steps), again.deferred) == ([], ())
+    outcome = here.apply(again)
+    assert (outcome.outcome, outcome.changed, outcome.holds) == ("nothing to do", 0, True)
+    assert here.state() == made
+    assert len(here.store.runs()) == 1
+
+
+@NAMED
+def test_after_a_restart_it_runs_again_with_nobody_logged_on(tmp_path: Path, case: Case) -> None:
+    here = case.world(tmp_path)
+    plan = here.plan()
+    here.apply(plan)
+    here.machine.restart_computer()
+    here.machine.settle()
+    assert here.differing(plan) == []
+
+
+def test_what_was_given_back_can_be_made_again(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    here.apply(here.plan())
+    here.rollback()
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.differing(here.plan()) == []
+    assert_gives_back(here, found, ())
+
+
+def test_without_a_key_the_plan_ends_with_the_distro(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path, access={})
+    found, plan = here.state(), here.plan()
+    assert not {"WslAccess", "HyperVFirewall", "AptSource"} & {wanted.noun for wanted in (*plan.steps, *plan.deferred)}
+    assert here.apply(plan).holds
+    assert (here.distro.running, here.distro.listens) == (True, False)
+    assert_gives_back(here, found, ("Wsl",))
+
+
+def test_the_distro_is_exported_before_it_goes_unless_its_data_may(tmp_path: Path) -> None:
+    exports = {}
+    for name, consents in {"kept": CONSENTS, "gone": (*CONSENTS, "data")}.items():
+        here = wsl2_world(tmp_path / name)
+        here.apply(here.plan())
+        here.rollback(consents)
+        exports[name] = list(here.machine.files.below(f"{DATA}\\exports"))
+    assert exports == {"kept": [f"{DATA}\\exports\\winhost\\winhost-1.tar"], "gone": []}
+
+
+def test_a_switch_that_nobody_could_come_back_over_is_undone_by_the_host(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path, TWO, bridge={"switch": "lan", "adapter": MANAGED})
+    physics = {"adapters": {MANAGED: AdapterPhysics(comes_back=False)}}
+    here.machine.lab = here.machine.lab.model_copy(update=physics)
+    before = here.machine.settled_state()["NetworkAdapter"]
+    with pytest.raises(OutOfReach):
+        here.apply(here.plan())
+    here.machine.network.pass_time(1000)
+    assert here.machine.settled_state()["NetworkAdapter"] == before
+
+
+# ---- crashes
+
+
+@dataclass(frozen=True)
+class Straight:
+    """A run that nobody abandoned. there, back: lines once it is applied, and once it is rolled back."""
+
+    case: Case
+    there: int
+    back: int
+    found: dict[str, Any]
+    made: dict[str, Any]
+
+
+# Restarts and no restart, a wire that is cut on the way, and what is there already.
+CRASHED = ("pro", "nothing there", "bridged over the wire itself")
+SOME = pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.crash)])
+
+
+@pytest.fixture(scope="module", params=CRASHED)
+def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Straight:
+    case = CASES[request.param]
+    here = case.world(tmp_path_factory.mktemp("straight"))
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    there, made = lines_of(here), here.state()
+    assert_gives_back(here, found, case.stays)
+    return Straight(case, there, lines_of(here), found, made)
+
+
+def abandoned(
+    folder: Path, run: Straight, line: int, when: str, do: Callable[[Wsl2World, Plan], object] = Wsl2World.apply
+) -> Wsl2World:
+    here = run.case.world(folder / f"{line}-{when}")
+    abandon(here, line, when, partial(do, here, here.plan()))
+    return here
+
+
+def there_and_back(here: Wsl2World, plan: Plan) -> None:
+    here.apply(plan)
+    here.rollback()
+
+
+@SOME
+def test_going_on_after_a_crash_ends_where_the_straight_run_ends(
+    tmp_path: Path, reference: Straight, every: int
+) -> None:
+    for line, when in crash_points(2, reference.there)[::every]:
+        here = abandoned(tmp_path, reference, line, when)
+        assert here.resume().holds, (line, when)
+        assert here.state() == reference.made, (line, when)
+        assert_gives_back(here, reference.found, reference.case.stays, (line, when))
+
+
+@SOME
+def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, reference: Straight, every: int) -> None:
+    for line, when in crash_points(2, reference.there)[::every]:
+        here = abandoned(tmp_path, reference, line, when)
+        assert_gives_back(here, reference.found, reference.case.stays, (line, when))
+
+
+@SOME
+def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Straight, every: int) -> None:
+    for line, when in crash_points(reference.there + 1, reference.back)[::every]:
+        here = abandoned(tmp_path, reference, line, when, there_and_back)
+        assert_gives_back(here, reference.found, reference.case.stays, (line, when))

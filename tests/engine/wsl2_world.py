@@ -1,0 +1,123 @@
+"""A simulated Windows and the Linux that the shipped playbook of WSL 2 makes of it, without wires between."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.engine.two_machines import OURS, TwoMachines
+from tests.engine.world import DirectWire
+from winhost.connect.agent import Agent
+from winhost.connect.errors import SessionDropped, Unreachable
+from winhost.connect.twofold import Twofold
+from winhost.engine.planning import make_plan
+from winhost.engine.run import Outcome
+from winhost.engine.store import Store
+from winhost.engine.verify import Check, verify_plan
+from winhost.lab.clock import LabClock
+from winhost.lab.distros import Distro
+from winhost.lab.hostfile import expand, find
+from winhost.lab.machine import Machine
+from winhost.model.fleet import Host, Psrp
+from winhost.model.plan import Plan, Wish
+from winhost.model.shipped import shipped
+from winhost.paths.playbook import read_playbook
+from winhost.resources import linux
+from winhost.resources.host import HostFacts
+
+ACCOUNT = DISTRO = "winhost"
+OWNED = {"account": ACCOUNT, "distro": DISTRO}
+BOOK = read_playbook(shipped("playbooks") / "wsl2.yaml").model_dump(by_alias=True, mode="json")
+CONSENTS = ("restart", "network", "vm-stop", "headless")
+DATA = "C:\\ProgramData\\winhost"
+# What a rollback leaves: the distro as it was exported, and the host's own account of its switches.
+LEFT = (f"{DATA}\\exports\\", f"{DATA}\\switch\\")
+
+
+def playbook(**settings: Any) -> dict[str, Any]:
+    """The shipped one, with a way in and these settings."""
+    book = copy.deepcopy(BOOK)
+    book["settings"] |= {"access": {"key": OURS}, **settings}
+    return book
+
+
+class Wire(DirectWire):
+    """Is cut where the network that it goes over is."""
+
+    def __init__(self, here: "Wsl2World") -> None:
+        if not here.machine.network.reachable:
+            raise Unreachable(here.host, "no route")
+        super().__init__(here.host, here.answers)
+        self._network = here.machine.network
+        self._wire = self._network.wire
+
+    def invoke(self, request: str, within: float) -> str:
+        answer = super().invoke(request, within)
+        if (self._network.wire, self._network.reachable) != (self._wire, True):
+            raise SessionDropped(self.host, "the wire was cut")
+        return answer
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The way to Windows alone."""
+
+    here: "Wsl2World"
+
+    @property
+    def host(self) -> str:
+        return self.here.host
+
+    def open(self) -> Agent:
+        return Agent(Wire(self.here), 60)
+
+
+@dataclass
+class Wsl2World(TwoMachines):
+    """book: what is wished for; unverified: though not all of it is proven."""
+
+    book: Mapping[str, Any] = field(default_factory=playbook)
+    unverified: bool = False
+
+    @property
+    def way(self) -> Twofold:
+        target = Host(self.host, "192.0.2.5", Psrp(5986), ssh=self.ssh)
+        return Twofold(_Windows(self), target, tuple(linux.NOUNS), "", self._enter)
+
+    def plan(self, vm: str | None = None, **wish: Any) -> Plan:
+        wished = Wish("wsl2", self.book, allow_unverified=self.unverified)
+        return make_plan(HostFacts(self.facts()), wished)
+
+    def apply(self, plan: Plan, accepted: Iterable[str] = CONSENTS) -> Outcome:
+        return super().apply(plan, accepted)
+
+    def resume(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
+        return super().resume(accepted)
+
+    def rollback(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
+        return super().rollback(accepted)
+
+    def differing(self, plan: Plan) -> list[Check]:
+        """What `verify` would tell."""
+        return [check for check in verify_plan(plan, HostFacts(self.facts())) if not check.holds]
+
+    @property
+    def distro(self) -> Distro:
+        return self.machine.distros.sessions[ACCOUNT].distros[DISTRO]
+
+    def state(self) -> dict[str, Any]:
+        """Also what no noun tells: files of winhost, and VMs without a distro. Linux is as its distro is."""
+        self.machine.settle()
+        files = sorted(path for path in self.machine.files.below(DATA) if not path.startswith(LEFT))
+        vms = [account for account, session in self.machine.distros.sessions.items() if session.vm]
+        linux = [self.linux_state()] if self.machine.distros.session(ACCOUNT).distros else []
+        return {**self.machine.settled_state(), "files": files, "vms": vms, "linux": linux}
+
+
+def wsl2_world(
+    folder: Path, host: str | Path = "win11-pro-1gpu", *, unverified: bool = False, **settings: Any
+) -> Wsl2World:
+    facts, section = expand(host if isinstance(host, Path) else find(host))
+    machine = Machine(facts, section, LabClock(0))
+    return Wsl2World(machine, Store(folder), facts.host, book=playbook(**settings), unverified=unverified)
