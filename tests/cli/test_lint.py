@@ -1,8 +1,15 @@
 """What others read in silence, told on the command line."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.cli.conftest import Line
+from winhost.lab.hostfile import expand, find
+from winhost.model.documents import write_document
+from winhost.paths.wsl_policies import VALUES
+from winhost.paths.wslconfig.format import WSLCONFIG
+from winhost.paths.wslconfig.keys import keys_of
+from winhost.resources.windows import WslPolicy
 
 GOOD = "[wsl2]\nmemory=96GB\n"
 TYPED_FROM_A_PAGE = "[ws12]\nnetworkingMode-bridged\nvmSwitch=WSL\n"
@@ -62,3 +69,23 @@ def test_what_a_file_holds_moves_no_cursor(line: Line) -> None:
     said = line("lint", "wslconfig", ".wslconfig")
     assert said.code == 1
     assert "\x1b" not in said.out
+
+
+def test_a_host_tells_its_wsl_and_what_its_policies_forbid(line: Line, tmp_path: Path) -> None:
+    facts, _ = expand(find("win11-pro-1gpu"))
+    (policy,) = facts.nouns["WslPolicy"]  # type: ignore[misc]
+    forbids = replace(policy, state={**policy.state, "allow_networking": False})
+    held = replace(facts, nouns={**facts.nouns, "WslPolicy": (forbids,)})
+    (tmp_path / "held.json").write_text(write_document(held), encoding="utf-8")
+    (tmp_path / "free.json").write_text(write_document(facts), encoding="utf-8")
+    (tmp_path / ".wslconfig").write_text("[wsl2]\nnetworkingMode=mirrored\n", encoding="utf-8")
+    assert line("lint", "wslconfig", ".wslconfig", "--facts", "free.json").code == 0
+    said = line("lint", "wslconfig", ".wslconfig", "--facts", "held.json")
+    assert (said.code, "wslconfig.policy" in said.out) == (1, True)
+
+
+def test_every_policy_that_a_key_heeds_is_one_that_a_host_tells() -> None:
+    heeded = {key.policy for key in keys_of(WSLCONFIG) if key.policy}
+    assert heeded - set(VALUES.values()) == {"AllowKernelDebugUserSetting"}  # of a key that nobody is told of
+    assert set(VALUES.values()) <= heeded
+    assert set(VALUES) <= set(WslPolicy.__annotations__)

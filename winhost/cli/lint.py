@@ -29,6 +29,12 @@ class WslVersion(click.ParamType["Version"]):
 
 
 file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+facts_option = click.option(
+    "--facts",
+    "facts_file",
+    type=click.Path(path_type=Path),
+    help="Facts of the host that will read it: they tell its WSL, and what a policy there forbids.",
+)
 version_option = click.option("--wsl", "version", type=WslVersion(), help="The WSL that will read it, such as 2.7.14.")
 
 
@@ -40,12 +46,14 @@ def lint() -> None:
 @lint.command()
 @file_argument
 @version_option
+@facts_option
 @json_option
-def wslconfig(file: Path, version: "Version | None", as_json: bool) -> int:
+def wslconfig(file: Path, version: "Version | None", facts_file: Path | None, as_json: bool) -> int:
     """Check the .wslconfig of an account. Exit 1 where WSL ignores something, or fails because of it."""
     from winhost.paths.wslconfig import WSLCONFIG
 
-    return _lint(file, WSLCONFIG, version, as_json)
+    told, forbidden = _told_by(facts_file) if facts_file else (None, frozenset[str]())
+    return _lint(file, WSLCONFIG, version or told, as_json, forbidden)
 
 
 @lint.command()
@@ -59,11 +67,35 @@ def wslconf(file: Path, version: "Version | None", as_json: bool) -> int:
     return _lint(file, WSLCONF, version, as_json)
 
 
-def _lint(file: Path, dialect: "Dialect", version: "Version | None", as_json: bool) -> int:
+def _told_by(facts_file: Path) -> "tuple[Version | None, frozenset[str]]":
+    """The WSL of a host, and the settings that a policy there forbids. What it could not tell is told as not known."""
+    from packaging.version import Version
+
+    from winhost.model.documents import read_document
+    from winhost.model.facts import Facts, MissingFact
+    from winhost.paths.wsl_policies import forbidden
+    from winhost.resources.host import HostFacts
+    from winhost.resources.windows import Wsl
+
+    facts = HostFacts(read_document(facts_file, Facts))
+    try:
+        version = facts.the(Wsl).version
+        return Version(version) if version else None, forbidden(facts)
+    except MissingFact as missing:
+        raise click.BadParameter(f"{missing}; leave it out, or read the host again", param_hint="--facts") from missing
+
+
+def _lint(
+    file: Path,
+    dialect: "Dialect",
+    version: "Version | None",
+    as_json: bool,
+    forbidden: "frozenset[str]" = frozenset(),
+) -> int:
     from winhost.cli.output import print_json, say, table
     from winhost.paths.wslconfig import Severity, lint
 
-    findings = lint(file.read_bytes(), dialect, version=version)
+    findings = lint(file.read_bytes(), dialect, version=version, forbidden=forbidden)
     if as_json:
         print_json({"file": str(file), "findings": findings})
     elif findings:

@@ -1,0 +1,22 @@
+"""Which settings of .wslconfig the policies of a host take out of its users' hands."""
+
+from collections.abc import Mapping
+
+from winhost.resources.host import HostFacts
+from winhost.resources.windows import WslPolicy
+
+# Property of the noun to the value below HKLM\\SOFTWARE\\Policies\\WSL (microsoft/WSL, wslpolicies.h).
+VALUES: Mapping[str, str] = {
+    "allow_kernel": "AllowKernelUserSetting",
+    "allow_kernel_command_line": "AllowKernelCommandLineUserSetting",
+    "allow_system_distro": "AllowSystemDistroUserSetting",
+    "allow_networking": "AllowNetworkingModeUserSetting",
+    "allow_firewall": "AllowFirewallUserSetting",
+    "allow_nested": "AllowNestedVirtualization",
+}
+
+
+def forbidden(facts: HostFacts) -> frozenset[str]:
+    """Names of the policies that say no. Raises MissingFact."""
+    policy = facts.the(WslPolicy)
+    return frozenset(value for name, value in VALUES.items() if getattr(policy, name) is False)
