@@ -1,6 +1,6 @@
 """Planning WSL 2: which network mode, and the verdict on the host as the plan will make it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -9,7 +9,7 @@ from winhost.engine.order import Id, identity
 from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.plan import Wanted, Wish, in_order
 from winhost.model.reason import PathVerdict
-from winhost.paths.wsl2 import Decisions, Mode
+from winhost.paths.wsl2 import Decisions, Mode, adapter
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
@@ -59,7 +59,18 @@ class Wsl2Plan:
         newer = {"present": True, "version": self._settings.wsl.full}
         if Decisions(self._facts, self._settings, "nat").packages:
             document = _with(document, "Wsl", {}, newer)
-        return HostFacts(document)
+        return HostFacts(self._bridged(document))
+
+    def _bridged(self, document: Facts) -> Facts:
+        """With no network but the one that the settings name: nothing else is touched, and nothing else serves."""
+        bridge = self._settings.bridge
+        if bridge is None:
+            return document
+        document = _only(document, "VmSwitch", lambda record: record.state["name"] == bridge.switch)
+        if bridge.adapter is None:
+            return document
+        chosen = {"adapter": adapter(self._facts, bridge.adapter)}
+        return _only(document, "NetworkAdapter", lambda record: record.key == chosen)
 
 
 def _with(facts: Facts, noun: str, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Facts:
@@ -69,6 +80,16 @@ def _with(facts: Facts, noun: str, found: Mapping[str, Json], changed: Mapping[s
         return facts
     after: Answer = tuple(_edited(record, found, changed) for record in answer)
     return replace(facts, nouns={**facts.nouns, noun: after})
+
+
+def _only(facts: Facts, noun: str, wanted: Callable[[Record], bool]) -> Facts:
+    """The facts without all others of a noun; what could not be read stays so."""
+    answer = facts.answer(noun)
+    return (
+        replace(facts, nouns={**facts.nouns, noun: tuple(filter(wanted, answer))})
+        if isinstance(answer, tuple)
+        else facts
+    )
 
 
 def _edited(record: Record, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Record:

@@ -1,28 +1,42 @@
 """What forbids a plan of the WSL 2 path under the names that it was given."""
 
 from collections.abc import Iterator
+from typing import TypeVar
 
-from winhost.model.facts import MissingFact, Unavailable
+from winhost.model.facts import Instance, MissingFact, Unavailable
 from winhost.paths.refusal import Refusal
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.wsl2 import adapter
+from winhost.paths.wsl2_settings import Bridge, Settings
+from winhost.resources.base import State
 from winhost.resources.host import HostFacts
 from winhost.resources.linux import LinuxGpuDriver
-from winhost.resources.windows import LocalAccount, WslDistro
+from winhost.resources.windows import LocalAccount, NetworkAdapter, VmSwitch, WslDistro
+
+S = TypeVar("S", bound=State)
 
 
 def refusals(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
-    """Raises MissingFact where accounts or distros could not be read."""
-    account = facts.of(LocalAccount, {"account": settings.account})
-    if account is not None and account.there:
-        yield from _of_account(account, settings.account)
-    distro = _distro(facts, settings)
-    if distro is not None and distro.installed and distro.image is None:
-        yield Refusal(
-            "wsl.distro-taken",
-            f"{settings.account} has a distro {settings.distro} already that winhost did not make.",
-            "Choose another name: --set distro=NAME",
-        )
+    """Raises MissingFact where accounts, distros or the network could not be read, and NoSuchThing."""
+    wanted = settings.account.casefold()  # Windows does not tell such names apart by their case
+    for account in facts.all(LocalAccount):
+        if account.key["account"].casefold() == wanted:
+            yield from _of_account(account.state, account.key["account"], settings.account)
+    for distro in _seen(facts, WslDistro):
+        if distro.key["account"].casefold() == wanted and distro.key["distro"].casefold() == settings.distro.casefold():
+            yield from _of_distro(distro, settings.distro)
+    if settings.bridge:
+        yield from _of_bridge(facts, settings.bridge)
     yield from _of_linux(facts)
+
+
+def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
+    """None as long as something lacks without which there can be none: tasks of ours, Hyper-V."""
+    try:
+        return facts.all(state)
+    except MissingFact as missing:
+        if isinstance(missing.missing, Unavailable):
+            return ()
+        raise
 
 
 def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
@@ -41,26 +55,68 @@ def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
         )
 
 
-def _distro(facts: HostFacts, settings: Settings) -> WslDistro | None:
-    """None where the account has no tasks of ours yet, and so no distro of ours."""
-    try:
-        return facts.of(WslDistro, {"account": settings.account, "distro": settings.distro})
-    except MissingFact as missing:
-        if isinstance(missing.missing, Unavailable):
-            return None
-        raise
-
-
-def _of_account(account: LocalAccount, name: str) -> Iterator[Refusal]:
+def _of_account(account: LocalAccount, name: str, wanted: str) -> Iterator[Refusal]:
     if not account.ours:
         yield Refusal(
             "wsl.account-taken",
             f"There is an account {name} already that winhost did not make: its password would be changed.",
             "Choose another name: --set account=NAME",
         )
+    elif name != wanted:
+        yield Refusal(
+            "wsl.account-taken",
+            f"There is an account {name} already, which winhost made; to Windows, {wanted} is the same name.",
+            f"Write it as it is: --set account={name}",
+        )
     if account.sessions:
         yield Refusal(
             "wsl.account-logged-on",
             f"Somebody is logged on as {name} ({account.sessions} session(s)): with their logoff its WSL would end.",
             f"Log {name} off on the host, and let nobody log on with it.",
+        )
+
+
+def _of_distro(distro: Instance[WslDistro], wanted: str) -> Iterator[Refusal]:
+    account, name = distro.key["account"], distro.key["distro"]
+    if distro.state.image is None:
+        yield Refusal(
+            "wsl.distro-taken",
+            f"{account} has a distro {name} already that winhost did not make.",
+            "Choose another name: --set distro=NAME",
+        )
+    elif name != wanted:
+        yield Refusal(
+            "wsl.distro-taken",
+            f"{account} has a distro {name} already, which winhost made; to WSL, {wanted} is the same name.",
+            f"Write it as it is: --set distro={name}",
+        )
+
+
+def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
+    """What `New-VMSwitch` would refuse, or WSL would answer with no network at all."""
+    switches = {switch.key["switch"]: switch.state for switch in _seen(facts, VmSwitch)}
+    known = {guid: switch for guid, switch in switches.items() if switch.name.casefold() == bridge.switch.casefold()}
+    if bridge.adapter is None:
+        if not any(switch.kind == "external" for switch in known.values()):
+            yield Refusal(
+                "wsl.switch-missing",
+                f"There is no external switch {bridge.switch}: WSL would start without any network.",
+                "Name the adapter to make it on: --set bridge.adapter=NAME, or a switch that is there.",
+            )
+        return
+    guid = adapter(facts, bridge.adapter)
+    bound = next(each.state.switch for each in facts.all(NetworkAdapter) if each.key["adapter"] == guid)
+    for other, switch in known.items():
+        if other != bound:
+            yield Refusal(
+                "wsl.switch-taken",
+                f"There is a switch {switch.name} already ({switch.kind}), and not on {bridge.adapter}.",
+                "Choose another name: --set bridge.switch=NAME",
+            )
+    if bound in switches and bound not in known:
+        name = switches[bound].name
+        yield Refusal(
+            "wsl.adapter-taken",
+            f"{bridge.adapter} has a switch already: {name}. An adapter can have only one.",
+            f"Take that one: --set bridge.switch={name}",
         )
