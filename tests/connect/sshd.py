@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from winhost.connect.ssh import SshTarget, SshWay, SshWire
+from winhost.lab.linux import sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.wsl2_linux import sshd_file
 
 # Each request names what to do; an answer begins as the agent's do.
 PROGRAM = """

@@ -16,9 +16,10 @@ from tests.connect.sshd import keypair
 from winhost.connect.agent import Agent
 from winhost.connect.errors import Unreachable
 from winhost.connect.ssh import SshTarget, SshWay
+from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
 from winhost.paths import wsl2_linux
-from winhost.paths.wsl2_linux import StaticAddress, network_file, sshd_file
+from winhost.paths.wsl2_linux import StaticAddress, network_file
 from winhost.resources.linux.scripts import session_text
 
 # Addresses of the documentation (TEST-NET-3), the last ones.
@@ -85,8 +86,8 @@ class Debian:
         static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
         texts = {
             wsl2_linux.NETWORK_FILE: network_file(static, "host0"),
-            wsl2_linux.SSHD_FILE: sshd_file(static.address.ip),
-            wsl2_linux.SSH_UNIT_FILE: wsl2_linux.SSH_UNIT,
+            SSHD_FILE: sshd_file(static.address.ip),
+            SSH_UNIT_FILE: SSH_UNIT,
             "/root/.ssh/authorized_keys": self.key.with_suffix(".pub").read_text(),
         }
         for path, text in texts.items():

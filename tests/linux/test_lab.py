@@ -12,7 +12,6 @@ from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.lab import linux as model
 from winhost.lab.linux_nouns import ENTRIES
-from winhost.paths import wsl2_linux
 from winhost.resources.linux import NOUNS, STATES
 from winhost.resources.linux.scripts import agent_text
 
@@ -168,8 +167,8 @@ def test_the_lab_has_every_noun_with_its_key_and_its_state(here: TwoMachines) ->
 @pytest.mark.parametrize("listen", ["192.0.2.7", "2001:db8::7"])
 def test_the_way_in_shows_as_the_files_that_it_writes(here: TwoMachines, listen: str) -> None:
     here.distro.listen, here.distro.port = listen, 2222
-    shown = [here.inside.linux.file(path)["text"] for path in (wsl2_linux.SSHD_FILE, wsl2_linux.SSH_UNIT_FILE)]
-    assert shown == [wsl2_linux.sshd_file(ip_address(listen), 2222), wsl2_linux.SSH_UNIT]
+    shown = [here.inside.linux.file(path)["text"] for path in (model.SSHD_FILE, model.SSH_UNIT_FILE)]
+    assert shown == [model.sshd_file(ip_address(listen), 2222), model.SSH_UNIT]
 
 
 # ---- packages, units and CDI, as the real ones were seen to behave

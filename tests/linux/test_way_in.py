@@ -15,9 +15,9 @@ from tests.connect.sshd import keypair
 from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, Debian, NoDebian, end, sure, wait_for
 from winhost.connect.errors import AuthenticationFailed
 from winhost.connect.ssh import SshTarget, SshWay
+from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths import wsl2_linux
-from winhost.paths.wsl2_linux import StaticAddress, network_file, sshd_file
+from winhost.paths.wsl2_linux import StaticAddress, network_file
 from winhost.resources.linux.scripts import session_text
 from winhost.resources.windows.scripts import inside_script
 
@@ -214,8 +214,8 @@ def test_the_agent_comes_in_by_the_key_and_host_key_that_were_told(open_: Distro
 
 
 def test_it_writes_the_very_files_that_the_path_writes(open_: Distro) -> None:
-    assert open_.read(wsl2_linux.SSHD_FILE) == sshd_file(ip_address(INSIDE), PORT)
-    assert open_.read(wsl2_linux.SSH_UNIT_FILE) == wsl2_linux.SSH_UNIT
+    assert open_.read(SSHD_FILE) == sshd_file(ip_address(INSIDE), PORT)
+    assert open_.read(SSH_UNIT_FILE) == SSH_UNIT
 
 
 def test_sshd_listens_there_and_nowhere_else(open_: Distro) -> None:
@@ -270,7 +270,7 @@ def test_closed_it_is_as_it_was_found(open_: Distro) -> None:
     open_.script("close")
     assert told(open_.script("look"), "port") == []
     assert open_.read("/root/.ssh/authorized_keys") == f"{THEIRS}\n"
-    assert not any(map(open_.there, (wsl2_linux.SSHD_FILE, wsl2_linux.SSH_UNIT_FILE, "/usr/sbin/sshd")))
+    assert not any(map(open_.there, (SSHD_FILE, SSH_UNIT_FILE, "/usr/sbin/sshd")))
     left = open_.read("/var/lib/winhost.found").splitlines()
     assert {each.split(" ")[0] for each in left} <= {"network", "networkd"}
 
@@ -283,4 +283,4 @@ def test_an_sshd_that_was_there_before_stays_and_runs_as_it_ran(addressed: Distr
     assert addressed.there("/usr/sbin/sshd")
     assert addressed.enabled("ssh.service") == "enabled"
     assert addressed.run("systemctl", "is-active", "ssh.service").strip() == "active"
-    assert not addressed.there(wsl2_linux.SSHD_FILE)
+    assert not addressed.there(SSHD_FILE)

@@ -10,17 +10,15 @@ import pytest
 from tests.linux.debian import Keyring
 from tests.linux.sandbox import Sandbox
 from tests.linux.test_agent import CTK
+from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, sshd_file
 from winhost.paths.wsl2_linux import (
     CDI_PATH,
     CDI_PATH_FILE,
     CDI_SERVICE,
     CDI_SERVICE_FILE,
-    SSH_UNIT,
-    SSH_UNIT_FILE,
     StaticAddress,
     fingerprint,
     network_file,
-    sshd_file,
 )
 
 

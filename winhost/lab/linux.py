@@ -6,7 +6,7 @@ Sources: systemd's and apt's manual pages, the NVIDIA container toolkit's docume
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from winhost.lab.distros import Distro, Vm
@@ -70,7 +70,7 @@ SSHD = "openssh-server"
 CDI = "winhost-cdi.service"
 SYSTEM = "/etc/systemd/system/"
 
-# As the way in is made from the side of Windows.
+# The way in, as the script makes it that Windows runs inside (wsl_conf.ps1).
 SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"
 SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
 _SSHD = """\
@@ -87,7 +87,7 @@ X11Forwarding no
 ClientAliveInterval 15
 ClientAliveCountMax 4
 """
-_SSH_UNIT = """\
+SSH_UNIT = """\
 # Written by winhost.
 [Unit]
 Wants=network-online.target
@@ -131,6 +131,11 @@ class Unit:
     enabled: str
     active: bool = False
     failed: bool = False
+
+
+def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22) -> str:
+    """A drop-in for sshd: keys only, root by key only, on one address. A lost controller is noticed in a minute."""
+    return _SSHD.format(f"[{listen}]" if listen.version == 6 else listen, port)
 
 
 def program_failed(program: str, said: str, code: int = 1) -> CmdletError:
@@ -234,12 +239,9 @@ class Linux:
         if path == "/etc/resolv.conf":
             return {**NO_FILE, "link": RESOLVER}
         if self.distro.port is not None and path in (SSHD_FILE, SSH_UNIT_FILE):
-            return _plain(self._sshd() if path == SSHD_FILE else _SSH_UNIT)
+            shown = sshd_file(ip_address(str(self.distro.listen)), self.distro.port)
+            return _plain(shown if path == SSHD_FILE else SSH_UNIT)
         return dict(NO_FILE)
-
-    def _sshd(self) -> str:
-        address = ip_address(str(self.distro.listen))
-        return _SSHD.format(f"[{address}]" if address.version == 6 else address, self.distro.port)
 
     def write(self, path: str, after: State) -> None:
         """All null: there is none any more."""

@@ -1,4 +1,7 @@
-"""What the WSL2 path writes inside the distro: network, way in, CDI, and where packages come from."""
+"""What the WSL2 path writes inside the distro: network, CDI, and where packages come from.
+
+The way in is not here: it comes from the side of Windows (wsl_conf.ps1), before anything else can.
+"""
 
 import base64
 import binascii
@@ -10,8 +13,6 @@ from importlib.resources import files
 from typing import Self
 
 NETWORK_FILE = "/etc/systemd/network/10-winhost.network"
-SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"  # of two files that say a word, the first in order wins
-SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
 CDI_SERVICE_FILE = "/etc/systemd/system/winhost-cdi.service"
 CDI_PATH_FILE = "/etc/systemd/system/winhost-cdi.path"
 
@@ -57,44 +58,6 @@ def network_file(static: StaticAddress, interface: str = "eth0") -> str:
         "IPv6AcceptRA=no",
     ]
     return "\n".join(lines) + "\n"
-
-
-# ---- the way in
-
-
-def sshd_file(listen: Address, port: int = 22) -> str:
-    """A drop-in for sshd: keys only, root by key only, on one address. A lost controller is noticed in a minute."""
-    if not 1 <= port <= 65535:
-        raise ValueError(f"{port} is not a port")
-    where = f"[{listen}]:{port}" if listen.version == 6 else f"{listen}:{port}"
-    return f"""\
-# Written by winhost.
-ListenAddress {where}
-PubkeyAuthentication yes
-AuthenticationMethods publickey
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitEmptyPasswords no
-PermitRootLogin prohibit-password
-AllowAgentForwarding no
-X11Forwarding no
-ClientAliveInterval 15
-ClientAliveCountMax 4
-"""
-
-
-# sshd ends where its address is not there yet, and an address that comes by networkd comes late.
-SSH_UNIT = """\
-# Written by winhost.
-[Unit]
-Wants=network-online.target
-After=network-online.target
-StartLimitIntervalSec=0
-
-[Service]
-Restart=on-failure
-RestartSec=2
-"""
 
 
 # ---- CDI
