@@ -256,3 +256,8 @@ def test_nothing_is_lost_by_what_was_not_to_sleep() -> None:
 
 def test_every_reference_is_well_formed() -> None:
     assert all(re.fullmatch(r"\$\{[a-z.]+\}", reference) for reference in REFERENCES)
+
+
+def test_the_mode_that_wsl_runs_in_now_is_the_one_that_is_told() -> None:
+    assert serving(shipped("win11-wsl-served"), workload(model("chat"))).way == "wsl2/nat"
+    assert serving(shipped(ONE_CARD), workload(model("chat"))).way == "wsl2/bridged"

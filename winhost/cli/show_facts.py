@@ -1,15 +1,15 @@
 """Facts of a host for people: what it is, its cards, its VMs, and what could not be read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from winhost.cli.output import say, table
 from winhost.engine.detect import missing, not_yet
-from winhost.model.facts import Facts, MissingFact, RemoteFault, Unknown
+from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unknown
 from winhost.model.units import mib, size
 from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import VmMmio
+from winhost.resources.windows import VmMmio, WslAccess, WslDistro, WslVm
 
 NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
 
@@ -25,11 +25,8 @@ def show_facts(facts: Facts, written_to: Path | None = None) -> None:
         table(("card", "place", "BARs", "displays", "location"), (_card(host, card) for card in host.cards))
     except MissingFact as gap:
         say(f"  Cards: {gap}")
-    try:
-        table(("VM", "state", "generation", "MMIO low / high", "id"), _vms(host))
-    except MissingFact as gap:
-        if isinstance(gap.missing, Unknown):
-            say(f"  VMs: {gap}")
+    _show_listed("VMs", ("VM", "state", "generation", "MMIO low / high", "id"), lambda: _vms(host))
+    _show_listed("Distros", ("distro", "account", "state", "network", "way in"), lambda: _distros(host))
     _show_missing(facts)
     if written_to is not None:
         say(f"  Written to {written_to / (facts.host + '.json')}")
@@ -50,6 +47,16 @@ def _card(host: HostFacts, card: Card) -> tuple[str, ...]:
     return (gpu.name, said(lambda: host.place(card.gpu)), bars, said(lambda: gpu.displays), card.location)
 
 
+def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tuple[str, ...]]]) -> None:
+    """A table, or why there is none; nothing where there can be none yet."""
+    try:
+        if found := rows():
+            table(columns, found)
+    except MissingFact as gap:
+        if isinstance(gap.missing, Unknown):
+            say(f"  {what}: {gap}")
+
+
 def _vms(host: HostFacts) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for vm in host.vms:
@@ -57,6 +64,18 @@ def _vms(host: HostFacts) -> list[tuple[str, ...]]:
         windows = "" if mmio is None else f"{mib(mmio.low)} / {mib(mmio.high)}"
         rows.append((vm.state.name, vm.state.state, str(vm.state.generation), windows, vm.key["vm"]))
     return rows
+
+
+def _distros(host: HostFacts) -> list[tuple[str, ...]]:
+    return [_distro(host, distro) for distro in host.all(WslDistro)]
+
+
+def _distro(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:
+    vm, access = host.of(WslVm, {"account": distro.key["account"]}), host.of(WslAccess, distro.key)
+    network = said(lambda: (distro.state.running and vm and vm.mode) or "")
+    way_in = said(lambda: f"ssh, port {access.port}" if access and access.active else "")
+    state = said(lambda: "running" if distro.state.running else "stopped")
+    return (distro.key["distro"], distro.key["account"], state, network, way_in)
 
 
 def _for_lack_of_rights(facts: Facts) -> str:

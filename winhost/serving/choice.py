@@ -10,12 +10,14 @@ from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
 from winhost.compat.room import room
 from winhost.compat.target import Target
-from winhost.model.path import VARIANTS, path_of
+from winhost.model.facts import MissingFact
+from winhost.model.path import VARIANTS, path_of, variant_of
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Needs, Room, Workload
 from winhost.paths.budget import WINDOWS, WINDOWS_USABLE, budget
 from winhost.resources.host import HostFacts
+from winhost.resources.windows import WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, Row, profile
@@ -95,7 +97,7 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
     granted = _granted(by_default, workload)
     choices = [_choice(case, named) for case in _cases(target, workload, granted, by_default)]
     awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
-    way, verdict = _fit(judged, workload, awake, granted)
+    way, verdict = _fit(judged, workload, awake, granted, _modes(facts))
     cases = _cases(target.on(way), awake, granted, by_default)
     models = tuple(
         _served(case, choice, FIRST_PORT + position, _lost(replace(case, model=model), choice, read_speed))
@@ -147,10 +149,22 @@ def _as_served(model: Model, choice: Choice) -> Model:
     return replace(model, sleep_level=2) if choice[0] == NO_SLEEP else model
 
 
-def _fit(judged: Assessment, workload: Workload, awake: Workload, granted: Room) -> tuple[str, Verdict]:
+def _modes(facts: HostFacts) -> frozenset[str]:
+    """Network modes to choose from: those that WSL runs in now, else all."""
+    try:
+        running = frozenset(vm.state.mode for vm in facts.all(WslVm) if vm.state.running and vm.state.mode)
+    except MissingFact:
+        running = frozenset()
+    return (running & set(VARIANTS[PATH])) or frozenset(VARIANTS[PATH])
+
+
+def _fit(
+    judged: Assessment, workload: Workload, awake: Workload, granted: Room, modes: frozenset[str]
+) -> tuple[str, Verdict]:
     """The best way of the path. Sleep is not asked of it: that is what profiles are chosen by. Raises NoProfile."""
     must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
-    ways = [replace(way, room=replace(granted, way=way.path)) for way in judged.path(PATH).ways]
+    offered = [way for way in judged.path(PATH).ways if variant_of(way.path) in modes]
+    ways = [replace(way, room=replace(granted, way=way.path)) for way in offered]
     found = [(way, fit_of(way, Needs(must), awake)) for way in ways]
     way, fit = min(found, key=lambda each: _verdict(*each).rank)
     if _verdict(way, fit) is not Verdict.UNSUPPORTED:
