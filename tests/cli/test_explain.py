@@ -3,12 +3,12 @@
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.compat import catalogue
+from winhost.compat.explanation import explain
 
 
 @pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])
 def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
-    told = catalogue.explain(code)
+    told = explain(code)
     said = line("explain", code)
     _, _, related = said.out.partition("  Related:\n")
     assert [row.partition(":")[0].strip() for row in related.splitlines()] == list(told.related)
@@ -17,7 +17,7 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
 
 def test_evidence_says_how_sure_it_makes(line: Line) -> None:
     said = line("explain", "wsl2.tcc-invisible")
-    for evidence in catalogue.explain("wsl2.tcc-invisible").evidence:
+    for evidence in explain("wsl2.tcc-invisible").evidence:
         assert f"Evidence {evidence.id} ({evidence.kind}, confidence {evidence.confidence}," in said.out
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.schemas import faults
 from winhost.compat import catalogue
 from winhost.compat.answer import AssessmentDocument, DiffDocument, NotJudged, Wish, difference, judge
+from winhost.compat.explanation import explain
 from winhost.compat.needs import wanted
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.documents import answer_schema, plain
@@ -56,7 +57,7 @@ def test_every_difference_is_told_in_the_published_shape(before: Path) -> None:
 
 @pytest.mark.parametrize("code", catalogue.own_entries())
 def test_every_story_is_told_in_the_published_shape(code: str) -> None:
-    assert wrong(catalogue.explain(code), EXPLANATION) == []
+    assert wrong(explain(code), EXPLANATION) == []
 
 
 def objects(schema: dict[str, Any]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ def explain(code: str | None, listed: bool, as_json: bool) -> int:
     lack of every path and capability is listed once, as *.unknown, and explained of any: nvlink.unknown.
     """
     from winhost.cli.output import print_json, table
-    from winhost.compat import catalogue
+    from winhost.compat.explanation import explain as story_of
 
     if listed or code is None:
         rows = _listed(code or "")
@@ -31,7 +31,7 @@ def explain(code: str | None, listed: bool, as_json: bool) -> int:
         else:
             table(("code", "sentence"), rows)
         return 0
-    told = catalogue.explain(code)
+    told = story_of(code)
     if as_json:
         print_json(told)
     else:

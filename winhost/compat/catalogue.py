@@ -12,11 +12,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from winhost.compat.related import related
 from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.path import PATHS, path_of
-from winhost.model.reason import Confidence, Evidence, Explanation, Kind, Remedy
+from winhost.model.reason import Confidence, Evidence, Kind, Remedy
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -80,20 +79,6 @@ def entry(code: str) -> Entry:
     if found is None:
         raise UnknownCode(code)
     return found
-
-
-def explain(code: str) -> Explanation:
-    """The whole story of a code. Raises UnknownCode."""
-    found = entry(code)
-    return Explanation(
-        code=code,
-        sentence=found.sentence,
-        means=found.means,
-        risks=found.risks,
-        remedy=remedies()[found.remedy] if found.remedy else None,
-        evidence=tuple(evidence()[key] for key in found.evidence),
-        related=related(code, found, own_entries()),
-    )
 
 
 @cache

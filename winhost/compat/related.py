@@ -1,10 +1,8 @@
 """Reasons about the same thing, found by what they have in common: nobody keeps a list of them."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from winhost.compat.catalogue import Entry
+from winhost.compat.catalogue import Entry
 
 MOST = 5
 # What two reasons have in common, by how surely it makes them speak of one thing.
@@ -14,7 +12,7 @@ SAME_FACT = 3  # `dda.virtualization-off`, `wsl2.virtualization-off`
 SAME_TOPIC = 1
 
 
-def related(code: str, entry: "Entry", entries: Mapping[str, "Entry"]) -> tuple[str, ...]:
+def related(code: str, entry: Entry, entries: Mapping[str, Entry]) -> tuple[str, ...]:
     """Codes of `entries`, the closest first; of equally close ones those that stand nearer in the catalogue."""
     places = {name: place for place, name in enumerate(entries)}
     here = places.get(code, 0)
@@ -23,7 +21,7 @@ def related(code: str, entry: "Entry", entries: Mapping[str, "Entry"]) -> tuple[
     return tuple(sorted(close, key=lambda name: (-bonds[name], abs(places[name] - here), name))[:MOST])
 
 
-def bond(one: tuple[str, "Entry"], other: tuple[str, "Entry"]) -> int:
+def bond(one: tuple[str, Entry], other: tuple[str, Entry]) -> int:
     """How much two reasons have in common, the same from both sides; 0: nothing."""
     (topic, _, fact), (other_topic, _, other_fact) = (code.partition(".") for code, _ in (one, other))
     mine, others = one[1], other[1]

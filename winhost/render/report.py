@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
 from winhost.compat import catalogue
+from winhost.compat.explanation import explain
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.model.errors import WinhostError, visible
@@ -191,7 +192,7 @@ def _codes(judged: Iterable[Judged]) -> tuple[Explanation, ...]:
     lacking = [offer for each in judged for fit in each.fits for offer in fit.lacking]
     denied = (reason for each in judged for fit in each.fits for reason in fit.denied)
     found = [*_reasons(ways), *denied, *(reason for offer in (*offered, *lacking) for reason in offer.reasons)]
-    return tuple(catalogue.explain(code) for code in sorted({reason.code for reason in found}))
+    return tuple(explain(code) for code in sorted({reason.code for reason in found}))
 
 
 def _reasons(ways: Iterable[PathVerdict]) -> Iterable[Reason]:

@@ -1,0 +1,19 @@
+"""The whole story of a code: what it means, what to do, what it rests on, and what else is said of the same thing."""
+
+from winhost.compat import catalogue
+from winhost.compat.related import related
+from winhost.model.reason import Explanation
+
+
+def explain(code: str) -> Explanation:
+    """Raises UnknownCode."""
+    found = catalogue.entry(code)
+    return Explanation(
+        code=code,
+        sentence=found.sentence,
+        means=found.means,
+        risks=found.risks,
+        remedy=catalogue.remedies()[found.remedy] if found.remedy else None,
+        evidence=tuple(catalogue.evidence()[key] for key in found.evidence),
+        related=related(code, found, catalogue.own_entries()),
+    )
