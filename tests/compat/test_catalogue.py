@@ -14,6 +14,7 @@ import yaml
 import winhost.compat
 import winhost.paths
 from winhost.compat import catalogue
+from winhost.compat.explanation import explain
 from winhost.compat.related import MOST, bond
 from winhost.model.capability import CAPABILITIES
 from winhost.model.path import PATHS, WAYS
@@ -40,6 +41,8 @@ SEEN = {
     "dda.no-vm",
     "wsl.distro-taken",
     "wsl.nobody-allowed",
+    "wsl.memory-beyond-host",
+    "wsl.switch-taken",
     "wsl2.no-card",
     "gpu-p.no-card",
     "dual-boot.no-card",
@@ -119,7 +122,7 @@ def test_a_remedy_says_who_does_it(key: str) -> None:
 
 @pytest.mark.parametrize("code", catalogue.entries())
 def test_a_code_explains_itself(code: str) -> None:
-    story = catalogue.explain(code)
+    story = explain(code)
     assert story.sentence.endswith(".")
     assert story.means.endswith(".")
     assert [evidence.id for evidence in story.evidence] == list(catalogue.entry(code).evidence)
@@ -129,7 +132,7 @@ def test_a_code_explains_itself(code: str) -> None:
 
 @pytest.mark.parametrize("code", [*catalogue.entries(), "*.unknown"])
 def test_related_reasons_are_others_that_there_are(code: str) -> None:
-    found = catalogue.explain(code).related
+    found = explain(code).related
     assert set(found) <= catalogue.own_entries().keys() - {code}
     assert len(set(found)) == len(found) <= MOST
 
@@ -137,10 +140,10 @@ def test_related_reasons_are_others_that_there_are(code: str) -> None:
 @pytest.mark.parametrize("code", catalogue.own_entries())
 def test_a_relation_holds_from_both_sides_unless_closer_ones_fill_the_other(code: str) -> None:
     entries = catalogue.own_entries()
-    for name in catalogue.explain(code).related:
+    for name in explain(code).related:
         strength = bond((code, entries[code]), (name, entries[name]))
         assert strength == bond((name, entries[name]), (code, entries[code])) > 0
-        back = catalogue.explain(name).related
+        back = explain(name).related
         assert code in back or all(bond((name, entries[name]), (n, entries[n])) >= strength for n in back), name
 
 
@@ -154,9 +157,9 @@ RELATED = {
 
 @pytest.mark.parametrize("code", RELATED)
 def test_what_speaks_of_the_same_thing_is_related(code: str) -> None:
-    assert set(catalogue.explain(code).related) >= RELATED[code]
+    assert set(explain(code).related) >= RELATED[code]
 
 
 def test_a_mistyped_code_is_answered_with_the_nearest() -> None:
     with pytest.raises(catalogue.UnknownCode, match=r"did you mean 'dda\.client-sku'"):
-        catalogue.explain("dda.client-sk")
+        explain("dda.client-sk")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.engine.test_crashes import abandon, crash_points, lines_of
-from tests.engine.wsl2_world import ACCOUNT, CONSENTS, DATA, Wsl2World, wsl2_world
-from winhost.engine.failures import OutOfReach
-from winhost.lab.section import AdapterPhysics
+from tests.engine.wsl2_world import ACCOUNT, BOOK, CONSENTS, DATA, Wsl2World, wsl2_world
+from winhost.engine.failures import OutOfReach, StepFailed
+from winhost.lab.distros import Distro
+from winhost.lab.section import AdapterPhysics, ImagePhysics, WslPhysics
 from winhost.model.plan import Plan
 
 TWO = "win11-two-networks"
@@ -153,6 +154,35 @@ def test_the_distro_is_exported_before_it_goes_unless_its_data_may(tmp_path: Pat
         here.rollback(consents)
         exports[name] = list(here.machine.files.below(f"{DATA}\\exports"))
     assert exports == {"kept": [f"{DATA}\\exports\\winhost\\winhost-1.tar"], "gone": []}
+
+
+def test_an_import_that_fails_leaves_nothing_behind_once_it_is_given_back(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    found = here.state()
+    broken = WslPhysics(images={BOOK["settings"]["image"]["sha256"]: ImagePhysics(broken=True)})
+    here.machine.lab = here.machine.lab.model_copy(update={"wsl": broken})
+    with pytest.raises(StepFailed):
+        here.apply(here.plan())
+    assert_gives_back(here, found, ("Wsl",))
+
+
+def test_a_distro_of_theirs_keeps_the_account_its_right_and_its_tasks(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    here.apply(here.plan())
+    theirs = Distro("Theirs", "C:\\Theirs")
+    here.machine.distros.sessions[ACCOUNT].distros["theirs"] = theirs
+    here.machine.files.write("C:\\Users\\winhost\\Theirs\\ext4.vhdx", b"")
+    outcome = here.rollback()
+    since = "kept: for winhost, which came since; take that back, then this again"
+    for title in ("Account winhost", "Right of winhost to run tasks", "Tasks of winhost"):
+        assert f"{title}: {since}" in outcome.kept
+    assert list(here.machine.distros.sessions[ACCOUNT].distros.values()) == [theirs]
+    tasks = {record.key["account"]: record.state for record in here.machine.there("AccountTasks")}
+    assert (tasks[ACCOUNT]["jobs"], tasks[ACCOUNT]["keep_alive"]) == ("ready", "ready")
+    here.machine.distros.sessions[ACCOUNT].distros.clear()
+    here.machine.files.remove("C:\\Users\\winhost\\Theirs\\ext4.vhdx")
+    here.rollback()
+    assert here.machine.accounts.find(ACCOUNT) is None
 
 
 def test_a_switch_that_nobody_could_come_back_over_is_undone_by_the_host(tmp_path: Path) -> None:

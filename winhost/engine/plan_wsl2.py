@@ -35,7 +35,7 @@ class Wsl2Plan:
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         """Raises the first Refusal; MissingFact."""
-        for refusal in refusals(self._facts, self._settings):
+        for refusal in refusals(self._facts, self._settings, wanted):
             raise refusal
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:

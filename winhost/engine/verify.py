@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from winhost.engine.order import state_of
-from winhost.engine.planning import check_plan, make_plan
+from winhost.engine.planning import Refused, check_plan, make_plan
 from winhost.model.facts import Facts, Json, MissingFact
 from winhost.model.plan import Plan, Stage, Wanted
 from winhost.resources.host import HostFacts
@@ -42,12 +42,22 @@ def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
 
 
 def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
-    """Checks for all that a plan wants, what it had to defer included. Raises as make_plan does."""
+    """Checks for all that a plan wants, what it had to defer included.
+
+    What forbids the path by now is one of them: what it had to defer cannot be told then. Raises NotAPlan, NoSuchThing.
+    """
     check_plan(plan)
-    stages = plan.stages
-    if plan.deferred:
-        stages = (*stages, *make_plan(facts, replace(plan.wish, allow_unverified=True)).stages)
-    return verify_stages(stages, facts.document)
+    if not plan.deferred:
+        return verify_stages(plan.stages, facts.document)
+    try:
+        later = make_plan(facts, replace(plan.wish, allow_unverified=True)).stages
+    except Refused as refused:
+        return [*verify_stages(plan.stages, facts.document), _forbidden(plan.wish.path, refused)]
+    return verify_stages((*plan.stages, *later), facts.document)
+
+
+def _forbidden(path: str, refused: Refused) -> Check:
+    return Check(f"Path {path}", "", "verdict", "possible", " ".join(refused.because), holds=False)
 
 
 def _lost(wanted: Wanted, name: str, why: str) -> Check:

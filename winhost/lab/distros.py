@@ -272,7 +272,8 @@ class Distros:
         session = self.session(account)
         running = bool(session.running) and session.vm is not None
         mode = session.vm.mode if running and session.vm else None
-        return {"running": running, "config": self.vm_config(account), "mode": mode}
+        config = None if mode == "none" else self.vm_config(account)
+        return {"running": running, "config": config, "mode": mode}
 
     def vm_config(self, account: str) -> Json:
         """The hash of what its VM was made with, as far as the scripts can tell."""

@@ -4,6 +4,7 @@ import base64
 import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from winhost.lab.distros import FOLDER, Distro, folder_of, record_of
@@ -60,6 +61,11 @@ class _Wsl:
 
     def running(self) -> list[str]:
         return self.run("--list", "--quiet", "--running").split()
+
+    def stop_idle_vm(self) -> None:
+        """Where no distro runs: without an idle timeout it would stay."""
+        if not self.running():
+            self.run("--shutdown")
 
     def has(self, distro: str) -> bool:
         return distro.casefold() in map(str.casefold, self.names())
@@ -147,6 +153,8 @@ def _add(machine: "Machine", wish: "Wish") -> None:
         if error.code.startswith("Winhost.WslFailed"):
             machine.files.remove_folder(folder)
             machine.files.remove(f"{folder}.json")
+            with suppress(CmdletError):  # what failed is told, whatever comes of this
+                wsl.stop_idle_vm()
         raise
     machine.distros.write_record(account, distro, record_of(image))
 
@@ -171,14 +179,12 @@ def _remove(machine: "Machine", wish: "Wish") -> None:
     wsl.run("--unregister", distro)
     machine.files.remove_folder(folder_of(account, distro))
     machine.files.remove(f"{folder_of(account, distro)}.json")
-    if not wsl.running():
-        wsl.run("--shutdown")
+    wsl.stop_idle_vm()
 
 
 def _start(machine: "Machine", key: Key) -> None:
     wsl = _Wsl(machine, key["account"])
-    if not wsl.running():
-        wsl.run("--shutdown")
+    wsl.stop_idle_vm()
     _resume(machine, key)
     machine.clock.sleep(_HELD)
     if key["distro"] not in wsl.running():

@@ -107,7 +107,7 @@ def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Mem
     """
     total = facts.memory.total
     if stated is not None:
-        return Memory(min(stated, total), f"{size(stated)} as you set it")
+        return Memory(stated, f"{size(stated)} as you set it")
     half, most = wsl_default_ram(total), total - WINDOWS_USABLE
     try:
         cards_have = sum(map(memory_of, cards))

@@ -1,9 +1,11 @@
 """What forbids a plan of the WSL 2 path under the names that it was given."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from winhost.model.facts import Instance, MissingFact, Unavailable
+from winhost.model.plan import Wanted
+from winhost.model.units import size
 from winhost.paths.refusal import Refusal
 from winhost.paths.wsl2 import adapter
 from winhost.paths.wsl2_settings import Bridge, Settings
@@ -15,18 +17,39 @@ from winhost.resources.windows import LocalAccount, NetworkAdapter, VmSwitch, Ws
 S = TypeVar("S", bound=State)
 
 
-def refusals(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
-    """Raises MissingFact where accounts, distros or the network could not be read, and NoSuchThing."""
-    wanted = settings.account.casefold()  # Windows does not tell such names apart by their case
+_OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # nouns of what is ours alone
+
+
+def refusals(facts: HostFacts, settings: Settings, wanted: Iterable[Wanted]) -> Iterator[Refusal]:
+    """Of the settings, and of what is wanted, whoever wrote it.
+
+    Raises MissingFact where accounts, distros or the network could not be read, and NoSuchThing.
+    """
+    ours = [each.key for each in wanted if each.noun in _OWNED]
+    # Windows and WSL do not tell such names apart by their case.
+    accounts = {name.casefold(): name for name in (settings.account, *(key["account"] for key in ours))}
+    distros = {key["distro"].casefold(): key["distro"] for key in ours if "distro" in key}
+    distros[settings.distro.casefold()] = settings.distro
     for account in facts.all(LocalAccount):
-        if account.key["account"].casefold() == wanted:
-            yield from _of_account(account.state, account.key["account"], settings.account)
+        if name := accounts.get(account.key["account"].casefold()):
+            yield from _of_account(account.state, account.key["account"], name)
     for distro in _seen(facts, WslDistro):
-        if distro.key["account"].casefold() == wanted and distro.key["distro"].casefold() == settings.distro.casefold():
-            yield from _of_distro(distro, settings.distro)
+        if distro.key["account"].casefold() in accounts and (name := distros.get(distro.key["distro"].casefold())):
+            yield from _of_distro(distro, name)
+    yield from _of_memory(facts, settings)
     if settings.bridge:
         yield from _of_bridge(facts, settings.bridge)
     yield from _of_linux(facts)
+
+
+def _of_memory(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
+    stated, total = settings.stated("memory"), facts.memory.total
+    if stated is not None and stated > total:
+        yield Refusal(
+            "wsl.memory-beyond-host",
+            f"Linux cannot have {size(stated)}: the host has {size(total)}.",
+            "Let it be computed, --set memory=auto, or name a size.",
+        )
 
 
 def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
@@ -97,7 +120,7 @@ def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
     switches = {switch.key["switch"]: switch.state for switch in _seen(facts, VmSwitch)}
     known = {guid: switch for guid, switch in switches.items() if switch.name.casefold() == bridge.switch.casefold()}
     if bridge.adapter is None:
-        if not any(switch.kind == "external" for switch in known.values()):
+        if not any((each.name, each.kind) == (bridge.switch, "external") for each in known.values()):
             yield Refusal(
                 "wsl.switch-missing",
                 f"There is no external switch {bridge.switch}: WSL would start without any network.",
@@ -113,8 +136,7 @@ def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
                 f"There is a switch {switch.name} already ({switch.kind}), and not on {bridge.adapter}.",
                 "Choose another name: --set bridge.switch=NAME",
             )
-    if bound in switches and bound not in known:
-        name = switches[bound].name
+    if bound in switches and (name := switches[bound].name) != bridge.switch:
         yield Refusal(
             "wsl.adapter-taken",
             f"{bridge.adapter} has a switch already: {name}. An adapter can have only one.",

@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from winhost.model.units import Bytes, parse_size
+from winhost.model.units import Bytes, MiB, parse_size, size
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what noun ExternalSwitch makes
+_LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
 _VERSION = r"^[0-9][A-Za-z0-9.+:~-]{0,63}$"
 FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
 _KEY = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) [A-Za-z0-9+/]+={0,3}(?: [\x20-\x7e]*)?")
@@ -30,6 +33,18 @@ def _size(text: str) -> str:
     return text
 
 
+def _memory(text: str) -> str:
+    if text != "auto" and parse_size(text) < _LEAST_MEMORY:
+        raise ValueError(f"should be auto, or {size(_LEAST_MEMORY)} at least")
+    return text
+
+
+def _no_device(text: str) -> str:
+    if _DEVICE.fullmatch(text):
+        raise ValueError("should be another name: this is a device of Windows, wherever it stands")
+    return text
+
+
 def _key(text: str) -> str:
     if not _KEY.fullmatch(text):
         raise ValueError("should be one line of a public key file, as ssh-ed25519 AAAA… name")
@@ -42,7 +57,7 @@ def _source(text: str) -> str:
     return text
 
 
-Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
+Name = Annotated[str, Field(pattern=f"^{_NAME}$"), AfterValidator(_no_device)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Source = Annotated[str, AfterValidator(_source)]
 
@@ -80,7 +95,7 @@ class Access(_Closed):
 
     key: Annotated[str, AfterValidator(_key)] | None = None
     """The public key of the machine that runs winhost."""
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
     """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
     allow: tuple[IPv4Network, ...] = ()
     """Networks that may come in, as 192.0.2.0/24. None given: only the host's own subnets."""
@@ -99,6 +114,8 @@ class Bridge(_Closed):
 
     @model_validator(mode="after")
     def _agrees(self) -> "Bridge":
+        if self.adapter is not None and not _MADE.fullmatch(self.switch):
+            raise ValueError(f"{self.switch}: a switch that is made has a name of 1 to 32 letters, digits, - and _")
         if self.address == "dhcp":
             if self.gateway or self.dns:
                 raise ValueError("gateway and dns go with a static address; DHCP brings its own")
@@ -132,16 +149,16 @@ class Settings(_Closed):
     network: Literal["auto", "bridged", "mirrored", "nat"] = "auto"
     """auto: bridged where `bridge` says how, else mirrored where this Windows and WSL can, else NAT."""
     bridge: Bridge | None = None
-    account: Annotated[str, Field(pattern=f"^{_ACCOUNT}$")] = "winhost"
+    account: Annotated[str, Field(pattern=f"^{_ACCOUNT}$"), AfterValidator(_no_device)] = "winhost"
     administrator: bool = False
     """Whether the account that owns the distro is an administrator: only for where WSL is seen to refuse others."""
     distro: Name = "winhost"
     image: File
     wsl: Package
-    memory: Annotated[str, AfterValidator(_size)] = "auto"
+    memory: Annotated[str, AfterValidator(_memory)] = "auto"
     """What Linux gets: auto, or as 48 GiB."""
     swap: Annotated[str, AfterValidator(_size)] = "auto"
-    processors: Annotated[int, Field(ge=1, le=2048)] | None = None
+    processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
     access: Access = Access()
     containers: Containers
 

@@ -113,6 +113,7 @@ class LocalAccount(State):
         sets={"granted": FLAG},
         after=("LocalAccount",),
         absent={"granted": False},
+        users=distros_of,
     )
 )
 class AccountRight(State):

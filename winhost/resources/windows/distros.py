@@ -106,7 +106,7 @@ def may_end_distros(change: Change) -> Iterable[str]:
         "WslVm",
         key=("account",),
         sets={"config": _SHA256},
-        after=("WslConfig",),
+        after=("WslConfig", "ExternalSwitch"),
         requires="AccountTasks",
         absent=NO_VM,
         asks=("vm-stop",),
@@ -121,7 +121,8 @@ class WslVm(State):
     config: SHA-256 of the text of .wslconfig (as UTF-8) that it was made with: what the file says, or said before
     winhost changed it. A file that somebody else wrote since the VM's kernel started, or a VM that winhost never saw
     start, tells nothing: null. Of a VM that does not run: what winhost last ended it for. mode: of its network, as
-    `wslinfo` tells, which is `none` where a bridge could not be had; null while it does not run.
+    `wslinfo` tells, which is `none` where a bridge could not be had, and then config is null: the VM is not what its
+    file says; null while it does not run.
     """
 
     running: bool

@@ -300,6 +300,7 @@ function Add-WinhostDistro {
         if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.WslFailed*') {
             Remove-WinhostFolder $folder
             Remove-WinhostFile "$folder.json"
+            $null = Read-WinhostValue { Stop-WinhostIdleVm $Key.account }
         }
         throw
     }
@@ -324,10 +325,15 @@ function Remove-WinhostDistro {
     $folder = Read-WinhostDistroFolder $Key.account $Key.distro
     Remove-WinhostFolder $folder
     Remove-WinhostFile "$folder.json"
+    Stop-WinhostIdleVm $Key.account
+}
+
+function Stop-WinhostIdleVm {
+    param([string]$Account)
+    # Without an idle timeout it stays though no distro runs, with its memory and with files in the account's profile.
     $script:WinhostOnce = @{}
-    if (@(Read-WinhostRunningDistros $Key.account).Count -eq 0) {
-        # Without an idle timeout the VM stays, with its memory and with files in the profile of the account.
-        $null = Invoke-WinhostWsl $Key.account @('--shutdown') '' 120
+    if (@(Read-WinhostRunningDistros $Account).Count -eq 0) {
+        $null = Invoke-WinhostWsl $Account @('--shutdown') '' 120
     }
 }
 

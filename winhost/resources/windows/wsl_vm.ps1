@@ -10,6 +10,10 @@ function Get-WinhostWslVm {
             $state.mode = Read-WinhostValue { Read-WinhostVmMode $inside }
             break
         }
+        if ("$($state.mode)" -eq 'none') {
+            # It was made without the network that its file names; made again it may get it.
+            $state.config = $null
+        }
         @{ key = @{ account = $account }; state = $state }
     }
     if ($null -ne $Key) {

@@ -1,0 +1,196 @@
+"""WSL 2 through the command line: the story, what a plan shows, settings that cannot be, exit codes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Line
+from winhost.lab.hostfile import find
+from winhost.lab.lab import Lab
+from winhost.model.shipped import shipped
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBQmLs1Q0m2Y8gRZ0nT9vJwqK4cE7hX5uPdFbVt6SyaA desk"
+WITH_KEY = ("--set", f"access.key={KEY}")
+BRIDGE = ("--set", "bridge.switch=lan", "--set", "bridge.adapter=Ethernet")
+ACCEPT = ("--accept", "restart,network,vm-stop", "--yes")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Lab]:
+    """desk-01, a Windows 11 with an old WSL; fleet.yaml in the current folder."""
+    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001) as running:
+        yield running
+
+
+def plan(line: Line, *words: object, host: str = "win11-pro-1gpu") -> Any:
+    return line("plan", "--facts", line.facts(host), "--path", "wsl2", *words)
+
+
+def test_the_demo_tells_the_whole_story(line: Line) -> None:
+    said = line("demo", "wsl2")
+    assert said.code == 0, said.err
+    for claim in ("simulated", "59 properties verified", "desk-01: as planned", "no difference but WSL itself"):
+        assert claim in said.out
+    assert list(line.folder.iterdir()) == []
+
+
+# ---- what a plan shows
+
+
+def test_a_plan_shows_its_steps_what_waits_what_it_asks_and_what_stays(line: Line) -> None:
+    said = plan(line, *WITH_KEY)
+    assert (said.code, said.err) == (0, "")
+    for part in (
+        "WSL itself",
+        "2.6.1.0 → 2.7.14.0",
+        "cannot be undone: winhost never downgrades WSL: 2.6.1.0 does not come back",
+        "Tasks of winhost",
+        "Stage 2 can be planned only when AccountTasks and WslAccess are there.",
+        "Docker Engine",
+        "network: interrupt",
+        "[wsl2.mirrored]",
+    ):
+        assert part in said.out, part
+
+
+def test_a_plan_over_the_managements_own_adapter_shows_what_moves(line: Line) -> None:
+    said = plan(line, *WITH_KEY, *BRIDGE, host="win11-two-networks")
+    assert said.code == 0
+    assert "Switch lan" in said.out
+    assert "10.30.0.12/24 (manual), gateway 10.30.0.1, DNS 10.30.0.1, 10.30.0.2, VLAN 120" in said.out
+
+
+def test_over_another_adapter_nothing_of_the_management_moves(line: Line) -> None:
+    said = plan(line, *WITH_KEY, *BRIDGE[:2], "--set", "bridge.adapter=Ethernet 2", host="win11-two-networks")
+    assert (said.code, "[wsl2.bridge-moves-management]" in said.out) == (0, False)
+
+
+def test_settings_go_into_the_plan_as_they_are_set(line: Line) -> None:
+    words = ("--set", "network=nat", "--set", "account=serve", "--set", "access.allow=[192.0.2.0/24]")
+    document = plan(line, *WITH_KEY, *words, "--json").json
+    assert document["schema"] == "winhost.plan/1"
+    steps = {step["noun"]: step for step in document["stages"][0]["steps"]}
+    assert steps["LocalAccount"]["key"] == {"account": "serve"}
+    assert steps["PortForward"]["want"] == {
+        "target": "127.0.0.1",
+        "connect_port": 2222,
+        "allowed": ["192.0.2.0/24"],
+    }
+    assert document["wish"]["playbook"]["settings"]["network"] == "nat"
+    assert {waits["until"] for waits in document["stages"][0]["deferred"]} == {"AccountTasks", "WslAccess"}
+
+
+def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:
+    first, second = (plan(line, *WITH_KEY, *BRIDGE, "--json").out for _ in range(2))
+    assert first == second
+
+
+# ---- what cannot be
+
+WRONG = {
+    "network=bridge": "settings.network: Input should be 'auto', 'bridged', 'mirrored' or 'nat'",
+    "network=bridged": "`bridge` says how network: bridged is done",
+    "distro=../x": "settings.distro",
+    "distro=nul": "a device of Windows",
+    "account=aaaaaaaaaaaaaaaaaaaaa": "settings.account",
+    "acount=x": "settings.acount: Extra inputs are not permitted",
+    "memory=lots": "settings.memory: Value error, should be a size",
+    "processors=yes": "settings.processors",
+    "access.key=hello": "should be one line of a public key file",
+    "access.port=0": "settings.access.port",
+    "bridge.address=10.0.0.5": "settings.bridge.address",
+    "containers.toolkit=1.19.1-1": "should be 1.20.0 or later",
+    "wsl.source=http://example.test/x.msi": "settings.wsl.source",
+    "account.name=x": "account is no group of settings",
+    "network": "'network' is not NAME=VALUE",
+    "=x": "is not NAME=VALUE",
+}
+
+
+@pytest.mark.parametrize("setting", WRONG)
+def test_a_setting_that_cannot_be_is_refused_by_name(line: Line, setting: str) -> None:
+    said = plan(line, "--set", setting)
+    assert (said.code, WRONG[setting] in said.err) == (2, True), said.err
+
+
+FILED = {
+    "  network: auto": ("  network: bridge", "settings.network"),
+    "  distro: winhost": ("  distro: ../x", "settings.distro"),
+    '    version: "2.7.14"': ('    version: "2.7"', "settings.wsl.version"),
+    "    toolkit: 1.20.0-1": ("    toolkit: 1.19.1-1", "settings.containers.toolkit"),
+    '    key: {account: "${account}"}': ('    key: {account: "${acount}"}', "did you mean"),
+}
+
+
+@pytest.mark.parametrize("old", FILED)
+def test_a_fault_of_a_playbook_is_told_with_its_line(line: Line, old: str) -> None:
+    new, says = FILED[old]
+    text = (shipped("playbooks") / "wsl2.yaml").read_text(encoding="utf-8").replace(old, new, 1)
+    Path("mine.yaml").write_text(text, encoding="utf-8")
+    number = next(number for number, found in enumerate(text.splitlines(), start=1) if found == new)
+    said = plan(line, "--playbook", "mine.yaml")
+    assert said.code == 2
+    assert f"mine.yaml:{number}" in said.err, said.err
+    assert says in said.err
+
+
+def test_a_playbook_of_ones_own_may_do_with_less(line: Line) -> None:
+    book = yaml.safe_load((shipped("playbooks") / "wsl2.yaml").read_text(encoding="utf-8"))
+    book["resources"] = [entry for entry in book["resources"] if entry["noun"] not in ("HyperVFirewall", "CdiSpec")]
+    Path("mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
+    document = plan(line, *WITH_KEY, "--playbook", "mine.yaml", "--json").json
+    assert "HyperVFirewall" not in {step["noun"] for step in document["stages"][0]["steps"]}
+
+
+def test_settings_belong_to_their_path(line: Line) -> None:
+    said = line("plan", "--facts", line.facts("server2025-role-installed"), "--vm", "llm-01", "--set", "network=nat")
+    assert (said.code, "settings.network: Extra inputs" in said.err) == (2, True), said.err
+
+
+def test_a_refusal_tells_what_to_do_and_where_the_story_is(line: Line) -> None:
+    said = plan(line, "--set", "bridge.switch=lan")
+    assert said.code == 3
+    assert "--set bridge.adapter=NAME" in said.err
+    assert "winhost explain wsl.switch-missing" in said.err
+    assert line("explain", "wsl.switch-missing").code == 0
+
+
+# ---- done
+
+
+def test_apply_verify_drift_repair_and_rollback_by_their_exit_codes(line: Line, desk: Lab) -> None:
+    machine = desk.hosts["desk-01"].machine
+    found = machine.settled_state()
+    words = ("plan", "desk-01", "--path", "wsl2", "--set", f"access.key={desk.public_key}")
+    assert line(*words, "-o", "plan.json").code == 0
+    refused = line("apply", "plan.json", "--yes")
+    assert (refused.code, line("runs", "--json").json) == (2, []), refused.err
+    assert line("apply", "plan.json", *ACCEPT, "--json").json["results"][0]["outcome"]["outcome"] == "applied"
+    assert line("verify", "plan.json").code == 0
+    machine.accounts.tasks["keep-alive-winhost"].enabled = False
+    drifted = line("verify", "plan.json", "--json")
+    assert drifted.code == 4
+    assert [c["title"] for c in drifted.json["checks"] if not c["holds"]] == ["Tasks of winhost"]
+    repair = line(*words, "-o", "repair.json", "--json").json
+    assert [step["want"] for step in repair["stages"][0]["steps"]] == [{"keep_alive": "ready"}]
+    assert line("apply", "repair.json", "--yes").code == 0
+    assert line("verify", "plan.json").code == 0
+    first = min(row["run"] for row in line("runs", "--json").json)
+    assert line("rollback", first, *ACCEPT, "--json").json["outcome"] == "rolled back"
+    now = machine.settled_state()
+    assert {noun for noun in found if found[noun] != now[noun]} == {"Wsl"}
+
+
+def test_somebody_who_is_logged_on_is_told_by_verify_with_exit_4_and_by_plan_with_exit_3(line: Line, desk: Lab) -> None:
+    words = ("plan", "desk-01", "--path", "wsl2", "--set", f"access.key={desk.public_key}")
+    assert line(*words, "-o", "plan.json").code == 0
+    assert line("apply", "plan.json", *ACCEPT).code == 0
+    account = desk.hosts["desk-01"].machine.accounts.find("winhost")
+    assert account is not None
+    account.sessions = 1
+    said = line("verify", "plan.json")
+    assert (said.code, "Somebody is logged on as winhost" in " ".join(said.out.split())) == (4, True), said.out
+    assert line(*words).code == 3

@@ -1,0 +1,268 @@
+"""What changes after a WSL 2 host was made: `verify` names it, a new plan holds what repairs it and nothing else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.two_machines import OURS
+from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, wsl2_world
+from winhost.engine.planning import Refused
+from winhost.lab.accounts import config_path
+
+BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
+A_WHILE = 30  # lab seconds
+
+
+def wsl(here: Wsl2World, *arguments: str) -> None:
+    """Somebody runs wsl.exe as the account."""
+    assert here.machine.distros.wsl(ACCOUNT, arguments, b"")[0] == 0
+
+
+def restart(here: Wsl2World) -> None:
+    here.machine.restart_computer()
+    here.machine.settle()
+
+
+def disable(here: Wsl2World, kind: str = "keep-alive") -> None:
+    here.machine.accounts.switch_scheduled_task(f"{kind}-{ACCOUNT}", "Disable-ScheduledTask", enabled=False)
+
+
+def disable_and_restart(here: Wsl2World) -> None:
+    disable(here)
+    restart(here)
+
+
+def lose_switch(here: Wsl2World) -> None:
+    network = here.machine.network
+    (switch,) = network.external()
+    network.remove_vm_switch(switch.guid)
+    network.pass_time(A_WHILE)
+
+
+def lose_switch_and_restart(here: Wsl2World) -> None:
+    lose_switch(here)
+    restart(here)
+    vm = here.machine.distros.sessions[ACCOUNT].vm
+    assert vm is not None
+    assert vm.mode == "none"
+
+
+def update_wsl(here: Wsl2World) -> None:
+    here.machine.software.wsl = "2.7.20.0"
+    here.machine.distros.stop_everything()
+
+
+def update_driver(here: Wsl2World) -> None:
+    """By Windows Update, and nvidia-ctk is not asked again."""
+    for device in here.machine.devices:
+        if device.key["device"].startswith("VEN_10DE&"):
+            device.healthy = {**device.healthy, "driver_version": "32.0.15.9999"}
+    restart(here)
+    here.inside.linux.look()
+    here.inside.linux.spec = "32.0.15.8157"
+
+
+def back_to_tcc(here: Wsl2World) -> None:
+    for device in here.machine.devices:
+        if device.key["device"].startswith("VEN_10DE&"):
+            device.healthy = {**device.healthy, "driver_model": "TCC"}
+    here.machine.software.set_driver_model(next(iter(here.machine.software.driver_models())), 1)
+
+
+def config(here: Wsl2World) -> tuple[str, str]:
+    account = here.machine.accounts.find(ACCOUNT)
+    assert account is not None
+    return config_path(str(account.profile)), account.sid
+
+
+def edit(change: Callable[[str], str]) -> Callable[[Wsl2World], None]:
+    """Somebody's editor on .wslconfig."""
+
+    def edited(here: Wsl2World) -> None:
+        path, sid = config(here)
+        before = (here.machine.files.read(path) or b"").decode()
+        here.machine.files.write(path, change(before).encode(), sid)
+
+    return edited
+
+
+def remove_config(here: Wsl2World) -> None:
+    here.machine.files.remove(config(here)[0])
+
+
+def edit_start(here: Wsl2World) -> None:
+    here.distro.put["conf"] = "[boot]\nsystemd=false\n"
+
+
+@dataclass(frozen=True)
+class Day:
+    """differ: what verify names; repair: the steps of a new plan, with what they change; stays: it differs for good."""
+
+    change: Callable[[Wsl2World], None]
+    differ: set[tuple[str, str]]
+    repair: list[tuple[str, set[str]]]
+    settings: dict[str, Any] = field(default_factory=dict)
+    stays: set[tuple[str, str]] = field(default_factory=set)
+
+
+STOPPED = {("WslDistro", "running"), ("WslAccess", "active")}
+STARTED = [("WslDistro", {"running"}), ("WslAccess", {"active"})]
+DAYS = {
+    "the driver of Windows was updated": Day(update_driver, {("CdiSpec", "fresh")}, [("CdiSpec", {"fresh"})]),
+    "the switch is gone": Day(lose_switch, {("ExternalSwitch", "adapter")}, [("ExternalSwitch", {"adapter"})], BRIDGED),
+    "the switch is gone and wsl started without": Day(
+        lose_switch_and_restart,
+        {("ExternalSwitch", "adapter"), ("WslVm", "config")},
+        [("ExternalSwitch", {"adapter"}), ("WslVm", {"config"})],
+        BRIDGED,
+    ),
+    "the task that keeps it alive was disabled": Day(
+        disable, {("AccountTasks", "keep_alive")}, [("AccountTasks", {"keep_alive"})]
+    ),
+    "and windows restarted": Day(
+        disable_and_restart,
+        {("AccountTasks", "keep_alive"), *STOPPED},
+        [("AccountTasks", {"keep_alive"}), *STARTED],
+    ),
+    "the task is gone": Day(
+        lambda here: here.machine.accounts.unregister_scheduled_task(f"keep-alive-{ACCOUNT}"),
+        {("AccountTasks", "keep_alive"), ("AccountTasks", "distro")},
+        [("AccountTasks", {"keep_alive", "distro"})],
+    ),
+    "the task for jobs was disabled": Day(
+        lambda here: disable(here, "jobs"), {("AccountTasks", "jobs")}, [("AccountTasks", {"jobs"})]
+    ),
+    "wsl was updated": Day(
+        update_wsl,
+        {("Wsl", "version"), ("Wsl", "package"), *STOPPED},
+        STARTED,
+        stays={("Wsl", "version"), ("Wsl", "package")},
+    ),
+    "our keys of .wslconfig were changed": Day(
+        edit(lambda text: "# theirs\n" + text.replace("memory=32768MB", "memory=8GB") + "[experimental]\nx=1\n"),
+        {("WslConfig", "text"), ("WslVm", "config")},
+        [("WslConfig", {"text"}), ("WslVm", {"config"})],
+    ),
+    "keys of theirs came to .wslconfig": Day(
+        edit(lambda text: text + "[experimental]\nsparseVhd=true\n"), {("WslVm", "config")}, [("WslVm", {"config"})]
+    ),
+    ".wslconfig was removed": Day(
+        remove_config,
+        {("WslConfig", "text"), ("WslConfig", "encoding"), ("WslVm", "config")},
+        [("WslConfig", {"text", "encoding"}), ("WslVm", {"config"})],
+    ),
+    "the distro was terminated": Day(lambda here: wsl(here, "--terminate", DISTRO), STOPPED, STARTED),
+    "wsl was shut down": Day(lambda here: wsl(here, "--shutdown"), STOPPED, STARTED),
+    "/etc/wsl.conf was edited": Day(edit_start, {("WslConf", "conf")}, [("WslConf", {"conf"})]),
+    "the port was closed": Day(
+        lambda here: here.machine.network.vm_rules.clear(),
+        {("HyperVFirewall", "ports")},
+        [("HyperVFirewall", {"ports"})],
+    ),
+}
+
+
+def made(folder: Path, *, host: str = "win11-pro-1gpu", **settings: Any) -> Wsl2World:
+    return wsl2_world(folder, host, **settings)
+
+
+def named(here: Wsl2World, plan: Any) -> set[tuple[str, str]]:
+    return {(check.noun, check.property) for check in here.differing(plan)}
+
+
+@pytest.mark.parametrize("day", DAYS.values(), ids=DAYS)
+def test_it_is_named_and_a_new_plan_repairs_exactly_that(tmp_path: Path, day: Day) -> None:
+    here = made(tmp_path, **day.settings)
+    plan = here.plan()
+    here.apply(plan)
+    day.change(here)
+    assert named(here, plan) == day.differ
+    again = here.plan()
+    assert [(step.noun, set(step.want)) for step in again.steps] == day.repair
+    outcome = here.apply(again)
+    assert (outcome.outcome, outcome.changed) == ("applied", len(day.repair))
+    assert (named(here, plan), named(here, again)) == (day.stays, set())
+    assert here.distro.listens
+    vm = here.machine.distros.sessions[ACCOUNT].vm
+    assert vm is not None
+    assert vm.mode == ("bridged" if day.settings else "mirrored")
+    assert list(here.plan().steps) == []
+
+
+def test_what_others_wrote_into_wslconfig_is_kept_to_the_byte(tmp_path: Path) -> None:
+    here = made(tmp_path)
+    here.apply(here.plan())
+    path, _ = config(here)
+    ours = here.machine.files.read(path)
+    assert ours is not None
+    DAYS["our keys of .wslconfig were changed"].change(here)
+    here.apply(here.plan())
+    assert here.machine.files.read(path) == b"# theirs\n" + ours + b"[experimental]\nx=1\n"
+
+
+def test_a_driver_that_was_updated_is_looked_up_by_the_distros_own_start(tmp_path: Path) -> None:
+    here = made(tmp_path)
+    plan = here.plan()
+    here.apply(plan)
+    old = here.inside.linux.spec
+    update_driver(here)
+    restart(here)
+    assert named(here, plan) == set()
+    assert here.inside.linux.spec not in (old, None)
+
+
+def test_somebody_who_is_logged_on_is_named_beside_all_else_and_nothing_is_repaired_until_they_left(
+    tmp_path: Path,
+) -> None:
+    here = made(tmp_path)
+    plan = here.plan()
+    here.apply(plan)
+    disable(here)
+    account = here.machine.accounts.find(ACCOUNT)
+    assert account is not None
+    account.sessions = 1
+    found = {(check.noun, check.title): check.found for check in here.differing(plan)}
+    assert found["AccountTasks", "Tasks of winhost"] == "disabled"
+    assert "Somebody is logged on as winhost" in found["", "Path wsl2"]
+    with pytest.raises(Refused) as caught:
+        here.plan()
+    assert caught.value.codes == ("wsl.account-logged-on",)
+    account.sessions = 0
+    assert here.apply(here.plan()).holds
+    assert here.differing(plan) == []
+
+
+def test_a_right_that_a_policy_took_is_named(tmp_path: Path) -> None:
+    here = made(tmp_path)
+    plan = here.plan()
+    here.apply(plan)
+    here.machine.accounts.rights["SeBatchLogonRight"] = []
+    found = {check.noun: check.found for check in here.differing(plan)}
+    assert found["AccountRight"] is False
+    assert "SeBatchLogonRight is missing or denied" in found[""]
+
+
+def test_a_card_that_went_back_to_tcc_is_named_and_set_again(tmp_path: Path) -> None:
+    here = made(tmp_path, host="win11-pro-2xl20-mcdm", access={"key": OURS})
+    here.unverified = True
+    plan = here.plan()
+    here.apply(plan)
+    back_to_tcc(here)
+    assert {noun for noun, _ in named(here, plan)} >= {"GpuDriverModel"}
+    again = here.plan()
+    assert {step.noun for step in again.steps} == {"GpuDriverModel"}
+    assert here.apply(again).holds
+    assert named(here, plan) == set()
+
+
+def test_a_repair_that_was_rolled_back_leaves_what_was_found(tmp_path: Path) -> None:
+    here = made(tmp_path)
+    here.apply(here.plan())
+    wsl(here, "--terminate", DISTRO)
+    found = here.machine.settled_state()
+    here.apply(here.plan())
+    here.rollback()
+    assert here.machine.settled_state() == found

@@ -1,0 +1,120 @@
+"""What is refused of WSL 2 before anything is touched: cases in tests/data/plans/wsl2_refused.yaml."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+
+from tests.engine.two_machines import OURS
+from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
+from winhost.compat import catalogue
+from winhost.engine.planning import Refused
+from winhost.lab.accounts import Account
+from winhost.lab.linux import Package
+from winhost.model.plan import Plan, Step, Wanted
+
+T = TypeVar("T", Step, Wanted)
+DATA = Path(__file__).parents[1] / "data" / "plans" / "wsl2_refused.yaml"
+CASES: Mapping[str, Any] = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+KEYS = {"host", "change", "settings", "refused", "says", "unverified"}
+
+
+def changed(folder: Path, base: str, change: Mapping[str, Any]) -> Path:
+    """A host file that differs from a shipped one."""
+    delta = {"schema": "winhost.host/1", "origin": "synthetic", "about": "a case", "base": base, "change": change}
+    path = folder / "case.yaml"
+    path.write_text(yaml.safe_dump(delta), encoding="utf-8")
+    return path
+
+
+def world(folder: Path, case: Mapping[str, Any]) -> Wsl2World:
+    settings = {
+        name: {**BOOK["settings"][name], **value} if name == "wsl" else value
+        for name, value in case.get("settings", {}).items()
+    }
+    host = changed(folder, case["host"], case["change"]) if "change" in case else case["host"]
+    return wsl2_world(folder / "store", host, unverified=case.get("unverified", False), **settings)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_it_is_refused_by_name(tmp_path: Path, case: Mapping[str, Any]) -> None:
+    assert case.keys() <= KEYS
+    with pytest.raises(Refused) as caught:
+        world(tmp_path, case).plan()
+    assert list(caught.value.codes) == case["refused"]
+    assert case.get("says", "") in caught.value.meaning
+    assert all(catalogue.entry(code) for code in caught.value.codes)
+
+
+# ---- at apply
+
+
+def somebody(here: Wsl2World, name: str) -> None:
+    here.machine.accounts.accounts[name] = Account(name, "S-1-5-21-1-2-3-1007")
+
+
+def edited(plan: Plan, account: str, *, wish: bool) -> Plan:
+    """The plan with another account: in what it wishes for, or in all that it wants and does."""
+    if wish:
+        settings = {**plan.wish.playbook["settings"], "account": account}
+        return replace(plan, wish=replace(plan.wish, playbook={**plan.wish.playbook, "settings": settings}))
+    stage = plan.stages[0]
+    wanted = tuple(_for(each, account) for each in stage.wanted)
+    return replace(plan, stages=(replace(stage, wanted=wanted, steps=tuple(_for(s, account) for s in stage.steps)),))
+
+
+def _for(each: T, account: str) -> T:
+    return replace(each, key={**each.key, "account": account}) if "account" in each.key else each
+
+
+@pytest.mark.parametrize("wish", [True, False])
+def test_a_plan_that_was_edited_to_somebodys_account_is_refused_before_the_first_step(
+    tmp_path: Path, wish: bool
+) -> None:
+    here = wsl2_world(tmp_path)
+    somebody(here, "alice")
+    plan, found = edited(here.plan(), "alice", wish=wish), here.state()
+    with pytest.raises(Refused) as caught:
+        here.apply(plan)
+    assert caught.value.codes == ("wsl.account-taken",)
+    assert (here.state(), here.store.runs()) == (found, ())
+
+
+def test_an_account_that_came_since_the_plan_is_refused(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    plan = here.plan()
+    somebody(here, "winhost")
+    with pytest.raises(Refused) as caught:
+        here.apply(plan)
+    assert caught.value.codes == ("wsl.account-taken",)
+    assert here.store.runs() == ()
+
+
+def test_a_linux_driver_that_shows_at_a_later_stage_stops_the_run_with_the_way_back_open(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    found, plan = here.state(), here.plan()
+
+    def around(moment: str, entry: Any) -> None:
+        if (moment, entry["event"], entry.get("noun")) == ("after", "end", "WslAccess"):
+            here.inside.linux.packages["nvidia-driver-570"] = Package("570.1")
+
+    here.around = around
+    with pytest.raises(Refused) as caught:
+        here.apply(plan)
+    assert (caught.value.codes, caught.value.run) == (("wsl.linux-driver",), here.run)
+    assert "apt-get purge nvidia-driver-570" in caught.value.meaning
+    assert here.inside.linux.package("docker-ce")["version"] is None
+    here.rollback()
+    now = here.state()
+    assert {noun for noun in found if now[noun] != found[noun]} == {"Wsl"}
+
+
+def test_a_server_goes_on_where_the_unproven_is_allowed_and_said(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path, "server2022-wsl", unverified=True, access={"key": OURS, "allow": ["192.0.2.0/24"]})
+    plan = here.plan()
+    assert any("[wsl2.server]" in note for note in plan.notes)
+    assert here.apply(plan).holds
+    assert here.machine.network.rules == {"winhost-port-2222": ["192.0.2.0/24"]}
