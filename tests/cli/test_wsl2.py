@@ -69,7 +69,8 @@ def test_over_another_adapter_nothing_of_the_management_moves(line: Line) -> Non
 
 
 def test_settings_go_into_the_plan_as_they_are_set(line: Line) -> None:
-    words = ("--set", "network=nat", "--set", "account=serve", "--set", "access.allow=[192.0.2.0/24]")
+    wanted = ("network=nat", "distro=1.10", "account=serve", "access.allow=[192.0.2.0/24]")
+    words = [word for setting in wanted for word in ("--set", setting)]
     document = plan(line, *WITH_KEY, *words, "--json").json
     assert document["schema"] == "winhost.plan/1"
     steps = {step["noun"]: step for step in document["stages"][0]["steps"]}
@@ -80,6 +81,7 @@ def test_settings_go_into_the_plan_as_they_are_set(line: Line) -> None:
         "allowed": ["192.0.2.0/24"],
     }
     assert document["wish"]["playbook"]["settings"]["network"] == "nat"
+    assert document["wish"]["playbook"]["settings"]["distro"] == "1.10"
     assert {waits["until"] for waits in document["stages"][0]["deferred"]} == {"AccountTasks", "WslAccess"}
 
 

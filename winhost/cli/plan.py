@@ -103,9 +103,11 @@ def _decide(settings: "dict[str, object]", setting: str) -> None:
             raise click.BadParameter(f"{visible(name)}: {group} is no group of settings", param_hint="--set")
         settings = inner
     try:
-        settings[last] = yaml.safe_load(value)
+        meant = yaml.safe_load(value)
     except yaml.YAMLError:
-        settings[last] = value
+        meant = value
+    # No setting is a broken number, but versions look like one: 2.10 is not 2.1.
+    settings[last] = value if isinstance(meant, float) else meant
 
 
 @dataclass(eq=False)
