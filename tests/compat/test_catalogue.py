@@ -40,6 +40,7 @@ SEEN = {
     "dda.no-card",
     "dda.no-vm",
     "wsl.distro-taken",
+    "wsl.no-adapter",
     "wsl.nobody-allowed",
     "wsl.memory-beyond-host",
     "wsl.switch-taken",

@@ -1,15 +1,21 @@
 """Decisions of the WSL 2 path: settings are checked whole, addresses are our own, memory holds the cards."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from winhost.lab.hostfile import expand, find
+from winhost.model.facts import Record
 from winhost.model.units import GiB
-from winhost.paths.wsl2 import mac_address
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.refusal import Refusal
+from winhost.paths.wsl2 import adapter, mac_address
+from winhost.paths.wsl2_settings import Bridge, Settings
+from winhost.resources.host import HostFacts
+from winhost.resources.windows import NetworkAdapter
 
 NEEDED: dict[str, Any] = {
     "wsl": {"version": "2.7.14", "source": "https://example.test/wsl.msi", "sha256": "0" * 64},
@@ -82,3 +88,31 @@ def test_addresses_are_local_and_of_one_machine(one: Any, other: Any) -> None:
 
 def test_the_address_that_every_wsl_takes_is_not_ours() -> None:
     assert mac_address("00000000-0000-0000-0000-000000000000", "winhost") != "5e:bb:f6:9e:ee:fa"
+
+
+def of_two_networks(**changes: Any) -> HostFacts:
+    """A host with a management adapter and another one; changes: by the name of an adapter, its properties."""
+    facts, _ = expand(find("win11-two-networks"))
+    adapters = cast(tuple[Record, ...], facts.nouns["NetworkAdapter"])
+    edited = tuple(replace(each, state={**each.state, **changes.get(str(each.state["name"]), {})}) for each in adapters)
+    return HostFacts(replace(facts, nouns={**facts.nouns, "NetworkAdapter": edited}))
+
+
+def name_of(facts: HostFacts, guid: str | None) -> str:
+    return next(each.state.name for each in facts.all(NetworkAdapter) if each.key["adapter"] == guid)
+
+
+def test_by_itself_it_takes_another_adapter_than_the_one_that_leads_to_us() -> None:
+    facts = of_two_networks()
+    ours = [each.state.name for each in facts.all(NetworkAdapter) if each.state.management]
+    assert ours == ["Ethernet"]
+    assert name_of(facts, adapter(facts, Bridge(adapter="auto"))) == "Ethernet 2"
+    without = of_two_networks(**{"Ethernet 2": {"status": "disconnected"}})
+    assert name_of(without, adapter(without, Bridge(adapter="auto"))) == "Ethernet"
+    assert adapter(facts, Bridge()) is None
+
+
+def test_where_none_suits_it_says_so() -> None:
+    none = of_two_networks(**{"Ethernet": {"kind": "wifi"}, "Ethernet 2": {"status": "down"}})
+    with pytest.raises(Refusal, match="No wired network adapter"):
+        adapter(none, Bridge(adapter="auto"))

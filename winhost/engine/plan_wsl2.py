@@ -69,7 +69,7 @@ class Wsl2Plan:
         document = _only(document, "VmSwitch", lambda record: record.state["name"] == bridge.switch)
         if bridge.adapter is None:
             return document
-        chosen = {"adapter": adapter(self._facts, bridge.adapter)}
+        chosen = {"adapter": adapter(self._facts, bridge)}
         return _only(document, "NetworkAdapter", lambda record: record.key == chosen)
 
 

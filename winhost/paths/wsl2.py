@@ -9,7 +9,7 @@ from typing import Literal
 
 from packaging.version import Version
 
-from winhost.model.facts import Json, MissingFact
+from winhost.model.facts import Json, MissingFact, Unavailable
 from winhost.model.units import Bytes, MiB, size
 from winhost.paths.budget import WINDOWS_USABLE, wsl_default_ram
 from winhost.paths.cards import memory_of, runs_cuda
@@ -28,10 +28,10 @@ from winhost.paths.wsl2_linux import (
     docker,
     network_file,
 )
-from winhost.paths.wsl2_settings import File, Settings
+from winhost.paths.wsl2_settings import AUTO, Bridge, File, Settings
 from winhost.paths.wslconfig import WSLCONF, changed
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import NetworkAdapter, Wsl, WslConfig
+from winhost.resources.windows import ExternalSwitch, NetworkAdapter, Wsl, WslConfig
 from winhost.resources.windows.network import ETHERNET, TEAM, WIFI, WSL
 
 Mode = Literal["bridged", "mirrored", "nat"]
@@ -118,8 +118,45 @@ def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Mem
     return Memory(given, f"{why}, and {size(WINDOWS_USABLE)} stay with Windows")
 
 
-def adapter(facts: HostFacts, asked: str) -> str:
-    """The interface GUID of a network adapter, by that or by its exact name. Raises NoSuchThing, MissingFact."""
+def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
+    """The interface GUID of the adapter for a switch: by that or by its exact name, or the one that suits best.
+
+    None where none is asked for. Raises NoSuchThing, Refusal where none suits, MissingFact.
+    """
+    if bridge.adapter is None:
+        return None
+    return _best_adapter(facts, bridge.switch) if bridge.adapter == AUTO else _adapter_named(facts, bridge.adapter)
+
+
+def _best_adapter(facts: HostFacts, switch: str) -> str:
+    """That of the switch, once it is made; else a wired one with a link, if possible not the one that leads to us."""
+    if made := _adapter_of(facts, switch):
+        return made
+    wired = [each for each in facts.all(NetworkAdapter) if each.state.kind == ETHERNET and each.state.switch is None]
+    fit = sorted(
+        (each.state.management, each.state.name, each.key["adapter"]) for each in wired if each.state.status == "up"
+    )
+    if not fit:
+        raise Refusal(
+            "wsl.no-adapter",
+            "No wired network adapter with a link is free for a switch.",
+            "Plug one in, name another one: --set bridge.adapter=NAME, or use --set network=nat",
+        )
+    return fit[0][-1]
+
+
+def _adapter_of(facts: HostFacts, switch: str) -> str | None:
+    """None before Hyper-V is there, and so no switch."""
+    try:
+        found = facts.of(ExternalSwitch, {"name": switch})
+    except MissingFact as missing:
+        if isinstance(missing.missing, Unavailable):
+            return None
+        raise
+    return found.adapter if found else None
+
+
+def _adapter_named(facts: HostFacts, asked: str) -> str:
     known = {each.key["adapter"]: each.state.name for each in facts.all(NetworkAdapter)}
     found = [guid for guid, name in known.items() if asked.strip("{}").lower() == guid or asked == name]
     if len(found) != 1:
@@ -195,7 +232,8 @@ class Decisions:
         bridge = self._settings.bridge
         if self._mode != "bridged" or bridge is None or bridge.adapter is None:
             return ()
-        return ({"name": bridge.switch, "adapter": adapter(self._facts, bridge.adapter)},)
+        chosen = adapter(self._facts, bridge)
+        return ({"name": bridge.switch, "adapter": chosen},) if chosen else ()
 
     @property
     def conf(self) -> Conf:

@@ -124,21 +124,22 @@ def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
             yield Refusal(
                 "wsl.switch-missing",
                 f"There is no external switch {bridge.switch}: WSL would start without any network.",
-                "Name the adapter to make it on: --set bridge.adapter=NAME, or a switch that is there.",
+                "Name the adapter to make it on: --set bridge.adapter=NAME (or auto), or a switch that is there.",
             )
         return
-    guid = adapter(facts, bridge.adapter)
-    bound = next(each.state.switch for each in facts.all(NetworkAdapter) if each.key["adapter"] == guid)
+    guid = adapter(facts, bridge)
+    chosen = next(each.state for each in facts.all(NetworkAdapter) if each.key["adapter"] == guid)
+    bound = chosen.switch
     for other, switch in known.items():
         if other != bound:
             yield Refusal(
                 "wsl.switch-taken",
-                f"There is a switch {switch.name} already ({switch.kind}), and not on {bridge.adapter}.",
+                f"There is a switch {switch.name} already ({switch.kind}), and not on {chosen.name}.",
                 "Choose another name: --set bridge.switch=NAME",
             )
     if bound in switches and (name := switches[bound].name) != bridge.switch:
         yield Refusal(
             "wsl.adapter-taken",
-            f"{bridge.adapter} has a switch already: {name}. An adapter can have only one.",
+            f"{chosen.name} has a switch already: {name}. An adapter can have only one.",
             f"Take that one: --set bridge.switch={name}",
         )

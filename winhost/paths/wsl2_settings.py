@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from winhost.model.units import Bytes, MiB, parse_size, size
 
+AUTO = "auto"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
@@ -107,7 +108,8 @@ class Bridge(_Closed):
     switch: Name = "winhost"
     """The external switch to bridge to; made on `adapter` where it is not there."""
     adapter: str | None = None
-    """The network adapter to make the switch on, by name or interface GUID. No other one is touched."""
+    """The network adapter to make the switch on, by name or interface GUID, or auto: a wired one with a link, rather
+    not the one that winhost comes through. No other one is touched."""
     address: Annotated[str, AfterValidator(_address)] = "dhcp"
     gateway: IPv4Address | None = None
     dns: tuple[IPv4Address, ...] = ()
