@@ -16,7 +16,10 @@ from tests.powershell.twins import Scripts, machine, scripts, verdict
 from winhost.lab.accounts import Accounts
 from winhost.lab.distros import Distros
 from winhost.lab.engine import find_engine
+from winhost.lab.loopback import VARIABLE, Loopback
 from winhost.lab.machine import Machine
+from winhost.lab.standins import seams, standins
+from winhost.resources.windows.scripts import agent_text
 
 OWNER = {"account": "winhost"}
 HOSTILE = (
@@ -153,6 +156,38 @@ def test_no_secret_comes_back_from_the_scripts(engine: Scripts, monkeypatch: pyt
         assert any(map(str.islower, secret))
         assert any(map(str.isdigit, secret))
     assert len(set(given)) == 3
+
+
+# What a host keeps of a session where its administrators want to know: what it was asked, and all that it shows.
+TRANSCRIBED = """
+$null = Start-Transcript -Path '{transcript}' -IncludeInvocationHeader
+$VerbosePreference = 'Continue'
+$DebugPreference = 'Continue'
+foreach ($line in [System.IO.File]::ReadAllLines('{requests}')) {{
+    Write-Host $line
+    Invoke-Winhost -Json $line *>&1 | Out-String -Width 9999 | Write-Host
+}}
+$Error | Format-List -Property * -Force | Out-String -Width 9999 | Write-Host
+$null = Stop-Transcript
+"""
+
+
+def test_no_secret_stands_in_a_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on, given = machine("win11-pro-1gpu"), list[str]()
+    monkeypatch.setattr(Accounts, "_check_password", lambda self, secret, cmdlet: given.append(secret))
+    wishes = (("LocalAccount", {"there": True, "administrator": True}), ("AccountTasks", {"jobs": "ready"}))
+    calls = [{"noun": noun, "verb": "set", "key": OWNER, "want": want} for noun, want in wishes]
+    requests, transcript, script = (tmp_path / name for name in ("requests", "transcript.txt", "session.ps1"))
+    requests.write_text("".join(json.dumps({"calls": [call]}) + "\n" for call in calls), encoding="ascii")
+    session = TRANSCRIBED.format(transcript=transcript, requests=requests)
+    script.write_text("\n".join([standins(), agent_text(), seams(), session]), encoding="ascii")
+    with Loopback(on) as lab:
+        words = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File", str(script))
+        subprocess.run([find_engine(), *words], env={**os.environ, VARIABLE: lab.address}, check=True, timeout=120)
+    kept = transcript.read_text(encoding="utf-8-sig")
+    assert kept.count('"ok":true') == len(calls)
+    assert len(given) == 2
+    assert [secret for secret in given if secret in kept] == []
 
 
 # ---- the script of the task, in a process of its own
