@@ -185,6 +185,14 @@ def test_a_distro_of_theirs_keeps_the_account_its_right_and_its_tasks(tmp_path: 
     assert here.machine.accounts.find(ACCOUNT) is None
 
 
+def test_what_somebody_changed_in_the_distro_goes_with_it(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    found = here.state()
+    here.apply(here.plan())
+    here.distro.put["conf"] = "[boot]\nsystemd=false\n"
+    assert_gives_back(here, found, ("Wsl",))
+
+
 def test_a_switch_that_nobody_could_come_back_over_is_undone_by_the_host(tmp_path: Path) -> None:
     here = wsl2_world(tmp_path, TWO, bridge={"switch": "lan", "adapter": MANAGED})
     physics = {"adapters": {MANAGED: AdapterPhysics(comes_back=False)}}

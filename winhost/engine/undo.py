@@ -105,9 +105,17 @@ def _went_along(touched: Touched, record: Record, facts: Facts) -> bool:
     return any(
         NOUNS[touched.noun].requires == whole.noun
         and whole.key.items() <= touched.key.items()
-        and whole.before == NOUNS[whole.noun].absent == state_of(facts, whole.noun, whole.key)
+        and whole.before == NOUNS[whole.noun].absent
+        and _is_as_found(whole, facts)
         for whole in record.touched.values()
     )
+
+
+def _is_as_found(touched: Touched, facts: Facts) -> bool:
+    """Or was last seen so on the way back, where the way to it is gone by now."""
+    if _missing(touched, facts):
+        return bool(touched.moved) and all(state.items() <= touched.before.items() for state in touched.moved)
+    return state_of(facts, touched.noun, touched.key) == touched.before
 
 
 def _missing(touched: Touched, facts: Facts) -> bool:

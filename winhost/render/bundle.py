@@ -93,7 +93,7 @@ class _Part:
 
 @dataclass(eq=False)
 class BeyondWindows(UsageFault):
-    """A plan whose first stage changes what no script of Windows can reach."""
+    """A plan that changes what no script of Windows can reach, or has nothing else left to do."""
 
     host: str
     nouns: tuple[str, ...]
@@ -111,8 +111,11 @@ def bundle(plan: Plan) -> dict[str, bytes]:
     """All files of a bundle but the sums, by name. Raises NotImplementedError for a noun beyond the scripts, and
     BeyondWindows.
     """
-    beyond = dict.fromkeys(step.noun for step in plan.steps if step.noun not in NOUNS)
-    if beyond:
+    steps = [step.noun for step in plan.steps]
+    # Where nothing but its Linux is left, a bundle would have nothing to do, and the next one neither.
+    nouns = steps or [waits.noun for waits in plan.deferred]
+    beyond = dict.fromkeys(noun for noun in nouns if noun not in NOUNS)
+    if beyond and (steps or beyond.keys() == set(nouns)):
         raise BeyondWindows(plan.host, tuple(beyond))
     readme = _environment().get_template("README.md.j2").render(_readme(plan)).encode()
     return {**scripts(), "plan.json": write_document(plan).encode(), "README.md": readme}
@@ -213,6 +216,8 @@ def _readme(plan: Plan) -> dict[str, object]:
         "plan": plan,
         "stage": first,
         "steps": [_told(step) for step in first.steps],
+        "later": [waits for waits in first.deferred if waits.noun in NOUNS],
+        "beyond": [waits for waits in first.deferred if waits.noun not in NOUNS],
         "irreversible": [step for step in first.steps if step.irreversible],
         "needed": _meanings(plan.risks),
         "possible": _meanings(plan.possible_risks),

@@ -66,7 +66,7 @@ function Find-WinhostOwed {
         $first = [ordered]@{}
         $given = $touched.moved.Count -eq 0
         foreach ($name in $touched.changed) {
-            $first[$name] = Read-WinhostField $touched.before $name
+            $first[$name] = Read-WinhostProperty $touched.before $name
             $given = $given -and (Test-WinhostSame $touched.after[$name] $first[$name])
         }
         $wished = $null -ne (Find-WinhostById $Run.stage.wanted $touched.noun $touched.key)
@@ -88,8 +88,8 @@ function Assert-WinhostNoDrift {
         }
         $now = Find-WinhostNow $Facts $step.noun $step.key
         foreach ($property in @($step.before.PSObject.Properties)) {
-            $found = Read-WinhostField $now $property.Name
-            $wanted = Read-WinhostField $step.want $property.Name
+            $found = Read-WinhostProperty $now $property.Name
+            $wanted = Read-WinhostProperty $step.want $property.Name
             $there = $step.role -cne 'need' -and (Test-WinhostSame $found $wanted)
             if (-not $there -and -not (Test-WinhostSame $found $property.Value)) {
                 $lines += "$($step.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
@@ -116,7 +116,7 @@ function Find-WinhostUnseen {
         })
         $now = Find-WinhostNow $Facts $wish.noun $wish.key
         foreach ($property in @($wish.want.PSObject.Properties)) {
-            $found = Read-WinhostField $now $property.Name
+            $found = Read-WinhostProperty $now $property.Name
             if ($shown -cnotcontains $property.Name -and -not (Test-WinhostSame $found $property.Value)) {
                 "$($wish.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
             }
@@ -137,8 +137,14 @@ function Complete-WinhostApply {
     if ($Run.name -ne '') {
         $next += 'Go back at any time: .\Rollback.ps1'
     }
-    if (@($Run.stage.deferred).Count -gt 0) {
+    $nouns = @(foreach ($noun in $script:WinhostNouns) { $noun.name })
+    $waiting = @(foreach ($waits in @($Run.stage.deferred)) { $waits.noun })
+    $later = @(foreach ($noun in $waiting) { if ($nouns -ccontains $noun) { $noun } })
+    if ($later.Count -gt 0) {
         $next += 'What could not be read before this can be planned now: carry what Facts.ps1 says back, and plan again.'
+    }
+    elseif ($waiting.Count -gt 0) {
+        $next += 'What is left is of its Linux, which no script of Windows reaches: winhost apply does that.'
     }
     New-WinhostOutcome $Run $outcome $Checks @() $next
 }

@@ -280,7 +280,7 @@ function Add-WinhostLeft {
         # Only what was set back is our doing: the rest of it may be what somebody else changed since.
         $ours = @{}
         foreach ($name in $Record.setting) {
-            $ours[$name] = Read-WinhostField $Entry.after $name
+            $ours[$name] = Read-WinhostProperty $Entry.after $name
         }
         $touched.moved = @([pscustomobject]$ours)
     }

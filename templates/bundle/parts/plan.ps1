@@ -114,6 +114,14 @@ function ConvertTo-WinhostWhy {
 
 # ---- is it so?
 
+function Read-WinhostProperty {
+    param($Object, [string]$Name)
+    # Of a property as it is, to be compared: what is returned otherwise is no list any more where it has one or none.
+    if ($null -ne $Object -and $null -ne $Object.PSObject.Properties[$Name]) {
+        return , $Object.$Name
+    }
+}
+
 function Test-WinhostSame {
     param($One, $Other)
     $first = ConvertTo-Json -InputObject @{ it = $One } -Depth 10 -Compress -ErrorAction Stop
@@ -138,7 +146,7 @@ function Test-WinhostWishes {
         foreach ($property in @($wish.want.PSObject.Properties)) {
             $found = $why
             if ($null -ne $now) {
-                $found = Read-WinhostField $now $property.Name
+                $found = Read-WinhostProperty $now $property.Name
             }
             $holds = $null -ne $now -and (Test-WinhostSame $found $property.Value)
             [ordered]@{ title = $wish.title; noun = $wish.noun; property = $property.Name; want = $property.Value; found = $found; holds = $holds }

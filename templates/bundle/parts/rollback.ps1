@@ -196,21 +196,23 @@ function Find-WinhostUndo {
         }
         'whole' {
             $whole = $true
-            if ($null -ne (Read-WinhostField $Now.text 'unavailable')) {
-                # It went with what it was in.
-                return @{ keep = ''; want = @{} }
+            foreach ($property in @($Now.PSObject.Properties)) {
+                if ($null -ne (Read-WinhostField $property.Value 'unavailable')) {
+                    # It went with what it was in.
+                    return @{ keep = ''; want = @{} }
+                }
             }
         }
     }
     $want = [ordered]@{}
     $foreign = @()
     foreach ($name in $Touched.changed) {
-        $there = Read-WinhostField $Now $name
-        $before = Read-WinhostField $Touched.before $name
+        $there = Read-WinhostProperty $Now $name
+        $before = Read-WinhostProperty $Touched.before $name
         if (Test-WinhostSame $there $before) {
             continue
         }
-        $left = @($Touched.after[$name]) + @(foreach ($state in $Touched.moved) { Read-WinhostField $state $name })
+        $left = @(, $Touched.after[$name]) + @(foreach ($state in $Touched.moved) { , (Read-WinhostProperty $state $name) })
         if ($ours -or (Test-WinhostAmong $there $left)) {
             $want[$name] = $before
         }

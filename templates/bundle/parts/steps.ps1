@@ -64,7 +64,7 @@ function Select-WinhostChange {
     }
     $change = @{ before = [ordered]@{}; want = [ordered]@{} }
     foreach ($property in @($Wish.want.PSObject.Properties)) {
-        $found = Read-WinhostField $now $property.Name
+        $found = Read-WinhostProperty $now $property.Name
         if (Test-WinhostSame $found $property.Value) {
             continue
         }
@@ -295,7 +295,7 @@ function Invoke-WinhostStep {
     Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found; users = $users })
     $how = @{ accept = $Run.accepted; within = $script:GuestDeadline }
     $call = @{ noun = $Step.noun; verb = 'set'; key = $Step.key; want = $Step.want; expect = $Step.before; how = $how }
-    $answer = Invoke-WinhostRequest @($call) $false
+    $answer = Select-WinhostBrought $Run $Step (Invoke-WinhostRequest @($call) $false)
     foreach ($warning in @(Read-WinhostField $answer 'warnings')) {
         Show-WinhostLine "  the host warns: $warning"
     }
@@ -306,6 +306,20 @@ function Invoke-WinhostStep {
     Write-WinhostEntry $Run 'end' ([ordered]@{ noun = $Step.noun; key = $Step.key; after = $answer.after; restart = @($answer.restart).Count -gt 0 })
     $Run.changed++
     Assert-WinhostTaken $Step $answer
+}
+
+function Select-WinhostBrought {
+    param($Run, $Step, $Answer)
+    # What a step before it has brought along needs nothing more: a distro that starts lets in again.
+    if ($null -eq (Read-WinhostField $Answer 'drift') -or $Step.role -ceq 'need' -or @($Run.record.touched).Count -eq 1) {
+        return $Answer
+    }
+    foreach ($name in $Step.want.Keys) {
+        if (-not (Test-WinhostSame (Read-WinhostProperty $Answer.before $name) $Step.want[$name])) {
+            return $Answer
+        }
+    }
+    [pscustomobject]@{ ok = $true; after = $Answer.before; restart = @() }
 }
 
 function Read-WinhostLeft {
@@ -338,7 +352,7 @@ function Assert-WinhostTaken {
         return
     }
     foreach ($name in $Step.want.Keys) {
-        $is = Read-WinhostField $Answer.after $name
+        $is = Read-WinhostProperty $Answer.after $name
         if (-not (Test-WinhostSame $is $Step.want[$name])) {
             Stop-WinhostScript 1 'NotTaken' "$($Step.title): accepted without error, but $name is $(ConvertTo-WinhostShown $is)" '' 'Run this again to go on; or go back: .\Rollback.ps1'
         }
