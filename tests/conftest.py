@@ -1,0 +1,18 @@
+"""What all tests share."""
+
+from typing import Any
+
+import pytest
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file stays in one process; those that share the one Debian, too: apart they would only wait for each other."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # it brings no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "the Debian" if file in ("tests/linux/test_debian.py", "tests/linux/test_way_in.py") else file
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
