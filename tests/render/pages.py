@@ -5,15 +5,15 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
-from winhost.compat.needs import fits, wanted
-from winhost.compat.remedy import assess_as_if, cheapest
+from winhost.compat.answer import Wish
+from winhost.compat.needs import wanted
 from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
 from winhost.model.facts import Facts
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
-from winhost.render.report import Judged, report
+from winhost.render.report import report
 
 WORKLOADS = Path(__file__).parents[2] / "examples" / "workloads"
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -26,15 +26,13 @@ def read(host: str) -> Facts:
     return Machine(facts, section, LabClock(0)).facts()
 
 
-def judge(facts: Facts, workload: Workload | None = None, must: tuple[str, ...] = ()) -> Judged:
-    needs = wanted(must, workload)
-    assessment = assess_as_if(facts, (), workload.versions if workload else {})
-    return Judged(facts, assessment, fits(assessment, needs, workload), cheapest(facts, needs, workload=workload))
+def wish(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Wish:
+    return Wish(wanted(must, workload), workload=workload)
 
 
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:
     meant = load_workload(WORKLOADS / f"{workload}.yaml") if workload else None
-    return report([judge(each, meant, must) for each in facts], (), wanted(must, meant))
+    return report(facts, (), wish(meant, must))
 
 
 @dataclass(eq=False)

@@ -14,8 +14,9 @@ import yaml
 
 from tests.cli.conftest import Line, line
 from tests.hostile.hosts import TAKEN, called, with_taken
-from tests.render.pages import WORKLOADS, Element, judge, page_of, parsed, read
+from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, wish
 from winhost.compat import catalogue
+from winhost.compat.answer import judge
 from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import visible
 from winhost.model.path import WAYS
@@ -81,7 +82,7 @@ def test_the_same_facts_give_the_same_file(line: Line) -> None:
 
 @some_hosts
 def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(host: str) -> None:
-    judged = judge(read(host))
+    judged = judge(read(host), wish())
     ways = {way.path: way for path in judged.assessment.paths for way in path.ways}
     root = parsed(page_of(read(host)))
     grid = one(root.every("div", kind="matrix"))
@@ -106,7 +107,7 @@ def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(h
 
 @some_hosts
 def test_every_way_stands_with_all_of_its_reasons(host: str) -> None:
-    judged = judge(read(host))
+    judged = judge(read(host), wish())
     root = parsed(page_of(read(host)))
     told = root.every("details", kind="way")
     assert [one(way.every("summary")).text.split()[0] for way in told] == [fit.way for fit in judged.fits]
@@ -235,7 +236,7 @@ def test_text_is_cut_by_what_is_seen_of_it(text: str, room: int, shown: str) -> 
 def layout_of(host: str) -> Layout:
     facts = read(host)
     numbers = {card.location: number for number, card in enumerate(HostFacts(facts).cards, 1)}
-    made = layout(HostFacts(facts), judge(facts).assessment.path("dda"), numbers)
+    made = layout(HostFacts(facts), judge(facts, wish()).assessment.path("dda"), numbers)
     assert made is not None
     return made
 
@@ -267,7 +268,7 @@ def test_as_many_cards_as_one_vm_can_have_are_drawn_and_why_not_all() -> None:
 
 def test_bars_of_memory_hold_every_line_of_the_budget() -> None:
     workload = load_workload(WORKLOADS / "70b-awq-on-2x48gb.yaml")
-    judged = judge(read("server2025-3gpu"), workload)
+    judged = judge(read("server2025-3gpu"), wish(workload))
     (fit,) = (fit for fit in judged.fits if fit.way == "dda")
     made = memory(fit, ["Card 2", "Card 3", "Card 4"])
     assert made is not None

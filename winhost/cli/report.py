@@ -1,17 +1,10 @@
 """winhost report: what assess says, as a file to look at, print and pass on."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from winhost.cli.options import at_once_option, fleet_option, json_option
-
-if TYPE_CHECKING:
-    from winhost.compat.needs import Needs
-    from winhost.model.facts import Facts
-    from winhost.model.workload import Workload
-    from winhost.render.report import Judged
 
 
 @click.command()
@@ -40,6 +33,7 @@ def report(
     """
     from winhost.cli.output import print_json, say, tell_error
     from winhost.cli.reach import read_all, worst
+    from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
     from winhost.model.workloadfile import load_workload
     from winhost.render.report import Unread
@@ -47,26 +41,17 @@ def report(
 
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
-    needs = wanted(needed, workload)
+    wish = Wish(wanted(needed, workload), workload=workload)
     files = [word for word in words if word.endswith(".json") or Path(word).is_file()]
     hosts = [word for word in words if word not in files]
     reads = read_all(hosts, [Path(word) for word in files], fleet_file, at_once)
-    judged = [_judged(read.facts, needs, workload) for read in reads if read.facts is not None]
+    found = [read.facts for read in reads if read.facts is not None]
     unread = [Unread(read.host, read.error) for read in reads if read.error is not None]
     for each in unread:
         tell_error(each.error)
-    output.write_text(render(judged, unread, needs), encoding="utf-8", newline="\n")
+    output.write_text(render(found, unread, wish), encoding="utf-8", newline="\n")
     if as_json:
-        print_json({"file": str(output), "hosts": [each.facts.host for each in judged]})
+        print_json({"file": str(output), "hosts": [facts.host for facts in found]})
     else:
-        say(f"Written to {output}: {len(judged)} host{'' if len(judged) == 1 else 's'}")
+        say(f"Written to {output}: {len(found)} host{'' if len(found) == 1 else 's'}")
     return worst([read.error for read in reads])
-
-
-def _judged(facts: "Facts", needs: "Needs", workload: "Workload | None") -> "Judged":
-    from winhost.compat.needs import fits
-    from winhost.compat.remedy import assess_as_if, cheapest
-    from winhost.render.report import Judged
-
-    found = assess_as_if(facts, (), workload.versions if workload else {})
-    return Judged(facts, found, fits(found, needs, workload), cheapest(facts, needs, workload=workload))

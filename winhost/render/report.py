@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
 from winhost.compat import catalogue
+from winhost.compat.answer import Judged, Wish, judge
 from winhost.compat.explanation import explain
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
@@ -40,16 +41,6 @@ PICTURES: Mapping[str, Mapping[str, int]] = {
     "wide": {"width": 1040, "columns": 4},
 }
 """One picture is shown, by the room there is: text that shrinks with a picture cannot be read on a phone."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A host as it was read and judged. fits: the best way first; cheapest: changes that would make a way work."""
-
-    facts: Facts
-    assessment: Assessment
-    fits: tuple[Fit, ...]
-    cheapest: Mended | None
 
 
 @dataclass(frozen=True)
@@ -108,9 +99,13 @@ class Host:
     memories: tuple[Memory, ...]
 
 
-def report(judged: Sequence[Judged], unread: Sequence[Unread], needs: Needs) -> str:
-    """The file. The same hosts and facts give the same text."""
-    hosts = tuple(_host(each, number, needs) for number, each in enumerate(judged, 1))
+def report(read: Sequence[Facts], unread: Sequence[Unread], wish: Wish) -> str:
+    """The file. The same facts and the same wish give the same text."""
+    judged = [judge(facts, wish) for facts in read]
+    hosts = tuple(
+        _host(facts, answer, number, wish.needs)
+        for number, (facts, answer) in enumerate(zip(read, judged, strict=True), 1)
+    )
     codes = _codes(judged)
     return (
         _environment()
@@ -118,7 +113,7 @@ def report(judged: Sequence[Judged], unread: Sequence[Unread], needs: Needs) -> 
         .render(
             hosts=hosts,
             unread=unread,
-            needs=needs,
+            needs=wish.needs,
             codes=codes,
             evidence=_evidence(hosts, codes),
             version=__version__,
@@ -129,29 +124,29 @@ def report(judged: Sequence[Judged], unread: Sequence[Unread], needs: Needs) -> 
 # ---- a host
 
 
-def _host(judged: Judged, number: int, needs: Needs) -> Host:
-    facts = HostFacts(judged.facts)
-    shown = machine(facts)
+def _host(facts: Facts, judged: Judged, number: int, needs: Needs) -> Host:
+    host = HostFacts(facts)
+    shown = machine(host)
     ways = [_way(judged.assessment, fit) for fit in judged.fits]
     columns = [way for path in judged.assessment.paths for way in path.ways]
     cards = [f"Card {card.number}: {card.name}" for card in shown.cards if card.cuda]
     return Host(
         id=f"host-{number}",
-        name=judged.facts.host,
-        origin=ORIGINS.get(judged.facts.origin, judged.facts.origin),
-        kind=judged.facts.origin,
-        read_at=judged.facts.read_at,
-        winhost=judged.facts.winhost,
+        name=facts.host,
+        origin=ORIGINS.get(facts.origin, facts.origin),
+        kind=facts.origin,
+        read_at=facts.read_at,
+        winhost=facts.winhost,
         machine=shown,
         pictures={name: picture(shown, **size) for name, size in PICTURES.items()},
         recommendation=words.recommendation(judged.fits[0], needs),
         best=ways[0],
         others=tuple(ways[1:]),
-        changes=words.changes(judged.fits[0], judged.cheapest),
-        cheapest=judged.cheapest,
+        changes=words.changes(judged.fits[0], judged.changes),
+        cheapest=judged.changes,
         columns=tuple((way.path, way.verdict) for way in columns),
         rows=matrix(columns, needs),
-        layout=layout(facts, judged.assessment.path("dda"), {card.location: card.number for card in shown.cards}),
+        layout=layout(host, judged.assessment.path("dda"), {card.location: card.number for card in shown.cards}),
         memories=tuple(found for fit in judged.fits if (found := memory(fit, cards))),
     )
 
