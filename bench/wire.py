@@ -12,7 +12,7 @@ from pypsrp.wsman import WSMan
 from bench.host import NAME
 from bench.measure import Case
 from winhost.connect.agent import Agent, Wire
-from winhost.connect.psrp import PsrpWay
+from winhost.connect.windows import WindowsWay
 from winhost.engine.detect import read_facts
 from winhost.lab.contract import AgentAnswers
 from winhost.lab.endpoint import Command, Endpoint
@@ -63,7 +63,7 @@ def detect(folder: Path) -> Iterator[Case]:
     """Both sides have the simulated host find the answer anew, so that the difference is the way to it."""
     with Lab([find(NAME)], folder) as lab:
         (host,) = load_fleet(lab.fleet_file).select(["*"])
-        way = PsrpWay(host, session_text())
+        way = WindowsWay(host, session_text())
         reduced = AnsweringHost(lab.hosts[host.name].answers, _request(way))
         with Endpoint(reduced, {USER: PASSWORD}) as endpoint:
             yield Case(
@@ -75,12 +75,12 @@ def detect(folder: Path) -> Iterator[Case]:
             )
 
 
-def _detect(way: PsrpWay) -> None:
+def _detect(way: WindowsWay) -> None:
     with closing(way.open()) as agent:
         read_facts(agent)
 
 
-def _request(way: PsrpWay) -> str:
+def _request(way: WindowsWay) -> str:
     with closing(way.open()) as agent:
         recorder = Recorder(agent.wire, agent.host)
         read_facts(Agent(recorder, agent.call_timeout))

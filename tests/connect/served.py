@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from winhost.connect.agent import Agent, Way
-from winhost.connect.psrp import PsrpWay
 from winhost.connect.reboot import Patience
+from winhost.connect.windows import WindowsWay
 from winhost.engine.hands import Event, Hands
 from winhost.lab.endpoint import Command, Endpoint
 from winhost.lab.host import LabHost, LabRunspace
@@ -111,7 +111,7 @@ class RememberingHost(LabHost):
 class HastyOnce:
     """A way whose first session has no patience with a call."""
 
-    way: PsrpWay
+    way: WindowsWay
     opened: int = 0
 
     @property
@@ -134,9 +134,11 @@ class Served:
     clock: StandingClock
     events: list[Event] = field(default_factory=list)
 
-    def way(self, address: str | None = None, **transport: Any) -> PsrpWay:
+    def way(self, address: str | None = None, **transport: Any) -> WindowsWay:
         changed = replace(self.target.transport, **transport)
-        return PsrpWay(replace(self.target, address=address or self.target.address, transport=changed), session_text())
+        return WindowsWay(
+            replace(self.target, address=address or self.target.address, transport=changed), session_text()
+        )
 
     def open(self, **transport: Any) -> Agent:
         return self.way(**transport).open()

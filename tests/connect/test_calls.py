@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +17,21 @@ from winhost.lab.endpoint import Action, Moment, When, drop, exceed_quota, refus
 from winhost.lab.errors import cmdlet_error
 from winhost.lab.faults import Fault
 from winhost.model.facts import Unavailable
+from winhost.model.fleet import Kind
 from winhost.resources.windows import NOUNS
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 START: dict[str, Any] = {"start": "nothing"}
+
+only_psrp = pytest.mark.parametrize("served", [Kind.PSRP], indirect=True)
+
+
+@pytest.fixture(params=Kind)
+def served(serve: Serve, request: pytest.FixtureRequest) -> Served:
+    """A host that is spoken with in each way that there is."""
+    served = serve()
+    served.target = replace(served.target, transport=replace(served.target.transport, kind=request.param))
+    return served
 
 
 @pytest.fixture
@@ -49,6 +61,7 @@ def test_detect_is_one_script_and_one_call(served: Served) -> None:
     assert list(facts.nouns) == list(NOUNS)
 
 
+@only_psrp
 def test_the_agent_is_sent_once_however_many_calls_follow(served: Served, agent: Agent) -> None:
     for _ in range(3):
         agent.get("Boot", {})
@@ -83,6 +96,7 @@ def test_a_closed_session_is_gone_from_the_host(served: Served, deleted: Countin
     assert deleted.count == 1
 
 
+@only_psrp
 def test_a_session_that_opened_half_way_is_gone_from_the_host(served: Served, deleted: Counting) -> None:
     served.endpoint.faults.plan(exceed_quota, Action.RECEIVE)
     with pytest.raises(NoSession):
@@ -171,6 +185,12 @@ def test_a_call_that_takes_too_long_times_out_here_and_goes_on_there(served: Ser
     assert not served.host.sessions[0].stopped
 
 
+WAITS = {
+    Kind.PSRP: "pypsrp.powershell.PowerShell.poll_invoke",
+    Kind.WINRS: "winrm.protocol.Protocol.get_command_output_raw",
+}
+
+
 def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
     served: Served, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +200,7 @@ def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
 
     served.clock.hold(LONG)
     served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
-    monkeypatch.setattr("pypsrp.powershell.PowerShell.poll_invoke", interrupt)
+    monkeypatch.setattr(WAITS[served.target.transport.kind], interrupt)
     with pytest.raises(KeyboardInterrupt):
         set_start(agent)
     monkeypatch.undo()
@@ -192,9 +212,11 @@ def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
     assert not served.host.sessions[0].stopped
 
 
-LOST: dict[str, tuple[Any, Action, When, bool]] = {
+# The remote shell is sent the call in several messages after that of the command.
+ARRIVED = {Kind.PSRP: (Action.COMMAND, When.WORKED), Kind.WINRS: (Action.RECEIVE, When.ARRIVED)}
+LOST: dict[str, tuple[Any, Action | None, When, bool]] = {
     "cut before the call arrived": (drop, Action.COMMAND, When.ARRIVED, False),
-    "cut when it had arrived": (drop, Action.COMMAND, When.WORKED, True),
+    "cut when it had arrived": (drop, None, When.ARRIVED, True),
     "cut with the answer on its way": (drop, Action.RECEIVE, When.FINISHED, True),
     "a logon that the connection lost": (refuse(401), Action.COMMAND, When.ARRIVED, False),
     "a service that went away": (refuse(503), Action.COMMAND, When.ARRIVED, False),
@@ -203,9 +225,10 @@ LOST: dict[str, tuple[Any, Action, When, bool]] = {
 
 @pytest.mark.parametrize(("trouble", "action", "when", "arrived"), LOST.values(), ids=LOST.keys())
 def test_a_call_whose_answer_is_lost_may_have_been_done(
-    served: Served, agent: Agent, trouble: Any, action: Action, when: When, arrived: bool
+    served: Served, agent: Agent, trouble: Any, action: Action | None, when: When, arrived: bool
 ) -> None:
-    served.endpoint.faults.plan(trouble, action, when)
+    moment = (action, when) if action else ARRIVED[served.target.transport.kind]
+    served.endpoint.faults.plan(trouble, *moment)
     with pytest.raises(SessionDropped) as caught:
         set_start(agent)
     agent.close()
@@ -229,6 +252,6 @@ def test_a_call_that_somebody_stops_on_the_host_is_a_lost_one(served: Served, ag
 
     somebody = threading.Thread(target=stop_it)
     somebody.start()
-    with pytest.raises(SessionDropped, match="stopped on the host"):
+    with pytest.raises(SessionDropped, match=r"(stopped|ended) on the host"):
         set_start(agent)
     somebody.join()

@@ -19,11 +19,11 @@ from winhost.lab.endpoint import Action, PipelineError, drop, exceed_quota, refu
 from winhost.lab.endpoint.wsman import WSManFault
 from winhost.model.errors import WinhostError
 from winhost.model.facts import RemoteFault
-from winhost.model.fleet import Auth
+from winhost.model.fleet import Auth, Kind
 from winhost.model.secrets import SecretRef
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "connect" / "refusals.yaml").read_text("utf-8"))
-KEYS = {"tls", "transport", "strikes", "says", "ends", "error", "exit", "tells"}
+KEYS = {"tls", "transport", "strikes", "says", "ends", "error", "exit", "tells", "kinds"}
 
 
 def deny() -> None:
@@ -66,8 +66,12 @@ def ending_with(code: str, category: str) -> Callable[[], Iterable[object]]:
     return end
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_the_user_reads_what_stands_in_the_way(serve: Serve, tmp_path: Path, case: dict[str, Any]) -> None:
+EACH = [(name, kind) for name, case in CASES.items() for kind in case.get("kinds", ["psrp", "winrs"])]
+
+
+@pytest.mark.parametrize(("name", "kind"), EACH)
+def test_the_user_reads_what_stands_in_the_way(serve: Serve, tmp_path: Path, name: str, kind: str) -> None:
+    case = CASES[name]
     assert set(case) <= KEYS
     served = serve(tls=case.get("tls", False))
     if "says" in case:
@@ -78,6 +82,7 @@ def test_the_user_reads_what_stands_in_the_way(serve: Serve, tmp_path: Path, cas
         trouble, action = case["strikes"]
         served.endpoint.faults.plan(TROUBLES[trouble], Action[action.upper()])
     transport = {name: meant(tmp_path, name, word) for name, word in case.get("transport", {}).items()}
+    transport["kind"] = Kind(kind)
     with pytest.raises(WinhostError) as caught, session(served, **transport) as agent:
         agent.get("Boot", {})
     assert type(caught.value) is getattr(errors, case["error"])
@@ -102,6 +107,11 @@ WAYS_IN: dict[str, tuple[bool, dict[str, Any]]] = {
     "ntlm inside tls": (True, {}),
     "basic inside tls": (True, {"auth": Auth.BASIC}),
     "tls without verification, spelled out": (True, {"verify": False}),
+    "the remote shell, by ntlm over http": (False, {"kind": Kind.WINRS}),
+    "the remote shell, by basic over http on loopback": (False, {"kind": Kind.WINRS, "auth": Auth.BASIC}),
+    "the remote shell, by ntlm inside tls": (True, {"kind": Kind.WINRS}),
+    "the remote shell, by basic inside tls": (True, {"kind": Kind.WINRS, "auth": Auth.BASIC}),
+    "the remote shell, tls without verification": (True, {"kind": Kind.WINRS, "verify": False}),
 }
 
 
@@ -168,13 +178,14 @@ OTHER_SERVICES = {
 }
 
 
+@pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("auth", [Auth.NTLM, Auth.BASIC])
 @pytest.mark.parametrize("answer", OTHER_SERVICES.values(), ids=OTHER_SERVICES.keys())
 def test_a_service_that_is_no_remoting_is_a_wire_error_and_no_crash(
-    served: Served, answer: tuple[int, str, bytes], auth: Auth
+    served: Served, answer: tuple[int, str, bytes], auth: Auth, kind: Kind
 ) -> None:
     with other_service(*answer) as port, pytest.raises(errors.WireError) as caught:
-        served.open(port=port, auth=auth)
+        served.open(port=port, auth=auth, kind=kind)
     assert isinstance(caught.value, errors.NoSession | errors.AuthenticationFailed)
     assert "gpu-03" in caught.value.what
 

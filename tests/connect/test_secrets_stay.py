@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from winhost.cli import run
-from winhost.connect.psrp import PsrpWay
+from winhost.connect.windows import WindowsWay
 from winhost.engine.store import Store
 from winhost.lab.clock import LabClock
 from winhost.lab.endpoint import Action, Endpoint, When, drop, refuse
@@ -204,36 +204,41 @@ TROUBLES = {
 }
 
 
+@pytest.mark.parametrize("kind", ["psrp", "winrs"])
 @pytest.mark.parametrize("auth", ["ntlm", "basic"])
 @pytest.mark.parametrize(("trouble", "action", "when"), TROUBLES.values(), ids=TROUBLES.keys())
 def test_no_error_holds_the_password(
-    world: World, logged: Everything, auth: str, trouble: object, action: Action, when: When
+    world: World, logged: Everything, kind: str, auth: str, trouble: object, action: Action, when: When
 ) -> None:
-    world.write_fleet(auth)
+    world.write_fleet(auth, kind=kind)
     (host,) = load_fleet(world.folder / "fleet.yaml").hosts
     world.endpoint.faults.plan(trouble, action, when)  # type: ignore[arg-type]
     with pytest.raises(WinhostError) as caught:
-        PsrpWay(host, session_text()).open().get("Boot", {})
+        WindowsWay(host, session_text()).open().get("Boot", {})
     assert shown_in(everything_told_by(caught.value)) == set()
     assert shown_in(logged.text) == set()
 
 
-@pytest.mark.parametrize("auth", ["ntlm", "negotiate", "basic"])
+LOGONS = [("psrp", "ntlm"), ("psrp", "negotiate"), ("psrp", "basic"), ("winrs", "ntlm"), ("winrs", "basic")]
+
+
+@pytest.mark.parametrize(("kind", "auth"), LOGONS)
 def test_a_password_that_is_refused_is_not_told(
-    world: World, logged: Everything, capfd: pytest.CaptureFixture[str], auth: str
+    world: World, logged: Everything, capfd: pytest.CaptureFixture[str], kind: str, auth: str
 ) -> None:
-    world.write_fleet(auth, user="LAB\\nobody")
+    world.write_fleet(auth, user="LAB\\nobody", kind=kind)
     assert run(["detect", HOST]) == 5
     told = capfd.readouterr()
     assert "refused the logon" in told.err
     assert shown_in(told.out + told.err + logged.text) == set()
 
 
-def test_a_certificate_is_judged_before_the_password_leaves(tmp_path: Path, logged: Everything) -> None:
+@pytest.mark.parametrize("kind", ["psrp", "winrs"])
+def test_a_certificate_is_judged_before_the_password_leaves(tmp_path: Path, logged: Everything, kind: str) -> None:
     with world_in(tmp_path, tls=True) as world:
-        world.write_fleet("basic")
+        world.write_fleet("basic", kind=kind)
         (host,) = load_fleet(world.folder / "fleet.yaml").hosts
         with pytest.raises(WinhostError) as caught:
-            PsrpWay(host, session_text()).open()
+            WindowsWay(host, session_text()).open()
     assert type(caught.value).__name__ == "CertificateRefused"
     assert shown_in(everything_told_by(caught.value)) == set()

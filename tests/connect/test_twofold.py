@@ -30,7 +30,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
-from winhost.model.fleet import Host, Psrp, Ssh
+from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.fleetfile import load_fleet
 from winhost.model.plan import Step
 from winhost.model.secrets import SecretRef
@@ -118,7 +118,7 @@ class Both:
     opened: list[SshTarget] = field(default_factory=list)
 
     def open(self) -> Agent:
-        target = Host("gpu-01", "gpu-01.example", Psrp(5986, connect_timeout=3), ssh=self.ssh)
+        target = Host("gpu-01", "gpu-01.example", Transport(5986, connect_timeout=3), ssh=self.ssh)
         return Twofold(Windows(self.windows), target, NOUNS, "the program", self._enter).open()
 
     def _enter(self, target: SshTarget, program: str) -> Agent:

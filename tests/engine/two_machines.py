@@ -20,7 +20,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.lab.keys import public_line
 from winhost.lab.linux_contract import LinuxAnswers, LinuxHost, Listening
 from winhost.lab.machine import HostDown, Machine
-from winhost.model.fleet import Host, Psrp, Ssh
+from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import Plan, Wanted, Wish
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
@@ -141,7 +141,7 @@ class TwoMachines(World):
 
     @property
     def way(self) -> Twofold:
-        target = Host(self.host, "192.0.2.5", Psrp(5986), ssh=self.ssh)
+        target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
         return Twofold(_Windows(self), target, tuple(linux.NOUNS), "", self._enter)
 
     def open(self) -> Agent:

@@ -19,7 +19,7 @@ from winhost.lab.clock import LabClock
 from winhost.lab.distros import Distro
 from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
-from winhost.model.fleet import Host, Psrp
+from winhost.model.fleet import Host, Transport
 from winhost.model.plan import Plan, Wish
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
@@ -82,7 +82,7 @@ class Wsl2World(TwoMachines):
 
     @property
     def way(self) -> Twofold:
-        target = Host(self.host, "192.0.2.5", Psrp(5986), ssh=self.ssh)
+        target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
         return Twofold(_Windows(self), target, tuple(linux.NOUNS), "", self._enter)
 
     def plan(self, vm: str | None = None, **wish: Any) -> Plan:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from winhost.model.durations import parse_duration, render_duration
 from winhost.model.errors import Exit, FileFaults
-from winhost.model.fleet import Fleet, Host, NoFleet, Psrp, UnknownHost, find_fleet
+from winhost.model.fleet import Fleet, Host, NoFleet, Transport, UnknownHost, find_fleet
 from winhost.model.fleetfile import FleetFile, load_fleet
 from winhost.model.secrets import SecretRef
 
@@ -244,7 +244,7 @@ def test_the_schema_knows_durations_secrets_and_the_spelling_of_verify() -> None
 
 def test_the_described_defaults_are_the_real_ones() -> None:
     described = {name: entry["description"] for name, entry in properties(FleetFile.model_json_schema())}
-    defaults = asdict(Psrp(port=5986))
+    defaults = asdict(Transport(port=5986))
     for option in ("connect_timeout", "operation_timeout", "call_timeout"):
         assert described[f"TransportOptions.{option}"].endswith(f"Default: {render_duration(defaults[option])}.")
     assert "Default: negotiate" in described["TransportOptions.auth"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from importlib.resources import files as files_of
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import tree_sitter_powershell
 import yaml
 from tree_sitter import Language, Node, Parser
 
-from winhost import lab
+from winhost import connect, lab
 from winhost.render import bundle
 from winhost.resources.base import Noun, State
 from winhost.resources.windows import NOUNS, STATES
@@ -269,6 +270,14 @@ def test_a_script_has_no_faults(script: Script) -> None:
 @pytest.mark.parametrize("script", bundle_scripts(), ids=lambda script: script.name)
 def test_a_script_of_a_bundle_has_no_faults(script: Script) -> None:
     assert [fault for check in CHECKS if check is not has_a_contract for fault in check(script)] == []
+
+
+def test_what_brings_the_agent_to_a_process_has_no_faults_but_that_it_does() -> None:
+    script = Script("winrs.ps1", (files_of(connect) / "winrs.ps1").read_bytes().decode("utf-8"))
+    assert [fault for check in CHECKS if check is not has_a_contract for fault in check(script)] == [
+        "[ScriptBlock] makes code of text",
+        ". ([ScriptBlock]::Create($sent[0])): only the agent calls by value",
+    ]
 
 
 @pytest.mark.parametrize("name", REFUSED)

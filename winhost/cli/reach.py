@@ -52,13 +52,13 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
 
 def way_to(host: "Host") -> "Twofold":
     """How to reach it and its Linux, with the agents that go there."""
-    from winhost.connect.psrp import PsrpWay
     from winhost.connect.twofold import Twofold
+    from winhost.connect.windows import WindowsWay
     from winhost.resources import linux
     from winhost.resources.linux import scripts as linux_scripts
     from winhost.resources.windows import scripts
 
-    windows_way = PsrpWay(host, scripts.session_text())
+    windows_way = WindowsWay(host, scripts.session_text())
     return Twofold(windows_way, host, tuple(linux.NOUNS), linux_scripts.session_text())
 
 

@@ -1,27 +1,12 @@
 """The wire to a Windows host: PowerShell remoting through pypsrp, one runspace per host and command."""
 
-import logging
-import ssl
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from winhost.connect.agent import Agent
-from winhost.connect.errors import (
-    AuthenticationFailed,
-    BundleUnusable,
-    CertificateRefused,
-    NoSession,
-    RemoteError,
-    SessionDropped,
-    TimedOut,
-    Unreachable,
-    WireError,
-    one_line,
-)
+from winhost.connect.errors import RemoteError, SessionDropped, TimedOut, Unreachable, one_line
+from winhost.connect.libraries import ACCESS_DENIED, check_bundle, quieten, translated
 from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Auth, Host
 
@@ -29,36 +14,13 @@ if TYPE_CHECKING:
     from pypsrp.powershell import PowerShell
     from pypsrp.wsman import WSMan
 
-T = TypeVar("T")
-Lost = type[Unreachable] | type[SessionDropped]
-
-_ACCESS_DENIED = 5  # the WSMan fault of a logon that is right, by somebody who may not come in this way
-
-
-@dataclass(frozen=True)
-class PsrpWay:
-    """Opens runspaces on one host of the fleet.
-
-    `scripts` is the constant text that defines the agent there, and calls it with the argument that it is sent with.
-    """
-
-    target: Host
-    scripts: str
-
-    @property
-    def host(self) -> str:
-        return self.target.name
-
-    def open(self) -> Agent:
-        """A runspace; the agent goes there with the first call.
-
-        Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut.
-        """
-        return Agent(PsrpWire(self.target, self.scripts), self.target.transport.call_timeout)
-
 
 class PsrpWire:
-    """One runspace. Basic goes only inside TLS or to loopback; the fleet file refuses it elsewhere."""
+    """One runspace. Basic goes only inside TLS or to loopback; the fleet file refuses it elsewhere.
+
+    `scripts` is the constant text that defines the agent there, and calls it with the argument that it is sent with.
+    It goes there with the first call. Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut.
+    """
 
     def __init__(self, target: Host, scripts: str) -> None:
         from pypsrp.powershell import RunspacePool
@@ -70,7 +32,7 @@ class PsrpWire:
         self._wsman = _wsman(target)
         self._pool: RunspacePool = RunspacePool(self._wsman)
         try:
-            _translated(target, Unreachable, self._pool.open)
+            translated(Pypsrp(), target, Unreachable, self._pool.open)
         except BaseException:
             self.close()
             raise
@@ -108,7 +70,7 @@ class PsrpWire:
         else:
             shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request)
         self._in_use = True
-        _translated(self._target, SessionDropped, lambda: self._wait_for(shell, within))
+        translated(Pypsrp(), self._target, SessionDropped, lambda: self._wait_for(shell, within))
         self._in_use = False
         if shell.state == PSInvocationState.STOPPED:
             raise SessionDropped(self.host, "the call was stopped on the host")
@@ -132,9 +94,9 @@ class PsrpWire:
 def _wsman(target: Host) -> "WSMan":
     from pypsrp.wsman import WSMan
 
-    _quieten()
+    quieten()
     transport = target.transport
-    _check_bundle(target)
+    check_bundle(target)
     password = transport.password.resolve().reveal() if transport.password else None
     # pypsrp hands this to requests, which takes a path to a CA bundle as well as a bool; its annotation forgets that.
     verify: Any = transport.verify if isinstance(transport.verify, bool) else str(transport.verify)
@@ -158,26 +120,6 @@ def _wsman(target: Host) -> "WSMan":
     )
 
 
-def _quieten() -> None:
-    """At DEBUG these log NTLM tokens, from which a password can be guessed offline, and all that the wire carries."""
-    for name in ("spnego", "pypsrp"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-
-def _check_bundle(target: Host) -> None:
-    """Raises BundleUnusable; the library would say the same as a fault of the host."""
-    path = target.transport.verify
-    if isinstance(path, bool) or not target.transport.tls:
-        return
-    try:
-        if not path.is_dir():
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-    except ssl.SSLError:
-        raise BundleUnusable(target.name, str(path), "there is no certificate in it") from None
-    except OSError as error:
-        raise BundleUnusable(target.name, str(path), error.strerror or type(error).__name__) from None
-
-
 def _first_error(errors: list[Any]) -> RemoteFault:
     """What ended the pipeline before the agent could make an answer of it."""
     from psrpcore.types import ErrorCategory
@@ -189,79 +131,26 @@ def _first_error(errors: list[Any]) -> RemoteFault:
     return RemoteFault(category, code=str(first.fq_error or ""), message=one_line(first))
 
 
-def _translated(target: Host, lost: Lost, work: Callable[[], T]) -> T:
-    """What `work` returns, with our errors for the libraries'.
+class Pypsrp:
+    """How pypsrp says what went wrong."""
 
-    A wire that fails is `lost`: before the first call unreachable, then dropped. Ours are raised when theirs are gone:
-    those hold requests with their headers, and frames that hold the password.
-    """
-    from xml.etree.ElementTree import ParseError
+    def __init__(self) -> None:
+        from pypsrp.exceptions import WinRMError
 
-    from pypsrp.exceptions import WinRMError
-    from requests.exceptions import RequestException
-    from spnego.exceptions import SpnegoError
+        self.errors = (WinRMError,)
 
-    try:
-        return work()
-    except (RequestException, WinRMError, SpnegoError, OSError) as error:
-        ours = _ours(target, lost, error)
-    except (ParseError, LookupError, ValueError, AttributeError) as error:
-        # What pypsrp stumbles over when something else than WinRM answers.
-        ours = _session_lost(target, lost, f"what came back is no remoting ({type(error).__name__})")
-    raise ours
+    def refuses_logon(self, error: Exception) -> bool:
+        from pypsrp.exceptions import AuthenticationError, WSManFaultError
+        from spnego.exceptions import SpnegoError
 
+        denied = isinstance(error, WSManFaultError) and error.code == ACCESS_DENIED
+        return denied or isinstance(error, AuthenticationError | SpnegoError)
 
-def _ours(target: Host, lost: Lost, error: Exception) -> WireError:
-    from pypsrp.exceptions import WinRMError
-    from requests.exceptions import ConnectTimeout, SSLError, Timeout
+    def said(self, error: Exception) -> str:
+        from pypsrp.exceptions import WinRMTransportError, WSManFaultError
 
-    cause = _innermost(error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return CertificateRefused(target.name, one_line(cause))
-    if isinstance(error, SSLError):
-        return lost(target.name, f"no TLS at port {target.transport.port}: {one_line(cause)}")
-    if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
-        return TimedOut(target.name, one_line(cause))
-    if _refuses_logon(error):
-        return _logon_refused(target, lost, error)
-    if isinstance(error, WinRMError):
-        return _session_lost(target, lost, _said(error))
-    return lost(target.name, one_line(cause) or type(cause).__name__)
-
-
-def _refuses_logon(error: Exception) -> bool:
-    from pypsrp.exceptions import AuthenticationError, WSManFaultError
-    from spnego.exceptions import SpnegoError
-
-    denied = isinstance(error, WSManFaultError) and error.code == _ACCESS_DENIED
-    return denied or isinstance(error, AuthenticationError | SpnegoError)
-
-
-def _logon_refused(target: Host, lost: Lost, error: Exception) -> WireError:
-    if lost is SessionDropped:
-        # The logon was good when the session began: a new session shall tell whether it still is.
-        return lost(target.name, _said(error))
-    transport = target.transport
-    way = f"{'https' if transport.tls else 'http'}, port {transport.port}"
-    return AuthenticationFailed(target.name, f"{_said(error)} ({way})", transport.password_at)
-
-
-def _session_lost(target: Host, lost: Lost, said: str) -> WireError:
-    return (NoSession if lost is Unreachable else lost)(target.name, said)
-
-
-def _said(error: Exception) -> str:
-    from pypsrp.exceptions import WinRMTransportError, WSManFaultError
-
-    if isinstance(error, WinRMTransportError):
-        return f"HTTP {error.code}"
-    if isinstance(error, WSManFaultError) and isinstance(error.code, int):
-        return f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
-    return one_line(error)[:300]
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """Libraries wrap `Connection refused` in five layers of themselves."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    return error
+        if isinstance(error, WinRMTransportError):
+            return f"HTTP {error.code}"
+        if isinstance(error, WSManFaultError) and isinstance(error.code, int):
+            return f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
+        return one_line(error)[:300]

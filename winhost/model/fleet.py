@@ -11,6 +11,13 @@ from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.secrets import SecretRef
 
 
+class Kind(StrEnum):
+    """What is spoken over WSMan: PowerShell remoting, or the older remote shell, where that is all that is open."""
+
+    PSRP = "psrp"
+    WINRS = "winrs"
+
+
 class Auth(StrEnum):
     """How we log on. Negotiate and NTLM encrypt the messages themselves, Basic does not."""
 
@@ -20,10 +27,11 @@ class Auth(StrEnum):
 
 
 @dataclass(frozen=True)
-class Psrp:
-    """PowerShell remoting over WSMan. Timeouts in seconds."""
+class Transport:
+    """How Windows is reached over WSMan. Timeouts in seconds."""
 
     port: int
+    kind: Kind = Kind.PSRP
     tls: bool = True
     auth: Auth = Auth.NEGOTIATE
     user: str | None = None
@@ -59,7 +67,7 @@ class Host:
 
     name: str
     address: str
-    transport: Psrp
+    transport: Transport
     groups: tuple[str, ...] = ()
     ssh: Ssh | None = None
 

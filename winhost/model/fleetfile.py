@@ -2,13 +2,13 @@
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
-from winhost.model.fleet import Auth, Fleet, Host, Psrp, Ssh
+from winhost.model.fleet import Auth, Fleet, Host, Kind, Ssh, Transport
 from winhost.model.secrets import SecretRef
 from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
@@ -78,15 +78,14 @@ _VerifyOfHost = Annotated[
 class TransportOptions(Written):
     """How hosts are reached. What is not said here is taken from the next layer: host, groups, defaults."""
 
-    # The kinds to come have options of their own; the layers are merged first and then judged by their kind.
-    kind: Literal["psrp"] | None = None
-    """The protocol: psrp, PowerShell remoting over WSMan."""
+    kind: Kind | None = None
+    """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open."""
     tls: bool | None = None
     """Whether HTTPS is spoken. Default: true."""
     port: _Port | None = None
     """TCP port. Default: 5986 with TLS, 5985 without."""
     auth: Auth | None = None
-    """How to log on. Default: negotiate. Basic needs TLS, except on loopback."""
+    """How to log on. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback."""
     user: Text | None = None
     """Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."""
     password: SecretRef | None = None
@@ -185,13 +184,15 @@ def load_fleet(path: Path) -> Fleet:
 def _host(loaded: Loaded[FleetFile], name: str) -> Host:
     options = loaded.value.hosts[name] or HostOptions()
     said = _said(loaded.value, name)
-    values: dict[str, Any] = {key: value for key, (_, value) in said.items() if key != "kind"}
+    values: dict[str, Any] = {key: value for key, (_, value) in said.items()}
+    if values.get("kind") is Kind.WINRS:
+        values.setdefault("auth", Auth.NTLM)
     values.setdefault("port", 5986 if values.get("tls", True) else 5985)
     if isinstance(bundle := values.get("verify"), Path):
         values["verify"] = loaded.path.absolute().parent / bundle.expanduser()
     if "password" in said:
         values["password_at"] = loaded.where(said["password"][0])
-    return Host(name, options.address or name, Psrp(**values), options.groups, _ssh(loaded, name))
+    return Host(name, options.address or name, Transport(**values), options.groups, _ssh(loaded, name))
 
 
 def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
@@ -228,6 +229,7 @@ def _disagreements(file: FleetFile) -> Iterator[Finding]:
     yield from _same_names(file)
     for name in file.hosts:
         yield from _unsafe_logon(file, name)
+        yield from _remote_shell(file, name)
         yield from _keyless(file, name)
 
 
@@ -246,9 +248,24 @@ def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
     if said.get("tls") is False and not _is_loopback(options.address or name):
         message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
         yield ("hosts", name, "transport", "auth"), message
+    yield from _nameless(said, name, "basic")
+
+
+def _remote_shell(file: FleetFile, name: str) -> Iterator[Finding]:
+    """pywinrm has no Negotiate, and takes nobody's session of this computer."""
+    said = {key: value for key, (_, value) in _said(file, name).items()}
+    if said.get("kind") is not Kind.WINRS:
+        return
+    if said.get("auth") is Auth.NEGOTIATE:
+        yield ("hosts", name, "transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"
+    if said.get("auth") is not Auth.BASIC:
+        yield from _nameless(said, name, "winrs")
+
+
+def _nameless(said: Mapping[str, Any], name: str, needing: str) -> Iterator[Finding]:
     for key in ("user", "password"):
         if key not in said:
-            yield ("hosts", name, "transport", key), "is missing: basic needs it"
+            yield ("hosts", name, "transport", key), f"is missing: {needing} needs it"
 
 
 def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:

@@ -7,13 +7,17 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from pypsrp.shell import SignalCode
 
 from winhost.lab.endpoint import wsman
 from winhost.lab.endpoint.faults import ConnectionDropped, Faults, HttpRefusal, Moment, When
 from winhost.lab.endpoint.host import SimulatedHost
-from winhost.lab.endpoint.shell import Shell
+from winhost.lab.endpoint.outbox import Parcel
+from winhost.lab.endpoint.remote_shell import URI as REMOTE_SHELL
+from winhost.lab.endpoint.remote_shell import RemoteShell
+from winhost.lab.endpoint.shell import PowerShellShell
 from winhost.lab.endpoint.wsman import Action, Element, Request, WSManFault
 
 log = logging.getLogger(__name__)
@@ -23,6 +27,29 @@ log = logging.getLogger(__name__)
 class Answer:
     status: int
     soap: bytes
+
+
+class Shell(Protocol):
+    """What clients open, and run commands in; each kind reads its own messages."""
+
+    shell_id: str
+    owner: str
+    alive: Callable[[], bool]
+
+    def command(self, request: Request) -> str:
+        """Begins a command; its identifier."""
+
+    def send(self, request: Request) -> None: ...
+
+    def receive(self, command_id: str, request: Request) -> Parcel: ...
+
+    def interrupt(self, command_id: str) -> None:
+        """Ctrl-C: the command ends as stopped, as soon as the host heeds it."""
+
+    def terminate(self, command_id: str) -> None:
+        """Nobody wants the output any more. Unlike Ctrl-C, this comes after the end of a command, too."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -86,13 +113,23 @@ class Service:
         return serve[request.action](self._find(user, request.shell_id), request)
 
     def _create(self, user: str, request: Request) -> _Work:
-        boot = self._host.boot
         shell_id = request.content("rsp:Shell").get("ShellId") or str(uuid.uuid4()).upper()
-        shell = Shell(shell_id, user, self._host.open_runspace(user), lambda: self.alive(boot))
-        shell.feed(wsman.read_base64(request.content("rsp:Shell/pwsh:creationXml")))
+        shell = self._opened(user, request, shell_id)
         with self._lock:
             self._shells[shell_id] = shell
         return _Work(wsman.shell_created(request, shell_id, user, self._address))
+
+    def _opened(self, user: str, request: Request, shell_id: str) -> Shell:
+        boot = self._host.boot
+
+        def alive() -> bool:
+            return self.alive(boot)
+
+        if request.resource_uri == REMOTE_SHELL:
+            return RemoteShell(shell_id, user, lambda: self._host.open_runspace(user), alive)
+        shell = PowerShellShell(shell_id, user, self._host.open_runspace(user), alive)
+        shell.feed(wsman.read_base64(request.content("rsp:Shell/pwsh:creationXml")))
+        return shell
 
     def _delete(self, shell: Shell, _request: Request) -> _Work:
         with self._lock:
@@ -116,26 +153,18 @@ class Service:
 
 
 def _command(shell: Shell, request: Request) -> _Work:
-    line = request.content("rsp:CommandLine")
-    command_id = line.get("CommandId", "")
-    shell.begin(command_id, wsman.read_base64(request.content("rsp:CommandLine/rsp:Arguments")))
-    return _Work(wsman.command_started(command_id))
+    return _Work(wsman.command_started(shell.command(request)))
 
 
 def _send(shell: Shell, request: Request) -> _Work:
-    shell.feed(wsman.read_base64(request.content("rsp:Send/rsp:Stream")))
+    shell.send(request)
     return _Work(wsman.acknowledged("rsp:SendResponse"))
 
 
 def _receive(shell: Shell, request: Request) -> _Work:
     command_id = request.content("rsp:Receive/rsp:DesiredStream").get("CommandId", "")
-    parcel = shell.receive(
-        command_id,
-        request.message_id,
-        timeout=request.operation_timeout,
-        limit_bytes=request.max_envelope_bytes,
-    )
-    return _Work(wsman.output_received(command_id, parcel.chunks, parcel.done), parcel.done)
+    parcel = shell.receive(command_id, request)
+    return _Work(wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done)
 
 
 def _signal(shell: Shell, request: Request) -> _Work:

@@ -1,14 +1,11 @@
-"""One shell: a runspace pool of PSRP, the pipelines in it, and what waits to be received."""
+"""A shell of PowerShell remoting: a runspace pool of PSRP, and the pipelines in it."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from psrpcore import (
     CreatePipelineEvent,
@@ -28,47 +25,16 @@ from psrpcore.types import (
     PSInvocationState,
 )
 
-from winhost.lab.endpoint.faults import ConnectionDropped
 from winhost.lab.endpoint.host import Closing, Command, PipelineError, Runspace
-from winhost.lab.endpoint.wsman import command_not_found, malformed, timed_out
+from winhost.lab.endpoint.outbox import Outbox, Parcel, Stream
+from winhost.lab.endpoint.wsman import Request, command_not_found, malformed, read_base64
 
 log = logging.getLogger(__name__)
 
 _FRAGMENT_BYTES = 32_768  # what Windows sends, whatever the client could take
-_ENVELOPE_OVERHEAD_BYTES = 4_096
-_STREAM_OVERHEAD_BYTES = 256
-_TICK_S = 0.01  # a waiting Receive notices a reboot as late as this
 
 
-@dataclass(frozen=True)
-class Parcel:
-    """The content of one answer to Receive. `done`: the pipeline has ended and nothing is left."""
-
-    chunks: tuple[bytes, ...]
-    done: bool
-
-
-@dataclass
-class _Outbox:
-    """What waits for one receiver: a pipeline's, or that of the pool itself."""
-
-    stop: threading.Event = field(default_factory=threading.Event)
-    chunks: deque[bytes] = field(default_factory=deque)
-    ended: bool = False
-    receivers: int = 0
-    sent: tuple[str, Parcel] | None = None
-
-    def take(self, limit_bytes: int) -> Parcel:
-        room = limit_bytes - _ENVELOPE_OVERHEAD_BYTES
-        taken = [self.chunks.popleft()] if self.chunks else []
-        room -= sum(map(_size_as_text, taken))
-        while self.chunks and _size_as_text(self.chunks[0]) <= room:
-            taken.append(self.chunks.popleft())
-            room -= _size_as_text(taken[-1])
-        return Parcel(tuple(taken), done=self.ended and not self.chunks)
-
-
-class Shell:
+class PowerShellShell:
     """`alive` says whether the machine that the shell runs on is still up, in the same boot."""
 
     def __init__(self, shell_id: str, owner: str, runspace: Runspace, alive: Callable[[], bool]) -> None:
@@ -78,8 +44,24 @@ class Shell:
         self._runspace = runspace
         self._runspace_is_taken = threading.Lock()
         self._pool = ServerRunspacePool()
-        self._outboxes: dict[uuid.UUID | None, _Outbox] = {None: _Outbox()}
         self._changed = threading.Condition()  # guards the pool and the outboxes
+        self._outboxes: dict[uuid.UUID | None, Outbox] = {None: Outbox(self._changed, alive)}
+
+    def command(self, request: Request) -> str:
+        """Begins a pipeline: the first fragment of its script comes with it, and more may be sent."""
+        command_id = request.content("rsp:CommandLine").get("CommandId", "")
+        identifier = _read_id(command_id)
+        with self._changed:
+            if identifier in self._outboxes:
+                raise malformed(f"CommandId {command_id} is in use")
+            # The pool refuses the CREATE_PIPELINE message of a pipeline that it does not know yet.
+            ServerPipeline(self._pool, identifier)
+            self._outboxes[identifier] = Outbox(self._changed, self.alive)
+            self.feed(read_base64(request.content("rsp:CommandLine/rsp:Arguments")))
+        return command_id
+
+    def send(self, request: Request) -> None:
+        self.feed(read_base64(request.content("rsp:Send/rsp:Stream")))
 
     def feed(self, data: bytes) -> None:
         """Takes in fragments of the client; pipelines start as soon as they are complete."""
@@ -92,52 +74,16 @@ class Shell:
                     self._end(self._pool.pipeline_table[event.pipeline_id], _unsupported("command metadata"))
             self._flush()
 
-    def begin(self, command_id: str, data: bytes) -> None:
-        """`data` is the first fragment of the pipeline's script; more may be fed."""
-        identifier = _read_id(command_id)
+    def receive(self, command_id: str, request: Request) -> Parcel:
+        """Output of a pipeline, or of the pool itself where `command_id` is ''. Raises as Outbox.receive does."""
         with self._changed:
-            if identifier in self._outboxes:
-                raise malformed(f"CommandId {command_id} is in use")
-            # The pool refuses the CREATE_PIPELINE message of a pipeline that it does not know yet.
-            ServerPipeline(self._pool, identifier)
-            self._outboxes[identifier] = _Outbox()
-            self.feed(data)
-
-    def receive(self, command_id: str, message_id: str, *, timeout: float, limit_bytes: int) -> Parcel:
-        """Waits `timeout` seconds for output of a pipeline, or of the pool itself where `command_id` is ''.
-
-        Raises the fault of WinRM when there is none by then; ConnectionDropped when the machine goes down or the same
-        output is asked for anew. A message that is sent again, as clients do after a read timeout, gets its answer
-        again: output taken by the first one would be lost otherwise.
-        """
-        deadline = time.monotonic() + timeout
-        with self._changed:
-            outbox = self._outbox(command_id)
-            if outbox.sent is not None and outbox.sent[0] == message_id:
-                return outbox.sent[1]
-            self._await_output(outbox, deadline)
-            parcel = outbox.take(limit_bytes)
-            outbox.sent = (message_id, parcel)
-            return parcel
-
-    def _await_output(self, outbox: _Outbox, deadline: float) -> None:
-        outbox.receivers += 1
-        me = outbox.receivers
-        while not outbox.chunks and not outbox.ended:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise timed_out()
-            self._changed.wait(min(left, _TICK_S))
-            if outbox.receivers != me or not self.alive():
-                raise ConnectionDropped
+            return self._outbox(command_id).receive(request)
 
     def interrupt(self, command_id: str) -> None:
-        """Ctrl-C: the pipeline ends as stopped, as soon as the host heeds it."""
         with self._changed:
             self._outbox(command_id).stop.set()
 
     def terminate(self, command_id: str) -> None:
-        """Nobody wants the output any more. Unlike Ctrl-C, this comes after the end of a pipeline, too."""
         with self._changed:
             self._outbox(command_id).stop.set()
             del self._outboxes[_read_id(command_id)]
@@ -149,7 +95,7 @@ class Shell:
         if isinstance(self._runspace, Closing):
             self._runspace.close()
 
-    def _outbox(self, command_id: str) -> _Outbox:
+    def _outbox(self, command_id: str) -> Outbox:
         outbox = self._outboxes.get(_read_id(command_id) if command_id else None)
         if outbox is None:
             raise command_not_found()
@@ -201,14 +147,14 @@ class Shell:
         pipeline.close()
         outbox = self._outboxes.get(pipeline.pipeline_id)
         if outbox is not None:
-            outbox.ended = True
+            outbox.end()
         self._flush()
 
     def _flush(self) -> None:
         while (payload := self._pool.data_to_send(_FRAGMENT_BYTES)) is not None:
             outbox = self._outboxes.get(payload.pipeline_id)
             if outbox is not None:
-                outbox.chunks.append(payload.data)
+                outbox.put(Stream.OUT, payload.data)
         self._changed.notify_all()
 
 
@@ -245,7 +191,3 @@ def _fail(pipeline: ServerPipeline, error: PipelineError) -> None:
     )
     state = PipelineState(PipelineState=int(PSInvocationState.Failed), ExceptionAsErrorRecord=record)
     pipeline.prepare_message(state)
-
-
-def _size_as_text(chunk: bytes) -> int:
-    return len(chunk) * 4 // 3 + _STREAM_OVERHEAD_BYTES

@@ -97,6 +97,10 @@ class Request:
     max_envelope_bytes: int
     body: Element
 
+    def text(self, path: str) -> str:
+        """The text of an element that may be left out."""
+        return (self.body.findtext(path, "", NAMESPACES) or "").strip()
+
     def content(self, path: str) -> Element:
         """The element of the body at `path` (with the prefixes of pypsrp); a fault if there is none."""
         found = self.body.find(path, NAMESPACES)
@@ -194,8 +198,8 @@ def shell_created(request: Request, shell_id: str, owner: str, address: str) -> 
     append(shell, "rsp:ShellId", text=shell_id)
     append(shell, "rsp:ResourceUri", text=request.resource_uri)
     append(shell, "rsp:Owner", text=owner)
-    append(shell, "rsp:InputStreams", text="stdin pr")
-    append(shell, "rsp:OutputStreams", text="stdout")
+    append(shell, "rsp:InputStreams", text=request.text("rsp:Shell/rsp:InputStreams"))
+    append(shell, "rsp:OutputStreams", text=request.text("rsp:Shell/rsp:OutputStreams"))
     return [created, shell]
 
 
@@ -205,16 +209,20 @@ def command_started(command_id: str) -> list[Element]:
     return [response]
 
 
-def output_received(command_id: str, chunks: Sequence[bytes], done: bool) -> list[Element]:
-    """`command_id` is '' for what belongs to the shell itself."""
+def output_received(
+    command_id: str, chunks: Sequence[tuple[str, bytes]], done: bool, exit_code: int | None = None
+) -> list[Element]:
+    """`command_id` is '' for what belongs to the shell itself. A chunk: its stream's name, and what came out of it."""
     attributes = {"CommandId": command_id} if command_id else {}
     response = Element(tag("rsp:ReceiveResponse"))
-    for chunk in chunks:
-        stream = append(response, "rsp:Stream", {"Name": "stdout", **attributes})
+    for name, chunk in chunks:
+        stream = append(response, "rsp:Stream", {"Name": name, **attributes})
         stream.text = base64.b64encode(chunk).decode("ascii")
     if command_id:
         state = CommandState.DONE if done else CommandState.RUNNING
-        append(response, "rsp:CommandState", {**attributes, "State": state})
+        ended = append(response, "rsp:CommandState", {**attributes, "State": state})
+        if exit_code is not None:
+            append(ended, "rsp:ExitCode", text=str(exit_code))
     return [response]
 
 

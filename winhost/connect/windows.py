@@ -1,0 +1,31 @@
+"""The way to a Windows host, by what its fleet file says is spoken there."""
+
+from dataclasses import dataclass
+
+from winhost.connect.agent import Agent, Wire
+from winhost.model.fleet import Host, Kind
+
+
+@dataclass(frozen=True)
+class WindowsWay:
+    """Opens sessions on one host of the fleet; `scripts`: see PsrpWire."""
+
+    target: Host
+    scripts: str
+
+    @property
+    def host(self) -> str:
+        return self.target.name
+
+    def open(self) -> Agent:
+        """Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
+        return Agent(self._wire(), self.target.transport.call_timeout)
+
+    def _wire(self) -> Wire:
+        if self.target.transport.kind is Kind.WINRS:
+            from winhost.connect.winrs import WinrsWire
+
+            return WinrsWire(self.target, self.scripts)
+        from winhost.connect.psrp import PsrpWire
+
+        return PsrpWire(self.target, self.scripts)

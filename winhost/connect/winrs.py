@@ -1,0 +1,176 @@
+"""The wire to a Windows host that opens no PowerShell session: its remote shell, through pywinrm.
+
+Each call is a powershell.exe of its own, which is sent the agent anew: slower than a runspace, and never preferred.
+"""
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
+from math import ceil
+from typing import TYPE_CHECKING
+
+from winhost.connect.errors import RemoteError, SessionDropped, TimedOut, Unreachable, one_line
+from winhost.connect.libraries import ACCESS_DENIED, check_bundle, quieten, translated
+from winhost.model.facts import RemoteFault
+from winhost.model.fleet import Host
+
+if TYPE_CHECKING:
+    from winrm.protocol import Protocol
+
+POWERSHELL = "powershell.exe"
+OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive", "-OutputFormat", "Text", "-EncodedCommand")
+_PIECE = 100_000  # bytes in one message: as base64, with its envelope, below the 150 KiB of the oldest WinRM
+_UTF8 = 65001
+
+
+class WinrsWire:
+    """One remote shell. `scripts`: as PsrpWire has them. Raises what that raises."""
+
+    def __init__(self, target: Host, scripts: str) -> None:
+        self.host = target.name
+        self._target = target
+        self._scripts = scripts
+        self._in_use = False
+        self._library = Pywinrm(target)
+        self._protocol = _protocol(target)
+        try:
+            self._shell = translated(
+                self._library, target, Unreachable, lambda: self._protocol.open_shell(noprofile=True, codepage=_UTF8)
+            )
+        except BaseException:
+            self._protocol.transport.close_session()
+            raise
+
+    def invoke(self, request: str, within: float) -> str:
+        """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
+        self._in_use = True
+        said, complained, code = translated(
+            self._library, self._target, SessionDropped, lambda: self._run(request, time.monotonic() + within, within)
+        )
+        self._in_use = False
+        lines = said.split()
+        if code and not complained.strip():
+            raise SessionDropped(self.host, f"powershell.exe was ended on the host (exit code {code})")
+        if code:
+            raise self._failed(RemoteFault("NotSpecified", f"ExitCode.{code}", message=_first_line(complained)))
+        if len(lines) != 1:
+            raise self._failed(RemoteFault("InvalidResult", message=f"{len(lines)} outputs"))
+        return b64decode(lines[0]).decode()
+
+    def close(self) -> None:
+        """Close the shell, unless a call may still run in it: that would be ended half-way; see PsrpWire."""
+        if not self._in_use:
+            with suppress(Exception):
+                self._protocol.close_shell(self._shell)
+        self._protocol.transport.close_session()
+
+    def _failed(self, fault: RemoteFault) -> RemoteError:
+        return RemoteError(self.host, fault, "Invoke-Winhost")
+
+    def _run(self, request: str, deadline: float, within: float) -> tuple[bytes, bytes, int]:
+        # The input as a pipe: in console mode a Ctrl-C in the bytes would be one.
+        command = self._protocol.run_command(
+            self._shell, POWERSHELL, (*OPTIONS, encoded_command()), console_mode_stdin=False, skip_cmd_shell=True
+        )
+        for piece, last in _pieces(_lines(self._scripts, request)):
+            self._protocol.send_command_input(self._shell, command, piece, end=last)
+        ended = self._output(command, deadline, within)
+        self._protocol.cleanup_command(self._shell, command)
+        return ended
+
+    def _output(self, command: str, deadline: float, within: float) -> tuple[bytes, bytes, int]:
+        from winrm.exceptions import WinRMOperationTimeoutError
+
+        said, complained = b"", b""
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimedOut(self.host, f"no answer after {within:.0f} s")
+            self._protocol.operation_timeout_sec = min(self._target.transport.operation_timeout, ceil(left))
+            try:
+                out, error, code, done = self._protocol.get_command_output_raw(self._shell, command)
+            except WinRMOperationTimeoutError:
+                continue  # a sign of life
+            said, complained = said + out, complained + error
+            if done:
+                return said, complained, code
+
+
+@cache
+def encoded_command() -> str:
+    """The constant text that reads the agent and its request, as powershell.exe takes it on its command line."""
+    text = (files(__package__) / "winrs.ps1").read_bytes().decode("ascii").replace("\r\n", "\n")
+    return b64encode(text.encode("utf-16-le")).decode()
+
+
+def _lines(scripts: str, request: str) -> bytes:
+    return b"".join(b64encode(text.encode()) + b"\r\n" for text in (scripts, request))
+
+
+def _pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    for start in range(0, len(data), _PIECE):
+        yield data[start : start + _PIECE], start + _PIECE >= len(data)
+
+
+def _first_line(complained: bytes) -> str:
+    return one_line(complained.decode("utf-8", "replace").strip().splitlines()[0])
+
+
+def _protocol(target: Host) -> "Protocol":
+    from winrm.protocol import Protocol
+
+    quieten()
+    transport = target.transport
+    check_bundle(target)
+    protocol = Protocol(
+        f"{'https' if transport.tls else 'http'}://{_in_url(target.address)}:{transport.port}/wsman",
+        transport="basic" if transport.auth == "basic" else "ntlm",
+        username=transport.user,
+        password=transport.password.resolve().reveal() if transport.password else None,
+        server_cert_validation="validate" if transport.verify else "ignore",
+        # None: what requests trusts; else it would obey REQUESTS_CA_BUNDLE, which pypsrp does not either.
+        ca_trust_path=None if isinstance(transport.verify, bool) else str(transport.verify),  # type: ignore[arg-type]
+        operation_timeout_sec=transport.operation_timeout,
+        read_timeout_sec=transport.operation_timeout + 1,
+        message_encryption="auto",
+        proxy=None,
+    )
+    # For connecting and for reading, as requests takes them; pywinrm's one number would be both.
+    read_timeout = transport.operation_timeout + max(10, transport.connect_timeout)
+    protocol.transport.read_timeout_sec = (transport.connect_timeout, read_timeout)  # type: ignore[assignment]
+    return protocol
+
+
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+class Pywinrm:
+    """How pywinrm says what went wrong."""
+
+    def __init__(self, target: Host) -> None:
+        from winrm.exceptions import WinRMError, WinRMOperationTimeoutError, WinRMTransportError
+
+        self._transport = target.transport
+        self.errors = (WinRMError, WinRMOperationTimeoutError, WinRMTransportError)
+
+    def refuses_logon(self, error: Exception) -> bool:
+        from spnego.exceptions import SpnegoError
+        from winrm.exceptions import AuthenticationError, WSManFaultError
+
+        denied = isinstance(error, WSManFaultError) and error.wsman_fault_code == ACCESS_DENIED
+        return denied or isinstance(error, AuthenticationError | SpnegoError)
+
+    def said(self, error: Exception) -> str:
+        from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
+
+        if isinstance(error, AuthenticationError):
+            return one_line(f"Failed to authenticate the user {self._transport.user} with {self._transport.auth}")
+        if isinstance(error, WinRMTransportError):
+            return f"HTTP {error.code}"
+        if isinstance(error, WSManFaultError) and error.wsman_fault_code is not None:
+            return f"{one_line(error.reason)} (0x{error.wsman_fault_code:08X})"
+        return one_line(error)[:300]
