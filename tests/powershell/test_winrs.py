@@ -10,7 +10,6 @@ from winhost.lab.engine import find_engine
 
 ECHO = "function Invoke-Echo { param([string]$Json) $script:Kept = $Json; $script:Kept }\nInvoke-Echo -Json $args[0]\n"
 HOSTILE = [
-    "",
     "{}",
     "$(Get-Date) `$x 'a' \"b\" \u2019",
     "a\r\nb\n",
