@@ -178,7 +178,9 @@ def keep_packages(root: Path) -> None:
     debs = list((root / KEPT).glob("*.deb"))
     if not any(deb.name.startswith("openssh-server_") for deb in debs):
         raise NoDebian("the Debian that was fetched did not keep its packages")
-    (root / KEPT / "Packages").write_text("".join(described(deb, sure("dpkg-deb", "--field", str(deb))) for deb in debs))
+    (root / KEPT / "Packages").write_text(
+        "".join(described(deb, sure("dpkg-deb", "--field", str(deb))) for deb in debs)
+    )
     (root / "etc/apt/sources.list").write_text(f"deb [trusted=yes] file:/{KEPT} ./\n")
 
 

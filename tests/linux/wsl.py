@@ -10,8 +10,8 @@ settings configuration in WSL".
 
 import json
 import os
-import select
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -45,13 +45,12 @@ class Failure(Exception):
 
 @dataclass
 class Client:
-    """Somebody who calls wsl.exe. pipes: its standard input, output and errors; gone: readable when it has ended."""
+    """Somebody who calls wsl.exe. pipes: its standard input, output and errors."""
 
     account: str
     arguments: Sequence[str]
     utf8: bool
     pipes: Sequence[int]
-    gone: int
 
     def say(self, text: str, pipe: int = 1) -> None:
         """What is said by wsl.exe itself, through a text mode of the C runtime of Windows."""
@@ -76,7 +75,8 @@ class Wsl:
         self._folder = folder
         self.images = images
         self._users: dict[str, User] = {}
-        self._changing = threading.RLock()
+        self._changing = threading.Lock()
+        self._programs: list[tuple[Debian, subprocess.Popen[bytes]]] = []
         self.exported: list[tuple[str, str]] = []
         self._service = socket.socket(socket.AF_UNIX)
         self._service.bind(str(folder / "service"))
@@ -90,6 +90,7 @@ class Wsl:
         self._service.shutdown(socket.SHUT_RDWR)
         self._service.close()
         for distro in self.images.values():
+            self._end(distro)
             distro.close()
 
     def user(self, account: str) -> User:
@@ -119,7 +120,7 @@ class Wsl:
         with client:
             asked, pipes, _, _ = socket.recv_fds(client, 1 << 20, 3)
             try:
-                code = self._answer(Client(**json.loads(asked), pipes=pipes, gone=client.fileno()))
+                code = self._answer(Client(**json.loads(asked), pipes=pipes))
             finally:
                 for pipe in pipes:
                     os.close(pipe)
@@ -158,16 +159,16 @@ class Wsl:
             case ["--import", name, _, file, "--version", "2"]:
                 self._import(user, name, file)
             case ["--export", name, file]:
-                _find(user, name).stop()
+                self._end(_find(user, name))
                 self.exported.append((name, file))
             case ["--unregister", name]:
-                _find(user, name).stop()
+                self._end(_find(user, name))
                 del user.distros[name]
             case ["--terminate", name]:
-                _find(user, name).stop()
+                self._end(_find(user, name))
             case ["--shutdown"]:
                 for distro in user.distros.values():
-                    distro.stop()
+                    self._end(distro)
                 user.vm = False
             case _:
                 return False
@@ -194,12 +195,16 @@ class Wsl:
             stderr=client.pipes[2],
             env={**ENVIRONMENT, "WSL_DISTRO_NAME": name},
         )
-        ended = os.pidfd_open(program.pid)
-        select.select([ended, client.gone], [], [])
-        os.close(ended)
-        if program.poll() is None:
-            program.kill()
+        self._programs.append((distro, program))
         return program.wait() & 0xFF
+
+    def _end(self, distro: Debian) -> None:
+        for where, program in self._programs:
+            if where is distro and program.poll() is None:
+                # Not nsenter itself: its end would tell nobody in there.
+                for child in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split():
+                    os.kill(int(child), signal.SIGKILL)
+        distro.stop()
 
     def _make_vm(self, client: Client) -> None:
         """Whoever is first gets the warnings of the file, nobody after them."""
@@ -210,7 +215,7 @@ class Wsl:
         for line in parse(user.config, WSLCONFIG).keys:
             if key_of(WSLCONFIG, line.id) is None:
                 path = f"C:\\Users\\{client.account}\\.wslconfig:{line.number}"
-                client.say(f"wsl: Unknown key '{line.section}.{line.name}' in {path}\n", pipe=2)
+                client.say(f"wsl: Unknown key '{line.section}.{line.key}' in {path}\n", pipe=2)
 
 
 def _find(user: User, name: str) -> Debian:
