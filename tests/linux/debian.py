@@ -77,8 +77,7 @@ class Debian:
     def inside(self, *command: str) -> list[str]:
         """A command of its own, for whoever runs it. It has to run."""
         assert self._process is not None
-        leader = sure("ps", "-o", "pid=", "--ppid", str(self._process.pid)).split()[0]
-        return ["nsenter", f"--target={leader}", "--all", "--wd", "--", *command]
+        return ["nsenter", f"--target={children(self._process)[0]}", "--all", "--wd", "--", *command]
 
     @property
     def running(self) -> bool:
@@ -102,7 +101,7 @@ class Debian:
             raise NoDebian(f"systemd-nspawn: {said.read_text()[-300:]}")
         sure("ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", adapter)
         sure("ip", "link", "set", adapter, "up")
-        wait_for(lambda: sure("ps", "-o", "pid=", "--ppid", str(process.pid)).split())
+        wait_for(lambda: children(process))
 
     def stop(self) -> None:
         """Whether or not it runs."""
@@ -197,6 +196,10 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def children(process: "subprocess.Popen[bytes]") -> list[int]:
+    return [int(each) for each in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 def sure(*command: str) -> str:

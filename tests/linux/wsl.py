@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.linux import wsl_client
-from tests.linux.debian import Debian, wait_for
+from tests.linux.debian import Debian, children, wait_for
 from tests.linux.distro import Distro
 from winhost.paths.wslconfig.format import WSLCONF, WSLCONFIG, parse
 from winhost.paths.wslconfig.keys import key_of
@@ -96,11 +96,12 @@ class Wsl:
     def user(self, account: str) -> User:
         return self._users.setdefault(account.casefold(), User())
 
-    def program(self, account: str) -> Path:
-        """wsl.exe, for whoever runs as this account."""
-        program = self._folder / f"wsl-{account}"
+    def program(self, account: str, *, old: bool = False) -> Path:
+        """wsl.exe, for whoever runs as this account. old: it has not heard of UTF-8 yet."""
+        program = self._folder / f"wsl-{account}{'-old' if old else ''}"
         words = (sys.executable, "-I", wsl_client.__file__, str(self._folder / "service"), account)
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        deaf = "unset WSL_UTF8\n" if old else ""
+        program.write_text(f'#!/bin/sh\n{deaf}exec {shlex.join(words)} "$@"\n')
         program.chmod(0o755)
         return program
 
@@ -202,8 +203,8 @@ class Wsl:
         for where, program in self._programs:
             if where is distro and program.poll() is None:
                 # Not nsenter itself: its end would tell nobody in there.
-                for child in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split():
-                    os.kill(int(child), signal.SIGKILL)
+                for child in children(program):
+                    os.kill(child, signal.SIGKILL)
         distro.stop()
 
     def _make_vm(self, client: Client) -> None:
