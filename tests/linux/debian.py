@@ -35,7 +35,9 @@ class NoDebian(Exception):
 
 
 class Debian:
-    """`root`: its files, seen from outside."""
+    """`root`: its files, seen from outside. devices: what it has of this machine's, as OURS:THEIRS."""
+
+    devices: tuple[str, ...] = ()
 
     def __init__(self, base: Path, folder: Path) -> None:
         lacking = [tool for tool in TOOLS if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
@@ -91,6 +93,7 @@ class Debian:
         command += ["--keep-unit", "--link-journal=no", "--console=pipe", "--resolv-conf=off", "--private-network"]
         # Named as WSL names it, so that the files are those that winhost writes.
         command += [f"--network-veth-extra={adapter}:eth0"]
+        command += [f"--bind={each}" for each in self.devices]
         command += ["--boot"] if systemd else ["--as-pid2", "sleep", "infinity"]
         said = self._folder / "console"
         with said.open("w") as console:

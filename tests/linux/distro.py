@@ -14,7 +14,9 @@ WSLINFO = "#!/bin/sh\necho bridged\n"
 
 
 class Distro(Debian):
-    """Its packages come from a folder."""
+    """It has GPUs, as far as a file in /dev says so."""
+
+    devices = ("/dev/null:/dev/dxg",)
 
     def _furnish(self) -> None:
         sure("chroot", str(self.root), "dpkg", "--purge", "openssh-server")

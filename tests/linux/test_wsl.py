@@ -1,13 +1,16 @@
 """What stands in for wsl.exe does what is known of wsl.exe, before a real Debian."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.linux.distro import ACCOUNT, NAME, STAGED
+from tests.linux.test_agent import CTK
 from tests.linux.wsl import FAILED, OF_WSL, Wsl
+from winhost.paths.wsl2_linux import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
 
@@ -124,6 +127,49 @@ def test_a_resolver_is_a_link_of_wsl_unless_wsl_conf_forbids_it(imported: Wsl) -
     inside(imported, "/bin/true")
     assert not os.path.lexists(file)
     conf.write_text(before)
+
+
+# What NVIDIA's and Docker's packages bring, as far as it comes to who is first.
+UNITS = {
+    CDI_SERVICE_FILE: CDI_SERVICE,
+    CDI_PATH_FILE: CDI_PATH,
+    "/etc/systemd/system/nvidia-cdi-refresh.service": """\
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'sleep 0.5; mkdir -p /run/cdi; echo theirs > /run/cdi/nvidia.yaml'
+[Install]
+WantedBy=multi-user.target
+""",
+    "/etc/systemd/system/docker.service": """\
+[Service]
+Type=oneshot
+ExecStart=/bin/cp /run/cdi/nvidia.yaml /var/seen-by-docker
+[Install]
+WantedBy=multi-user.target
+""",
+}
+
+
+def test_each_start_writes_the_cdi_spec_of_the_driver_that_is_there_before_docker_reads_it(imported: Wsl) -> None:
+    distro = imported.images[STAGED]
+    for path, text in {**UNITS, "/usr/bin/nvidia-ctk": CTK}.items():
+        (distro.root / path.lstrip("/")).write_text(text)
+    (distro.root / "usr/bin/nvidia-ctk").chmod(0o755)
+    units = [path.rpartition("/")[2] for path in UNITS]
+    inside(imported, "/bin/systemctl", "enable", *units)
+    verified = subprocess.run(distro.inside("systemd-analyze", "verify", *units), capture_output=True, text=True)
+    assert (verified.returncode, [line for line in verified.stderr.splitlines() if "winhost" in line]) == (0, [])
+    store = distro.root / "usr/lib/wsl/drivers"
+    for driver in ("nv_dispi.inf_amd64_1", "nv_dispi.inf_amd64_2"):
+        imported.run(ACCOUNT, "--terminate", NAME)
+        shutil.rmtree(store, ignore_errors=True)
+        (store / driver).mkdir(parents=True)
+        (store / driver / "libcuda.so.1.1").touch()
+        inside(imported, "/bin/true")
+        spec = f"---\n- hostPath: /usr/lib/wsl/drivers/{driver}/libcuda.so.1.1\n"
+        assert (
+            distro.read("/var/seen-by-docker") == inside(imported, "/bin/cat", "/run/cdi/nvidia.yaml").decode() == spec
+        )
 
 
 def test_what_holds_a_distro_ends_with_it(imported: Wsl) -> None:
