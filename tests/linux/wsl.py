@@ -101,8 +101,9 @@ class Wsl:
         program = self._folder / f"wsl-{account}{'-old' if old else ''}"
         words = (sys.executable, "-I", wsl_client.__file__, str(self._folder / "service"), account)
         deaf = "unset WSL_UTF8\n" if old else ""
-        program.write_text(f'#!/bin/sh\n{deaf}exec {shlex.join(words)} "$@"\n')
-        program.chmod(0o755)
+        if not program.exists():  # one that runs cannot be written
+            program.write_text(f'#!/bin/sh\n{deaf}exec {shlex.join(words)} "$@"\n')
+            program.chmod(0o755)
         return program
 
     def run(self, account: str, *arguments: str, content: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
