@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+DEBIAN = ("test_debian.py", "test_way_in.py", "test_wsl.py", "test_wsl_job.py")
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -13,6 +15,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # it brings no types
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return "the Debian" if file in ("tests/linux/test_debian.py", "tests/linux/test_way_in.py") else file
+            return "the Debian" if file.removeprefix("tests/linux/") in DEBIAN else file
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

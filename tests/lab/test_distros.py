@@ -77,6 +77,11 @@ def test_an_error_is_minus_one_with_its_code() -> None:
     assert output.endswith("\nError code: Wsl/Service/WSL_E_DISTRO_NOT_FOUND\n")
 
 
+def test_a_program_that_is_not_there_is_an_error_of_linux() -> None:
+    code, output, errors = inside(served(), "Ubuntu-24.04", "/bin/nothing")
+    assert (code, output, "execvpe(/bin/nothing)" in errors) == (1, "", True)
+
+
 def test_the_system_is_refused() -> None:
     code, output, _ = wsl(served(), "--list", "--quiet", "--all", account="SYSTEM")
     assert (code, "WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED" in output) == (-1, True)

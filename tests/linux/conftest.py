@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.linux.debian import NoDebian
+from tests.linux.distro import STAGED, Distro
 from tests.linux.sandbox import NoSandbox, Sandbox
+from tests.linux.wsl import Wsl
 from winhost.connect.agent import Agent
 
 
@@ -23,3 +26,15 @@ def agent(sandbox: Sandbox) -> Iterator[Agent]:
     asked = sandbox.agent()
     yield asked
     asked.close()
+
+
+@pytest.fixture(scope="module")
+def wsl(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Wsl]:
+    """With one image, and nothing imported yet."""
+    folder = tmp_path_factory.mktemp("wsl")
+    try:
+        image = Distro(pytestconfig.cache.mkdir("debian") / "base", folder)
+    except NoDebian as why:
+        pytest.skip(f"no Debian with systemd can be made here: {why}")
+    with Wsl(folder, {STAGED: image}) as running:
+        yield running

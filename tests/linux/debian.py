@@ -5,7 +5,8 @@ import platform
 import shutil
 import subprocess
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from tempfile import gettempdir
@@ -26,6 +27,7 @@ from winhost.resources.linux.scripts import session_text
 OUTSIDE, INSIDE, PREFIX = "203.0.113.253", "203.0.113.254", 30
 TOOLS = ("debootstrap", "systemd-nspawn", "systemctl", "ip", "gpg", "dpkg-deb", "ssh-keygen", "mount")
 PACKAGES = "systemd,systemd-sysv,dbus,python3,openssh-server,gpgv,iproute2"
+KEPT = "srv/packages"
 
 
 class NoDebian(Exception):
@@ -33,22 +35,26 @@ class NoDebian(Exception):
 
 
 class Debian:
-    """`root`: its files, seen from outside."""
+    """`root`: its files, seen from outside. devices: what it has of this machine's, as OURS:THEIRS."""
+
+    devices: tuple[str, ...] = ()
 
     def __init__(self, base: Path, folder: Path) -> None:
         lacking = [tool for tool in TOOLS if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
-        if os.geteuid() != 0 or lacking or platform.system() != "Linux":
+        if platform.system() != "Linux" or os.geteuid() != 0 or lacking:
             raise NoDebian(f"it takes root and {', '.join(lacking or TOOLS)}")
         self.root = folder / "root"
         self.key = keypair(folder / "key")
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
         self._undo = ExitStack()
         # One at a time: all have the same address.
         self._undo.enter_context(FileLock(Path(gettempdir()) / "winhost-debian.lock"))
         try:
             make_base(base)
-            self._mount(base, folder)
+            self._undo.enter_context(layers(base, folder / "upper", self.root))
             self._furnish()
-            self._boot(folder)
+            self._begin()
         except BaseException:
             self.close()
             raise
@@ -68,24 +74,53 @@ class Debian:
 
     def run(self, *command: str) -> str:
         """What a command says there."""
-        leader = sure("ps", "-o", "pid=", "--ppid", str(self._nspawn.pid)).split()[0]
-        return sure("nsenter", f"--target={leader}", "--all", "--", *command)
+        return sure(*self.inside(*command))
+
+    def inside(self, *command: str) -> list[str]:
+        """A command of its own, for whoever runs it. It has to run."""
+        assert self._process is not None
+        return ["nsenter", f"--target={children(self._process)[0]}", "--all", "--wd", "--", *command]
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, systemd: bool = True) -> None:
+        """With another init than systemd it only is there."""
+        machine = f"wh-{os.getpid()}"
+        adapter = f"ve-{machine}"
+        command = ["systemd-nspawn", "--quiet", f"--directory={self.root}", f"--machine={machine}", "--register=no"]
+        command += ["--keep-unit", "--link-journal=no", "--console=pipe", "--resolv-conf=off", "--private-network"]
+        # Named as WSL names it, so that the files are those that winhost writes.
+        command += [f"--network-veth-extra={adapter}:eth0"]
+        command += [f"--bind={each}" for each in self.devices]
+        command += ["--boot"] if systemd else ["--as-pid2", "sleep", "infinity"]
+        said = self._folder / "console"
+        with said.open("w") as console:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console)
+        self._process = process
+        wait_for(lambda: Path("/sys/class/net", adapter).exists() or process.poll() is not None)
+        if process.poll() is not None:
+            raise NoDebian(f"systemd-nspawn: {said.read_text()[-300:]}")
+        sure("ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", adapter)
+        sure("ip", "link", "set", adapter, "up")
+        wait_for(lambda: children(process))
+
+    def stop(self) -> None:
+        """Whether or not it runs."""
+        if self._process is not None:
+            end(self._process)
+        self._process = None
 
     def close(self) -> None:
+        self.stop()
         self._undo.close()
-
-    def _mount(self, base: Path, folder: Path) -> None:
-        for each in (self.root, folder / "upper", folder / "work"):
-            each.mkdir()
-        layers = f"lowerdir={base},upperdir={folder / 'upper'},workdir={folder / 'work'}"
-        sure("mount", "-t", "overlay", "overlay", "-o", layers, str(self.root))
-        self._undo.callback(sure, "umount", "--lazy", str(self.root))
 
     def _furnish(self) -> None:
         """What the way in puts there, by the text that winhost writes."""
         static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
         texts = {
-            wsl2_linux.NETWORK_FILE: network_file(static, "host0"),
+            wsl2_linux.NETWORK_FILE: network_file(static),
             SSHD_FILE: sshd_file(static.address.ip),
             SSH_UNIT_FILE: SSH_UNIT,
             "/root/.ssh/authorized_keys": self.key.with_suffix(".pub").read_text(),
@@ -96,19 +131,8 @@ class Debian:
             file.write_text(text)
         sure("systemctl", f"--root={self.root}", "enable", "systemd-networkd.service")
 
-    def _boot(self, folder: Path) -> None:
-        machine = f"wh-{os.getpid()}"
-        command = ["systemd-nspawn", "--quiet", "--boot", f"--directory={self.root}", f"--machine={machine}"]
-        command += ["--register=no", "--keep-unit", "--network-veth", "--link-journal=no", "--console=pipe"]
-        with (folder / "console").open("w") as console:
-            self._nspawn = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console)
-        self._undo.callback(end, process)
-        adapter = f"ve-{machine}"
-        wait_for(lambda: Path("/sys/class/net", adapter).exists() or process.poll() is not None)
-        if process.poll() is not None:
-            raise NoDebian(f"systemd-nspawn: {(folder / 'console').read_text()[-300:]}")
-        sure("ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", adapter)
-        sure("ip", "link", "set", adapter, "up")
+    def _begin(self) -> None:
+        self.start()
         wait_for(self._answers)
 
     def _answers(self) -> bool:
@@ -118,19 +142,54 @@ class Debian:
         return False
 
 
-def make_base(base: Path) -> None:
-    if (base / "made").exists():
-        return
-    shutil.rmtree(base, ignore_errors=True)
-    done = subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(base)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"},
-    )
+@contextmanager
+def layers(lower: Path, upper: Path, at: Path) -> Iterator[None]:
+    """What is written to `at` lands in `upper`. Nobody waits for a disk: what is lost in a crash is made again."""
+    for each in (lower, upper, at, work := upper.with_name(f"{upper.name}.work")):
+        each.mkdir(exist_ok=True)
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},volatile"
+    done = subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(at)], capture_output=True, text=True)
     if done.returncode:
-        raise NoDebian(f"debootstrap: {done.stdout[-300:]}")
-    (base / "made").touch()
+        raise NoDebian(f"no overlay that does not wait for the disk: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        sure("umount", "--lazy", str(at))
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def make_base(base: Path) -> None:
+    """The Debian of all, with the packages that it was made of as a source of its own: it never has a network."""
+    if (base / "complete").exists():
+        return
+    shutil.rmtree(base.parent, ignore_errors=True)
+    base.parent.mkdir(exist_ok=True)
+    at = base.with_name("making")
+    with layers(base.with_name("nothing"), base, at):
+        command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(at)]
+        path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": path})
+        if done.returncode:
+            raise NoDebian(f"debootstrap: {done.stdout[-300:]}")
+        keep_packages(at)
+    (base / "complete").touch()
+
+
+def keep_packages(root: Path) -> None:
+    (root / "var/cache/apt/archives").rename(root / KEPT)
+    debs = list((root / KEPT).glob("*.deb"))
+    if not any(deb.name.startswith("openssh-server_") for deb in debs):
+        raise NoDebian("the Debian that was fetched did not keep its packages")
+    (root / KEPT / "Packages").write_text(
+        "".join(described(deb, sure("dpkg-deb", "--field", str(deb))) for deb in debs)
+    )
+    (root / "etc/apt/sources.list").write_text(f"deb [trusted=yes] file:/{KEPT} ./\n")
+
+
+def described(deb: Path, control: str) -> str:
+    """As an index of packages has it."""
+    data = deb.read_bytes()
+    return f"{control}Filename: ./{deb.name}\nSize: {len(data)}\nSHA256: {sha256(data).hexdigest()}\n\n"
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -140,6 +199,10 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def children(process: "subprocess.Popen[bytes]") -> list[int]:
+    return [int(each) for each in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 def sure(*command: str) -> str:
@@ -204,8 +267,7 @@ def make_repository(folder: Path, keyring: Keyring, packages: list[Control], scr
         deb = folder / f"{control['Package']}_{control['Version']}.deb"
         sure("dpkg-deb", "--build", "--root-owner-group", str(tree), str(deb))
         shutil.rmtree(tree)
-        data = deb.read_bytes()
-        index += f"{text}Filename: ./{deb.name}\nSize: {len(data)}\nSHA256: {sha256(data).hexdigest()}\n\n"
+        index += described(deb, text)
     (folder / "Packages").write_text(index)
     digest = sha256(index.encode()).hexdigest()
     release = folder / "Release"

@@ -4,7 +4,6 @@ import base64
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.connect.sshd import keypair
-from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, Debian, NoDebian, end, sure, wait_for
+from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, wait_for
+from tests.linux.distro import ACCOUNT, NAME, STAGED
+from tests.linux.wsl import Wsl
 from winhost.connect.errors import AuthenticationFailed
 from winhost.connect.ssh import SshTarget, SshWay
 from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
@@ -23,39 +24,22 @@ from winhost.resources.windows.scripts import inside_script
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
 
-PACKAGES = "/srv/packages"
+IN_DISTRO = ("-d", NAME, "-u", "root", "--cd", "/", "-e")
 THEIRS = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHNvbWVib2R5IGVsc2UgaGFzIGEga2V5IHRvby4u somebody@else"
 PORT = 2222
 
 
-class Distro(Debian):
-    """As it comes out of its image: no sshd, no address, nobody's keys; packages come from a folder."""
+class WayIn:
+    """A distro of an account, reached as a job of that account reaches it: through wsl.exe."""
 
-    def _furnish(self) -> None:
-        sure("chroot", str(self.root), "dpkg", "--purge", "openssh-server")
-        folder = self.root / PACKAGES.lstrip("/")
-        folder.mkdir()
-        for deb in (self.root / "var/cache/apt/archives").glob("*.deb"):
-            shutil.copy(deb, folder)
-        index = "".join(map(described, sorted(folder.glob("*.deb"))))
-        if "Package: openssh-server\n" not in index:
-            raise NoDebian("the Debian that was fetched did not keep its packages")
-        (folder / "Packages").write_text(index)
-        (self.root / "etc/apt/sources.list").write_text(f"deb [trusted=yes] file:{PACKAGES} ./\n")
-        (self.root / "etc/wsl.conf").write_text("[boot]\nsystemd=true\n")
-
-    def _answers(self) -> bool:
-        done = subprocess.run(self._inside("systemctl", "is-system-running"), capture_output=True, text=True)
-        return done.stdout.strip() in ("running", "degraded")
-
-    def _inside(self, *command: str) -> list[str]:
-        leader = sure("ps", "-o", "pid=", "--ppid", str(self._nspawn.pid)).split()
-        return ["nsenter", f"--target={leader[0] if leader else 1}", "--all", "--", *command]
+    def __init__(self, wsl: Wsl) -> None:
+        self._wsl = wsl
+        distro = wsl.images[STAGED]
+        self.root, self.key, self.run = distro.root, distro.key, distro.run
+        self.read, self.there, self.enabled = distro.read, distro.there, distro.enabled
 
     def restart(self) -> None:
-        """As `wsl --terminate` and the next start."""
-        end(self._nspawn)
-        self._boot(self.root.parent)
+        assert self._wsl.run(ACCOUNT, "--terminate", NAME).returncode == 0
 
     def put(self, *lines: str) -> None:
         """As a job does it: the lines go to a program that only writes them."""
@@ -67,26 +51,17 @@ class Distro(Debian):
         return self._ask(["/bin/sh", "-s", verb], inside_script()).splitlines()
 
     def _ask(self, command: list[str], text: str) -> str:
-        done = subprocess.run(self._inside(*command), input=text, capture_output=True, text=True, env={})
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        done = self._do(command, text)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    def _do(self, command: list[str], text: str) -> "subprocess.CompletedProcess[bytes]":
+        return self._wsl.run(ACCOUNT, *IN_DISTRO, *command, content=text.encode())
 
     def refused(self, verb: str, *lines: str) -> tuple[int, str]:
         self.put(*lines)
-        done = subprocess.run(
-            self._inside("/bin/sh", "-s", verb), input=inside_script(), capture_output=True, text=True, env={}
-        )
-        return done.returncode, done.stderr.splitlines()[-1]
-
-    def read(self, path: str) -> str:
-        return (self.root / path.lstrip("/")).read_text()
-
-    def there(self, path: str) -> bool:
-        return (self.root / path.lstrip("/")).exists()
-
-    def enabled(self, unit: str) -> str:
-        done = subprocess.run(self._inside("systemctl", "is-enabled", unit), capture_output=True, text=True)
-        return done.stdout.strip()
+        done = self._do(["/bin/sh", "-s", verb], inside_script())
+        return done.returncode, done.stderr.decode().splitlines()[-1]
 
     def key_leads_in(self, key: Path, host_key: str) -> str:
         """Which Debian it is, told by the agent over SSH."""
@@ -94,11 +69,6 @@ class Distro(Debian):
         target = SshTarget("distro", INSIDE, host_key, mine, port=PORT, connect_timeout=5)
         with closing(SshWay(target, session_text()).open()) as agent:
             return str((agent.get("LinuxSystem", {}) or {})["id"])
-
-
-def described(deb: Path) -> str:
-    control = sure("dpkg-deb", "--field", str(deb))
-    return f"{control}Filename: ./{deb.name}\nSize: {deb.stat().st_size}\n\n"
 
 
 def line(name: str, text: str) -> str:
@@ -110,27 +80,23 @@ def told(lines: list[str], name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def distro(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Distro]:
-    try:
-        made = Distro(pytestconfig.cache.mkdir("debian") / "base", tmp_path_factory.mktemp("distro"))
-    except NoDebian as why:
-        pytest.skip(f"no Debian with systemd can be made here: {why}")
-    yield made
-    made.close()
+def distro(wsl: Wsl) -> WayIn:
+    assert wsl.run(ACCOUNT, "--import", NAME, "C:\\distros", STAGED, "--version", "2").returncode == 0
+    return WayIn(wsl)
 
 
 @pytest.fixture(scope="module")
-def addressed(distro: Distro) -> Distro:
+def addressed(distro: WayIn) -> WayIn:
     """With the address that it has where bridged WSL leaves its adapter unconfigured."""
     static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
-    distro.script("conf", line("network", network_file(static, "host0")))
+    distro.script("conf", line("network", network_file(static)))
     distro.run("systemctl", "start", "systemd-networkd.service")
     wait_for(lambda: INSIDE in distro.run("ip", "address"))
     return distro
 
 
 @pytest.fixture(scope="module")
-def open_(addressed: Distro) -> Distro:
+def open_(addressed: WayIn) -> WayIn:
     """With a way in."""
     (addressed.root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     (addressed.root / "root/.ssh/authorized_keys").write_text(f"{THEIRS}\n")
@@ -166,15 +132,15 @@ def test_shellcheck_finds_nothing() -> None:
 # ---- before there is a way in
 
 
-def test_a_fresh_distro_tells_that_nothing_is_ours(distro: Distro) -> None:
+def test_a_fresh_distro_tells_that_nothing_is_ours(distro: WayIn) -> None:
     assert distro.script("look") == ["end ."]
 
 
-def test_what_it_cannot_do_is_refused(distro: Distro) -> None:
+def test_what_it_cannot_do_is_refused(distro: WayIn) -> None:
     assert distro.refused("paint") == (3, "winhost: paint is nothing that it can do")
 
 
-def test_wsl_conf_comes_and_goes_back_to_what_the_image_has(distro: Distro) -> None:
+def test_wsl_conf_comes_and_goes_back_to_what_the_image_has(distro: WayIn) -> None:
     ours = "[boot]\nsystemd=true\n\n[user]\ndefault=root\n# ü '\"$(reboot)`\n"
     distro.script("conf", line("conf", ours))
     assert distro.read("/etc/wsl.conf") == ours
@@ -186,7 +152,7 @@ def test_wsl_conf_comes_and_goes_back_to_what_the_image_has(distro: Distro) -> N
     assert not distro.there("/var/lib/winhost.wanted")
 
 
-def test_a_resolver_takes_the_place_of_a_link_and_leaves_room_for_it(distro: Distro) -> None:
+def test_a_resolver_takes_the_place_of_a_link_and_leaves_room_for_it(distro: WayIn) -> None:
     file = distro.root / "etc/resolv.conf"
     file.unlink(missing_ok=True)
     file.symlink_to("/mnt/wsl/resolv.conf")
@@ -197,15 +163,27 @@ def test_a_resolver_takes_the_place_of_a_link_and_leaves_room_for_it(distro: Dis
     assert not os.path.lexists(file), "WSL makes its link again where there is no file"
 
 
-def test_the_static_address_is_there_from_the_next_start_on(addressed: Distro) -> None:
+def test_the_static_address_is_there_from_the_next_start_on(addressed: WayIn) -> None:
     assert addressed.enabled("systemd-networkd.service") == "enabled"
-    assert f"{INSIDE}/{PREFIX}" in addressed.run("ip", "address", "show", "dev", "host0")
+    assert f"{INSIDE}/{PREFIX}" in addressed.run("ip", "address", "show", "dev", "eth0")
 
 
 # ---- the way in
 
 
-def test_the_agent_comes_in_by_the_key_and_host_key_that_were_told(open_: Distro) -> None:
+def test_packages_that_cannot_be_had_are_told_as_that_and_nothing_stays(addressed: WayIn) -> None:
+    sources = addressed.root / "etc/apt/sources.list"
+    there = sources.read_text()
+    sources.write_text("deb [trusted=yes] file:/srv/nowhere ./\n")
+    code, why = addressed.refused("open", *wanted(addressed.key))
+    assert (code, why[:3]) == (100, "E: ")
+    addressed.script("close")
+    assert told(addressed.script("look"), "port") == []
+    assert not any(map(addressed.there, (SSHD_FILE, SSH_UNIT_FILE, "/root/.ssh/authorized_keys")))
+    sources.write_text(there)
+
+
+def test_the_agent_comes_in_by_the_key_and_host_key_that_were_told(open_: WayIn) -> None:
     seen = open_.script("look")
     assert (told(seen, "port"), told(seen, "listen"), told(seen, "active")) == ([str(PORT)], [INSIDE], ["yes"])
     (host_key,) = told(seen, "host")
@@ -213,17 +191,17 @@ def test_the_agent_comes_in_by_the_key_and_host_key_that_were_told(open_: Distro
     assert open_.key_leads_in(open_.key, host_key) == "debian"
 
 
-def test_it_writes_the_very_files_that_the_path_writes(open_: Distro) -> None:
+def test_it_writes_the_very_files_that_the_path_writes(open_: WayIn) -> None:
     assert open_.read(SSHD_FILE) == sshd_file(ip_address(INSIDE), PORT)
     assert open_.read(SSH_UNIT_FILE) == SSH_UNIT
 
 
-def test_sshd_listens_there_and_nowhere_else(open_: Distro) -> None:
+def test_sshd_listens_there_and_nowhere_else(open_: WayIn) -> None:
     lines = open_.run("ss", "--listening", "--tcp", "--numeric", "--no-header", "--processes").splitlines()
     assert [each.split()[3] for each in lines if "sshd" in each] == [f"{INSIDE}:{PORT}"]
 
 
-def test_keys_of_others_stay_and_one_that_is_no_longer_wanted_goes(open_: Distro, tmp_path: Path) -> None:
+def test_keys_of_others_stay_and_one_that_is_no_longer_wanted_goes(open_: WayIn, tmp_path: Path) -> None:
     other = keypair(tmp_path / "other")
     open_.script("open", *wanted(other))
     (host_key,) = told(open_.script("look"), "host")
@@ -236,7 +214,7 @@ def test_keys_of_others_stay_and_one_that_is_no_longer_wanted_goes(open_: Distro
     assert open_.key_leads_in(open_.key, host_key) == "debian"
 
 
-def test_a_key_that_was_there_before_stays_when_we_leave(open_: Distro) -> None:
+def test_a_key_that_was_there_before_stays_when_we_leave(open_: WayIn) -> None:
     open_.script("open", *wanted(open_.key), f"key {THEIRS}")
     assert THEIRS in told(open_.script("look"), "key")
     open_.script("open", *wanted(open_.key))
@@ -244,14 +222,14 @@ def test_a_key_that_was_there_before_stays_when_we_leave(open_: Distro) -> None:
     assert THEIRS not in told(open_.script("look"), "key")
 
 
-def test_a_way_in_that_is_not_active_does_not_listen_and_comes_back(open_: Distro) -> None:
+def test_a_way_in_that_is_not_active_does_not_listen_and_comes_back(open_: WayIn) -> None:
     open_.script("open", *wanted(open_.key, active=False))
     assert (told(open_.script("look"), "active"), open_.enabled("ssh.service")) == ([], "disabled")
     open_.script("open", *wanted(open_.key))
     assert (told(open_.script("look"), "active"), open_.enabled("ssh.service")) == (["yes"], "enabled")
 
 
-def test_what_sshd_refuses_leaves_no_way_in_that_cannot_start(open_: Distro) -> None:
+def test_what_sshd_refuses_leaves_no_way_in_that_cannot_start(open_: WayIn) -> None:
     code, why = open_.refused("open", "port 99999", f"listen {INSIDE}", f"key {THEIRS}", "active yes")
     assert code == 3
     assert "sshd refuses its configuration" in why
@@ -259,14 +237,14 @@ def test_what_sshd_refuses_leaves_no_way_in_that_cannot_start(open_: Distro) -> 
     open_.script("open", *wanted(open_.key))
 
 
-def test_it_is_there_again_after_a_restart(open_: Distro) -> None:
+def test_it_is_there_again_after_a_restart(open_: WayIn) -> None:
     open_.restart()
     seen = open_.script("look")
     wait_for(lambda: told(open_.script("look"), "active") == ["yes"])
     assert open_.key_leads_in(open_.key, told(seen, "host")[0]) == "debian"
 
 
-def test_closed_it_is_as_it_was_found(open_: Distro) -> None:
+def test_closed_it_is_as_it_was_found(open_: WayIn) -> None:
     open_.script("close")
     assert told(open_.script("look"), "port") == []
     assert open_.read("/root/.ssh/authorized_keys") == f"{THEIRS}\n"
@@ -275,7 +253,7 @@ def test_closed_it_is_as_it_was_found(open_: Distro) -> None:
     assert {each.split(" ")[0] for each in left} <= {"network", "networkd"}
 
 
-def test_an_sshd_that_was_there_before_stays_and_runs_as_it_ran(addressed: Distro) -> None:
+def test_an_sshd_that_was_there_before_stays_and_runs_as_it_ran(addressed: WayIn) -> None:
     addressed.run("apt-get", "update", "-q")
     addressed.run("apt-get", "install", "-q", "-y", "openssh-server")
     addressed.script("open", *wanted(addressed.key))

@@ -545,7 +545,8 @@ class Distros:
             case ["/bin/sh", "-s", verb] if content == inside_script():
                 return self._script(account, distro, verb)
             case _:
-                return _FAILED, f"execvpe({command[0]}) failed: No such file or directory\n", ""
+                # The code is that of the process in Linux: FATAL_ERROR of src/linux/init.
+                return 1, "", f"<3>WSL (9 - Relay) ERROR: execvpe({command[0]}) failed: No such file or directory\n"
 
     def _script(self, account: str, distro: Distro, verb: str) -> Ended:
         wanted = [line.partition(" ")[::2] for line in distro.wanted.splitlines()]

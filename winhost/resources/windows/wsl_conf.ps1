@@ -331,7 +331,8 @@ install_missing() {
     if [ $# = 0 ]; then
         return 0
     fi
-    apt-get -q -o DPkg::Lock::Timeout=600 update 1>&2
+    # One source of many that does not answer is not yet a package that cannot be had.
+    apt-get -q -o DPkg::Lock::Timeout=600 update 1>&2 || true
     # A new Ubuntu may be updating itself.
     apt-get -q -y --no-install-recommends -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef \
         -o Dpkg::Options::=--force-confold install "$@" 1>&2
@@ -438,8 +439,15 @@ close() {
 main() {
     case "$1" in
     look) look ;;
-    conf) conf && rm -f "$wanted" ;;
-    open) open && rm -f "$wanted" ;;
+    # Each on a line of its own: before && nothing that fails would end it.
+    conf)
+        conf
+        rm -f "$wanted"
+        ;;
+    open)
+        open
+        rm -f "$wanted"
+        ;;
     close) close ;;
     *) refuse "$1 is nothing that it can do" ;;
     esac

@@ -1,0 +1,39 @@
+"""A Debian as a distro of WSL comes out of its image: no sshd, no address, nobody's keys, and only WSL starts it."""
+
+import subprocess
+
+from tests.linux.debian import Debian, sure
+
+# As the host win11-wsl-served of the lab has it.
+ACCOUNT, NAME = "winhost", "Ubuntu-24.04"
+IMAGE = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
+STAGED = f"C:\\ProgramData\\winhost\\files\\{IMAGE}-ubuntu-24.04.4-wsl-amd64.wsl"
+
+CONF = "[boot]\nsystemd=true\n"  # as images of Ubuntu have it
+WSLINFO = "#!/bin/sh\necho bridged\n"
+
+
+class Distro(Debian):
+    """It has GPUs, as far as a file in /dev says so."""
+
+    devices = ("/dev/null:/dev/dxg",)
+
+    def _furnish(self) -> None:
+        sure("chroot", str(self.root), "dpkg", "--purge", "openssh-server")
+        (self.root / "etc/wsl.conf").write_text(CONF)
+        program = self.root / "usr/bin/wslinfo"
+        program.write_text(WSLINFO)
+        program.chmod(0o755)
+
+    def _begin(self) -> None:
+        pass
+
+    def enabled(self, unit: str) -> str:
+        done = subprocess.run(self.inside("systemctl", "is-enabled", unit), capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def read(self, path: str) -> str:
+        return (self.root / path.lstrip("/")).read_text()
+
+    def there(self, path: str) -> bool:
+        return (self.root / path.lstrip("/")).exists()
