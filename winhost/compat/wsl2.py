@@ -40,9 +40,17 @@ def shares_the_gpu(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def on_server(facts: HostFacts) -> Finding | None:
-    """WSL 2 runs there; GPU compute in it is described for clients only."""
+    """From Server 2022 on, and not all of it."""
     if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
-        return unverified("wsl2.server", observed=facts.os.named)
+        return degraded("wsl2.server", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def gpu_on_server(facts: HostFacts) -> Finding | None:
+    """GPU compute in it is described for clients only."""
+    if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
+        return unverified("wsl2.gpu-on-server", observed=facts.os.named)
     return None
 
 
