@@ -67,6 +67,7 @@ class Wsl2Plan:
         if bridge is None:
             return document
         document = _only(document, "VmSwitch", lambda record: record.state["name"] == bridge.switch)
+        document = _only(document, "ExternalSwitch", lambda record: record.key["name"] == bridge.switch)
         if bridge.adapter is None:
             return document
         chosen = {"adapter": adapter(self._facts, bridge)}
