@@ -14,7 +14,7 @@ from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.plan import Deferred, Plan, Stage, Step, Wanted, Wish
 from winhost.model.reason import PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
-from winhost.paths.refusal import Refusal
+from winhost.paths.refusal import Caution, Refusal
 from winhost.resources.host import HostFacts
 from winhost.resources.nouns import NOUNS
 
@@ -31,6 +31,10 @@ class Planned(Protocol):
     @property
     def decisions(self) -> object:
         """What its playbook may refer to. Their properties raise MissingFact and Refusal."""
+
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        """What to know of the wish itself, where nothing speaks against it."""
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         """What only the host can tell of wanted values, whoever wrote them and where. Raises Refusal."""
@@ -159,14 +163,15 @@ def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
         winhost=__version__,
         wish=wish,
         stages=(_stage(facts, wish, planned, number=1),),
-        notes=_notes(verdict),
+        notes=_notes(verdict, planned.cautions),
     )
 
 
-def _notes(verdict: PathVerdict) -> tuple[str, ...]:
+def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]:
     """Heaviest first. What is judged only later stands in the plan as what is deferred."""
-    said = [reason for reason in verdict.every_reason if not reason.code.endswith(".later")]
-    return tuple(dict.fromkeys(map(told, sorted(said, key=lambda reason: -reason.severity.rank))))
+    said = [(r.severity.rank, told(r)) for r in verdict.every_reason if not r.code.endswith(".later")]
+    said += [(c.severity.rank, visible(f"{c.severity}: the wish: {c.sentence} [{c.code}]")) for c in cautions]
+    return tuple(dict.fromkeys(text for _, text in sorted(said, key=lambda each: -each[0])))
 
 
 def next_stage(facts: HostFacts, plan: Plan, number: int) -> Stage:
