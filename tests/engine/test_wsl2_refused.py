@@ -44,11 +44,12 @@ def world(folder: Path, case: Mapping[str, Any]) -> Wsl2World:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_it_is_refused_by_name(tmp_path: Path, case: Mapping[str, Any]) -> None:
-    assert case.keys() <= {*COMMON, "refused"}
+    assert case.keys() <= {*COMMON, "refused", "hints"}
     with pytest.raises(Refused) as caught:
         world(tmp_path, case).plan()
     assert list(caught.value.codes) == case["refused"]
     assert case.get("says", "") in caught.value.meaning
+    assert case.get("hints", "") in str(caught.value.hint)
     assert all(catalogue.entry(code) for code in caught.value.codes)
 
 

@@ -6,11 +6,13 @@ from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
+from winhost.compat.catalogue import remedies
 from winhost.engine.order import Gone, Id, differences, identity, steps_for
 from winhost.engine.plan_dda import DdaPlan
 from winhost.engine.plan_wsl2 import Wsl2Plan
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
+from winhost.model.path import path_of
 from winhost.model.plan import Deferred, Plan, Stage, Step, Wanted, Wish
 from winhost.model.reason import PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
@@ -57,6 +59,7 @@ class Refused(WinhostError):
     verdict: str
     because: tuple[str, ...]
     codes: tuple[str, ...] = ()
+    helps: tuple[str, ...] = ()
     instead: str | None = None
     run: str | None = None
 
@@ -70,10 +73,12 @@ class Refused(WinhostError):
 
     @property
     def hint(self) -> str | None:
+        helps = f"What would help: {' '.join(self.helps)}" if self.helps else None
         explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
-        instead = f"This host can do: {self.instead}" if self.instead and self.instead != self.path else None
+        instead = f"This host can do: {self.instead}" if self.instead else None
+        anyway = "Plan it although it is unproven: --allow-unverified" if self.verdict == Verdict.UNVERIFIED else None
         back = f"Go back: winhost rollback {self.run}" if self.run else None
-        return "\n".join(filter(None, (explain, instead, back))) or None
+        return "\n".join(filter(None, (helps, explain, instead, anyway, back))) or None
 
 
 @dataclass(eq=False)
@@ -227,15 +232,27 @@ def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> N
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if verdict.verdict not in bad:
         return
-    decisive = [r for r in verdict.every_reason if r.severity.rank >= Severity.UNVERIFIED.rank]
+    grave = [reason for reason in verdict.every_reason if reason.severity.rank >= Severity.UNVERIFIED.rank]
+    decisive = sorted(grave, key=lambda reason: -reason.severity.rank)
+    heaviest = [reason for reason in decisive if reason.severity.rank == verdict.verdict.rank]
     raise Refused(
         facts.host,
         verdict.path,
         verdict.verdict,
         tuple(dict.fromkeys(map(told, decisive))),
         tuple(dict.fromkeys(reason.code for reason in decisive)),
-        recommended(facts),
+        tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
+        _instead(facts, verdict),
     )
+
+
+def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
+    """Another way with its verdict; of the same path only a better one."""
+    best = recommended(facts, but=refused.path)
+    if best is None:
+        return None
+    better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)
+    return f"{best.path} ({best.verdict})" if better else None
 
 
 def asked_risks(facts: HostFacts, wish: Wish) -> Mapping[Id, tuple[str, ...]]:
