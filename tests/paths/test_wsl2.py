@@ -1,6 +1,7 @@
 """Decisions of the WSL 2 path: settings are checked whole, addresses are our own, memory holds the cards."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -9,12 +10,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from winhost.lab.hostfile import expand, find
-from winhost.model.facts import Record
-from winhost.model.units import GiB
+from winhost.model.facts import Facts, Record
+from winhost.model.units import GiB, MiB
 from winhost.paths.refusal import Refusal
-from winhost.paths.wsl2 import adapter, mac_address
+from winhost.paths.wsl2 import Memory, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Settings
-from winhost.resources.host import HostFacts
+from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import NetworkAdapter
 
 NEEDED: dict[str, Any] = {
@@ -88,6 +89,50 @@ def test_addresses_are_local_and_of_one_machine(one: Any, other: Any) -> None:
 
 def test_the_address_that_every_wsl_takes_is_not_ours() -> None:
     assert mac_address("00000000-0000-0000-0000-000000000000", "winhost") != "5e:bb:f6:9e:ee:fa"
+
+
+sizes = st.integers(1, 1024).map(lambda gib: gib * GiB)
+
+
+@given(sizes, st.integers(1, 200 * 1024).map(lambda mib: mib * MiB), st.integers(1, 8))
+def test_linux_gets_what_the_cards_have_where_the_host_has_it_beside_windows(total: int, vram: int, cards: int) -> None:
+    facts = with_memory(total)
+    card = replace_vram(facts.cards[0], vram)
+    found = memory(facts, [card] * cards, None).given
+    assert found % MiB == 0
+    assert found >= total // 2
+    assert found >= min(vram * cards, total - 4 * GiB)
+    assert found <= max(total // 2, total - 4 * GiB)
+
+
+def test_memory_is_told_with_its_arithmetic() -> None:
+    facts = with_memory(64 * GiB)
+    assert memory(facts, facts.cards, None).why == (
+        "32 GiB, the larger of half the host's 64 GiB and the 24,564 MiB of its GPUs, and 4 GiB stay with Windows"
+    )
+    untold = replace_vram(facts.cards[0], None, device="VEN_10DE&DEV_0001&SUBSYS_00000000")
+    assert memory(facts, [untold], None).why.startswith("32 GiB, half of the host's 64 GiB, because the memory of")
+    assert memory(facts, facts.cards, 8 * GiB) == Memory(8 * GiB, "8 GiB as you set it")
+
+
+@cache
+def one_card() -> Facts:
+    return expand(find("win11-pro-1gpu"))[0]
+
+
+def with_memory(total: int) -> HostFacts:
+    facts = one_card()
+    state = cast(tuple[Record, ...], facts.nouns["Memory"])[0].state
+    return HostFacts(replace(facts, nouns={**facts.nouns, "Memory": (Record({**state, "total": total}),)}))
+
+
+def replace_vram(card: Card, vram: int | None, device: str | None = None) -> Card:
+    gpu = replace(
+        card.gpu,
+        key={**card.gpu.key, "device": device or card.gpu.key["device"]},
+        state=replace(card.gpu.state, vram=vram),
+    )
+    return replace(card, gpu=gpu)
 
 
 def of_two_networks(**changes: Any) -> HostFacts:
