@@ -7,14 +7,16 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 from pydantic import ValidationError
 
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts, Record
 from winhost.model.units import GiB, MiB
 from winhost.paths.refusal import Refusal
-from winhost.paths.wsl2 import Memory, adapter, mac_address, memory
+from winhost.paths.wsl2 import Decisions, Memory, Mode, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Settings
+from winhost.paths.wslconfig import WSLCONF, effective, lint
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import NetworkAdapter
 
@@ -62,6 +64,10 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
         ({"memory": "255 MiB"}, "256 MiB at least"),
         ({"access": {"port": True}}, "valid integer"),
         ({"memory": "lots"}, "should be a size"),
+        ({"memory": 0}, "valid string"),
+        ({"swap": False}, "valid string"),
+        ({"swap": "00"}, "should be a size"),
+        ({"swap": "512 KiB"}, "0 for none"),
         ({"wsl": {**NEEDED["wsl"], "sha256": "ABC"}}, "pattern"),
         ({"wsl": {**NEEDED["wsl"], "source": "http://example.test/wsl.msi"}}, "https://"),
         ({"image": {**NEEDED["image"], "source": r"\\server\share\x.wsl"}}, "https://"),
@@ -89,6 +95,29 @@ def test_addresses_are_local_and_of_one_machine(one: Any, other: Any) -> None:
 
 def test_the_address_that_every_wsl_takes_is_not_ours() -> None:
     assert mac_address("00000000-0000-0000-0000-000000000000", "winhost") != "5e:bb:f6:9e:ee:fa"
+
+
+MODES: dict[Mode, dict[str, Any]] = {
+    "nat": {},
+    "mirrored": {"memory": "8 GiB", "swap": 0, "processors": 4},
+    "bridged": {"bridge": BRIDGE},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_wsl_takes_every_line_that_is_written(mode: Mode) -> None:
+    made = Decisions(HostFacts(expand(find("win11-wsl-served"))[0]), settings(**MODES[mode]), mode)
+    assert lint(made.config.text.encode(), version=Version("2.7.14")) == []
+    written = effective(made.config.text)
+    assert written.get(("wsl2", "swap")) == (0 if mode == "mirrored" else None)
+    assert written["wsl2", "networkingMode"] == mode
+    assert (written["wsl2", "vmIdleTimeout"], written["general", "instanceIdleTimeout"]) == (-1, -1)
+    assert lint(made.conf.text.encode(), WSLCONF, version=Version("2.7.14")) == []
+    distro = effective(made.conf.text, WSLCONF)
+    assert (distro["boot", "systemd"], distro["user", "default"]) == (True, "root")
+    assert (distro.get(("network", "generateResolvConf")), made.conf.resolver) == (
+        (False, "nameserver 192.0.2.53\n") if mode == "bridged" else (None, None)
+    )
 
 
 sizes = st.integers(1, 1024).map(lambda gib: gib * GiB)

@@ -241,7 +241,11 @@ class Decisions:
         bridge = self._settings.bridge
         static = bridge if self._mode == "bridged" and bridge and bridge.address != "dhcp" else None
         own_names = static is not None and bool(static.dns)
-        wanted = {("boot", "systemd"): "true", ("interop", "appendWindowsPath"): "false"}
+        wanted = {
+            ("boot", "systemd"): "true",
+            ("user", "default"): "root",  # whom an image made for people would log on, winhost's units do not know
+            ("interop", "appendWindowsPath"): "false",
+        }
         if own_names:
             wanted["network", "generateResolvConf"] = "false"
         return Conf(
