@@ -29,14 +29,14 @@ _COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model of a workload on a target, with the memory of all. default_ram: what WSL gets by itself, bytes."""
+    """A model of a workload on a target, with the memory of all. wsl_ram: what WSL gets as it is set now, bytes."""
 
     target: Target
     workload: Workload
     model: Model
     budget: Budget
     vram: tuple[int, ...]
-    default_ram: int
+    wsl_ram: int
 
 
 def _blackwell(case: Case) -> bool:
@@ -93,7 +93,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "kv_tiers": lambda case: _mirrored(case, Mirror.TIERS),
     "lmcache": lambda case: _mirrored(case, Mirror.LMCACHE),
     "pinned": lambda case: "pinned-memory" in case.workload.needs.must,
-    "above_default_ram": lambda case: _ram(case) > case.default_ram,
+    "above_wsl_ram": lambda case: _ram(case) > case.wsl_ram,
 }
 
 
