@@ -120,7 +120,7 @@ def _granted(by_default: Room, workload: Workload) -> Room:
 
 
 def _set_now(facts: HostFacts, by_default: Bytes) -> Bytes:
-    """What .wslconfig says, where it was read and says it; of several accounts' the least, for any of them may serve."""
+    """What .wslconfig says, where it was read and says it; of several the least, for any of them may serve."""
     try:
         texts = [config.state.text or "" for config in facts.all(WslConfig)]
     except MissingFact:
