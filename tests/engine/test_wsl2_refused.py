@@ -55,10 +55,14 @@ def test_it_is_refused_by_name(tmp_path: Path, case: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", SAID.values(), ids=SAID)
 def test_it_is_planned_and_said(tmp_path: Path, case: Mapping[str, Any]) -> None:
-    assert case.keys() <= {*COMMON, "lab", "resources", "said", "unsaid"}
+    assert case.keys() <= {*COMMON, "lab", "resources", "said", "unsaid", "asks"}
     here = world(tmp_path, case)
     here.book = with_resources(here.book, case.get("resources", {}))
-    notes = here.plan().notes
+    plan = here.plan()
+    notes = plan.notes
+    assert {risk for step in plan.steps if step.noun == "ExternalSwitch" for risk in step.risks} >= {
+        *case.get("asks", ())
+    }
     told = {code for code in (*case.get("said", ()), *case.get("unsaid", ())) if any(f"[{code}]" in n for n in notes)}
     assert told == set(case.get("said", ()))
     assert case.get("says", "") in "\n".join(notes)

@@ -125,10 +125,10 @@ def nothing_to_bridge(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def moves_the_management(facts: HostFacts) -> Finding | None:
-    """With a second adapter nobody need lose the wire."""
-    wired = _linked(facts, ETHERNET)
-    if _switchless(facts) and wired and all(adapter.management for adapter in wired):
-        return note("wsl2.bridge-moves-management", observed="; ".join(map(_what_moves, wired)))
+    """With a second adapter nobody need lose the wire; one by radio, or a team, counts where none is wired."""
+    suiting = _linked(facts, ETHERNET) or _linked(facts, WIFI, TEAM)
+    if _switchless(facts) and suiting and all(adapter.management for adapter in suiting):
+        return note("wsl2.bridge-moves-management", observed="; ".join(map(_what_moves, suiting)))
     return None
 
 
