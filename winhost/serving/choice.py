@@ -156,8 +156,8 @@ def _causes(case: Case) -> Iterator[Because]:
 
 
 def _as_served(model: Model, choice: Choice) -> Model:
-    """Stopped instead of asleep, a model takes its turn on the card as before, and leaves nothing in host memory."""
-    return replace(model, sleep_level=2) if choice[0] == NO_SLEEP else model
+    """Stopped instead of asleep, a model takes its turn on the card as before, and leaves nothing, there nor in RAM."""
+    return replace(model, sleep_level=0) if choice[0] == NO_SLEEP else model
 
 
 def _modes(facts: HostFacts) -> frozenset[str]:
