@@ -139,6 +139,8 @@ def test_memory_is_told_with_its_arithmetic() -> None:
     assert memory(facts, facts.cards, None).why == (
         "32 GiB, the larger of half the host's 64 GiB and the 24,564 MiB of its GPUs, and 4 GiB stay with Windows"
     )
+    little = with_memory(4 * GiB)
+    assert memory(little, little.cards, None).why.startswith("2 GiB, half of the host's 4 GiB, as WSL takes by itself")
     untold = replace_vram(facts.cards[0], None, device="VEN_10DE&DEV_0001&SUBSYS_00000000")
     assert memory(facts, [untold], None).why.startswith("32 GiB, half of the host's 64 GiB, because the memory of")
     assert memory(facts, facts.cards, 8 * GiB) == Memory(8 * GiB, "8 GiB as you set it")

@@ -76,9 +76,9 @@ class Refused(WinhostError):
         helps = f"What would help: {' '.join(self.helps)}" if self.helps else None
         explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
         instead = f"This host can do: {self.instead}" if self.instead else None
-        anyway = "Plan it although it is unproven: --allow-unverified" if self.verdict == Verdict.UNVERIFIED else None
+        anyway = "Plan it all the same: --allow-unverified" if self.verdict == Verdict.UNVERIFIED else None
         back = f"Go back: winhost rollback {self.run}" if self.run else None
-        return "\n".join(filter(None, (helps, explain, instead, anyway, back))) or None
+        return "\n".join(filter(None, (helps, explain, anyway, instead, back))) or None
 
 
 @dataclass(eq=False)

@@ -107,8 +107,11 @@ def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Mem
     total = facts.memory.total
     if stated is not None:
         return Memory(stated, f"{size(stated)} as you set it")
-    half = wsl_default_ram(total)
-    most = max(half, total - WINDOWS_USABLE)
+    half, most = wsl_default_ram(total), total - WINDOWS_USABLE
+    if most < half:
+        given = half // MiB * MiB
+        small = f"half of the host's {size(total)}, as WSL takes by itself: beside what Windows needs there is no more"
+        return Memory(given, f"{size(given)}, {small}")
     try:
         cards_have = sum(map(memory_of, cards))
     except MissingFact as missing:
