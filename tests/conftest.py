@@ -3,6 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 DEBIAN = ("test_debian.py", "test_way_in.py", "test_wsl.py", "test_wsl_job.py")
 

@@ -48,6 +48,8 @@ def test_a_plan_shows_its_steps_what_waits_what_it_asks_and_what_stays(line: Lin
         "2.6.1.0 → 2.7.14.0",
         "cannot be undone: winhost never downgrades WSL: 2.6.1.0 does not come back",
         "Tasks of winhost",
+        ".wslconfig of winhost:",
+        "Memory: 32 GiB, the larger",
         "Stage 2 can be planned only when AccountTasks and WslAccess are there.",
         "Docker Engine",
         "network: interrupt",

@@ -27,7 +27,8 @@ SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.compat.__file__).parent / "evidence" / "memory.yaml"
 TOPICS = (*PATHS, *CAPABILITIES)
 REFUSING = [
-    Path(winhost.paths.__file__).with_name(name) for name in ("bars.py", "mmio.py", "wsl2.py", "wsl2_refusals.py")
+    Path(winhost.paths.__file__).with_name(name)
+    for name in ("bars.py", "mmio.py", "wsl2.py", "wsl2_cautions.py", "wsl2_refusals.py")
 ]
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
 GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}
@@ -63,7 +64,9 @@ def refusals() -> set[str]:
 
 
 def test_each_refusal_of_the_arithmetic_is_in_the_catalogue_and_each_of_those_is_raised() -> None:
-    raised = {code for file in REFUSING for code in re.findall(r'"((?:mmio|wsl)\.[a-z-]+)"', file.read_text("utf-8"))}
+    raised = {
+        code for file in REFUSING for code in re.findall(r'"((?:mmio|wsl)\.[a-z0-9-]+)"', file.read_text("utf-8"))
+    }
     assert raised == refusals()
 
 

@@ -1,5 +1,6 @@
-"""What is refused of WSL 2 before anything is touched: cases in tests/data/plans/wsl2_refused.yaml."""
+"""What is refused or said of WSL 2 before anything is touched: cases in tests/data/plans/wsl2_*.yaml."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +18,15 @@ from winhost.lab.linux import Package
 from winhost.model.plan import Plan, Step, Wanted
 
 T = TypeVar("T", Step, Wanted)
-DATA = Path(__file__).parents[1] / "data" / "plans" / "wsl2_refused.yaml"
-CASES: Mapping[str, Any] = yaml.safe_load(DATA.read_text(encoding="utf-8"))
-KEYS = {"host", "change", "settings", "refused", "says", "unverified"}
+DATA = Path(__file__).parents[1] / "data" / "plans"
+CASES: Mapping[str, Any] = yaml.safe_load((DATA / "wsl2_refused.yaml").read_text(encoding="utf-8"))
+SAID: Mapping[str, Any] = yaml.safe_load((DATA / "wsl2_said.yaml").read_text(encoding="utf-8"))
+COMMON = {"host", "change", "settings", "says", "unverified"}
 
 
-def changed(folder: Path, base: str, change: Mapping[str, Any]) -> Path:
+def changed(folder: Path, base: str, parts: Mapping[str, Any]) -> Path:
     """A host file that differs from a shipped one."""
-    delta = {"schema": "winhost.host/1", "origin": "synthetic", "about": "a case", "base": base, "change": change}
+    delta = {"schema": "winhost.host/1", "origin": "synthetic", "about": "a case", "base": base, **parts}
     path = folder / "case.yaml"
     path.write_text(yaml.safe_dump(delta), encoding="utf-8")
     return path
@@ -35,18 +37,44 @@ def world(folder: Path, case: Mapping[str, Any]) -> Wsl2World:
         name: {**BOOK["settings"][name], **value} if name == "wsl" else value
         for name, value in case.get("settings", {}).items()
     }
-    host = changed(folder, case["host"], case["change"]) if "change" in case else case["host"]
+    parts = {name: case[name] for name in ("change", "lab") if name in case}
+    host = changed(folder, case["host"], parts) if parts else case["host"]
     return wsl2_world(folder / "store", host, unverified=case.get("unverified", False), **settings)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_it_is_refused_by_name(tmp_path: Path, case: Mapping[str, Any]) -> None:
-    assert case.keys() <= KEYS
+    assert case.keys() <= {*COMMON, "refused", "hints"}
     with pytest.raises(Refused) as caught:
         world(tmp_path, case).plan()
     assert list(caught.value.codes) == case["refused"]
     assert case.get("says", "") in caught.value.meaning
+    assert case.get("hints", "") in str(caught.value.hint)
     assert all(catalogue.entry(code) for code in caught.value.codes)
+
+
+@pytest.mark.parametrize("case", SAID.values(), ids=SAID)
+def test_it_is_planned_and_said(tmp_path: Path, case: Mapping[str, Any]) -> None:
+    assert case.keys() <= {*COMMON, "lab", "resources", "said", "unsaid", "asks"}
+    here = world(tmp_path, case)
+    here.book = with_resources(here.book, case.get("resources", {}))
+    plan = here.plan()
+    notes = plan.notes
+    assert {risk for step in plan.steps if step.noun == "ExternalSwitch" for risk in step.risks} >= {
+        *case.get("asks", ())
+    }
+    told = {code for code in (*case.get("said", ()), *case.get("unsaid", ())) if any(f"[{code}]" in n for n in notes)}
+    assert told == set(case.get("said", ()))
+    assert case.get("says", "") in "\n".join(notes)
+    assert all(catalogue.entry(code) for code in (*case.get("said", ()), *case.get("unsaid", ())))
+
+
+def with_resources(book: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The playbook with other values wanted, by noun."""
+    own = copy.deepcopy(dict(book))
+    for entry in own["resources"]:
+        entry["want"] |= changes.get(entry["noun"], {})
+    return own
 
 
 # ---- at apply

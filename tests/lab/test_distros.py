@@ -2,8 +2,9 @@
 
 import json
 import threading
+from dataclasses import replace
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from winhost.lab.distros import Distros, folder_of, record_of
 from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
 from winhost.lab.section import LabSection
+from winhost.model.facts import Record
 
 IMAGE = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
 STAGED = f"C:\\ProgramData\\winhost\\files\\{IMAGE}-ubuntu-24.04.4-wsl-amd64.wsl"
@@ -171,6 +173,28 @@ def test_two_versions_have_no_bridge(version: str, got: str) -> None:
 def test_mirrored_may_fall_back(lab: dict[str, Any], got: str) -> None:
     machine = served(**lab)
     machine.files.write(CONFIG, b"[wsl2]\nnetworkingMode=mirrored\n")
+    wsl(machine, "--shutdown")
+    assert mode(machine) == got
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked", "got"),
+    [
+        ({"allow_networking": False}, "mirrored", "nat"),
+        ({"allow_networking": False, "default_networking": 3}, "bridged", "mirrored"),
+        ({"allow_networking": False, "default_networking": 3}, "nat", "nat"),
+        ({"allow_networking": True, "default_networking": 3}, "nat", "nat"),
+        ({"default_networking": 3}, None, "mirrored"),
+        ({"default_networking": 0}, None, "none"),
+        ({}, None, "nat"),
+    ],
+)
+def test_a_policy_overrides_what_the_file_says(policy: dict[str, Any], asked: str | None, got: str) -> None:
+    facts, lab = expand(find("win11-wsl-served"))
+    (record,) = cast(tuple[Record, ...], facts.nouns["WslPolicy"])
+    theirs = replace(record, state={**record.state, **policy})
+    machine = Machine(replace(facts, nouns={**facts.nouns, "WslPolicy": (theirs,)}), lab)
+    machine.files.write(CONFIG, f"[wsl2]\nnetworkingMode={asked}\n".encode() if asked else b"[wsl2]\n")
     wsl(machine, "--shutdown")
     assert mode(machine) == got
 

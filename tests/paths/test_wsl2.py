@@ -1,20 +1,23 @@
 """Decisions of the WSL 2 path: settings are checked whole, addresses are our own, memory holds the cards."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 from pydantic import ValidationError
 
 from winhost.lab.hostfile import expand, find
-from winhost.model.facts import Record
-from winhost.model.units import GiB
+from winhost.model.facts import Facts, Record
+from winhost.model.units import GiB, MiB
 from winhost.paths.refusal import Refusal
-from winhost.paths.wsl2 import adapter, mac_address
+from winhost.paths.wsl2 import Decisions, Memory, Mode, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Settings
-from winhost.resources.host import HostFacts
+from winhost.paths.wslconfig import WSLCONF, effective, lint
+from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import NetworkAdapter
 
 NEEDED: dict[str, Any] = {
@@ -61,6 +64,10 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
         ({"memory": "255 MiB"}, "256 MiB at least"),
         ({"access": {"port": True}}, "valid integer"),
         ({"memory": "lots"}, "should be a size"),
+        ({"memory": 0}, "valid string"),
+        ({"swap": False}, "valid string"),
+        ({"swap": "00"}, "should be a size"),
+        ({"swap": "512 KiB"}, "0 for none"),
         ({"wsl": {**NEEDED["wsl"], "sha256": "ABC"}}, "pattern"),
         ({"wsl": {**NEEDED["wsl"], "source": "http://example.test/wsl.msi"}}, "https://"),
         ({"image": {**NEEDED["image"], "source": r"\\server\share\x.wsl"}}, "https://"),
@@ -88,6 +95,75 @@ def test_addresses_are_local_and_of_one_machine(one: Any, other: Any) -> None:
 
 def test_the_address_that_every_wsl_takes_is_not_ours() -> None:
     assert mac_address("00000000-0000-0000-0000-000000000000", "winhost") != "5e:bb:f6:9e:ee:fa"
+
+
+MODES: dict[Mode, dict[str, Any]] = {
+    "nat": {},
+    "mirrored": {"memory": "8 GiB", "swap": 0, "processors": 4},
+    "bridged": {"bridge": BRIDGE},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_wsl_takes_every_line_that_is_written(mode: Mode) -> None:
+    made = Decisions(HostFacts(expand(find("win11-wsl-served"))[0]), settings(**MODES[mode]), mode)
+    assert lint(made.config.text.encode(), version=Version("2.7.14")) == []
+    written = effective(made.config.text)
+    assert written.get(("wsl2", "swap")) == (0 if mode == "mirrored" else None)
+    assert written["wsl2", "networkingMode"] == mode
+    assert (written["wsl2", "vmIdleTimeout"], written["general", "instanceIdleTimeout"]) == (-1, -1)
+    assert lint(made.conf.text.encode(), WSLCONF, version=Version("2.7.14")) == []
+    distro = effective(made.conf.text, WSLCONF)
+    assert (distro["boot", "systemd"], distro["user", "default"]) == (True, "root")
+    assert (distro.get(("network", "generateResolvConf")), made.conf.resolver) == (
+        (False, "nameserver 192.0.2.53\n") if mode == "bridged" else (None, None)
+    )
+
+
+sizes = st.integers(1, 1024).map(lambda gib: gib * GiB)
+
+
+@given(sizes, st.integers(1, 200 * 1024).map(lambda mib: mib * MiB), st.integers(1, 8))
+def test_linux_gets_what_the_cards_have_where_the_host_has_it_beside_windows(total: int, vram: int, cards: int) -> None:
+    facts = with_memory(total)
+    card = replace_vram(facts.cards[0], vram)
+    found = memory(facts, [card] * cards, None).given
+    assert found % MiB == 0
+    assert found >= total // 2
+    assert found >= min(vram * cards, total - 4 * GiB)
+    assert found <= max(total // 2, total - 4 * GiB)
+
+
+def test_memory_is_told_with_its_arithmetic() -> None:
+    facts = with_memory(64 * GiB)
+    assert memory(facts, facts.cards, None).why == (
+        "32 GiB, the larger of half the host's 64 GiB and the 24,564 MiB of its GPUs, and 4 GiB stay with Windows"
+    )
+    little = with_memory(4 * GiB)
+    assert memory(little, little.cards, None).why.startswith("2 GiB, half of the host's 4 GiB, as WSL takes by itself")
+    untold = replace_vram(facts.cards[0], None, device="VEN_10DE&DEV_0001&SUBSYS_00000000")
+    assert memory(facts, [untold], None).why.startswith("32 GiB, half of the host's 64 GiB, because the memory of")
+    assert memory(facts, facts.cards, 8 * GiB) == Memory(8 * GiB, "8 GiB as you set it")
+
+
+@cache
+def one_card() -> Facts:
+    return expand(find("win11-pro-1gpu"))[0]
+
+
+def with_memory(total: int) -> HostFacts:
+    facts = one_card()
+    state = cast(tuple[Record, ...], facts.nouns["Memory"])[0].state
+    return HostFacts(replace(facts, nouns={**facts.nouns, "Memory": (Record({**state, "total": total}),)}))
+
+
+def replace_vram(card: Card, vram: int | None, device: str | None = None) -> Card:
+    gpu = replace(
+        card.gpu,
+        key={**card.gpu.key, "device": device or card.gpu.key["device"]},
+        state=replace(card.gpu.state, vram=vram),
+    )
+    return replace(card, gpu=gpu)
 
 
 def of_two_networks(**changes: Any) -> HostFacts:

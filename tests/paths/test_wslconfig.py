@@ -1,6 +1,7 @@
 """The files that WSL reads: cases are data; reading loses nothing, and a change is a change of that key alone."""
 
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from winhost.paths.wslconfig.keys import key_of, keys_of
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = yaml.safe_load((ROOT / "tests" / "data" / "wslconfig" / "lint.yaml").read_text(encoding="utf-8"))
+TABLE = yaml.safe_load(files("winhost.paths.wslconfig").joinpath("keys.yaml").read_text(encoding="utf-8"))["wslconfig"]
 DIALECTS = {dialect.name: dialect for dialect in (WSLCONFIG, WSLCONF)}
 
 # --- Cases -----------------------------------------------------------------------------------------------------------
@@ -68,6 +70,16 @@ def test_the_tables_speak_of_keys_that_there_are(dialect: Dialect) -> None:
         assert set(key.modes) <= set(modes.values)
         assert set(key.values_since) <= set(key.values)
         assert (key.type == "word") == bool(key.values)
+
+
+# As many as the tables of ConfigKey in WslCoreConfig.cpp have at these tags, and at 2026-08-07 behind the last one.
+@pytest.mark.parametrize(("wsl", "keys"), [("2.5.10", 56), ("2.7.11", 56), ("2.8.12", 57), ("2.9.4", 57), ("2.10", 59)])
+def test_each_wsl_knows_as_many_keys_as_its_source_has(wsl: str, keys: int) -> None:
+    written = [f"[{section}]\n{name}=\n" for section, rows in TABLE.items() for name in rows]
+    told = [it for it in lint("".join(written).encode(), version=Version(wsl)) if it.code == "wslconfig.too-new"]
+    new = [row for rows in TABLE.values() for row in rows.values() if Version(row.get("since", "0")) > Version(wsl)]
+    assert len(written) - len(new) == keys
+    assert len(told) == len(new)
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000, "0x" + "f" * 5000, "07" * 3000])

@@ -55,6 +55,7 @@ def _beside(served: Served) -> Iterator[str]:
             yield f"{line.name}. {line.why}"
         elif line.kind == "wslconfig":
             yield f".wslconfig, [wsl2]: {line.name}={line.value}. {line.why}"
+            yield f"  {line.how}"
         elif line.unverified:
             yield f"{_setting(line)} is unverified: {line.unverified}"
     for line in served.left_out:

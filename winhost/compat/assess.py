@@ -45,9 +45,11 @@ def assess(
     return Assessment(document.host, document.origin, paths, _best({path.path: path.verdict for path in paths}))
 
 
-def recommended(facts: HostFacts) -> str | None:
-    """The path that assess would recommend, without a look at what paths offer."""
-    return _best({path: Verdict.best(judge(facts, way).verdict for way in _ways(path)) for path in PATHS})
+def recommended(facts: HostFacts, but: str) -> PathVerdict | None:
+    """The way that assess would recommend if there were not that one, without a look at what ways offer."""
+    ways = [judge(facts, way) for way in WAYS if way != but]
+    possible = [judged for judged in ways if judged.verdict is not Verdict.UNSUPPORTED]
+    return min(possible, key=lambda judged: judged.verdict.rank, default=None)
 
 
 def _best(verdicts: Mapping[str, Verdict]) -> str | None:

@@ -17,11 +17,13 @@ from winhost.compat.machine import (
 )
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.target import driver_branch
+from winhost.model.facts import Instance
 from winhost.model.units import size
 from winhost.paths.cards import runs_cuda, shows
 from winhost.paths.dda import card_label
+from winhost.paths.wslconfig import effective
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import PendingReboot, Wsl
+from winhost.resources.windows import PendingReboot, Wsl, WslConfig, WslVm
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
 MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40
@@ -40,9 +42,17 @@ def shares_the_gpu(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def on_server(facts: HostFacts) -> Finding | None:
-    """WSL 2 runs there; GPU compute in it is described for clients only."""
+    """From Server 2022 on, and not all of it."""
     if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
-        return unverified("wsl2.server", observed=facts.os.named)
+        return degraded("wsl2.server", observed=facts.os.named)
+    return None
+
+
+@rule("wsl2", unknown=BLOCKS)
+def gpu_on_server(facts: HostFacts) -> Finding | None:
+    """GPU compute in it is described for clients only."""
+    if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
+        return unverified("wsl2.gpu-on-server", observed=facts.os.named)
     return None
 
 
@@ -157,6 +167,24 @@ def prerelease(facts: HostFacts) -> Finding | None:
     if found and FIRST_PRERELEASE <= found < NEXT_STABLE:
         return note("wsl2.prerelease", observed=f"WSL {found}")
     return None
+
+
+@rule("wsl2", unknown=NOTES)
+def fell_back(facts: HostFacts) -> Finding | None:
+    """WSL says so once, to whoever is there, and goes on."""
+    found = [
+        f"{vm.key['account']}: {vm.state.mode}, where .wslconfig says {asked}"
+        for vm in facts.all(WslVm)
+        if vm.state.running and vm.state.mode and (asked := _asked(facts, vm)) not in (None, vm.state.mode.lower())
+    ]
+    return degraded("wsl2.fell-back", observed="; ".join(found)) if found else None
+
+
+def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
+    """The network mode that the file of a VM's account names, if any."""
+    config = facts.of(WslConfig, vm.key)
+    mode = effective((config and config.text) or "").get(("wsl2", "networkingMode"))
+    return str(mode).lower() if mode else None
 
 
 # --- Cards ---------------------------------------------------------------------------------------------------------

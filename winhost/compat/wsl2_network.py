@@ -20,7 +20,7 @@ NAT, MIRRORED = 1, 3
 # Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
 FIREWALLS = (
     *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
-    *("sophos", "symantec", "trellix", "zonealarm"),
+    *("sophos", "symantec", "trellix", "trend micro", "zonealarm"),
 )
 WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that vendors give adapters
 
@@ -125,10 +125,10 @@ def nothing_to_bridge(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def moves_the_management(facts: HostFacts) -> Finding | None:
-    """With a second adapter nobody need lose the wire."""
-    wired = _linked(facts, ETHERNET)
-    if _switchless(facts) and wired and all(adapter.management for adapter in wired):
-        return note("wsl2.bridge-moves-management", observed="; ".join(map(_what_moves, wired)))
+    """With a second adapter nobody need lose the wire; one by radio, or a team, counts where none is wired."""
+    suiting = _linked(facts, ETHERNET) or _linked(facts, WIFI, TEAM)
+    if _switchless(facts) and suiting and all(adapter.management for adapter in suiting):
+        return note("wsl2.bridge-moves-management", observed="; ".join(map(_what_moves, suiting)))
     return None
 
 
@@ -142,9 +142,15 @@ def shares_the_switch(facts: HostFacts) -> Finding | None:
 @rule("wsl2/bridged", unknown=NOTES)
 def filtered(facts: HostFacts) -> Finding | None:
     """By the names of what is bound to the adapters."""
-    names = sorted({name for adapter in _linked(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
-    known = [name for name in names if any(maker in name.casefold() for maker in FIREWALLS)]
+    known = _firewalls(facts)
     return unverified("wsl2.bridge-filtered", observed=", ".join(known)) if known else None
+
+
+@rule("wsl2/bridged", unknown=NOTES)
+def bridged_beside_a_vpn(facts: HostFacts) -> Finding | None:
+    """Its routes are those of Windows."""
+    tunnels = _tunnels(facts)
+    return note("wsl2.bridge-beside-vpn", observed=", ".join(tunnels)) if tunnels else None
 
 
 # --- Policies ------------------------------------------------------------------------------------------------------
@@ -247,8 +253,42 @@ def hides_behind_windows(facts: HostFacts) -> Finding | None:
 @rule("wsl2/nat", unknown=NOTES)
 def behind_a_vpn(facts: HostFacts) -> Finding | None:
     """Only while it is up; which ones: by their drivers."""
-    tunnels = [adapter.description for adapter in _linked(facts, VPN)]
+    tunnels = _tunnels(facts)
     return degraded("wsl2.nat-behind-vpn", observed=", ".join(tunnels)) if tunnels else None
+
+
+@rule("wsl2/mirrored", unknown=NOTES)
+def mirrors_a_vpn(facts: HostFacts) -> Finding | None:
+    """It was made for this, and not with every client."""
+    tunnels = _tunnels(facts)
+    return note("wsl2.mirrored-vpn", observed=", ".join(tunnels)) if tunnels else None
+
+
+@rule("wsl2/nat", unknown=NOTES)
+def nat_filtered(facts: HostFacts) -> Finding | None:
+    """What comes from WSL is not what they know of Windows."""
+    known = _firewalls(facts)
+    return note("wsl2.nat-filtered", observed=", ".join(known)) if known else None
+
+
+@rule("wsl2/mirrored", unknown=NOTES)
+@rule("wsl2/nat", unknown=NOTES)
+def home_stays_unbridged(facts: HostFacts) -> Finding | None:
+    """Said where it is decided, before somebody builds on an address of its own."""
+    if facts.os.sku in HOME_SKUS:
+        return note("wsl2.home-unbridged", observed=facts.os.named)
+    return None
+
+
+def _tunnels(facts: HostFacts) -> list[str]:
+    """VPNs that are up."""
+    return [adapter.description for adapter in _linked(facts, VPN)]
+
+
+def _firewalls(facts: HostFacts) -> list[str]:
+    """Filters of other makers on adapters that lead out."""
+    names = sorted({name for adapter in _linked(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
+    return [name for name in names if any(maker in name.casefold() for maker in FIREWALLS)]
 
 
 def _adapters(facts: HostFacts) -> list[NetworkAdapter]:

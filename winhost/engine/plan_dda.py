@@ -9,6 +9,7 @@ from winhost.model.facts import Instance, MissingFact
 from winhost.model.plan import Wanted, Wish, in_order
 from winhost.model.reason import PathVerdict, SubjectVerdict, Verdict
 from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
+from winhost.paths.refusal import Caution
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PciDevice, Vm
 
@@ -28,6 +29,10 @@ class DdaPlan:
     @cached_property
     def decisions(self) -> Decisions:
         return Decisions(self._facts, self._wish, self._cards)
+
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        return ()
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         """Raises MmioRefused."""

@@ -9,7 +9,9 @@ from winhost.engine.order import Id, identity
 from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.plan import Wanted, Wish, in_order
 from winhost.model.reason import PathVerdict
+from winhost.paths.refusal import Caution
 from winhost.paths.wsl2 import Decisions, Mode, adapter
+from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
@@ -22,6 +24,7 @@ class Wsl2Plan:
 
     def __init__(self, facts: HostFacts, wish: Wish) -> None:
         self._facts = facts
+        self._playbook = wish.playbook
         self._settings = Settings.model_validate(wish.playbook.get("settings", {}))
 
     @cached_property
@@ -32,6 +35,10 @@ class Wsl2Plan:
     @cached_property
     def decisions(self) -> Decisions:
         return Decisions(self._facts, self._settings, self._mode)
+
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        return tuple(cautions(self._facts, self._settings, self._playbook["resources"]))
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         """Raises the first Refusal; MissingFact."""
@@ -67,6 +74,7 @@ class Wsl2Plan:
         if bridge is None:
             return document
         document = _only(document, "VmSwitch", lambda record: record.state["name"] == bridge.switch)
+        document = _only(document, "ExternalSwitch", lambda record: record.key["name"] == bridge.switch)
         if bridge.adapter is None:
             return document
         chosen = {"adapter": adapter(self._facts, bridge)}

@@ -6,15 +6,17 @@ from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
+from winhost.compat.catalogue import remedies
 from winhost.engine.order import Gone, Id, differences, identity, steps_for
 from winhost.engine.plan_dda import DdaPlan
 from winhost.engine.plan_wsl2 import Wsl2Plan
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
+from winhost.model.path import path_of
 from winhost.model.plan import Deferred, Plan, Stage, Step, Wanted, Wish
 from winhost.model.reason import PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
-from winhost.paths.refusal import Refusal
+from winhost.paths.refusal import Caution, Refusal
 from winhost.resources.host import HostFacts
 from winhost.resources.nouns import NOUNS
 
@@ -31,6 +33,10 @@ class Planned(Protocol):
     @property
     def decisions(self) -> object:
         """What its playbook may refer to. Their properties raise MissingFact and Refusal."""
+
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        """What to know of the wish itself, where nothing speaks against it."""
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         """What only the host can tell of wanted values, whoever wrote them and where. Raises Refusal."""
@@ -53,6 +59,7 @@ class Refused(WinhostError):
     verdict: str
     because: tuple[str, ...]
     codes: tuple[str, ...] = ()
+    helps: tuple[str, ...] = ()
     instead: str | None = None
     run: str | None = None
 
@@ -66,10 +73,12 @@ class Refused(WinhostError):
 
     @property
     def hint(self) -> str | None:
+        helps = f"What would help: {' '.join(self.helps)}" if self.helps else None
         explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
-        instead = f"This host can do: {self.instead}" if self.instead and self.instead != self.path else None
+        instead = f"This host can do: {self.instead}" if self.instead else None
+        anyway = "Plan it all the same: --allow-unverified" if self.verdict == Verdict.UNVERIFIED else None
         back = f"Go back: winhost rollback {self.run}" if self.run else None
-        return "\n".join(filter(None, (explain, instead, back))) or None
+        return "\n".join(filter(None, (helps, explain, anyway, instead, back))) or None
 
 
 @dataclass(eq=False)
@@ -159,14 +168,15 @@ def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
         winhost=__version__,
         wish=wish,
         stages=(_stage(facts, wish, planned, number=1),),
-        notes=_notes(verdict),
+        notes=_notes(verdict, planned.cautions),
     )
 
 
-def _notes(verdict: PathVerdict) -> tuple[str, ...]:
+def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]:
     """Heaviest first. What is judged only later stands in the plan as what is deferred."""
-    said = [reason for reason in verdict.every_reason if not reason.code.endswith(".later")]
-    return tuple(dict.fromkeys(map(told, sorted(said, key=lambda reason: -reason.severity.rank))))
+    said = [(r.severity.rank, told(r)) for r in verdict.every_reason if not r.code.endswith(".later")]
+    said += [(c.severity.rank, visible(f"{c.severity}: the wish: {c.sentence} [{c.code}]")) for c in cautions]
+    return tuple(dict.fromkeys(text for _, text in sorted(said, key=lambda each: -each[0])))
 
 
 def next_stage(facts: HostFacts, plan: Plan, number: int) -> Stage:
@@ -222,15 +232,27 @@ def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> N
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if verdict.verdict not in bad:
         return
-    decisive = [r for r in verdict.every_reason if r.severity.rank >= Severity.UNVERIFIED.rank]
+    grave = [reason for reason in verdict.every_reason if reason.severity.rank >= Severity.UNVERIFIED.rank]
+    decisive = sorted(grave, key=lambda reason: -reason.severity.rank)
+    heaviest = [reason for reason in decisive if reason.severity.rank == verdict.verdict.rank]
     raise Refused(
         facts.host,
         verdict.path,
         verdict.verdict,
         tuple(dict.fromkeys(map(told, decisive))),
         tuple(dict.fromkeys(reason.code for reason in decisive)),
-        recommended(facts),
+        tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
+        _instead(facts, verdict),
     )
+
+
+def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
+    """Another way with its verdict; of the same path only a better one."""
+    best = recommended(facts, but=refused.path)
+    if best is None:
+        return None
+    better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)
+    return f"{best.path} ({best.verdict})" if better else None
 
 
 def asked_risks(facts: HostFacts, wish: Wish) -> Mapping[Id, tuple[str, ...]]:

@@ -32,6 +32,7 @@ _REFUSED = 3  # of what runs inside
 _ADDRESS = "192.168.1.77"  # which DHCP gives to a bridged one
 _WINDOWS_11 = 22000
 _BRIDGE_GONE, _BRIDGE_BACK = (2, 5, 4), (2, 5, 6)
+_MODES: Mapping[Json, str] = {0: "none", 1: "nat", 3: "mirrored", 4: "virtioproxy"}  # of DefaultNetworkingMode
 _NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
 Ended = tuple[int, str, str]
 
@@ -467,7 +468,7 @@ class Distros:
 
     def _mode(self, config: str | None) -> str:
         """Of the network that the VM gets, which need not be the one that is wanted."""
-        asked = _said(config, "wsl2", "networkingMode", "nat").lower()
+        asked = self._by_policy(_said(config, "wsl2", "networkingMode", "").lower())
         if asked == "bridged" and _BRIDGE_GONE <= self._version < _BRIDGE_BACK:
             return "nat"
         if asked == "bridged":
@@ -477,6 +478,14 @@ class Distros:
         if asked == "mirrored" and self._machine.lab.wsl.no_mirrored:
             return "nat"
         return asked
+
+    def _by_policy(self, asked: str) -> str:
+        """A policy may name the mode of whoever sets none, and pass over what others set but for none and NAT."""
+        for record in self._machine.there("WslPolicy"):
+            default = _MODES.get(record.state["default_networking"], "nat")
+            passed_over = record.state["allow_networking"] is False and asked not in ("none", "nat")
+            return default if passed_over or not asked else asked
+        return asked or "nat"
 
     @property
     def _version(self) -> tuple[int, ...]:

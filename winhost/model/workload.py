@@ -144,6 +144,7 @@ class Model:
     load_format: LoadFormat = LoadFormat.AUTO
     state: State = State.RESIDENT
     sleep_level: int = 1
+    """0, which no file says: it is stopped between its turns, and nothing of it stays."""
     tensor: int = 1
     pipeline: int = 1
     data: int = 1

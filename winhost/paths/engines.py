@@ -84,10 +84,13 @@ def engine(model: Model) -> Engine:
     else:
         stays = PROCESS
         found = [weights(model), kv_cache(model), _activations(model), _lora(model)]
+    process, turn = _process(model, stays), tuple(part for part in found if isinstance(part, Part))
+    if model.sleeps and model.sleep_level == 0:
+        process, turn = _NOTHING, (*turn, process)
     return Engine(
         model,
-        _process(model, stays),
-        tuple(part for part in found if isinstance(part, Part)),
+        process,
+        turn,
         _backup(model),
         tuple(part for part in found if isinstance(part, Missing)),
     )
@@ -181,9 +184,12 @@ def _lora(model: Model) -> Part | None:
     return Part("LoRA adapters", total, total // model.tensor, how, ("vllm-lora-slots",), estimate=True)
 
 
+_NOTHING = Part("stopped process", 0, 0, "a process that is stopped leaves nothing")
+
+
 def _process(model: Model, counted: Bytes) -> Part:
     how = f"CUDA context, graphs and NCCL: {gib(PROCESS_LEAST)} to {gib(PROCESS)} have been seen"
-    what = "sleeping process" if model.sleeps else "process"
+    what = "sleeping process" if model.sleeps and model.sleep_level else "process"
     return Part(what, counted, min(counted, PROCESS_LEAST), how, ("sleeping-residue",), estimate=True)
 
 

@@ -49,7 +49,8 @@ VOCABULARIES = {
             "distro",
             *(f"image.{part}" for part in _STAGED),
             "wsl.version",
-            *(f"config.{part}" for part in ("text", "encoding", "digest", "why")),
+            "memory.why",
+            *(f"config.{part}" for part in ("text", "encoding", "digest")),
             *(f"conf.{part}" for part in ("text", "network", "resolver")),
         ),
         {
@@ -170,8 +171,7 @@ def expand(playbook: Playbook, decisions: object) -> tuple[tuple[Wanted, ...], t
         except MissingFact as missing:
             if not isinstance(missing.missing, Unavailable):
                 raise
-            # What a reference will say is not known yet.
-            title, why = (REFERENCE.sub("…", text) for text in (entry.title, entry.why))
+            title, why = (_as_far_as_known(text, decisions) for text in (entry.title, entry.why))
             deferred.append(Deferred(entry.noun, title, missing.missing.unavailable, why, NOUNS[entry.noun].asks))
     return tuple(wanted), tuple(deferred)
 
@@ -215,6 +215,18 @@ def _filled(value: Json, scope: _Scope) -> Json:
         found = _look_up(alone[1], scope)
         return list(found) if isinstance(found, tuple) else found  # what a host answers is JSON
     return REFERENCE.sub(lambda match: str(_look_up(match[1], scope)), value)
+
+
+def _as_far_as_known(text: str, decisions: object) -> str:
+    """What a reference will say that cannot be decided yet is left open; of a list that waits, so is each of it."""
+
+    def known(match: re.Match[str]) -> str:
+        try:
+            return "…" if match[1].strip().startswith("each.") else str(_look_up(match[1], _Scope(decisions)))
+        except MissingFact:
+            return "…"
+
+    return REFERENCE.sub(known, text)
 
 
 def _look_up(reference: str, scope: _Scope) -> Any:

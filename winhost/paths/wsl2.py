@@ -60,7 +60,6 @@ class Config:
     text: str
     encoding: str
     digest: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class WayIn:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the Linux VM, in bytes, with the reason."""
+    """Of the Linux VM, in bytes; why: the same for people, with the reason."""
 
     given: Bytes
     why: str
@@ -109,13 +108,18 @@ def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Mem
     if stated is not None:
         return Memory(stated, f"{size(stated)} as you set it")
     half, most = wsl_default_ram(total), total - WINDOWS_USABLE
+    if most < half:
+        given = half // MiB * MiB
+        small = f"half of the host's {size(total)}, as WSL takes by itself: beside what Windows needs there is no more"
+        return Memory(given, f"{size(given)}, {small}")
     try:
         cards_have = sum(map(memory_of, cards))
     except MissingFact as missing:
-        return Memory(half // MiB * MiB, f"half of the host's {size(total)}, because {missing}")
-    given = min(max(half, cards_have), most) // MiB * MiB
-    why = f"the larger of half the host's {size(total)} and the {size(cards_have)} of its GPUs"
-    return Memory(given, f"{why}, and {size(WINDOWS_USABLE)} stay with Windows")
+        given = half // MiB * MiB
+        return Memory(given, f"{size(given)}, half of the host's {size(total)}, because {missing}")
+    given = max(half, min(cards_have, most)) // MiB * MiB
+    larger = f"the larger of half the host's {size(total)} and the {size(cards_have)} of its GPUs"
+    return Memory(given, f"{size(given)}, {larger}, and {size(WINDOWS_USABLE)} stay with Windows")
 
 
 def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
@@ -240,7 +244,11 @@ class Decisions:
         bridge = self._settings.bridge
         static = bridge if self._mode == "bridged" and bridge and bridge.address != "dhcp" else None
         own_names = static is not None and bool(static.dns)
-        wanted = {("boot", "systemd"): "true", ("interop", "appendWindowsPath"): "false"}
+        wanted = {
+            ("boot", "systemd"): "true",
+            ("user", "default"): "root",  # whom an image made for people would log on, winhost's units do not know
+            ("interop", "appendWindowsPath"): "false",
+        }
         if own_names:
             wanted["network", "generateResolvConf"] = "false"
         return Conf(
@@ -322,19 +330,20 @@ class Decisions:
         return ({"title": "The GPUs, for containers"},) if self.ways_in else ()
 
     @cached_property
+    def memory(self) -> Memory:
+        return memory(self._facts, self.cards, self._settings.stated("memory"))
+
+    @cached_property
     def config(self) -> Config:
         found = self._facts.of(WslConfig, {"account": self.account})
         assert found is not None
-        before = found.text or ""
-        given = memory(self._facts, self.cards, self._settings.stated("memory"))
-        text = changed(before, self._wanted(given))
-        digest = sha256(text.encode()).hexdigest()
-        return Config(text, found.encoding or "utf-8", digest, f"Memory {size(given.given)}: {given.why}.")
+        text = changed(found.text or "", self._wanted())
+        return Config(text, found.encoding or "utf-8", sha256(text.encode()).hexdigest())
 
-    def _wanted(self, given: Memory) -> dict[tuple[str, str], str | None]:
+    def _wanted(self) -> dict[tuple[str, str], str | None]:
         wanted: dict[tuple[str, str], str | None] = {
             ("wsl2", "networkingMode"): self._mode,
-            ("wsl2", "memory"): f"{given.given // MiB}MB",
+            ("wsl2", "memory"): f"{self.memory.given // MiB}MB",
             ("wsl2", "guiApplications"): "false",
             ("wsl2", "vmIdleTimeout"): FOR_EVER,
             ("general", "instanceIdleTimeout"): FOR_EVER,

@@ -5,11 +5,12 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Annotated, Literal
 
 from packaging.version import Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from winhost.model.units import Bytes, MiB, parse_size, size
 
 AUTO = "auto"
+NO_SWAP = "0"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
@@ -28,10 +29,15 @@ def _address(text: str) -> str:
     return text
 
 
-def _size(text: str) -> str:
-    if text != "auto":
-        parse_size(text)
+def _swap(text: str) -> str:
+    if text not in ("auto", NO_SWAP) and parse_size(text) < MiB:
+        raise ValueError("should be auto, 0 for none, or a size of at least 1 MiB")
     return text
+
+
+def _as_text(given: object) -> object:
+    """The 0 of YAML, which is a number there."""
+    return NO_SWAP if given == 0 and type(given) is int else given
 
 
 def _memory(text: str) -> str:
@@ -159,7 +165,8 @@ class Settings(_Closed):
     wsl: Package
     memory: Annotated[str, AfterValidator(_memory)] = "auto"
     """What Linux gets: auto, or as 48 GiB."""
-    swap: Annotated[str, AfterValidator(_size)] = "auto"
+    swap: Annotated[str, AfterValidator(_swap), BeforeValidator(_as_text)] = "auto"
+    """auto: what WSL takes, a quarter of memory; 0: none, as Kubernetes wants it; or a size."""
     processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
     access: Access = Access()
     containers: Containers
@@ -173,4 +180,6 @@ class Settings(_Closed):
     def stated(self, name: Literal["memory", "swap"]) -> Bytes | None:
         """A size in bytes, or None for auto."""
         text: str = getattr(self, name)
-        return None if text == "auto" else parse_size(text)
+        if text == "auto":
+            return None
+        return 0 if text == NO_SWAP else parse_size(text)

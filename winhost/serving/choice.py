@@ -16,8 +16,9 @@ from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verd
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Needs, Room, Workload
 from winhost.paths.budget import WINDOWS, WINDOWS_USABLE, budget
+from winhost.paths.wslconfig import effective
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import WslVm
+from winhost.resources.windows import WslConfig, WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, Row, profile
@@ -94,11 +95,11 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
     judged = assess(facts, stated=workload.versions)
     target = Target(facts, f"{PATH}/{VARIANTS[PATH][0]}", workload.versions)
     by_default = room(target)
-    granted = _granted(by_default, workload)
-    choices = [_choice(case, named) for case in _cases(target, workload, granted, by_default)]
+    granted, set_now = _granted(by_default, workload), _set_now(facts, by_default.ram)
+    choices = [_choice(case, named) for case in _cases(target, workload, granted, set_now)]
     awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
     way, verdict = _fit(judged, workload, awake, granted, _modes(facts))
-    cases = _cases(target.on(way), awake, granted, by_default)
+    cases = _cases(target.on(way), awake, granted, set_now)
     models = tuple(
         _served(case, choice, FIRST_PORT + position, _lost(replace(case, model=model), choice, read_speed))
         for position, (case, choice, model) in enumerate(zip(cases, choices, workload.models, strict=True))
@@ -118,9 +119,19 @@ def _granted(by_default: Room, workload: Workload) -> Room:
     return replace(by_default, ram=ram, shm=ram)
 
 
-def _cases(target: Target, workload: Workload, granted: Room, by_default: Room) -> list[Case]:
+def _set_now(facts: HostFacts, by_default: Bytes) -> Bytes:
+    """What .wslconfig says, where it was read and says it; of several the least, for any of them may serve."""
+    try:
+        texts = [config.state.text or "" for config in facts.all(WslConfig)]
+    except MissingFact:
+        return by_default
+    stated = [effective(text).get(("wsl2", "memory")) or by_default for text in texts]
+    return min((size for size in stated if isinstance(size, int)), default=by_default)
+
+
+def _cases(target: Target, workload: Workload, granted: Room, set_now: Bytes) -> list[Case]:
     taken = budget(workload, replace(granted, way=target.way))
-    return [Case(target, workload, model, taken, granted.cards, by_default.ram) for model in workload.models]
+    return [Case(target, workload, model, taken, granted.cards, set_now) for model in workload.models]
 
 
 # --- Choosing --------------------------------------------------------------------------------------------------------
@@ -145,8 +156,8 @@ def _causes(case: Case) -> Iterator[Because]:
 
 
 def _as_served(model: Model, choice: Choice) -> Model:
-    """Stopped instead of asleep, a model takes its turn on the card as before, and leaves nothing in host memory."""
-    return replace(model, sleep_level=2) if choice[0] == NO_SLEEP else model
+    """Stopped instead of asleep, a model takes its turn on the card as before, and leaves nothing, there nor in RAM."""
+    return replace(model, sleep_level=0) if choice[0] == NO_SLEEP else model
 
 
 def _modes(facts: HostFacts) -> frozenset[str]:

@@ -95,8 +95,10 @@ def _cards(case: Case) -> Computed:
 def _ram(case: Case) -> Computed:
     ram = case.budget.at(RAM)
     assert ram is not None
-    how = f"{gib(ram.used)} of memory in all; WSL by itself gets {gib(case.default_ram)}, half of the machine's"
-    return Computed(f"{-(-ram.used // GiB)}GB", how)
+    whole = -(-ram.used // GiB)
+    taken = f"{gib(ram.used)} of memory in all; as it is set, WSL gets {gib(case.wsl_ram)}"
+    # What .wslconfig calls GB is GiB.
+    return Computed(f"{whole}GB", f"{taken}; winhost plan --path wsl2 --set 'memory={whole} GiB' writes it")
 
 
 def _of_model(said: Callable[[Model], object]) -> Callable[[Case], Computed]:

@@ -29,14 +29,14 @@ _COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model of a workload on a target, with the memory of all. default_ram: what WSL gets by itself, bytes."""
+    """A model of a workload on a target, with the memory of all. wsl_ram: what WSL gets as it is set now, bytes."""
 
     target: Target
     workload: Workload
     model: Model
     budget: Budget
     vram: tuple[int, ...]
-    default_ram: int
+    wsl_ram: int
 
 
 def _blackwell(case: Case) -> bool:
@@ -68,6 +68,12 @@ def _backups_fit(case: Case) -> bool:
     return ram.fits
 
 
+def _residues_fit(case: Case) -> bool:
+    """On the model's cards, beside whose turn it is. Where sizes lack nothing is known against it."""
+    cards = case.budget.placement.cards.get(case.model.name, ())
+    return all(place.fits is not False for place in case.budget.places if place.card in cards)
+
+
 ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "vllm": lambda case: case.target.vllm,
     "cuda": lambda case: case.target.cuda,
@@ -90,10 +96,11 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "loader": lambda case: case.model.load_format is not LoadFormat.AUTO,
     "reloads": lambda case: case.model.load_format in RELOADING,
     "backups_fit": _backups_fit,
+    "residues_fit": _residues_fit,
     "kv_tiers": lambda case: _mirrored(case, Mirror.TIERS),
     "lmcache": lambda case: _mirrored(case, Mirror.LMCACHE),
     "pinned": lambda case: "pinned-memory" in case.workload.needs.must,
-    "above_default_ram": lambda case: _ram(case) > case.default_ram,
+    "above_wsl_ram": lambda case: _ram(case) > case.wsl_ram,
 }
 
 

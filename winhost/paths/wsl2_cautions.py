@@ -1,0 +1,53 @@
+"""What a plan of the WSL 2 path does because it was told to, and what should be known of that beforehand."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from winhost.model.facts import MissingFact
+from winhost.model.reason import Severity
+from winhost.model.units import size
+from winhost.paths.budget import WINDOWS_USABLE
+from winhost.paths.cards import memory_of, runs_cuda
+from winhost.paths.refusal import Caution
+from winhost.paths.wsl2 import memory
+from winhost.paths.wsl2_settings import Settings
+from winhost.resources.host import HostFacts
+
+
+def cautions(facts: HostFacts, settings: Settings, resources: Iterable[Mapping[str, Any]]) -> Iterator[Caution]:
+    """Of the settings, and of what a playbook's own resources want."""
+    yield from _of_memory(facts, settings)
+    if settings.administrator:
+        yield Caution(
+            "wsl.administrator",
+            Severity.NOTE,
+            f"Account {settings.account} becomes an administrator of this host, and so does whatever runs as it.",
+        )
+    if any(each["noun"] == "AccountTasks" and each["want"].get("logon") == "s4u" for each in resources):
+        yield Caution(
+            "wsl.logon-s4u",
+            Severity.UNVERIFIED,
+            f"The tasks of {settings.account} are to log on without a password (S4U).",
+        )
+
+
+def _of_memory(facts: HostFacts, settings: Settings) -> Iterator[Caution]:
+    """Nothing where it is not known, or where no setting could give the cards theirs: of these, rules speak."""
+    try:
+        cards = tuple(filter(runs_cuda, facts.cards))
+        total, cards_have = facts.memory.total, sum(map(memory_of, cards))
+        given = memory(facts, cards, settings.stated("memory")).given
+    except MissingFact:
+        return
+    if given < cards_have <= total:
+        yield Caution(
+            "wsl.memory-below-cards",
+            Severity.DEGRADED,
+            f"Linux gets {size(given)} of memory, and the GPUs have {size(cards_have)}.",
+        )
+    if total - given < WINDOWS_USABLE:
+        yield Caution(
+            "wsl.memory-of-windows",
+            Severity.DEGRADED,
+            f"Linux gets {size(given)} of {size(total)}, which leaves Windows {size(max(0, total - given))}.",
+        )
