@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +13,32 @@ settings.load_profile("patient")
 
 DEBIAN = ("test_debian.py", "test_way_in.py", "test_wsl.py", "test_wsl_job.py")
 
+# Few tests that each take long: whoever began one of these files last would keep all others waiting.
+LONG = (
+    "the Debian",
+    "tests/engine/test_crashes.py",
+    "tests/cli/test_streams.py",
+    "tests/render/test_report_in_a_browser.py",
+    "tests/engine/test_killed.py",
+    "tests/engine/test_wsl2.py",
+    "tests/cli/test_main_job.py",
+    "tests/cli/test_wsl2.py",
+    "tests/engine/test_two_machines.py",
+    "tests/connect/test_ssh.py",
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What ten thousand tests are made of stays until the end: nobody looks through it for garbage again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -21,5 +49,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
             return "the Debian" if file.removeprefix("tests/linux/") in DEBIAN else file
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if first := next((file for file in LONG if file in self.workqueue), None):
+                self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -25,9 +25,13 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True)
 class Straight:
-    """A run that nobody abandoned. there, back: lines once it is applied, and once it is rolled back."""
+    """A run that nobody abandoned. there, back: lines once it is applied, and once it is rolled back.
+
+    plan: the same for every such host, so that no other is made for each line.
+    """
 
     host: str
+    plan: Plan
     there: int
     back: int
     found: dict[str, Any]
@@ -45,11 +49,11 @@ def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def straight(folder: Path, host: str) -> Straight:
     here = world(folder, host)
-    found = here.state()
-    assert here.apply(here.plan()).holds
+    found, plan = here.state(), here.plan()
+    assert here.apply(plan).holds
     there, made = lines_of(here), here.state()
     assert_gives_back(here, found, "straight")
-    return Straight(host, there, lines_of(here), found, made)
+    return Straight(host, plan, there, lines_of(here), found, made)
 
 
 def assert_gives_back(here: World, found: dict[str, Any], at: object) -> None:
@@ -80,10 +84,9 @@ def there_and_back(here: World, plan: Plan) -> None:
     here.rollback()
 
 
-def abandoned_run(folder: Path, host: str, line: int, when: str) -> World:
-    here = world(folder / f"{line}-{when}", host)
-    plan = here.plan()
-    abandon(here, line, when, partial(here.apply, plan))
+def abandoned_run(folder: Path, straight: Straight, line: int, when: str) -> World:
+    here = world(folder / f"{line}-{when}", straight.host)
+    abandon(here, line, when, partial(here.apply, straight.plan))
     return here
 
 
@@ -95,7 +98,7 @@ def test_the_straight_run_changes_the_host_and_gives_it_back(reference: Straight
 
 def test_going_on_after_a_crash_ends_where_the_straight_run_ends(tmp_path: Path, reference: Straight) -> None:
     for line, when in crash_points(1, reference.there):
-        here = abandoned_run(tmp_path, reference.host, line, when)
+        here = abandoned_run(tmp_path, reference, line, when)
         if not here.store.runs():
             assert here.state() == reference.found, (line, when)
             continue
@@ -106,7 +109,7 @@ def test_going_on_after_a_crash_ends_where_the_straight_run_ends(tmp_path: Path,
 
 def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, reference: Straight) -> None:
     for line, when in crash_points(1, reference.there):
-        here = abandoned_run(tmp_path, reference.host, line, when)
+        here = abandoned_run(tmp_path, reference, line, when)
         if here.store.runs():
             assert_gives_back(here, reference.found, (line, when))
         assert here.state() == reference.found, (line, when)
@@ -115,7 +118,7 @@ def test_going_back_after_a_crash_ends_where_it_began(tmp_path: Path, reference:
 def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Straight) -> None:
     for line, when in crash_points(reference.there + 1, reference.back):
         here = world(tmp_path / f"{line}-{when}", reference.host)
-        abandon(here, line, when, partial(there_and_back, here, here.plan()))
+        abandon(here, line, when, partial(there_and_back, here, reference.plan))
         assert_gives_back(here, reference.found, (line, when))
 
 
@@ -123,7 +126,7 @@ def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, reference: Strai
 def test_going_back_after_two_crashes_on_the_way_there_ends_where_it_began(tmp_path: Path, again: int) -> None:
     run = straight(tmp_path / "straight", INSTALLED)
     for line in range(2, run.there - again + 1, 2):
-        here = abandoned_run(tmp_path, INSTALLED, line, "after")
+        here = abandoned_run(tmp_path, run, line, "after")
         abandon(here, line + again, "after", here.resume)
         assert_gives_back(here, run.found, (line, again))
 
@@ -133,7 +136,7 @@ def test_going_back_survives_two_crashes_of_its_own(tmp_path: Path, again: int) 
     run = straight(tmp_path / "straight", INSTALLED)
     for line in range(run.there + 1, run.back - again + 1, 2):
         here = world(tmp_path / str(line), INSTALLED)
-        abandon(here, line, "after", partial(there_and_back, here, here.plan()))
+        abandon(here, line, "after", partial(there_and_back, here, run.plan))
         abandon(here, line + again, "after", here.rollback)
         assert_gives_back(here, run.found, (line, again))
 
@@ -141,12 +144,13 @@ def test_going_back_survives_two_crashes_of_its_own(tmp_path: Path, again: int) 
 def test_a_vm_that_was_stopped_for_other_steps_alone_runs_again_after_a_crash(tmp_path: Path) -> None:
     """Nothing wishes its power to be anything: who goes on finds it off, and must not take that for how it was."""
     here = world(tmp_path / "straight", INSTALLED)
-    here.apply(need_only(here))
+    plan = need_only(here)
+    here.apply(plan)
     made = here.state()
     for line, when in crash_points(2, lines_of(here)):
         here = world(tmp_path / f"{line}-{when}", INSTALLED)
         found = here.state()
-        abandon(here, line, when, partial(here.apply, need_only(here)))
+        abandon(here, line, when, partial(here.apply, plan))
         assert here.resume().outcome == "applied", (line, when)
         assert here.state() == made, (line, when)
         assert_gives_back(here, found, (line, when))

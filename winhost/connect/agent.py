@@ -130,7 +130,7 @@ def _answers(text: str) -> list[dict[str, Any]]:
 
 def _answer(answer: Mapping[str, Any]) -> Answer:
     if answer["ok"]:
-        for place, text in _texts(answer["instances"]):
+        for place, text in () if _is_unicode(answer["instances"]) else _texts(answer["instances"]):
             if _HALF.search(text):
                 message = f"{place} is '{visible(text)}', which is not Unicode text"
                 return Unknown(RemoteFault("InvalidData", NOT_TEXT, message=message))
@@ -138,6 +138,15 @@ def _answer(answer: Mapping[str, Any]) -> Answer:
     if "unavailable" in answer:
         return Unavailable(answer["unavailable"])
     return Unknown(fault(answer["error"]))
+
+
+def _is_unicode(value: Json) -> bool:
+    """Whether all text in it is. Said at once of an answer of any size, to look for the place only where it is not."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _texts(value: Json, place: str = "") -> Iterator[tuple[str, str]]:

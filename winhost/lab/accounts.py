@@ -8,7 +8,7 @@ public reports of WSL in session 0.
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -255,12 +255,12 @@ class Accounts:
 
     # ---- as nouns
 
-    def records(self) -> Mapping[str, tuple[Record, ...]]:
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {
-            "LocalAccount": tuple(Record(self._state(a), {"account": a.name}) for a in self.accounts.values()),
-            "AccountRight": tuple(self._granted()),
-            "AccountTasks": tuple(self._tasks()),
-            "WslConfig": tuple(self._configs()),
+            "LocalAccount": lambda: (Record(self._state(a), {"account": a.name}) for a in self.accounts.values()),
+            "AccountRight": self._granted,
+            "AccountTasks": self._tasks,
+            "WslConfig": self._configs,
         }
 
     def _state(self, account: Account) -> dict[str, Json]:

@@ -7,7 +7,7 @@ documentation, and public reports of WSL in session 0.
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
@@ -246,15 +246,15 @@ class Distros:
 
     # ---- as nouns
 
-    def records(self) -> Mapping[str, tuple[Record, ...]]:
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         """Only of accounts that can run jobs: nobody else's distros are to be seen."""
         if self._machine.software.wsl is None:
-            return dict.fromkeys(NOUNS, ())
+            return dict.fromkeys(NOUNS, tuple)
         return {
-            "WslDistro": tuple(self._distros()),
-            "WslVm": tuple(Record(self._vm_state(account), {"account": account}) for account in self.accounts()),
-            "WslConf": tuple(self._of_ours(self.conf, lambda state: True)),
-            "WslAccess": tuple(self._of_ours(self.access, lambda state: state["port"] is not None)),
+            "WslDistro": self._distros,
+            "WslVm": lambda: (Record(self._vm_state(account), {"account": account}) for account in self.accounts()),
+            "WslConf": lambda: self._of_ours(self.conf, lambda state: True),
+            "WslAccess": lambda: self._of_ours(self.access, lambda state: state["port"] is not None),
         }
 
     def _distros(self) -> Iterator[Record]:

@@ -140,7 +140,12 @@ class UnknownHostFile(UsageFault):
 
 def host_files() -> list[Path]:
     """Those that are shipped, by name."""
-    return sorted((shipped("examples") / "hosts").glob("*.yaml"))
+    return list(_by_name().values())
+
+
+@cache
+def _by_name() -> Mapping[str, Path]:
+    return {path.stem: path for path in sorted((shipped("examples") / "hosts").glob("*.yaml"))}
 
 
 def find(name: str) -> Path:
@@ -148,10 +153,10 @@ def find(name: str) -> Path:
     path = Path(name)
     if path.suffix and path.is_file():
         return path
-    for known in host_files():
-        if known.stem == name:
-            return known
-    raise UnknownHostFile(name)
+    known = _by_name().get(name)
+    if known is None:
+        raise UnknownHostFile(name)
+    return known
 
 
 def expand_all() -> dict[str, tuple[Facts, LabSection]]:
@@ -161,6 +166,17 @@ def expand_all() -> dict[str, tuple[Facts, LabSection]]:
 
 def expand(path: Path) -> tuple[Facts, LabSection]:
     """The facts that a session sees of this host, and what they do not show. Raises FileFaults."""
+    facts, lab = _expanded_shipped(path) if path in _by_name().values() else _expanded(path)
+    return deepcopy(facts), lab.model_copy(deep=True)
+
+
+@cache
+def _expanded_shipped(path: Path) -> tuple[Facts, LabSection]:
+    # Nobody writes to these while we run; a file of the user's may be another one the next time.
+    return _expanded(path)
+
+
+def _expanded(path: Path) -> tuple[Facts, LabSection]:
     if path.suffix == ".json":
         return _recorded(path), LabSection()
     whole = _Whole(path)
@@ -200,7 +216,7 @@ class _Whole:
         self.path = path
         self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _findings(file, path, above))
         file = self.loaded.value
-        self.base = _Whole(_base_of(path, file.base), (*above, path)) if file.base else None
+        self.base = _base(_base_of(path, file.base), (*above, path)) if file.base else None
         self.host: str = file.host or (self.base.host if self.base else "")
         self.nouns: Nouns = deepcopy(self.base.nouns) if self.base else _complete(file)
         self._check(self._change(file.change))
@@ -239,11 +255,20 @@ class _Whole:
         return Fault(str(self.path), line, column, dotted(loc), message)
 
 
+def _base(path: Path, above: tuple[Path, ...]) -> _Whole:
+    return _shipped_base(path) if path in _by_name().values() and path not in above else _Whole(path, above)
+
+
+@cache
+def _shipped_base(path: Path) -> _Whole:
+    """Most of the shipped ones are deltas on a few: none of these is read twice."""
+    return _Whole(path)
+
+
 def _base_of(path: Path, name: str) -> Path:
     """Beside the file; else the shipped one, so that a delta may lie anywhere. Where neither is, the place beside."""
     beside = path.with_name(f"{name}.yaml")
-    shipped_one = next((known for known in host_files() if known.stem == name), beside)
-    return beside if beside.is_file() else shipped_one
+    return beside if beside.is_file() else _by_name().get(name, beside)
 
 
 def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -167,13 +167,13 @@ class Network:
 
     # ---- as nouns
 
-    def records(self) -> Mapping[str, tuple[Record, ...]]:
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {
-            "NetworkAdapter": tuple(self._adapters()),
-            "VmSwitch": tuple(Record(dict(each.state), {"switch": each.guid}) for each in self.switches),
-            "ExternalSwitch": tuple(Record(self.switch_state(name), {"name": name}) for name in self._names()),
-            "PortForward": tuple(self._forwards()),
-            "HyperVFirewall": tuple(self._firewall()),
+            "NetworkAdapter": self._adapters,
+            "VmSwitch": lambda: (Record(dict(each.state), {"switch": each.guid}) for each in self.switches),
+            "ExternalSwitch": lambda: (Record(self.switch_state(name), {"name": name}) for name in self._names()),
+            "PortForward": self._forwards,
+            "HyperVFirewall": self._firewall,
         }
 
     def _adapters(self) -> Iterator[Record]:

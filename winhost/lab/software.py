@@ -1,7 +1,7 @@
 """Software of a simulated host: an optional feature, files that were brought, WSL, Windows Installer, driver models."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
@@ -74,15 +74,17 @@ class Software:
 
     # ---- as a part of the machine
 
-    def records(self) -> Mapping[str, tuple[Record, ...]]:
-        """All instances of its nouns."""
-        wsl = {"present": self.wsl is not None or self.in_box, "version": self.wsl, "package": self.package}
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        """What tells all instances of each of its nouns."""
         return {
-            "VirtualMachinePlatform": (Record({"feature": self.platform}),),
-            "StagedFile": tuple(self._staged()),
-            "Wsl": (Record(wsl),),
-            "GpuDriverModel": tuple(Record(self._models(d), d.key) for d in self._machine.devices if drives(d)),
+            "VirtualMachinePlatform": lambda: (Record({"feature": self.platform}),),
+            "StagedFile": self._staged,
+            "Wsl": lambda: (Record(self._wsl_state()),),
+            "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self._machine.devices if drives(d)),
         }
+
+    def _wsl_state(self) -> dict[str, Json]:
+        return {"present": self.wsl is not None or self.in_box, "version": self.wsl, "package": self.package}
 
     def restarted(self) -> bool:
         """Windows finishes a feature that was waiting."""

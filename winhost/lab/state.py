@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from winhost.lab.clock import LabClock
@@ -50,8 +51,8 @@ _BOOT_STEP = 3600 * 10**7
 class Part(Protocol):
     """A piece of a host with a state and cmdlets of its own, which the machine holds and shows."""
 
-    def records(self) -> Mapping[str, tuple[Record, ...]]:
-        """What is there of its nouns."""
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        """What tells all that is there of each of its nouns; it is asked for that noun alone."""
 
     def restarted(self) -> bool:
         """The host came up again: whether Windows has changes to finish."""
@@ -193,7 +194,7 @@ class HostState:
     def there(self, noun: str) -> tuple[Record, ...]:
         """All instances of a noun that are there, whoever may see them."""
         with self._lock:
-            return self._physical().get(noun, ())
+            return tuple(self._teller(noun)())
 
     def has_module(self, module: str) -> bool:
         """Whether a PowerShell module is on this Windows."""
@@ -247,7 +248,8 @@ class HostState:
         there is no Hyper-V to run them.
         """
         with self._lock:
-            records = {name: _as_json(found) for name, found in self._physical().items() if name != "Boot"}
+            found = {noun: self.there(noun) for noun in {**self._given, **NOUNS} if noun != "Boot"}
+            records = {noun: _as_json(there) for noun, there in found.items() if there or noun in self._given}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             if not self._service_there:
                 volatile |= {("Vm", "state"), ("VmPower", "state")}
@@ -256,26 +258,32 @@ class HostState:
                     del record["state"][name]
             return records
 
-    def _physical(self) -> dict[str, tuple[Record, ...]]:
-        """Everything that is there, in the form of the nouns."""
-        found = dict(self._given)
-        for noun, changed in (
-            ("Session", {"administrator": self.lab.administrator, "simulated": True}),
-            ("Boot", self._boot_state()),
-            ("Firmware", self._firmware_state()),
-            ("Memory", {"free": self._free_memory()}),
-            ("HyperVRole", {"role": self._role, "tools": self._tools, "vms": self._countable_vms()}),
-            ("PendingReboot", {"reasons": list(self._reasons)}),
-        ):
-            found[noun] = tuple(Record({**r.state, **changed}, r.key) for r in self._given.get(noun, ()))
-        found["HyperVHost"] = self._hyper_v_host()
-        found["PciDevice"] = tuple(Record(d.state(), d.key) for d in self.devices)
-        found["AssignableDevice"] = tuple(self._places())
+    def _teller(self, noun: str) -> Callable[[], Iterable[Record]]:
+        """What tells all that is there of a noun. One of them at a time, because each read asks for some dozens."""
+        if noun in VM_NOUNS:
+            return lambda: (Record(vm.state(noun), {"vm": vm.guid}) for vm in self.vms.values())
         for part in self.parts:
-            found.update(part.records())
-        for noun in VM_NOUNS:
-            found[noun] = tuple(Record(vm.states()[noun], {"vm": vm.guid}) for vm in self.vms.values())
-        return {noun: records for noun, records in found.items() if records or noun in self._given}
+            if (tells := part.records().get(noun)) is not None:
+                return tells
+        return self._tellers.get(noun, lambda: self._given.get(noun, ()))
+
+    @cached_property
+    def _tellers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        return {
+            "Session": partial(self._with, "Session", self._session_state),
+            "Boot": partial(self._with, "Boot", self._boot_state),
+            "Firmware": partial(self._with, "Firmware", self._firmware_state),
+            "Memory": partial(self._with, "Memory", lambda: {"free": self._free_memory()}),
+            "HyperVRole": partial(self._with, "HyperVRole", self._role_state),
+            "PendingReboot": partial(self._with, "PendingReboot", lambda: {"reasons": list(self._reasons)}),
+            "HyperVHost": self._hyper_v_host,
+            "PciDevice": lambda: (Record(d.state(), d.key) for d in self.devices),
+            "AssignableDevice": self._places,
+        }
+
+    def _with(self, noun: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
+        """As it was given, but for what is so now."""
+        return (Record({**r.state, **changed()}, r.key) for r in self._given.get(noun, ()))
 
     def _hyper_v_host(self) -> tuple[Record, ...]:
         if "HyperVHost" in self._given or isinstance(self._facts.nouns.get("HyperVHost"), Unknown):
@@ -306,8 +314,12 @@ class HostState:
             return {**shown, "virtualization_enabled": True, "second_level_translation": True}
         return shown
 
-    def _countable_vms(self) -> int:
-        return len(self.vms) if self.manages_vms else 0
+    def _session_state(self) -> dict[str, Json]:
+        return {"administrator": self.lab.administrator, "simulated": True}
+
+    def _role_state(self) -> dict[str, Json]:
+        vms = len(self.vms) if self.manages_vms else 0
+        return {"role": self._role, "tools": self._tools, "vms": vms}
 
     def _used_memory(self) -> int:
         return sum(vm.startup for vm in self.vms.values() if vm.occupies_memory)

@@ -57,22 +57,14 @@ class VirtualMachine:
         """Whether its configuration holds a device there, stale or not."""
         return any(assignment.location == location for assignment in self.assignments)
 
-    def states(self) -> dict[str, dict[str, Json]]:
-        """Its state in each of NOUNS."""
-        locations = [assignment.location for assignment in self.assignments]
-        return {
-            "Vm": {**self.traits, "state": self.power, "devices": locations},
-            "VmMmio": {"low": self.low, "high": self.high, "cache": self.cache},
-            "VmActions": {"stop": self.stop_action, "start": self.start_action},
-            "VmCheckpoints": {"kind": self.checkpoint_type, "automatic": self.automatic_checkpoints},
-            "VmMemory": {
-                "dynamic": self.dynamic_memory,
-                "startup": self.startup,
-                "minimum": self.minimum,
-                "maximum": self.maximum,
-            },
-            "VmPower": {"state": self.power},
-        }
+    def state(self, noun: str) -> dict[str, Json]:
+        """Its state in one of NOUNS."""
+        if noun == "Vm":
+            locations = [assignment.location for assignment in self.assignments]
+            return {**self.traits, "state": self.power, "devices": locations}
+        if noun == "VmPower":
+            return {"state": self.power}
+        return {name: getattr(self, kept) for name, kept in _KEPT[noun].items()}
 
 
 # Where each property of the nouns is kept in a VirtualMachine.
