@@ -24,6 +24,7 @@ class Key:
     default: str = ""
     values: tuple[str, ...] = ()
     since: str | None = None
+    since_doubt: str = ""
     values_since: Mapping[str, str] = field(default_factory=dict)
     alias: str | None = None
     policy: str | None = None

@@ -43,10 +43,13 @@ def versions(reader: Reader) -> Iterator[Finding]:
     for key, line in reader.keys:
         word = str(valid(key, line))
         what, since = (f"{key}={word}", key.values_since.get(word)) if word in key.values_since else (key, key.since)
-        if since and reader.version is None:
-            yield reader.found(line, "needs-version", what=what, since=since)
-        elif since and reader.version and reader.version < Version(since):
-            yield reader.found(line, "too-new", what=what, since=since, version=reader.version)
+        if since is None:
+            continue
+        told = f"{since} ({key.since_doubt})" if key.since_doubt else since
+        if reader.version is None:
+            yield reader.found(line, "needs-version", what=what, since=told)
+        elif reader.version < Version(since):
+            yield reader.found(line, "too-new", what=what, since=told, version=reader.version)
 
 
 def policies(reader: Reader) -> Iterator[Finding]:
