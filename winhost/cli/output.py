@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -83,6 +84,15 @@ def _echo_json(document: object, indent: int | None = None) -> None:
     if not speaks_unicode(sys.stdout):
         text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
     click.echo(text)
+
+
+def write_file(path: Path, text: str) -> None:
+    """A file that the user named. Raises OSError, which names the file also where the disk is full."""
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
