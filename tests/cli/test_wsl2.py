@@ -200,3 +200,9 @@ def test_somebody_who_is_logged_on_is_told_by_verify_with_exit_4_and_by_plan_wit
     said = line("verify", "plan.json")
     assert (said.code, "Somebody is logged on as winhost" in " ".join(said.out.split())) == (4, True), said.out
     assert line(*words).code == 3
+
+
+def test_hashes_and_keys_are_shown_by_their_ends(line: Line) -> None:
+    said = plan(line, "--set", f"access.key=ssh-ed25519 {'AAAAC3NzaC1lZDI1NTE5' + 'B' * 48} me@here")
+    assert "none → db084e53…ebcd" in said.out
+    assert "db084e536279a59e" not in said.out

@@ -88,4 +88,4 @@ def list_hosts(as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, "about": about} for name, about in rows.items()])
     else:
-        table(("name", "about"), rows.items())
+        table(("name", "about"), rows.items(), ids=("name",))
