@@ -229,3 +229,19 @@ def test_a_full_disk_names_the_file(line: Line) -> None:
     said = line("plan", "--facts", line.facts("server2025-role-installed"), "--vm", "llm-01", "-o", "/dev/full")
     assert said.code == 1
     assert "refused /dev/full: No space left on device" in said.err
+
+
+@pytest.mark.parametrize("size", [("--high", "1GiB"), ("--low", "2MiB")])
+def test_a_window_that_is_too_small_is_refused_before_the_role_is_installed_for_it(
+    line: Line, size: tuple[str, str]
+) -> None:
+    said = line("plan", "--facts", line.facts("server2025-3gpu"), "--vm", "llm-01", *size)
+    assert (said.code, "too small" in said.err) == (3, True), said.err
+
+
+def test_what_nobody_verified_says_how_it_is_planned_all_the_same(line: Line) -> None:
+    facts = line.facts("server2022-wsl")
+    said = line("plan", "--facts", facts, "--path", "wsl2")
+    assert said.code == 3
+    assert "--allow-unverified" in said.err
+    assert line("plan", "--facts", facts, "--path", "wsl2", "--allow-unverified").code == 0

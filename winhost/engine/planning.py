@@ -67,9 +67,10 @@ class Refused(WinhostError):
     @property
     def hint(self) -> str | None:
         explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
+        anyway = "Plan it all the same: --allow-unverified" if self.verdict == Verdict.UNVERIFIED else None
         instead = f"This host can do: {self.instead}" if self.instead and self.instead != self.path else None
         back = f"Go back: winhost rollback {self.run}" if self.run else None
-        return "\n".join(filter(None, (explain, instead, back))) or None
+        return "\n".join(filter(None, (explain, anyway, instead, back))) or None
 
 
 @dataclass(eq=False)
