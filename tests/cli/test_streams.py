@@ -166,6 +166,15 @@ def test_prose_keeps_its_indent_in_a_narrow_terminal(
     assert capsys.readouterr().out == "  a cat sat on the\n    mat and slept\n"
 
 
+def test_a_command_at_the_end_of_a_sentence_can_be_copied_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
+    text = "  Go on: winhost resume gpu-01.20261121-101502 --accept vm-stop"
+    say(text, hang=2)
+    assert capsys.readouterr().out == f"{text}\n"
+
+
 ADDRESS = "https://example.test/a/long/address/of/something"
 
 

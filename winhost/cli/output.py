@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WIDE = 160  # columns of tables that go to a file or a pipe
 _BETWEEN = 3  # blanks between two columns of a table
+_COMMAND = re.compile(r"(?:^|: )\s*winhost [a-z]")
 _BROKEN = 12  # characters of a word that stay together wherever it is broken
 
 
@@ -26,7 +27,8 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     """A paragraph for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed.
 
     A terminal gets it in lines of its width, the further ones indented as the first and by `hang` more; a file or a
-    pipe gets one line, which can be searched.
+    pipe gets one line, which can be searched. A paragraph that ends with a command of ours is left to the terminal,
+    which breaks it so that it can be copied whole.
     """
     lines = wrapped(visible(text), hang, sys.stderr if err else sys.stdout)
     click.echo(click.style(lines, **style) if style else lines, err=err)
@@ -34,7 +36,7 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
 
 def wrapped(text: str, hang: int, stream: TextIO) -> str:
     """The lines of a paragraph, for a stream: see `say`."""
-    if not stream.isatty():
+    if not stream.isatty() or _COMMAND.search(text):
         return text
     indent = " " * (len(text) - len(text.lstrip(" ")) + hang)
     width = shutil.get_terminal_size().columns
