@@ -6,7 +6,7 @@ from pathlib import Path
 from winhost.cli.output import say, table
 from winhost.engine.detect import missing, not_yet
 from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unknown
-from winhost.model.units import mib, size
+from winhost.model.units import about, mib, size
 from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import VmMmio, WslAccess, WslDistro, WslVm
@@ -39,7 +39,7 @@ def _system(host: HostFacts) -> str:
 
 def _virtualization(host: HostFacts) -> str:
     running = "hypervisor running" if host.firmware.hypervisor_present else "no hypervisor running"
-    return f"{host.firmware.manufacturer} {host.firmware.model}, {size(host.memory.total)} memory, {running}"
+    return f"{host.firmware.manufacturer} {host.firmware.model}, {about(host.memory.total)} memory, {running}"
 
 
 def _card(host: HostFacts, card: Card) -> tuple[str, ...]:
