@@ -28,6 +28,7 @@ def edited(path: Path, to: str, change: Callable[[Any], None]) -> Path:
 def test_what_was_imported_can_be_judged(line: Line) -> None:
     said = line("facts", "import", *DESK, "-o", "desk.json")
     assert said.code == 0
+    assert ", 63.79 GiB memory, " in said.out
     assert "Written to desk.json. Next: winhost assess --facts desk.json" in said.out
     document = json.loads(Path("desk.json").read_text())
     assert document["origin"] == "imported"
@@ -50,6 +51,9 @@ def test_imported_facts_are_never_planned_from(line: Line) -> None:
     line("facts", "import", *DESK, "-o", "desk.json")
     said = line("plan", "--facts", "desk.json", "--allow-unverified")
     assert said.code == 3
+    said = line("plan", "--facts", "desk.json", "--path", "wsl2", "--allow-unverified")
+    assert said.code == 3
+    assert "Read it from the host, as an administrator: winhost detect" in said.err
 
 
 def test_imported_facts_make_no_twin(line: Line) -> None:

@@ -142,3 +142,12 @@ def test_two_ctrl_c_in_a_long_step_name_both_ways(line: Line, lab: Lab) -> None:
     assert f"Go on: winhost resume {begun[0].stem}" in told
     assert f"Go back: winhost rollback {begun[0].stem}" in told
     assert line("rollback", begun[0].stem, *ACCEPT).code == 0
+
+
+def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
+    run = applied(line).stem
+    shown = line("runs", run).out
+    assert "consents: force-dismount, vm-stop" in shown or "consents: vm-stop, force-dismount" in shown
+    assert "1 is done" in shown
+    assert "[" not in shown  # no list as a program writes it
+    assert shown.endswith(f"{run}: applied\nGo back: winhost rollback {run}\n")

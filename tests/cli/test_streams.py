@@ -153,8 +153,8 @@ def test_a_terminal_of_any_width_breaks_no_word(facts: Path, columns: int) -> No
     assert rest.split() == body.split()
 
 
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
+def narrow(monkeypatch: pytest.MonkeyPatch, columns: int = 20) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
 
@@ -166,16 +166,57 @@ def test_prose_keeps_its_indent_in_a_narrow_terminal(
     assert capsys.readouterr().out == "  a cat sat on the\n    mat and slept\n"
 
 
+def test_a_command_at_the_end_of_a_sentence_can_be_copied_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
+    text = "  Go on: winhost resume gpu-01.20261121-101502 --accept vm-stop"
+    say(text, hang=2)
+    assert capsys.readouterr().out == f"{text}\n"
+
+
+ADDRESS = "https://example.test/a/long/address/of/something"
+
+
 def test_a_word_that_fits_its_table_is_not_broken_and_a_longer_one_not_cut(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     narrow(monkeypatch)
     table(("vm", "id"), [("a b c d e f g", "8d1f3c52-6a")])
     assert "8d1f3c52-6a" in capsys.readouterr().out
-    table(("vm", "id"), [("database", "8d1f3c52-6a2e-4b7d-9c41")])
+    narrow(monkeypatch, 40)
+    table(("vm", "source"), [("database", ADDRESS)])
     rows = capsys.readouterr().out.splitlines()[2:]
     assert len(rows) > 1
-    assert "".join(row.split(" ")[-1] for row in rows) == "8d1f3c52-6a2e-4b7d-9c41"
+    assert max(map(len, rows)) <= 40
+    assert "".join(row.split(" ")[-1] for row in rows) == ADDRESS
+
+
+@pytest.mark.parametrize(("columns", "ids"), [(20, ()), (40, ("source",))])
+def test_what_is_to_be_copied_makes_a_paragraph_where_the_table_is_too_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int, ids: tuple[str, ...]
+) -> None:
+    narrow(monkeypatch, columns)
+    table(("vm", "state", "source"), [("database", "", ADDRESS)], ids=ids)
+    out = capsys.readouterr().out
+    assert out.startswith(" vm database\n")
+    assert ADDRESS in out
+    assert "state" not in out  # it has none
+
+
+def test_one_long_cell_takes_no_room_from_the_short_ones(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch, 60)
+    table(("name", "windows", "state"), [("very long " * 30, "128 MiB / 512 MiB", "not yet")])
+    out = capsys.readouterr().out
+    assert "128 MiB / 512 MiB" in out
+    assert "not yet" in out
+
+
+def test_a_file_gets_every_word_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    table(("vm", "id"), [("n" * 255, "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10")])
+    assert f" {'n' * 255}   8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10\n" in capsys.readouterr().out
 
 
 @posix

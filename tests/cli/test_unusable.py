@@ -54,6 +54,11 @@ def test_a_place_that_cannot_be_is_named(line: Line, facts: Path, words: tuple[s
     assert "cannot be used (" in said.err
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no folder that nobody may write to")
+def test_a_folder_that_takes_no_bundle_is_named_as_it_was(line: Line) -> None:
+    assert line("bundle", "-o", "/proc/mine").err.startswith("error: /proc/mine cannot be used (")
+
+
 def test_a_state_folder_that_cannot_be_is_named(line: Line, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file").touch()
     assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0

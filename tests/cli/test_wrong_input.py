@@ -194,3 +194,54 @@ def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) ->
     assert said.err == ""
     assert said.json["error"]["kind"] == "Refused"
     assert "dda.client-sku" in said.json["error"]["meaning"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("assess", "--path", "wls2"), "there is no path 'wls2'; did you mean 'wsl2'?"),
+        (("plan", "--path", "wls2"), "there is no path 'wls2'; did you mean 'wsl2'?"),
+        (("plan", "--path", "gpu-p"), "winhost judges gpu-p and cannot plan it yet; it plans: dda, wsl2"),
+        (("explain", "DDA.CLIENT-SKU"), "did you mean 'dda.client-sku'?"),
+        (("explain", "wsl2"), "winhost explain --list wsl2"),
+        (("detect",), "no host named\n  Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab').\n"),
+        (("assess",), "no host named, and no --facts file"),
+        (("plan",), "no host named, and no --facts file"),
+        (("plan", "--high", "5TB"), "How it is used: winhost plan --help"),
+    ],
+)
+def test_words_that_mean_nothing_here_get_the_next_command(line: Line, words: tuple[str, ...], says: str) -> None:
+    said = line(*words)
+    assert (said.code, says in said.err) == (2, True), said.err
+    assert said.err.startswith("error: ")
+
+
+def test_two_plans_for_one_host_are_not_begun(line: Line, lab: Lab) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    said = line("apply", "plan.json", "./plan.json", "--yes", "--accept", "vm-stop,force-dismount")
+    assert said.code == 2
+    assert "several of these plans are for gpu-03" in said.err
+    assert line("runs").out == "No runs yet. winhost apply makes them.\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+def test_a_full_disk_names_the_file(line: Line) -> None:
+    said = line("plan", "--facts", line.facts("server2025-role-installed"), "--vm", "llm-01", "-o", "/dev/full")
+    assert said.code == 1
+    assert "refused /dev/full: No space left on device" in said.err
+
+
+@pytest.mark.parametrize("size", [("--high", "1GiB"), ("--low", "2MiB")])
+def test_a_window_that_is_too_small_is_refused_before_the_role_is_installed_for_it(
+    line: Line, size: tuple[str, str]
+) -> None:
+    said = line("plan", "--facts", line.facts("server2025-3gpu"), "--vm", "llm-01", *size)
+    assert (said.code, "too small" in said.err) == (3, True), said.err
+
+
+def test_what_nobody_verified_says_how_it_is_planned_all_the_same(line: Line) -> None:
+    facts = line.facts("server2022-wsl")
+    said = line("plan", "--facts", facts, "--path", "wsl2")
+    assert said.code == 3
+    assert "--allow-unverified" in said.err
+    assert line("plan", "--facts", facts, "--path", "wsl2", "--allow-unverified").code == 0

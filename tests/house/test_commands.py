@@ -21,7 +21,18 @@ def test_every_option_has_its_help(name: str) -> None:
     assert silent == []
 
 
-def test_a_mistyped_command_is_corrected() -> None:
-    done = CliRunner().invoke(winhost, ["asess"])
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("asess", "assess"), ("facts imprt", "import"), ("lint wslconfg", "wslconfig"), ("lab lst", "list")],
+)
+def test_a_mistyped_command_is_corrected(words: str, meant: str) -> None:
+    done = CliRunner().invoke(winhost, words.split())
     assert done.exit_code == 2
-    assert "did you mean 'assess'" in done.output
+    assert f"; did you mean '{meant}'?" in done.output
+
+
+@pytest.mark.parametrize("group", ["facts", "lint", "serve", "lab"])
+def test_the_overview_of_a_group_cuts_no_sentence(group: str) -> None:
+    assert (
+        "..." not in CliRunner().invoke(winhost, [group, "--help"], terminal_width=80).output.partition("Commands:")[2]
+    )

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import FileFaults
-from winhost.model.units import SIZE_PATTERN, GiB, gib, parse_size, size
+from winhost.model.units import SIZE_PATTERN, GiB, about, gib, parse_size, size
 from winhost.model.workload import VERSIONS, Model, Workload
 from winhost.model.workloadfile import WorkloadFile, load_workload
 
@@ -120,6 +120,13 @@ def test_a_size_that_is_shown_in_one_unit_is_read_back(n: int) -> None:
 def test_gib_rounds_for_the_eye() -> None:
     assert gib(15_231_233_024) == "14.19 GiB"
     assert gib(2048 * GiB) == "2,048.00 GiB"
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(64 * GiB, "64 GiB"), (68_497_051_648, "63.79 GiB"), (2048 * GiB, "2,048 GiB")]
+)
+def test_memory_as_windows_tells_it_is_told_in_gib(n: int, text: str) -> None:
+    assert about(n) == text
 
 
 # ---- the schema for editors

@@ -18,7 +18,7 @@ from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
-from winhost.render.bundle import SCRIPTS, BeyondWindows, bundle, facts_bundle, markdown, scripts, sums
+from winhost.render.bundle import SCRIPTS, BeyondWindows, bundle, facts_bundle, markdown, scripts, shown, sums
 from winhost.resources.windows import NOUNS
 from winhost.resources.windows.scripts import agent_digest
 
@@ -134,3 +134,8 @@ def test_what_users_copy_from_is_in_the_wheel() -> None:
     asked = set(re.findall(r'shipped\("(\w+)"\)', source))
     assert {name: f"winhost/shipped/{name}" for name in asked} == included["force-include"]
     assert all(shipped(name).is_dir() for name in asked)
+
+
+@pytest.mark.parametrize(("value", "text"), [([], "none"), ([2222, 80], "2222, 80"), (True, "on"), (None, "none")])
+def test_a_value_is_shown_in_words(value: object, text: str) -> None:
+    assert shown(value) == text  # type: ignore[arg-type]

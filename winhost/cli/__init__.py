@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from winhost import __version__
+from winhost.cli.groups import Group
 from winhost.cli.streams import GONE, ReaderGone, let_go_of_streams, prepare_streams, telling_gone_readers
 
 # Command → the first line of its help, which a test holds equal to the command's own.
@@ -33,7 +34,7 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+class Commands(Group):
     """Knows its commands by name and help line, and imports the one that runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,18 +54,8 @@ class Commands(click.Group):
         with telling_gone_readers():
             return super().invoke(ctx)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            ctx.fail(f"no command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    def line(self, ctx: click.Context, name: str) -> str:
+        return COMMANDS[name]
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -103,13 +94,13 @@ def run(args: list[str] | None = None) -> int:
 
 
 def _refused(error: click.ClickException, as_json: bool) -> int:
-    if as_json:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+    else:
         from winhost.cli.faults import WrongUsage
         from winhost.cli.output import show_error
 
         show_error(WrongUsage(error), as_json)
-    else:
-        error.show()
     return error.exit_code
 
 

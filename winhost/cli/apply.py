@@ -1,5 +1,6 @@
 """winhost apply: do what plans say."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import click
 
 from winhost.cli.options import at_once_option, run_options
-from winhost.model.errors import WinhostError
+from winhost.model.errors import UsageFault, WinhostError, visible
 
 
 @dataclass(eq=False)
@@ -28,6 +29,21 @@ class NotBegun(WinhostError):
     @property
     def hint(self) -> str:
         return f"Apply its plan again once {self.failed} is mended."
+
+
+@dataclass(eq=False)
+class SeveralPlans(UsageFault):
+    """Two plans for one host would be carried out at the same time."""
+
+    host: str
+
+    @property
+    def what(self) -> str:
+        return f"several of these plans are for {visible(self.host)}, and plans are applied at the same time"
+
+    @property
+    def hint(self) -> str:
+        return "Apply one of them; once it is through, the next: winhost apply PLAN"
 
 
 @click.command()
@@ -62,6 +78,9 @@ def apply(
     from winhost.model.plan import Plan, in_order
 
     read = [read_document(path, Plan) for path in plans]
+    for host, count in Counter(plan.host for plan in read).items():
+        if count > 1:
+            raise SeveralPlans(host)
     hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
     for plan in read:
         check_reach(hosts[plan.host], plan)

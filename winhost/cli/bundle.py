@@ -79,7 +79,12 @@ def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InTheWay(output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=output.parent, prefix=".bundle-") as temporary:
+    try:
+        beside = TemporaryDirectory(dir=output.parent, prefix=".bundle-")
+    except OSError as error:
+        error.filename = str(output)  # as it was named
+        raise
+    with beside as temporary:
         folder = Path(temporary) / "bundle"
         folder.mkdir()
         for name, content in files.items():

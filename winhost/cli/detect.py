@@ -10,7 +10,13 @@ from winhost.cli.options import at_once_option, fleet_option, hosts_argument, js
 
 @click.command()
 @hosts_argument
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Write FOLDER/<host>.json.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write FOLDER/<host>.json.",
+)
 @fleet_option
 @at_once_option
 @json_option
@@ -34,7 +40,8 @@ def detect(hosts: tuple[str, ...], output: Path | None, fleet_file: Path | None,
 
 
 def _write(folder: Path, host: str, facts: object) -> None:
+    from winhost.cli.output import write_file
     from winhost.model.documents import write_document
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{host}.json").write_text(write_document(facts), encoding="utf-8")
+    write_file(folder / f"{host}.json", write_document(facts))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from winhost.cli.groups import Group
 from winhost.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 KINDS = ("nvidia-smi", "dxdiag", "computer-info", "lspci", "survey-dda")
 
 
-@click.group()
+@click.group(cls=Group)
 def facts() -> None:
     """Make facts of a machine from what its own tools print."""
 
@@ -32,13 +33,13 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, output:
     lspci -vv -nn (a live Linux on the same machine) or dxdiag /x. What none of them tells is unknown. Where two differ,
     the more exact counts; two that are equally exact and differ are refused.
     """
-    from winhost.cli.output import print_json, say
+    from winhost.cli.output import print_json, say, write_file
     from winhost.cli.show_facts import show_facts
     from winhost.model.documents import write_document
 
     made = _imported(files, host, kind)
     if output is not None:
-        output.write_text(write_document(made), encoding="utf-8")
+        write_file(output, write_document(made))
     if as_json:
         print_json(made)
         return 0

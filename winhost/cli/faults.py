@@ -12,18 +12,19 @@ _OF_THE_PLACE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileE
 
 @dataclass(eq=False)
 class WrongUsage(UsageFault):
-    """Words that click does not take, where a document was asked for."""
+    """Words that click does not take."""
 
     error: click.ClickException
 
     @property
     def what(self) -> str:
-        return visible(self.error.format_message())
+        message = " ".join(self.error.format_message().split())
+        return visible(message[:1].lower() + message[1:])
 
     @property
     def hint(self) -> str | None:
         context = getattr(self.error, "ctx", None)
-        return f"{context.command_path} --help" if context else None
+        return f"How it is used: {context.command_path} --help" if context else None
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from winhost.cli.groups import Group
 from winhost.cli.options import json_option
 
 # Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
@@ -22,7 +23,7 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     return value
 
 
-@click.group()
+@click.group(cls=Group)
 def lab() -> None:
     """Simulated hosts behind a real remoting endpoint.
 
@@ -87,4 +88,4 @@ def list_hosts(as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, "about": about} for name, about in rows.items()])
     else:
-        table(("name", "about"), rows.items())
+        table(("name", "about"), rows.items(), ids=("name",))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from winhost.cli.groups import Group
 from winhost.cli.options import json_option
 from winhost.model.errors import Exit
 
@@ -38,7 +39,7 @@ facts_option = click.option(
 version_option = click.option("--wsl", "version", type=WslVersion(), help="The WSL that will read it, such as 2.7.14.")
 
 
-@click.group()
+@click.group(cls=Group)
 def lint() -> None:
     """Say what WSL will silently leave out of its configuration files."""
 
@@ -100,7 +101,7 @@ def _lint(
         print_json({"file": str(file), "findings": findings})
     elif findings:
         rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]
-        table(("place", "effect", "code", "finding"), rows)
+        table(("place", "effect", "code", "finding"), rows, ids=("code",))
     else:
         say(f"{file}: nothing to find")
     return int(Exit.FAILURE if any(it.severity is not Severity.NOTE for it in findings) else Exit.SUCCESS)

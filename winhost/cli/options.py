@@ -1,6 +1,7 @@
 """Arguments and options that several commands share, each spelled once."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,7 +60,7 @@ accept_option = click.option(
     multiple=True,
     metavar="RISK[,RISK...]",
     callback=_risks,
-    help="Consent to a risk that the plan names: vm-stop, vm-turn-off, restart, headless, force-dismount, …",
+    help="Consent to a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, data.",
 )
 
 
@@ -130,13 +131,17 @@ def run_options(command: F) -> F:
     return command
 
 
+@dataclass(eq=False)
 class NothingNamed(UsageFault):
-    """A command for hosts was given none."""
+    """A command for hosts was given none. offline: whether facts files would do."""
+
+    offline: bool
 
     @property
     def what(self) -> str:
-        return "no host named, and no --facts file"
+        return "no host named, and no --facts file" if self.offline else "no host named"
 
     @property
     def hint(self) -> str:
-        return "Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab'), or a facts file with --facts."
+        hosts = "Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
+        return f"{hosts}, or a facts file with --facts." if self.offline else f"{hosts}."

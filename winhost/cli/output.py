@@ -5,23 +5,30 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from winhost.cli.streams import speaks_unicode
 from winhost.model.errors import ErrorDocument, WinhostError, visible, visible_json
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 WIDE = 160  # columns of tables that go to a file or a pipe
 _BETWEEN = 3  # blanks between two columns of a table
+_COMMAND = re.compile(r"(?:^|: )\s*winhost [a-z]")
+_BROKEN = 12  # characters of a word that stay together wherever it is broken
 
 
 def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     """A paragraph for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed.
 
     A terminal gets it in lines of its width, the further ones indented as the first and by `hang` more; a file or a
-    pipe gets one line, which can be searched.
+    pipe gets one line, which can be searched. A paragraph that ends with a command of ours is left to the terminal,
+    which breaks it so that it can be copied whole.
     """
     lines = wrapped(visible(text), hang, sys.stderr if err else sys.stdout)
     click.echo(click.style(lines, **style) if style else lines, err=err)
@@ -29,7 +36,7 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
 
 def wrapped(text: str, hang: int, stream: TextIO) -> str:
     """The lines of a paragraph, for a stream: see `say`."""
-    if not stream.isatty():
+    if not stream.isatty() or _COMMAND.search(text):
         return text
     indent = " " * (len(text) - len(text.lstrip(" ")) + hang)
     width = shutil.get_terminal_size().columns
@@ -85,19 +92,50 @@ def _echo_json(document: object, indent: int | None = None) -> None:
     click.echo(text)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """A plain table, in the terminal's width and colours only on one; text from hosts is data and never markup."""
+def write_file(path: Path, text: str) -> None:
+    """A file that the user named. Raises OSError, which names the file also where the disk is full."""
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, ids: Collection[str] = ()
+) -> None:
+    """A plain table, in the terminal's width and colours only on one; text from hosts is data and never markup.
+
+    Words are broken only where a terminal is too narrow for them. Those of the columns `ids` are to be copied, and are
+    never broken: where there is no room for that each row is a paragraph, and a file or a pipe gets wider lines.
+    """
+    from rich.text import Text
+
+    cells = [[cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row] for row in rows]
+    texts = [[name, *(row[place].plain for row in cells)] for place, name in enumerate(columns)]
+    words = [max((len(word) for text in column for word in text.split()), default=0) for column in texts]
+    least = [word if name in ids else min(word, _BROKEN) for name, word in zip(columns, words, strict=True)]
+    between = _BETWEEN * len(columns)
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else max(WIDE, sum(words) + between)
+    if sum(least) + between > room:
+        _paragraphs(columns, [[cell.plain for cell in row] for row in cells], title)
+    else:
+        whole = _shared(least, words, room - between)
+        _grid(columns, cells, title, room, _shared(whole, [max(map(len, column)) for column in texts], room - between))
+
+
+def _grid(
+    columns: Sequence[str], rows: "Iterable[Sequence[Text]]", title: str | None, room: int, widths: Iterable[int]
+) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console = Console(highlight=False, width=room)
     made = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    cells = [[cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row] for row in rows]
-    for name, width in zip(columns, _widths(columns, cells, console.width), strict=True):
+    for name, width in zip(columns, widths, strict=True):
         made.add_column(name, overflow="fold", width=width)
-    for row in cells:
+    for row in rows:
         made.add_row(*row)
     with console.capture() as captured:
         console.print(made)
@@ -106,19 +144,27 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
             click.echo(line.rstrip())
 
 
-def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]], room: int) -> list[int | None]:
-    """Widths at which no word is broken: location paths and GUIDs are to be copied. None where there is no room for it.
+def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Widths of columns: what is left of the room goes to the modest ones first, to the others in equal parts."""
+    widths = [*least]
+    left = room - sum(least)
+    modest = sorted(range(len(most)), key=lambda place: most[place] - least[place])
+    for before, place in enumerate(modest):
+        more = min(most[place] - least[place], left // (len(most) - before))
+        widths[place] += more
+        left -= more
+    return widths
 
-    Each column has its longest word, and its part of what is left.
-    """
-    texts = [[name, *(str(row[place]) for row in rows)] for place, name in enumerate(columns)]
-    least = [max((len(word) for text in column for word in text.split()), default=0) for column in texts]
-    most = [max(map(len, column)) for column in texts]
-    left = room - _BETWEEN * len(columns) - sum(least)
-    wish = sum(most) - sum(least)
-    if left < 0 or wish <= left:
-        return [None] * len(columns)
-    return [few + left * (many - few) // wish for few, many in zip(least, most, strict=True)]
+
+def _paragraphs(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None) -> None:
+    first, *others = columns
+    if title:
+        say(title, italic=True)
+    for head, *rest in rows:
+        say(f" {first} {head}" if first else f" {head}", hang=2)
+        for name, text in zip(others, rest, strict=True):
+            if text:
+                say(f"   {name}: {text}" if name else f"   {text}", hang=2)
 
 
 def show_results(

@@ -51,7 +51,7 @@ def plan(
 
     Needs a HOST or --facts. Changes nothing. Exit 3 when the path is refused here.
     """
-    from winhost.cli.output import print_json
+    from winhost.cli.output import print_json, write_file
     from winhost.cli.reach import read_one
     from winhost.cli.show_plan import show_plan
     from winhost.engine.planning import make_plan
@@ -63,7 +63,7 @@ def plan(
     facts = read_one(host, facts_file, fleet_file)
     made = make_plan(HostFacts(facts), wish)
     if output is not None:
-        output.write_text(write_document(made), encoding="utf-8")
+        write_file(output, write_document(made))
     if as_json:
         print_json(made)
     else:
@@ -72,9 +72,11 @@ def plan(
 
 
 def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dict[str, object]":
+    from winhost.cli.show_verdicts import check_path
     from winhost.model.shipped import shipped
     from winhost.paths.playbook import faults_of, read_playbook
 
+    check_path(path)
     known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
     if path not in known:
         raise NoPlaybook(path, tuple(sorted(known)))
@@ -83,31 +85,44 @@ def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dic
         raise OtherPath(str(chosen), playbook.path, path)
     content = playbook.model_dump(by_alias=True, mode="json")
     for setting in settings:
-        _decide(content["settings"], setting)
+        _decide(path, content["settings"], setting)
     if settings and (faults := faults_of(content)):
         raise click.BadParameter("; ".join(map(visible, faults)), param_hint="--set")
     return content
 
 
-def _decide(settings: "dict[str, object]", setting: str) -> None:
-    """`bridge.switch=lan` into the settings: names by dots, the value as YAML has it."""
-    import yaml
-
+def _decide(path: str, settings: "dict[str, object]", setting: str) -> None:
+    """`bridge.switch=lan` into the settings of a path, by the names between the dots."""
     name, equals, value = setting.partition("=")
     if not equals or not all(name.split(".")):
         raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
+    if not value.strip():  # of a file that is not there, in $(cat …)
+        raise click.BadParameter(
+            f"{visible(name)} is given nothing; for none say {visible(name)}=null", param_hint="--set"
+        )
     *groups, last = name.split(".")
     for group in groups:
         inner = settings.setdefault(group, {})
         if not isinstance(inner, dict):
             raise click.BadParameter(f"{visible(name)}: {group} is no group of settings", param_hint="--set")
         settings = inner
+    settings[last] = _meant(path, name, value)
+
+
+def _meant(path: str, name: str, value: str) -> object:
+    """A value as YAML has it; where a text is wanted the very words, because 2.10 is no number and not 2.1."""
+    import yaml
+
+    from winhost.model.yamlfile import kinds_at
+    from winhost.paths.playbook import VOCABULARIES
+
+    kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
     try:
         meant = yaml.safe_load(value)
     except yaml.YAMLError:
         meant = value
-    # No setting is a broken number, but versions look like one: 2.10 is not 2.1.
-    settings[last] = value if isinstance(meant, float) else meant
+    none = meant is None and type(None) in kinds
+    return value.strip() if str in kinds and not isinstance(meant, str) and not none else meant
 
 
 @dataclass(eq=False)
@@ -125,15 +140,15 @@ class OtherPath(UsageFault):
 
 @dataclass(eq=False)
 class NoPlaybook(UsageFault):
-    """A path that winhost judges but cannot yet plan, or no path at all."""
+    """A path that winhost judges but cannot plan yet."""
 
     path: str
     known: tuple[str, ...]
 
     @property
     def what(self) -> str:
-        return f"winhost cannot plan '{visible(self.path)}' yet; it can plan: {', '.join(self.known)}"
+        return f"winhost judges {self.path} and cannot plan it yet; it plans: {', '.join(self.known)}"
 
     @property
     def hint(self) -> str:
-        return "winhost assess says which paths a host supports"
+        return "Which of them this host supports: winhost assess HOST"

@@ -46,7 +46,7 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
     from winhost.model.fleetfile import load_fleet
 
     if not words:
-        raise NothingNamed
+        raise NothingNamed(offline=False)
     return load_fleet(find_fleet(fleet_file)).select(words)
 
 
@@ -87,11 +87,13 @@ def read_all(
     from winhost.model.documents import read_document
     from winhost.model.facts import Facts
 
+    if not words and not facts_files:
+        raise NothingNamed(offline=True)
     read = []
     for path in facts_files:
         facts = read_document(path, Facts)
         read.append(Read(facts.host, facts))
-    if words or not read:
+    if words:
         read += read_hosts(words, fleet_file, at_once)
     return read
 
@@ -99,13 +101,14 @@ def read_all(
 def read_one(word: str | None, facts_file: Path | None, fleet_file: Path | None) -> "Facts":
     """Facts of exactly one host. Raises NothingNamed, SeveralNamed, and whatever reading it raises."""
     words = (word,) if word else ()
-    if not facts_file and len(several := hosts_named(words, fleet_file)) > 1:
+    if words and not facts_file and len(several := hosts_named(words, fleet_file)) > 1:
         raise SeveralNamed(str(word), tuple(host.name for host in several))
     if facts_file and word:
         raise SeveralNamed(f"{word} and --facts {facts_file}", (word, str(facts_file)))
     (read,) = read_all(words, (facts_file,) if facts_file else (), fleet_file)
-    if read.facts is None:
-        raise read.error or NothingNamed
+    if read.error is not None:
+        raise read.error
+    assert read.facts is not None
     return read.facts
 
 

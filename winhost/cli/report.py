@@ -31,7 +31,7 @@ def report(
     FACTS are facts files, HOSTS names of fleet.yaml, patterns or groups. Changes nothing. The file needs nothing
     beside it: no script and no network.
     """
-    from winhost.cli.output import print_json, say, tell_error
+    from winhost.cli.output import print_json, say, tell_error, write_file
     from winhost.cli.reach import read_all, worst
     from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
@@ -49,7 +49,7 @@ def report(
     unread = [Unread(read.host, read.error) for read in reads if read.error is not None]
     for each in unread:
         tell_error(each.error)
-    output.write_text(render(found, unread, wish), encoding="utf-8", newline="\n")
+    write_file(output, render(found, unread, wish))
     if as_json:
         print_json({"file": str(output), "hosts": [facts.host for facts in found]})
     else:

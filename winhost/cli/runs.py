@@ -69,7 +69,8 @@ def _list(rows: list[dict[str, object]]) -> None:
     if not rows:
         click.echo("No runs yet. winhost apply makes them.")
         return
-    table(("run", "host", "state", "began"), ([row[c] for c in ("run", "host", "state", "began")] for row in rows))
+    columns = ("run", "host", "state", "began")
+    table(columns, ([row[name] for name in columns] for row in rows), ids=("run",))
 
 
 def _show(store: "Store", name: str, entries: "list[Entry]") -> None:
@@ -79,21 +80,30 @@ def _show(store: "Store", name: str, entries: "list[Entry]") -> None:
     record = replay(name, entries)
     table(("at", "event", "what"), ((entry["at"], entry["event"], _told(entry)) for entry in entries))
     say(f"{name}: {_state(store, record)}")
-    if record.outcome in (None, "differs", "not all rolled back") and not store.held(record.host):
-        if not record.going_back:
+    if record.outcome != "rolled back" and not store.held(record.host):
+        if record.outcome != "applied" and not record.going_back:
             say(f"Go on: winhost resume {name}")
         say(f"Go back: winhost rollback {name}")
 
 
 def _told(entry: "Entry") -> str:
     from winhost.cli.show_plan import shown
-    from winhost.model.errors import visible
 
-    step = entry.get("step")
-    if step:
-        changes = ", ".join(f"{n} {shown(step['before'][n])} → {shown(v)}" for n, v in step["want"].items())
-        return f"{step['id']} {visible(step['title'])}: {changes}"
-    for field in ("outcome", "error", "noun", "number", "accepted", "boot_id"):
-        if field in entry:
-            return visible(str(entry[field]))
+    match entry["event"]:
+        case "run" | "accept" | "back":
+            return f"consents: {shown(list(entry['accepted']))}"
+        case "begin":
+            step = entry["step"]
+            changes = ", ".join(f"{n} {shown(step['before'][n])} → {shown(v)}" for n, v in step["want"].items())
+            return f"{step['id']} {step['title']}: {changes}"
+        case "end":
+            return "; ".join((entry["noun"], *entry["warnings"]))
+        case "failed":
+            return str(entry["error"])
+        case "stage":
+            return f"{entry['number']} is done"
+        case "planned":
+            return f"stage {entry['stage']['number']}"
+        case "outcome":
+            return str(entry["outcome"])
     return ""

@@ -11,13 +11,13 @@ NAMES = (
 
 
 @click.command()
-@click.argument("name", type=click.Choice(NAMES))
+@click.argument("name", type=click.Choice(NAMES), metavar="FORMAT")
 def schema(name: str) -> None:
     """Print the JSON Schema of one of winhost's file formats.
 
-    facts: what detect writes; plan: what plan writes; fleet: fleet.yaml; playbook: what a path wants;
-    workload: workload.yaml; host: a lab host; journal: a line of a run's journal; assessment, diff, explanation: what
-    assess, diff and explain CODE answer with --json.
+    FORMAT is one of: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
+    wants), workload (workload.yaml), host (a lab host), journal (a line of a run's journal), assessment, diff and
+    explanation (what assess, diff and explain CODE answer with --json).
     """
     from winhost.cli.output import print_json
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
+from winhost.cli.groups import Group
 from winhost.cli.options import json_option
 
 
-@click.group()
+@click.group(cls=Group)
 def serve() -> None:
     """Serve models on a target: with which settings, and why."""
 

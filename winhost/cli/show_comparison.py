@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli.output import say, table
-from winhost.cli.show_plan import shown
+from winhost.cli.show_plan import shortened, shown
 from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
 from winhost.model.facts import Json, Key
 
@@ -38,7 +38,7 @@ def _row(difference: Difference) -> tuple[str, str, str, str]:
 
 
 def _key(key: Key) -> str:
-    return " ".join(key.values())
+    return " ".join(map(shortened, key.values()))
 
 
 def _value(value: Json) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from winhost.cli.output import say, table
 from winhost.engine.detect import missing, not_yet
 from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unknown
-from winhost.model.units import mib, size
+from winhost.model.units import about, mib, size
 from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import VmMmio, WslAccess, WslDistro, WslVm
@@ -22,7 +22,8 @@ def show_facts(facts: Facts, written_to: Path | None = None) -> None:
     for line in (said(lambda: _system(host)), said(lambda: _virtualization(host))):
         say(f"  {line}")
     try:
-        table(("card", "place", "BARs", "displays", "location"), (_card(host, card) for card in host.cards))
+        columns = ("card", "place", "BARs", "displays", "location")
+        table(columns, (_card(host, card) for card in host.cards), ids=("location",))
     except MissingFact as gap:
         say(f"  Cards: {gap}")
     _show_listed("VMs", ("VM", "state", "generation", "MMIO low / high", "id"), lambda: _vms(host))
@@ -38,7 +39,7 @@ def _system(host: HostFacts) -> str:
 
 def _virtualization(host: HostFacts) -> str:
     running = "hypervisor running" if host.firmware.hypervisor_present else "no hypervisor running"
-    return f"{host.firmware.manufacturer} {host.firmware.model}, {size(host.memory.total)} memory, {running}"
+    return f"{host.firmware.manufacturer} {host.firmware.model}, {about(host.memory.total)} memory, {running}"
 
 
 def _card(host: HostFacts, card: Card) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tupl
     """A table, or why there is none; nothing where there can be none yet."""
     try:
         if found := rows():
-            table(columns, found)
+            table(columns, found, ids=("id",))
     except MissingFact as gap:
         if isinstance(gap.missing, Unknown):
             say(f"  {what}: {gap}")
@@ -96,7 +97,8 @@ def _show_missing(facts: Facts) -> None:
 
 
 def _show_gaps(head: str, gaps: Sequence[tuple[str, RemoteFault]]) -> None:
+    """Each reason once, after all that it kept from being read."""
     if gaps:
         say(f"  {head}:")
-    for name, why in gaps:
-        say(f"    {name}: {why}", hang=2)
+    for why in dict.fromkeys(str(why) for _, why in gaps):
+        say(f"    {', '.join(name for name, each in gaps if str(each) == why)}: {why}", hang=2)

@@ -1,5 +1,6 @@
 """A plan for people: what changes from what to what, at which risk, in which order, and what stays undone."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.units import MiB, size
 from winhost.resources.windows.assignable_device import owner
 
+_KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
+_GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
 ROLES = {"wish": "", "need": "for the others", "give-back": "given back", "undo": ""}
 
 
 def shown(value: Json) -> str:
-    """A value as people write it: sizes in GiB, words as they are; of a text only how long it is."""
+    """A value as people write it: sizes in GiB, words as they are; of a text how long it is, of hashes the ends."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
@@ -27,7 +30,12 @@ def shown(value: Json) -> str:
         return f"a text of {lines} line{'s' if lines > 1 else ''}"
     if isinstance(value, list):
         return ", ".join(map(shown, value)) or "none"
-    return "none" if value is None else visible(str(value))
+    return "none" if value is None else shortened(visible(str(value)))
+
+
+def shortened(text: str) -> str:
+    """Without the middle of hashes, GUIDs and public keys, which nobody reads; --json and files have them whole."""
+    return _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text))
 
 
 def show_plan(plan: Plan, written_to: Path | None) -> None:

@@ -10,7 +10,7 @@ import click
 from winhost.cli.output import say, table, wrapped
 from winhost.cli.show_budget import show_budget
 from winhost.compat.needs import Fit, Needs
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.path import PATHS, path_of
 from winhost.model.reason import HOST, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import words
@@ -30,7 +30,11 @@ class UnknownPath(UsageFault):
 
     @property
     def what(self) -> str:
-        return f"there is no path '{visible(self.asked)}'; there are: {', '.join(PATHS)}"
+        return f"there is no path '{visible(self.asked)}'{did_you_mean(self.asked, PATHS)}"
+
+    @property
+    def hint(self) -> str:
+        return f"There are: {', '.join(PATHS)}."
 
 
 def check_path(path: str | None) -> None:

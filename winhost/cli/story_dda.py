@@ -19,7 +19,7 @@ CONSENTS = "vm-stop,restart,force-dismount"
 KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
 HOW_THEY_ANSWER = {
     "contract": "They run no PowerShell: they answer the agent's JSON contract",
-    "pwsh": "They run the real scripts in the PowerShell of this computer, against stand-ins for Windows's cmdlets,",
+    "pwsh": "They run the real scripts in this computer's PowerShell, against stand-ins for the cmdlets of Windows,",
 }
 
 

@@ -70,6 +70,8 @@ class UnknownCode(UsageFault):
 
     @property
     def hint(self) -> str:
+        if any(known.startswith(f"{self.code}.") for known in entries()):
+            return f"All that begin so: winhost explain --list {self.code}"
         return "winhost assess shows the codes that apply to a host; winhost explain --list has all"
 
 

@@ -3,7 +3,7 @@
 from winhost.compat.builds import SERVER_2025
 from winhost.compat.rule import BLOCKS, NOTES, VM, Finding, degraded, note, rule, unsupported, unverified
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
-from winhost.model.units import GiB, size
+from winhost.model.units import GiB, about, size
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import PciDevice, Vm, VmMemory
 from winhost.resources.windows.vm import OFF, RUNNING
@@ -58,7 +58,7 @@ def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
     """All of it is pinned at start, beside what the host itself needs."""
     startup, total = _memory(facts, vm).startup, facts.memory.total
     if startup > total - HOST_RESERVE:
-        return unsupported("dda.memory-too-large", observed=f"{size(startup)} for the VM of {size(total)} in the host")
+        return unsupported("dda.memory-too-large", observed=f"{size(startup)} for the VM of {about(total)} in the host")
     return None
 
 

@@ -18,7 +18,7 @@ from winhost.compat.machine import (
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.target import driver_branch
 from winhost.model.facts import Instance
-from winhost.model.units import size
+from winhost.model.units import about, size
 from winhost.paths.cards import runs_cuda, shows
 from winhost.paths.dda import card_label
 from winhost.paths.wslconfig import effective
@@ -213,7 +213,7 @@ def vram_above_memory(facts: HostFacts) -> Finding | None:
     """Reported once, with a 96 GB card in a machine of 64 GB."""
     vram = sum(card.gpu.state.vram or 0 for card in facts.cards)
     if vram > facts.memory.total:
-        observed = f"{size(vram)} of VRAM, {size(facts.memory.total)} of memory"
+        observed = f"{size(vram)} of VRAM, {about(facts.memory.total)} of memory"
         return unverified("wsl2.vram-above-memory", observed=observed)
     return None
 

@@ -47,6 +47,8 @@ class Planned(Protocol):
 
 PLANNED: Mapping[str, type[Planned]] = {"dda": DdaPlan, "wsl2": Wsl2Plan}
 
+NOT_PLANNABLE = "not plannable"
+
 
 @dataclass(eq=False)
 class Refused(WinhostError):
@@ -75,10 +77,12 @@ class Refused(WinhostError):
     def hint(self) -> str | None:
         helps = f"What would help: {' '.join(self.helps)}" if self.helps else None
         explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
-        instead = f"This host can do: {self.instead}" if self.instead else None
         anyway = "Plan it all the same: --allow-unverified" if self.verdict == Verdict.UNVERIFIED else None
+        instead = f"This host can do: {self.instead}" if self.instead else None
+        again = f"Read it from the host, as an administrator: winhost detect {visible(self.host)} -o facts"
+        missing = again if self.verdict == NOT_PLANNABLE else None
         back = f"Go back: winhost rollback {self.run}" if self.run else None
-        return "\n".join(filter(None, (helps, explain, anyway, instead, back))) or None
+        return "\n".join(filter(None, (helps, explain, missing, anyway, instead, back))) or None
 
 
 @dataclass(eq=False)
@@ -153,7 +157,7 @@ def make_plan(facts: HostFacts, wish: Wish) -> Plan:
     try:
         return _make_plan(facts, wish)
     except MissingFact as missing:
-        raise Refused(facts.host, wish.path, "not plannable", (f"{missing}.",)) from missing
+        raise Refused(facts.host, wish.path, NOT_PLANNABLE, (f"{missing}.",)) from missing
 
 
 def _make_plan(facts: HostFacts, wish: Wish) -> Plan:

@@ -137,7 +137,7 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise NoStore(folder, str(error)) from error
+            raise NoStore(folder, error.strerror or str(error)) from error
         return folder
 
 

@@ -115,6 +115,7 @@ def visible_json(document: object, *, indent: int | None = None, separators: tup
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'port'?` where a known word is near enough, else nothing."""
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean '{visible(near[0])}'?" if near else ""
+    """`; did you mean 'port'?` where a known word is near enough, if need be in another case, else nothing."""
+    spelled = {name.casefold(): name for name in known}
+    near = get_close_matches(word, spelled.values(), n=1) or get_close_matches(word.casefold(), spelled, n=1)
+    return f"; did you mean '{visible(spelled[near[0].casefold()])}'?" if near else ""

@@ -33,6 +33,11 @@ def gib(n: Bytes) -> str:
     return f"{n / GiB:,.2f} GiB"
 
 
+def about(n: Bytes) -> str:
+    """`n` in GiB, where the last byte does not matter, as short as it goes: `64 GiB`, `63.79 GiB`."""
+    return f"{_number(n / GiB)} GiB"
+
+
 def parse_size(value: object) -> Bytes:
     """Bytes of `24 GiB`, `39.8 GB`, or of a whole number of bytes, rounded up. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:

@@ -284,6 +284,7 @@ def _syntax_fault(file: str, error: yaml.YAMLError) -> Fault:
 _SHOULD = {
     "bool_type": "should be true or false",
     "dict_type": "should be a mapping",
+    "int_parsing": "should be a whole number",
     "int_type": "should be a whole number",
     "list_type": "should be a list",
     "missing": "is missing",
@@ -298,20 +299,24 @@ def _validated(text: str, data: object, model: type[Model]) -> tuple[Model | Non
     try:
         return model.model_validate_json(text, strict=True), []
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-    return None, [_finding(detail, data, model) for detail in errors]
+        return None, findings_of(error, data, model)
+
+
+def findings_of(error: ValidationError, data: object, model: type[BaseModel]) -> list[Finding]:
+    """What pydantic found wrong with the data of a model, in our words."""
+    return [_finding(detail, data, model) for detail in error.errors(include_url=False)]
 
 
 def _finding(detail: ErrorDetails, data: object, model: type[BaseModel]) -> Finding:
     loc = _written(detail["loc"], data)
     if detail["type"] == "extra_forbidden":
-        return loc, _unknown_key(str(loc[-1]), _keys(_kinds_at(model, loc[:-1])))
+        return loc, _unknown_key(str(loc[-1]), _keys(kinds_at(model, loc[:-1])))
     if detail["type"] == "missing":
         loc = (*loc, detail["loc"][-1])
     if detail["type"] == "value_error":
         return loc, str(detail["ctx"]["error"])
-    message = _SHOULD.get(detail["type"]) or detail["msg"].replace("Input should", "should")
-    shows = detail["type"] not in _COMPLETE and not any(map(_is_secret, _kinds_at(model, loc)))
+    message = _SHOULD.get(detail["type"]) or re.sub(r"^\w+ should", "should", detail["msg"])
+    shows = detail["type"] not in _COMPLETE and not any(map(_is_secret, kinds_at(model, loc)))
     return loc, message + (_not_this(detail["input"]) if shows else "")
 
 
@@ -334,7 +339,9 @@ def _not_this(value: object) -> str:
 
 def _unknown_key(key: str, known: list[str]) -> str:
     nearest = did_you_mean(key, known)
-    return f"unknown key{nearest}" if nearest or not known else f"unknown key; known here: {', '.join(known)}"
+    if nearest or not known:
+        return f"unknown key{nearest or '; nothing is known here'}"
+    return f"unknown key; known here: {', '.join(known)}"
 
 
 def _rest(data: object, findings: Iterable[Finding], model: type[Model]) -> Model | None:
@@ -358,7 +365,8 @@ def _entry(loc: Loc) -> Loc:
 # ---- what a model expects at a place
 
 
-def _kinds_at(model: type[BaseModel], loc: Loc) -> list[object]:
+def kinds_at(model: type[BaseModel], loc: Loc) -> list[object]:
+    """The types that may stand there, unions taken apart; none where nothing may."""
     kinds: list[object] = [model]
     for part in loc:
         kinds = [inner for kind in kinds for inner in _inner(kind, part)]

@@ -1,6 +1,7 @@
 """Decisions of Discrete Device Assignment: which cards, which VM, which windows."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -210,12 +211,21 @@ class Decisions:
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         """Whether windows that are wanted hold the cards, whoever wrote them and where. Raises MmioRefused."""
+        with suppress(MissingFact):
+            self._check_asked()
         for each in wanted:
             if each.noun == VmMmio.noun.name and each.key["vm"] == self.vm["id"]:
                 if "high" in each.want:
                     mmio.check_high(each.want["high"], self._windows.high)
                 if "low" in each.want:
                     mmio.check_low(each.want["low"], self._windows.low)
+
+    def _check_asked(self) -> None:
+        """Before the VM can be looked at: what the cards need is needed whatever the VM has beside them."""
+        if self._wish.high is not None:
+            mmio.check_high(self._wish.high, windows(self._facts, Selection(self._cards, None)).high)
+        if self._wish.low is not None:
+            mmio.check_low(self._wish.low, windows(self._facts, Selection(self._cards, None)).low)
 
     @cached_property
     def place(self) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from winhost.model.errors import did_you_mean
 from winhost.model.facts import Json, MissingFact, Unavailable
 from winhost.model.plan import Deferred, Wanted
-from winhost.model.yamlfile import Finding, dotted, load_placed
+from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.nouns import NOUNS
 
@@ -117,7 +117,7 @@ def faults_of(content: Json) -> list[str]:
         found = _faults(Playbook.model_validate(content))
         return [f"{dotted(loc)}: {message}" for loc, message in found]
     except ValidationError as error:
-        return [f"{dotted(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+        return [f"{dotted(loc)}: {message}" for loc, message in findings_of(error, content, Playbook)]
 
 
 def _faults(playbook: Playbook) -> Iterator[Finding]:
@@ -135,8 +135,8 @@ def _wrong_settings(given: Mapping[str, Json], settings: type[BaseModel]) -> Ite
     try:
         settings.model_validate(given)
     except ValidationError as error:
-        for fault in error.errors():
-            yield ("settings", *fault["loc"]), fault["msg"]
+        for loc, message in findings_of(error, given, settings):
+            yield ("settings", *loc), message
 
 
 def _wrong_in(entry: Entry, known: Vocabulary) -> Iterator[tuple[tuple[str, ...], str]]:

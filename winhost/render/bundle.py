@@ -252,4 +252,6 @@ def shown(value: Json) -> str:
         return "on" if value else "off"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
         return size(value)
+    if isinstance(value, list):
+        return ", ".join(map(shown, value)) or "none"
     return "none" if value is None else markdown(str(value))

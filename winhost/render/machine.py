@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from winhost.model.facts import Instance, MissingFact
-from winhost.model.units import Bytes, mib, size
+from winhost.model.units import Bytes, about, mib, size
 from winhost.paths.cards import memory_of, runs_cuda, serves
 from winhost.paths.dda import card_name
 from winhost.render.said import said
@@ -85,7 +85,7 @@ def machine(facts: HostFacts) -> Machine:
         host=facts.host,
         system=said(lambda: facts.os.caption),
         model=said(lambda: f"{facts.firmware.manufacturer} {facts.firmware.model}"),
-        memory=said(lambda: size(facts.memory.total)),
+        memory=said(lambda: about(facts.memory.total)),
         sockets=tuple((socket.key["socket"], _socket(socket)) for socket in sockets),
         cards=cards,
         vms=tuple(_vm(facts, vm, cards) for vm in vms),

@@ -25,7 +25,7 @@ class NoProfile(WinhostError):
 
     @property
     def hint(self) -> str:
-        hint = "What would change it: winhost assess --path wsl2 --explain"
+        hint = "What would change it: winhost assess --facts FACTS --workload WORKLOAD --path wsl2 --explain"
         if self.instead is None:
             return hint
         other = f"Possible as it is: {self.instead}; profiles for targets other than WSL 2 come with the Linux stage."

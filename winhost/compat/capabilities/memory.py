@@ -7,7 +7,7 @@ from winhost.compat.capabilities.gpu_cards import gpus, listed, named, several
 from winhost.compat.capability import SHARED, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
-from winhost.model.units import Bytes, GiB, size
+from winhost.model.units import Bytes, GiB, about, size
 from winhost.paths.budget import SHARE_WSL, SHARE_WSL_SEVERAL
 from winhost.paths.cards import memory_of, partitions
 from winhost.resources.host import Card
@@ -43,7 +43,7 @@ def more_than_the_host_has(target: Target) -> Finding | None:
     """What Windows shows of a card is backed by the host's memory."""
     vram = sum(map(memory_of, gpus(target)))
     if vram > target.facts.memory.total:
-        observed = f"{size(vram)} on the cards, {size(target.facts.memory.total)} in the host"
+        observed = f"{size(vram)} on the cards, {about(target.facts.memory.total)} in the host"
         return unverified("gpu-memory.above-host", observed=observed)
     return None
 
@@ -154,7 +154,7 @@ def pinned(target: Target) -> str | None:
     if target.path in SHARED:
         return f"0.5 to 1 GiB in all, as reported; with {PIN} in vLLM's environment"
     if target.path in ("dual-boot", "bare-metal"):
-        return f"up to the {size(target.facts.memory.total)} of the machine, less what else runs"
+        return f"up to the {about(target.facts.memory.total)} of the machine, less what else runs"
     return "up to the memory of the VM, less what else runs in it" if target.path == "dda" else None
 
 

@@ -9,7 +9,7 @@ from winhost.compat.capabilities.parallel import replicas_on_one_gpu
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported
 from winhost.compat.target import Target
-from winhost.model.units import size
+from winhost.model.units import about, size
 from winhost.paths.cards import memory_of
 
 VLLM_QUEUES = Version("0.17.0")  # the first with vllm-project/vllm PR 34528
@@ -71,7 +71,7 @@ def more_on_the_cards_than_in_memory(target: Target) -> Finding | None:
     """What leaves the card has to fit there."""
     vram, memory = sum(map(memory_of, gpus(target))), target.facts.memory.total
     if vram > memory:
-        return degraded("sleep-l1.above-memory", observed=f"{size(vram)} on the cards, {size(memory)} in the host")
+        return degraded("sleep-l1.above-memory", observed=f"{size(vram)} on the cards, {about(memory)} in the host")
     return None
 
 

@@ -1,0 +1,22 @@
+"""The pictures that README draws in words are what winhost says."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+
+def test_the_first_example_is_what_a_terminal_of_80_columns_gets(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = re.findall(r"^```console\n\$ winhost assess desk-01\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    facts = line.facts("win11-pro-1gpu")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = iter(row.rstrip() for row in line("assess", "--facts", facts).out.splitlines())
+    for wanted in block.splitlines():
+        assert wanted.strip() == "…" or wanted in shown, wanted

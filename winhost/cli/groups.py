@@ -1,0 +1,25 @@
+"""Commands that hold others: a misspelt one is corrected, and the overview says of each the whole sentence."""
+
+from typing import Any
+
+import click
+
+
+class Group(click.Group):
+    """A group of commands in our words."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None:
+            from winhost.model.errors import did_you_mean, visible
+
+            ctx.fail(f"no command '{visible(args[0])}'{did_you_mean(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.line(ctx, name)) for name in self.list_commands(ctx)])
+
+    def line(self, ctx: click.Context, name: str) -> str:
+        """What the overview says of a command."""
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(limit=1000) if command else ""
