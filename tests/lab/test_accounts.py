@@ -136,30 +136,40 @@ def disabled(here: World) -> None:
     account(here).enabled = False
 
 
-LOGONS: list[tuple[Callable[[World], None], str]] = [
-    (without_right, "Winhost.NoBatchRight"),
-    (denied, "Winhost.NoBatchRight"),
-    (password_changed, "Winhost.PasswordChanged"),
-    (disabled, "Winhost.PasswordChanged"),
+LOGONS: list[tuple[Callable[[World], None], str, str]] = [
+    (without_right, "Winhost.NoBatchRight", "AccountRight"),
+    (denied, "Winhost.NoBatchRight", "AccountRight"),
+    (password_changed, "Winhost.PasswordChanged", "AccountTasks"),
+    (disabled, "Winhost.AccountDisabled", "LocalAccount"),
 ]
 
 
-@pytest.mark.parametrize(("happens", "said"), LOGONS)
-def test_a_job_says_why_its_account_cannot_log_on(
-    here: World, owner: Account, happens: Callable[[World], None], said: str
+@pytest.mark.parametrize(("happens", "said", "mends"), LOGONS)
+def test_a_first_job_says_why_its_account_cannot_log_on_and_a_later_one_what_would_mend_it(
+    here: World, owner: Account, happens: Callable[[World], None], said: str, mends: str
 ) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     happens(here)
     with pytest.raises(CmdletError) as caught:
-        here.machine.accounts.run_job("winhost", ["--version"])
+        here.machine.accounts.first_job("winhost")
     assert caught.value.code == said
+    with pytest.raises(NotYet) as waits:
+        here.machine.accounts.run_job("winhost", ["--version"])
+    assert waits.value.noun == mends
+
+
+def test_nothing_runs_as_an_account_that_is_gone(here: World, owner: Account) -> None:
+    done(here, "AccountTasks", OWNER, {"jobs": "ready"})
+    here.machine.accounts.remove_local_user(owner.sid)
+    with pytest.raises(NotYet, match="AccountTasks"):
+        here.machine.accounts.run_job("winhost", ["--version"])
 
 
 def test_a_changed_password_is_mended_by_registering_again(here: World, owner: Account) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     password_changed(here)
-    done(here, "AccountTasks", OWNER, {"jobs": "absent"})
-    done(here, "AccountTasks", OWNER, {"jobs": "ready"})
+    answer = done(here, "AccountTasks", OWNER, {"logon": "password"})
+    assert (answer["before"]["logon"], answer["after"]["logon"]) == ("refused", "password")
     here.machine.accounts.first_job("winhost")
 
 

@@ -9,6 +9,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from winhost.lab.errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.shown import Shown, shown
 from winhost.model.facts import Json, Record
-from winhost.resources.windows.accounts import NO_TASKS
+from winhost.resources.windows.accounts import NO_TASKS, REFUSED
 
 if TYPE_CHECKING:
     from winhost.lab.machine import Machine
@@ -30,9 +31,16 @@ PROGRAM_DATA = "C:\\ProgramData"
 PROFILES = "SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion\\ProfileList"
 POWERSHELL = "C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe"
 
-# Results of tasks: not run yet, running, the logon type is not granted, the password is another one.
-NOT_RUN, RUNNING, NOT_GRANTED, WRONG_PASSWORD = 267011, 267009, 2147943785, 2147943726
+# Results of tasks: not run yet, running; the logon type is not granted, the password is another one, the account is
+# disabled, there is no such account.
+NOT_RUN, RUNNING = 267011, 267009
+NOT_GRANTED, WRONG_PASSWORD, DISABLED, NOBODY = 2147943785, 2147943726, 2147943731, 2147943732
 
+_MENDS = {
+    "Winhost.NoBatchRight": "AccountRight",
+    "Winhost.PasswordChanged": "AccountTasks",
+    "Winhost.AccountDisabled": "LocalAccount",
+}
 _DEFAULT_RIGHTS = {
     BATCH: [ADMINISTRATORS, "S-1-5-32-551", "S-1-5-32-559"],
     SERVICE: ["S-1-5-80-0"],
@@ -160,10 +168,12 @@ class Accounts:
         for record in given.get("AccountTasks", ()):
             name, state = record.key["account"], record.state
             logon = str(state["logon"] or "password")
+            # Of a host that was recorded: all passwords fit but those that were told not to.
+            logon, secret = ("password", "another") if logon == REFUSED else (logon, None)
             if state["jobs"] != "absent":
-                self._put(jobs_task(name, logon, None), str(state["jobs"]))
+                self._put(jobs_task(name, logon, secret), str(state["jobs"]))
             if state["keep_alive"] != "absent":
-                task = keep_alive_task(name, logon, None, str(state["program"]), str(state["distro"]))
+                task = keep_alive_task(name, logon, secret, str(state["program"]), str(state["distro"]))
                 held = {"account": name, "distro": state["distro"]}
                 task.running = any(r.key == held and r.state["running"] for r in given.get("WslDistro", ()))
                 self._put(task, str(state["keep_alive"]))
@@ -214,7 +224,16 @@ class Accounts:
             return not_administrator()
         if self.is_controller and noun in ("LocalAccount", "WslConfig"):
             return no_local_accounts()
+        if noun == "AccountTasks":
+            self._try_passwords()
         return None
+
+    def _try_passwords(self) -> None:
+        """As the scripts do: to look takes a logon, which makes a profile where there is none."""
+        for task in self.jobs_tasks():
+            with suppress(CmdletError):
+                if task.logon == "password":
+                    self.first_job(task.account)
 
     def _registry(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         for account in self.accounts.values():
@@ -309,8 +328,24 @@ class Accounts:
             "keep_alive": "absent" if alive is None else alive.state.lower().replace("running", "ready"),
             "distro": alive.distro if alive else None,
             "program": alive.program if alive else None,
-            "logon": some.logon,
+            "logon": REFUSED if self._has_lost_password(account, some) else some.logon,
         }
+
+    def _has_lost_password(self, account: str, task: Task) -> bool:
+        """As far as a job of the account can tell."""
+        jobs = self.jobs_task(account)
+        return task.logon == "password" and jobs is not None and self.logon_problem(jobs) == WRONG_PASSWORD
+
+    def jobs_task(self, account: str) -> Task | None:
+        """Where it may run, and there still is somebody to run as."""
+        task = self.task("jobs", account)
+        there = not self.is_controller and self.find(account) is not None
+        return task if task is not None and task.enabled and there else None
+
+    def jobs_tasks(self) -> list[Task]:
+        """Those of all accounts."""
+        found = (self.jobs_task(task.account) for task in self.tasks.values() if task.distro is None)
+        return list(filter(None, found))
 
     def _configs(self) -> Iterator[Record]:
         for account in self.accounts.values():
@@ -479,8 +514,12 @@ class Accounts:
     def logon_problem(self, task: Task) -> int | None:
         """What the result of the task says where its account cannot log on."""
         account = self.find(task.account)
-        if account is None or not account.enabled or (task.logon == "password" and task.secret != account.secret):
+        if account is None:
+            return NOBODY
+        if task.logon == "password" and task.secret != account.secret:
             return WRONG_PASSWORD
+        if not account.enabled:
+            return DISABLED
         mine = {account.sid, *([ADMINISTRATORS] if account.administrator else [])}
         if mine & set(self.rights[DENY_BATCH]) or not mine & set(self.rights[BATCH]):
             return NOT_GRANTED
@@ -514,10 +553,11 @@ class Accounts:
 
     def run_job(self, account: str, arguments: Iterable[str], content: bytes = b"") -> tuple[int, str, str]:
         """What Invoke-WinhostJob does: the exit code of wsl.exe and what it printed. Raises NotYet, CmdletError."""
-        task = self.task("jobs", account)
-        if task is None or not task.enabled:
+        task = self.jobs_task(account)
+        if task is None:
             raise NotYet("AccountTasks")
-        self.first_job(account)
+        if (missing := self.mends_logon(task)) is not None:
+            raise NotYet(missing)
         return self._machine.distros.wsl(task.account, list(arguments), content)
 
     def first_job(self, account: str) -> None:
@@ -525,6 +565,16 @@ class Accounts:
         task = self.tasks[f"jobs-{account}".casefold()]
         self.start_scheduled_task(task.name)
         self.check_logon(task)
+
+    def mends_logon(self, task: Task) -> str | None:
+        """The noun to set before a job of this task can run again. Raises CmdletError where it is another trouble."""
+        try:
+            self.first_job(task.account)
+        except CmdletError as error:
+            if error.code not in _MENDS:
+                raise
+            return _MENDS[error.code]
+        return None
 
     def check_logon(self, task: Task) -> None:
         """Raises CmdletError for what the result of a task says."""
@@ -534,6 +584,9 @@ class Accounts:
         if task.result == WRONG_PASSWORD:
             message = f"The password of {task.account} was changed: its tasks cannot log on any more."
             raise own_error("PasswordChanged", "AuthenticationError", message)
+        if task.result == DISABLED:
+            message = f"The account {task.account} was disabled: its tasks cannot log on any more."
+            raise own_error("AccountDisabled", "PermissionDenied", message)
 
     def restarted(self) -> bool:
         """Sessions are gone, and what starts with Windows has started."""

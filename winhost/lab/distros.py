@@ -176,26 +176,21 @@ class Distros:
 
     def accounts(self) -> list[str]:
         """Those that can run jobs."""
-        tasks = self._machine.accounts.tasks.values()
-        return [task.account for task in tasks if task.distro is None and task.enabled]
+        return [task.account for task in self._machine.accounts.jobs_tasks()]
 
     def _refusal(self) -> CmdletError | None:
-        if not self._machine.lab.administrator:
-            return not_administrator()
-        if self._machine.software.wsl is None:
-            return None
-        for account in self.accounts():
-            try:
-                # As the scripts do: to look takes a logon.
-                self._machine.accounts.first_job(account)
-            except CmdletError as error:
-                return error
-        return None
+        return None if self._machine.lab.administrator else not_administrator()
 
     def _awaited(self) -> str | None:
         if self._machine.software.wsl is None:
             return "Wsl"
-        return None if self.accounts() else "AccountTasks"
+        if not self.accounts():
+            return "AccountTasks"
+        if not self._machine.software.has_platform:
+            return "VirtualMachinePlatform"
+        # As the scripts do: to look takes a logon.
+        missing = map(self._machine.accounts.mends_logon, self._machine.accounts.jobs_tasks())
+        return next(filter(None, missing), None)
 
     def record(self, account: str, distro: str) -> dict[str, Any] | None:
         """What winhost wrote down of a distro that it made, or is making."""

@@ -524,10 +524,10 @@ class Machine(HostState):
     @property
     def runs_wsl(self) -> bool:
         """Whether the VM of WSL can be made."""
-        return self._hypervisor and self.software.platform in ("installed", "uninstall-pending")
+        return self._hypervisor and self.software.has_platform
 
     def _wants_hypervisor(self) -> bool:
-        return self._service_there or self.software.platform in ("installed", "uninstall-pending")
+        return self._service_there or self.software.has_platform
 
     # ---- restart
 

@@ -21,6 +21,7 @@ from winhost.lab.distros import vm_record
 from winhost.lab.errors import CmdletError, NotYet, own_error
 from winhost.lab.shown import registry
 from winhost.model.facts import Json
+from winhost.resources.windows.accounts import REFUSED
 
 if TYPE_CHECKING:
     from winhost.lab.machine import Machine
@@ -127,7 +128,7 @@ def _goal(machine: "Machine", want: Mapping[str, Json], now: Mapping[str, Json])
     goal: dict[str, Json] = {**now, "program": None, **want}
     if goal["keep_alive"] == "absent" and "distro" not in want:
         goal["distro"] = None
-    goal["logon"] = goal["logon"] or "password"
+    goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
     nothing = goal["jobs"] is None or goal["keep_alive"] is None
     if nothing or (goal["keep_alive"] == "absent") != (goal["distro"] is None):
         message = "There is a distro exactly where something keeps it alive."
@@ -191,8 +192,7 @@ def _set_config(machine: "Machine", wish: "Wish") -> bool:
         raise NotYet("AccountTasks")
     path = config_path(account.profile)
     goal: dict[str, Json] = {**machine.accounts.read_config(account), **want}
-    jobs = machine.accounts.task("jobs", account.name)
-    if machine.software.wsl is not None and jobs is not None and jobs.enabled:
+    if machine.software.wsl is not None and machine.accounts.jobs_task(account.name) is not None:
         with suppress(CmdletError):  # its own trouble, not that of the file
             machine.accounts.first_job(account.name)
             machine.distros.note_vm_config(account.name)

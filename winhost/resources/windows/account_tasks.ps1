@@ -1,4 +1,4 @@
-# key {account}   state {jobs: absent | ready | disabled, keep_alive: absent | ready | disabled, distro: text or null, program: text or null, logon: password | s4u or null}; how {within: seconds}
+# key {account}   state {jobs: absent | ready | disabled, keep_alive: absent | ready | disabled, distro: text or null, program: text or null, logon: password | s4u | refused or null}; how {within: seconds}
 $script:WinhostTaskPath = '\winhost\'
 
 function Get-WinhostAccountTasks {
@@ -28,7 +28,7 @@ function Read-WinhostTasksOf {
         keep_alive = Read-WinhostTaskWord $alive
         distro = Read-WinhostTaskDistro $alive
         program = Read-WinhostTaskProgram $alive
-        logon = Read-WinhostTaskLogon @($jobs, $alive)
+        logon = Read-WinhostTaskLogon $Account @($jobs, $alive)
     }
     $state
 }
@@ -79,27 +79,76 @@ function Read-WinhostTaskProgram {
 }
 
 function Read-WinhostTaskLogon {
-    param($Tasks)
+    param([string]$Account, $Tasks)
     foreach ($task in $Tasks) {
         if ($null -ne $task) {
-            return "$($task.Principal.LogonType)".ToLowerInvariant()
+            $logon = "$($task.Principal.LogonType)".ToLowerInvariant()
+            if ($logon -eq 'password' -and -not (Test-WinhostTaskPassword $Account)) {
+                return 'refused'
+            }
+            return $logon
         }
     }
     $null
 }
 
+function Test-WinhostTaskPassword {
+    param([string]$Account)
+    # Nobody can ask for the password that a task has: it takes a logon to see whether that still is the account's.
+    Read-WinhostOnce "password of $Account" {
+        $fits = $true
+        foreach ($task in @(Find-WinhostJobsTask $Account)) {
+            try {
+                Complete-WinhostLogon $Account $task 60
+            }
+            catch {
+                # Other trouble is not that of the password, and whoever needs a job is told of it.
+                $fits = "$($_.FullyQualifiedErrorId)" -ne 'Winhost.PasswordChanged'
+            }
+        }
+        $fits
+    }
+}
+
 # ---- jobs: one program at a time, as the account
+
+function Find-WinhostJobsTask {
+    param([string]$Account)
+    # Where it may run, and there still is somebody to run as.
+    $task = Find-WinhostTask "jobs-$Account"
+    if ($null -eq $task -or "$($task.State)" -eq 'Disabled' -or (Test-WinhostController)) {
+        return
+    }
+    if ($null -ne (Find-WinhostAccount $Account)) {
+        $task
+    }
+}
 
 function Invoke-WinhostJob {
     param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
     # wsl.exe as the account, in the session of a batch logon: @{ code; output; errors }. InputFile: '' for none.
-    $task = Find-WinhostTask "jobs-$Account"
-    if ($null -eq $task -or "$($task.State)" -eq 'Disabled') {
+    $task = Find-WinhostJobsTask $Account
+    if ($null -eq $task) {
         $why = "$Account cannot run anything here: there is no task for its jobs, or it is disabled."
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' $why 'AccountTasks'
     }
     $job = @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile; seconds = $Seconds }
-    $answer = Complete-WinhostJob $Account $task $job ($Seconds + 60)
+    try {
+        $answer = Complete-WinhostJob $Account $task $job ($Seconds + 60)
+    }
+    catch {
+        # What has to be mended before anything can be asked again.
+        $mends = @{
+            'Winhost.NoBatchRight' = 'AccountRight'
+            'Winhost.PasswordChanged' = 'AccountTasks'
+            'Winhost.AccountDisabled' = 'LocalAccount'
+        }
+        $code = "$($_.FullyQualifiedErrorId)"
+        if ($mends.ContainsKey($code)) {
+            Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($_.Exception.Message)" $mends[$code]
+        }
+        throw
+    }
     if ($answer.timed_out) {
         Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "wsl.exe did not end within $Seconds s."
     }
@@ -147,7 +196,7 @@ function Resume-WinhostJobs {
 
 function Assert-WinhostLogon {
     param([string]$Account, $Result)
-    # 0x80070569: the logon type is not granted; 0x8007052E: the password is another one by now.
+    # 0x80070569: the logon type is not granted; 0x8007052E: the password is another one by now; 0x80070533: disabled.
     if ($Result -eq 2147943785) {
         $why = "$Account may not log on as a batch job: right SeBatchLogonRight is missing or denied."
         Stop-Winhost 'Winhost.NoBatchRight' 'PermissionDenied' $why
@@ -156,6 +205,17 @@ function Assert-WinhostLogon {
         $why = "The password of $Account was changed: its tasks cannot log on any more."
         Stop-Winhost 'Winhost.PasswordChanged' 'AuthenticationError' $why
     }
+    if ($Result -eq 2147943731) {
+        $why = "The account $Account was disabled: its tasks cannot log on any more."
+        Stop-Winhost 'Winhost.AccountDisabled' 'PermissionDenied' $why
+    }
+}
+
+function Complete-WinhostLogon {
+    param([string]$Account, $Task, [int]$Seconds)
+    # A job that runs nothing.
+    $job = @{ kind = 'nothing'; arguments = @(); input = ''; seconds = 0 }
+    $null = Complete-WinhostJob $Account $Task $job $Seconds
 }
 
 function Read-WinhostJobFolder {
@@ -210,7 +270,7 @@ function Read-WinhostTaskGoal {
     if ($goal.keep_alive -eq 'absent' -and -not (Test-WinhostWanted $Want 'distro')) {
         $goal.distro = $null
     }
-    if ($null -eq $goal.logon) {
+    if ($null -eq $goal.logon -or $goal.logon -eq 'refused') {
         $goal.logon = 'password'
     }
     if ($null -eq $goal.jobs -or $null -eq $goal.keep_alive -or ($goal.keep_alive -eq 'absent') -ne ($null -eq $goal.distro)) {
@@ -335,8 +395,7 @@ function Complete-WinhostFirstJob {
     if ($null -eq $within) {
         $within = 300
     }
-    $job = @{ kind = 'nothing'; arguments = @(); input = ''; seconds = 0 }
-    $null = Complete-WinhostJob $Account (Find-WinhostTask "jobs-$Account") $job $within
+    Complete-WinhostLogon $Account (Find-WinhostTask "jobs-$Account") $within
 }
 
 function Switch-WinhostTask {
