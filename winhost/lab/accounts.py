@@ -28,6 +28,7 @@ ADMINISTRATORS = "S-1-5-32-544"
 BATCH, SERVICE, DENY_BATCH = "SeBatchLogonRight", "SeServiceLogonRight", "SeDenyBatchLogonRight"
 RIGHTS = (BATCH, SERVICE, DENY_BATCH)
 PROGRAM_DATA = "C:\\ProgramData"
+DATA = f"{PROGRAM_DATA}\\winhost"
 PROFILES = "SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion\\ProfileList"
 POWERSHELL = "C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe"
 
@@ -110,6 +111,7 @@ class Accounts:
         # It has no accounts of its own.
         self.is_controller = any(record.state.get("product_options") == "LanmanNT" for record in system)
         machine.files.links |= {path.casefold() for path in machine.lab.accounts.links}
+        machine.files.taken |= {path.casefold() for path in machine.lab.accounts.taken}
         for account in self._made(given):
             self.accounts[account.name.casefold()] = account
         self._give_rights(given)
@@ -189,9 +191,9 @@ class Accounts:
                 continue
             text, encoding = record.state["text"], record.state["encoding"]
             if isinstance(text, Mapping):
-                self._machine.files.write(config_path(account.profile), b"\xc3\x28", account.sid)
+                self._machine.files.write(config_path(account.profile), b"\xc3\x28")
             elif text is not None:
-                self._machine.files.write(config_path(account.profile), encoded(str(text), str(encoding)), account.sid)
+                self._machine.files.write(config_path(account.profile), encoded(str(text), str(encoding)))
 
     # ---- looking
 
@@ -300,7 +302,7 @@ class Accounts:
         """How many disks of distros belong to it; of accounts of others nobody looks."""
         if not account.ours:
             return None
-        folders = [f"{PROGRAM_DATA}\\winhost\\distros\\{account.name}", *([account.profile] if account.profile else [])]
+        folders = [f"{DATA}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
         return sum(self.count(folder, "ext4.vhdx") for folder in folders)
 
     def count(self, folder: str, name: str) -> int:
@@ -618,7 +620,7 @@ def keep_alive_task(account: str, logon: str, secret: str | None, program: str, 
 
 def job_folder(account: str) -> str:
     """Where its jobs are written and answered."""
-    return f"{PROGRAM_DATA}\\winhost\\accounts\\{account}"
+    return f"{DATA}\\accounts\\{account}"
 
 
 def config_path(profile: str) -> str:

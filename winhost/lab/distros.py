@@ -292,6 +292,7 @@ class Distros:
     def note_vm_config(self, account: str, *, ended: bool = False) -> None:
         """Written down before the file is changed, and when the VM was ended for it."""
         if ended or self.vm_is_current(account):
+            self._machine.files.make_folders(FOLDER, f"{FOLDER}\\distros")
             record = json.dumps({"config": self.digest(account)})
             self._machine.files.write(vm_record(account), record.encode())
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from winhost.lab.accounts import (
+    DATA,
     MARKER,
     RIGHTS,
     Account,
@@ -162,6 +163,8 @@ def _remove_tasks(machine: "Machine", name: str, goal: Mapping[str, Json]) -> No
 
 def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Json]) -> None:
     secret, logon = None, str(goal["logon"])
+    if goal["jobs"] != "absent":
+        machine.files.make_folders(DATA, f"{DATA}\\accounts", job_folder(account.name))
     if logon == "password":
         _check_ours(account)
         secret = _new_secret()
@@ -201,7 +204,7 @@ def _set_config(machine: "Machine", wish: "Wish") -> bool:
             raise own_error("BadRequest", "InvalidArgument", "There is no text to encode.")
         machine.files.remove(path)
         return False
-    machine.files.write(path, encoded(str(goal["text"]), str(goal["encoding"] or "utf-8")), account.sid)
+    machine.files.write(path, encoded(str(goal["text"]), str(goal["encoding"] or "utf-8")))
     return False
 
 

@@ -146,7 +146,9 @@ def _add(machine: "Machine", wish: "Wish") -> None:
     if there:
         wsl.run("--unregister", distro)
     machine.files.remove_folder(folder)
+    machine.files.make_folders(FOLDER, f"{FOLDER}\\distros", f"{FOLDER}\\distros\\{account}")
     machine.distros.write_record(account, distro, record_of(image, complete=False))
+    machine.files.make_folders(folder)
     try:
         wsl.run("--import", distro, folder, staged, "--version", "2")
     except CmdletError as error:
@@ -172,6 +174,7 @@ def _remove(machine: "Machine", wish: "Wish") -> None:
     _suspend(machine, wish.key)
     wsl = _Wsl(machine, account)
     if DATA not in wish.accept:
+        machine.files.make_folders(f"{FOLDER}\\exports", f"{FOLDER}\\exports\\{account}")
         number = 1
         while _full(machine, f"{FOLDER}\\exports\\{account}\\{distro}-{number}.tar"):
             number += 1

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from winhost.lab.accounts import DATA
 from winhost.lab.errors import CmdletError, not_administrator, own_error
 from winhost.lab.machine import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM, Machine
 from winhost.lab.software import MODELS, PRODUCT
@@ -57,6 +58,7 @@ def _set_staged(machine: Machine, wish: Wish) -> bool:
         machine.files.remove(path)
         software.write_registry(entry, None)
         return False
+    machine.files.make_folders(DATA, f"{DATA}\\files")
     _receive(machine, key, path)
     software.write_registry(entry, key["source"])
     return False

@@ -167,9 +167,9 @@ def _read(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [Shown(None, {"bytes": on_wire(content), "link": is_link})]
 
 
-@answers("Write-WinhostFile", "Path", "Bytes", "Owner")
+@answers("Write-WinhostFile", "Path", "Bytes")
 def _write(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    desk.machine.files.write(given["Path"], base64.b64decode(given["Bytes"]), given["Owner"])
+    desk.machine.files.write(given["Path"], base64.b64decode(given["Bytes"]))
     return ()
 
 
@@ -180,8 +180,9 @@ def _remove(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 
 @answers("Initialize-WinhostFolder", "Path", "Who")
-def _folder(_desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return ()  # a folder is there as soon as something is in it
+def _folder(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    desk.machine.files.make_folders(given["Path"])
+    return ()
 
 
 @answers("Remove-WinhostFolder", "Path")

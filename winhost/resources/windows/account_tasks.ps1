@@ -160,7 +160,7 @@ function Complete-WinhostJob {
     $id = [System.Guid]::NewGuid().ToString('N')
     $folder = Read-WinhostJobFolder $Account
     $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Job -Depth 5 -Compress -ErrorAction Stop)
-    Write-WinhostFile "$folder\job-$id.json" ([System.Text.Encoding]::ASCII.GetBytes($json)) ''
+    Write-WinhostFile "$folder\job-$id.json" ([System.Text.Encoding]::ASCII.GetBytes($json))
     $begun = Read-WinhostClock
     try {
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
@@ -314,6 +314,10 @@ function Remove-WinhostTasks {
 function Register-WinhostTasks {
     param($User, $Goal)
     $secret = $null
+    if ($Goal.jobs -ne 'absent') {
+        # First, for it may be refused; with another password the tasks that are there would not log on any more.
+        Write-WinhostJobScript $User
+    }
     if ($Goal.logon -eq 'password') {
         # All of them with a new one, so that nobody ever has to keep it.
         Assert-WinhostOwnAccount $User
@@ -322,7 +326,6 @@ function Register-WinhostTasks {
     }
     $account = "$($User.Name)"
     if ($Goal.jobs -ne 'absent') {
-        Write-WinhostJobScript $User
         $script = "$(Read-WinhostJobFolder $account)\job.ps1"
         $task = @{
             name = "jobs-$account"
@@ -367,22 +370,28 @@ function Register-WinhostAccountTask {
     $action = $made.Actions.Create(0)
     $action.Path = $Task.program
     $action.Arguments = $Task.arguments
+    # For administrators and the system: others could disable a task, or put one of theirs beside it under a name of ours.
+    $rights = 'D:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)'
     $root = $service.GetFolder('\')
-    try {
-        $folder = $root.GetFolder('winhost')
+    $folder = $null
+    foreach ($each in @($root.GetFolders(0))) {
+        if ($each.Name -eq 'winhost') {
+            $folder = $each
+            $folder.SetSecurityDescriptor($rights, 0)
+        }
     }
-    catch {
-        $folder = $root.CreateFolder('winhost')
+    if ($null -eq $folder) {
+        $folder = $root.CreateFolder('winhost', $rights)
     }
     # 6: made or changed; 1: logs on with a password, 2: without one (S4U).
     if ($null -eq $Secret) {
-        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $null, 2)
+        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $null, 2, $rights)
         return
     }
     $plain = [System.Runtime.InteropServices.Marshal]::SecureStringToBSTR($Secret)
     try {
         $text = [System.Runtime.InteropServices.Marshal]::PtrToStringBSTR($plain)
-        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $text, 1)
+        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $text, 1, $rights)
     }
     finally {
         [System.Runtime.InteropServices.Marshal]::ZeroFreeBSTR($plain)
@@ -425,7 +434,7 @@ function Write-WinhostJobScript {
     Initialize-WinhostFolder "$data\accounts" ''
     $folder = Read-WinhostJobFolder "$($User.Name)"
     Initialize-WinhostFolder $folder "$($User.SID)"
-    Write-WinhostFile "$folder\job.ps1" ([System.Text.Encoding]::ASCII.GetBytes("$script:WinhostJobScript")) ''
+    Write-WinhostFile "$folder\job.ps1" ([System.Text.Encoding]::ASCII.GetBytes("$script:WinhostJobScript"))
 }
 
 $script:WinhostJobScript = {

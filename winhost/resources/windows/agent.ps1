@@ -163,9 +163,9 @@ function Read-WinhostFile {
 }
 
 function Write-WinhostFile {
-    param([string]$Path, [byte[]]$Bytes, [string]$Owner)
-    # Beside it, then over it: whoever reads meanwhile sees the one or the other. Its permissions stay; owner: a SID, or
-    # nothing for whoever writes.
+    param([string]$Path, [byte[]]$Bytes)
+    # Beside it, then over it: whoever reads meanwhile sees the one or the other. Its permissions stay; a new one has
+    # those of its folder.
     $beside = "$Path.$([System.Guid]::NewGuid().ToString('N')).new"
     [System.IO.File]::WriteAllBytes($beside, $Bytes)
     if ([System.IO.File]::Exists($Path)) {
@@ -173,12 +173,6 @@ function Write-WinhostFile {
     }
     else {
         [System.IO.File]::Move($beside, $Path)
-    }
-    if ($Owner -ne '') {
-        # Not by .NET alone: this cmdlet turns on the privilege that giving a file to somebody else takes.
-        $acl = Get-Acl -LiteralPath $Path -ErrorAction Stop
-        $acl.SetOwner((New-Object -TypeName System.Security.Principal.SecurityIdentifier -ArgumentList $Owner))
-        Set-Acl -LiteralPath $Path -AclObject $acl -ErrorAction Stop
     }
 }
 
@@ -193,10 +187,17 @@ function Remove-WinhostFile {
 function Initialize-WinhostFolder {
     param([string]$Path, [string]$Who)
     # Made where it is not there, for administrators and the system. Who: 'everybody' may read in it, a SID may change
-    # it too. Below %ProgramData% anybody could have made it first, so it is taken from whoever did.
+    # it too. Below %ProgramData% anybody could have made it first, and keep a handle to it, or files in it, that would
+    # outlive all permissions: such a one is never used.
     [void][System.IO.Directory]::CreateDirectory($Path)
     if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
         Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$Path is a link."
+    }
+    $owner = Read-WinhostOwner $Path
+    $ours = @('S-1-5-18', 'S-1-5-32-544', (Read-WinhostOwnSid))
+    if ($ours -cnotcontains $owner) {
+        $why = "$Path was made by $owner, who is neither the system nor an administrator. Look into it, and remove it."
+        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' $why
     }
     $rights = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
     if ($Who -eq 'everybody') {
@@ -205,8 +206,24 @@ function Initialize-WinhostFolder {
     elseif ($Who -ne '') {
         $rights = "$rights(A;OICI;0x1301bf;;;$Who)"
     }
+    Write-WinhostFolderRights $Path $rights
+}
+
+function Read-WinhostOwner {
+    param([string]$Path)
+    # By SID: its name is in the host's language.
+    $acl = Get-Acl -LiteralPath $Path -ErrorAction Stop
+    $acl.GetOwner([System.Security.Principal.SecurityIdentifier]).Value
+}
+
+function Read-WinhostOwnSid {
+    [System.Security.Principal.WindowsIdentity]::GetCurrent().User.Value
+}
+
+function Write-WinhostFolderRights {
+    param([string]$Path, [string]$Rights)
     $acl = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
-    $acl.SetSecurityDescriptorSddlForm($rights)
+    $acl.SetSecurityDescriptorSddlForm($Rights)
     Set-Acl -LiteralPath $Path -AclObject $acl -ErrorAction Stop
 }
 

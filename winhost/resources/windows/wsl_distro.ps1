@@ -204,7 +204,7 @@ function Write-WinhostDistroRecord {
     param($Key, $Record)
     $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Record -Depth 5 -Compress -ErrorAction Stop)
     $path = "$(Read-WinhostDistroFolder $Key.account $Key.distro).json"
-    Write-WinhostFile $path ([System.Text.Encoding]::ASCII.GetBytes($json)) ''
+    Write-WinhostFile $path ([System.Text.Encoding]::ASCII.GetBytes($json))
 }
 
 function Test-WinhostDistro {
