@@ -12,12 +12,12 @@ function Read-WinhostRegistry {
     if ($null -eq $key) {
         return $null
     }
-    $value = $key.GetValue($Name)
+    $data = $key.GetValue($Name)
     $key.Close()
-    if ($null -eq $value) {
+    if ($null -eq $data) {
         return $null
     }
-    $value
+    $data
 }
 
 function Write-WinhostRegistry {
