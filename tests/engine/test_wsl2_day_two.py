@@ -12,7 +12,8 @@ from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, playbook, wsl2_w
 from winhost.engine.failures import NotTaken
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
-from winhost.lab.accounts import BATCH, DENY_BATCH, Account, config_path
+from winhost.lab.accounts import config_path
+from winhost.lab.local_accounts import BATCH, DENY_BATCH, Account
 from winhost.lab.section import AccountPhysics
 
 BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}

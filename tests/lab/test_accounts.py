@@ -12,8 +12,11 @@ import pytest
 from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World, world
 from winhost import __version__
 from winhost.engine.order import steps_for
-from winhost.lab.accounts import DENY_BATCH, MARKER, Account, Accounts, decoded, encoded, jobs_task
+from winhost.lab.accounts import Accounts
 from winhost.lab.errors import CmdletError, NotYet
+from winhost.lab.local_accounts import DENY_BATCH, MARKER, Account
+from winhost.lab.tasks import jobs_task
+from winhost.lab.text_files import decoded, encoded
 from winhost.model.plan import Plan, Stage, Wanted, Wish
 from winhost.resources.host import HostFacts
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
 
-from winhost.lab.accounts import Task, config_path
+from winhost.lab.accounts import config_path
 from winhost.lab.errors import CmdletError, not_administrator
 from winhost.lab.keys import public_line
 from winhost.lab.section import ImagePhysics
+from winhost.lab.tasks import Task
 from winhost.model.facts import Json, Record
 from winhost.resources.windows.distros import NO_ACCESS, NO_CONF
 from winhost.resources.windows.scripts import inside_script

@@ -6,21 +6,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from winhost.lab.accounts import (
-    DATA,
-    MARKER,
-    RIGHTS,
-    Account,
-    config_path,
-    encoded,
-    job_folder,
-    jobs_task,
-    keep_alive_task,
-    no_local_accounts,
-)
+from winhost.lab.accounts import config_path
 from winhost.lab.distros import vm_record
 from winhost.lab.errors import CmdletError, NotYet, own_error
+from winhost.lab.files import DATA
+from winhost.lab.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
 from winhost.lab.shown import registry
+from winhost.lab.tasks import job_folder, jobs_task, keep_alive_task
+from winhost.lab.text_files import encoded
 from winhost.model.facts import Json
 from winhost.resources.windows.accounts import REFUSED
 

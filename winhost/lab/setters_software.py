@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from winhost.lab.accounts import DATA
 from winhost.lab.errors import CmdletError, not_administrator, own_error
+from winhost.lab.files import DATA
 from winhost.lab.machine import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM, Machine
 from winhost.lab.software import MODELS, PRODUCT
 from winhost.lab.wish import Setter, Wish

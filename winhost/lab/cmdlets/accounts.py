@@ -4,10 +4,11 @@ import base64
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from winhost.lab.accounts import Task, on_wire
 from winhost.lab.cmdlets.desk import Cmdlets, Given, answers
 from winhost.lab.network import TASK
 from winhost.lab.shown import FileTime, Shown, shown
+from winhost.lab.tasks import Task
+from winhost.lab.text_files import on_wire
 
 _EXPIRES = FileTime(134104320000000000)
 
