@@ -24,11 +24,11 @@ from winhost.connect.ssh import HostKeyRefused, SshTarget
 from winhost.connect.twofold import NoLinuxKey, SeveralLinuxes, Twofold
 from winhost.engine.detect import read_facts
 from winhost.engine.hands import Hands
-from winhost.lab.distros import Distro
 from winhost.lab.faults import Fault
 from winhost.lab.hostfile import find
 from winhost.lab.keys import public_line
 from winhost.lab.lab import Lab
+from winhost.lab.wsl_session import Distro
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.fleet import Host, Psrp, Ssh

@@ -76,35 +76,33 @@ def back_to_tcc(here: Wsl2World) -> None:
     here.machine.software.set_driver_model(next(iter(here.machine.software.driver_models())), 1)
 
 
-def config(here: Wsl2World) -> tuple[str, str]:
+def owner(here: Wsl2World) -> Account:
     account = here.machine.accounts.find(ACCOUNT)
     assert account is not None
-    return config_path(str(account.profile)), account.sid
+    return account
+
+
+def config(here: Wsl2World) -> str:
+    return config_path(str(owner(here).profile))
 
 
 def edit(change: Callable[[str], str]) -> Callable[[Wsl2World], None]:
     """Somebody's editor on .wslconfig."""
 
     def edited(here: Wsl2World) -> None:
-        path, sid = config(here)
+        path = config(here)
         before = (here.machine.files.read(path) or b"").decode()
-        here.machine.files.write(path, change(before).encode(), sid)
+        here.machine.files.write(path, change(before).encode())
 
     return edited
 
 
 def remove_config(here: Wsl2World) -> None:
-    here.machine.files.remove(config(here)[0])
+    here.machine.files.remove(config(here))
 
 
 def edit_start(here: Wsl2World) -> None:
     here.distro.put["conf"] = "[boot]\nsystemd=false\n"
-
-
-def owner(here: Wsl2World) -> Account:
-    account = here.machine.accounts.find(ACCOUNT)
-    assert account is not None
-    return account
 
 
 def take_right(here: Wsl2World) -> None:
@@ -278,7 +276,7 @@ def test_it_is_named_and_a_new_plan_repairs_exactly_that(tmp_path: Path, day: Da
 def test_what_others_wrote_into_wslconfig_is_kept_to_the_byte(tmp_path: Path) -> None:
     here = made(tmp_path)
     here.apply(here.plan())
-    path, _ = config(here)
+    path = config(here)
     ours = here.machine.files.read(path)
     assert ours is not None
     DAYS["our keys of .wslconfig were changed"].change(here)

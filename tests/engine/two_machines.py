@@ -15,11 +15,11 @@ from winhost.engine.planning import make_plan
 from winhost.engine.run import Means
 from winhost.engine.store import Store
 from winhost.lab.clock import LabClock
-from winhost.lab.distros import Distro
 from winhost.lab.hostfile import expand, find
 from winhost.lab.keys import public_line
 from winhost.lab.linux_contract import LinuxAnswers, LinuxHost, Listening
 from winhost.lab.machine import HostDown, Machine
+from winhost.lab.wsl_session import Distro
 from winhost.model.fleet import Host, Psrp, Ssh
 from winhost.model.plan import Plan, Wanted, Wish
 from winhost.model.reason import PathVerdict, Verdict

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from winhost.lab.errors import CmdletError, NotYet, not_administrator, own_error
-from winhost.lab.files import DATA
+from winhost.lab.files import FOLDER
 from winhost.lab.local_accounts import (
     ADMINISTRATORS,
     BATCH,
@@ -135,7 +135,7 @@ class Accounts(LocalAccounts):
         """How many disks of distros belong to it; of accounts of others nobody looks."""
         if not account.ours:
             return None
-        folders = [f"{DATA}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
+        folders = [f"{FOLDER}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
         return sum(self.count(folder, "ext4.vhdx") for folder in folders)
 
     def count(self, folder: str, name: str) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from winhost.lab.errors import own_error
 
 PROGRAM_DATA = "C:\\ProgramData"
-DATA = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
+FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
 
 _SOMEBODY = "S-1-5-21-7-8-9-1004"
 

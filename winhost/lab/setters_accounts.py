@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from winhost.lab.accounts import config_path
 from winhost.lab.distros import vm_record
 from winhost.lab.errors import CmdletError, NotYet, own_error
-from winhost.lab.files import DATA
+from winhost.lab.files import FOLDER
 from winhost.lab.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
 from winhost.lab.shown import registry
 from winhost.lab.tasks import job_folder, jobs_task, keep_alive_task
@@ -157,7 +157,7 @@ def _remove_tasks(machine: "Machine", name: str, goal: Mapping[str, Json]) -> No
 def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Json]) -> None:
     secret, logon = None, str(goal["logon"])
     if goal["jobs"] != "absent":
-        machine.files.make_folders(DATA, f"{DATA}\\accounts", job_folder(account.name))
+        machine.files.make_folders(FOLDER, f"{FOLDER}\\accounts", job_folder(account.name))
     if logon == "password":
         _check_ours(account)
         secret = _new_secret()

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from winhost.lab.distros import FOLDER, Distro, folder_of, record_of
+from winhost.lab.distros import folder_of, record_of
 from winhost.lab.errors import CmdletError, NotYet, own_error
+from winhost.lab.files import FOLDER
 from winhost.lab.setters_accounts import check_account_name
+from winhost.lab.wsl_session import Distro
 from winhost.model.facts import Json, Key
 from winhost.resources.windows.distros import NO_CONF
 from winhost.resources.windows.scripts import inside_script

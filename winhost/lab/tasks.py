@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from winhost.lab.files import DATA
+from winhost.lab.files import FOLDER
 
 POWERSHELL = "C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe"
 
@@ -54,4 +54,4 @@ def keep_alive_task(account: str, logon: str, secret: str | None, program: str, 
 
 def job_folder(account: str) -> str:
     """Where its jobs are written and answered."""
-    return f"{DATA}\\accounts\\{account}"
+    return f"{FOLDER}\\accounts\\{account}"
