@@ -18,7 +18,8 @@ from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
 from winhost.lab.keys import public_line
 from winhost.lab.linux_contract import LinuxAnswers, LinuxHost, Listening
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
+from winhost.lab.work import HostDown
 from winhost.lab.wsl_session import Distro
 from winhost.model.fleet import Host, Psrp, Ssh
 from winhost.model.plan import Plan, Wanted, Wish

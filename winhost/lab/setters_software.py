@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 
 from winhost.lab.errors import CmdletError, not_administrator, own_error
+from winhost.lab.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM
 from winhost.lab.files import FOLDER
-from winhost.lab.machine import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM, Machine
+from winhost.lab.machine import Machine
 from winhost.lab.software import MODELS, PRODUCT
 from winhost.lab.wish import Setter, Wish
 from winhost.model.facts import Json, Key
