@@ -120,6 +120,10 @@ def test_each_registration_has_a_secret_of_its_own_and_all_tasks_have_the_same(h
     assert {task.secret for task in here.machine.accounts.tasks.values()} == {owner.secret}
 
 
+def test_what_tells_an_account_of_ours_is_not_longer_than_windows_takes() -> None:
+    assert len(MARKER) <= 48  # of a description: Microsoft's reference of New-LocalUser
+
+
 # ---- who can log on
 
 

@@ -251,15 +251,21 @@ class LocalAccounts:
             return 0, "The task has completed successfully.\r\n"
 
     def _policy(self) -> str:
-        rights = {right: ",".join(f"*{holder}" for holder in holders) for right, holders in self.rights.items()}
+        rights = {right: ",".join(map(self._listed, holders)) for right, holders in self.rights.items()}
         # One that nobody has is not listed.
         lines = [f"{right} = {holders}" for right, holders in rights.items() if holders]
         head = ["[Unicode]", "Unicode=yes", "[Privilege Rights]", "SeShutdownPrivilege = *S-1-5-32-544,*S-1-5-32-545"]
         return "\r\n".join([*head, *lines, "[Version]", 'signature="$CHICAGO$"', "Revision=1", ""])
 
+    def _listed(self, holder: str) -> str:
+        """A local account by its name, everybody else by SID."""
+        account = self.by_sid(holder)
+        return account.name if account else f"*{holder}"
+
     def _configure(self, text: str) -> None:
         for right, holders in re.findall(r"^(Se\w+) = (.*?)\r?$", text, re.MULTILINE):
-            self.set_right(right, [holder.lstrip("*") for holder in holders.split(",") if holder])
+            given = [holder.lstrip("*") for holder in holders.split(",") if holder]
+            self.set_right(right, [self._sid_of(holder) for holder in given])
 
     def set_right(self, right: str, holders: Sequence[str]) -> None:
         """What a policy of the domain says comes back at once here, on Windows within the hour."""
