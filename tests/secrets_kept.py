@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from winhost.lab.accounts import Account
+from winhost.lab.local_accounts import Account
 from winhost.lab.machine import Machine
 
 

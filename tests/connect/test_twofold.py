@@ -24,10 +24,11 @@ from winhost.connect.ssh import HostKeyRefused, SshTarget
 from winhost.connect.twofold import NoLinuxKey, SeveralLinuxes, Twofold
 from winhost.engine.detect import read_facts
 from winhost.engine.hands import Hands
-from winhost.lab.distros import Distro
 from winhost.lab.faults import Fault
 from winhost.lab.hostfile import find
+from winhost.lab.keys import public_line
 from winhost.lab.lab import Lab
+from winhost.lab.wsl_session import Distro
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.fleet import Host, Ssh, Transport
@@ -43,7 +44,7 @@ LISTENS: dict[str, Json] = {
     "listen": "192.0.2.7",
     "address": None,
     "host_key": HOST_KEY,
-    "authorized": [],
+    "authorized": ["ssh-ed25519 BBBB controller"],
     "active": True,
 }
 SSH = Ssh(SecretRef("env", "NOT_READ"))
@@ -384,8 +385,14 @@ def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.M
 
 
 def test_only_the_key_of_the_controller_is_let_in(served: Served) -> None:
-    served.distro.keys = []
+    served.distro.keys = [public_line(bytes(32))]
     with closing(way_to(served.target).open()) as agent, pytest.raises(AuthenticationFailed):
+        agent.get("LinuxSystem", {})
+
+
+def test_where_every_key_of_ours_was_taken_out_nobody_is_let_in(served: Served) -> None:
+    served.distro.keys = []
+    with closing(way_to(served.target).open()) as agent, pytest.raises(NotAvailable):
         agent.get("LinuxSystem", {})
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.engine.test_crashes import abandon, crash_points, lines_of
 from tests.engine.wsl2_world import ACCOUNT, BOOK, CONSENTS, DATA, Wsl2World, wsl2_world
 from winhost.engine.failures import OutOfReach, StepFailed
-from winhost.lab.distros import Distro
 from winhost.lab.section import AdapterPhysics, ImagePhysics, WslPhysics
+from winhost.lab.wsl_session import Distro
 from winhost.model.plan import Plan
 
 TWO = "win11-two-networks"

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from tests.engine.two_machines import OURS
-from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, wsl2_world
+from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, playbook, wsl2_world
+from winhost.engine.failures import NotTaken
+from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
 from winhost.lab.accounts import config_path
+from winhost.lab.local_accounts import BATCH, DENY_BATCH, Account
+from winhost.lab.section import AccountPhysics
 
 BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
 A_WHILE = 30  # lab seconds
@@ -72,39 +76,79 @@ def back_to_tcc(here: Wsl2World) -> None:
     here.machine.software.set_driver_model(next(iter(here.machine.software.driver_models())), 1)
 
 
-def config(here: Wsl2World) -> tuple[str, str]:
+def owner(here: Wsl2World) -> Account:
     account = here.machine.accounts.find(ACCOUNT)
     assert account is not None
-    return config_path(str(account.profile)), account.sid
+    return account
+
+
+def config(here: Wsl2World) -> str:
+    return config_path(str(owner(here).profile))
 
 
 def edit(change: Callable[[str], str]) -> Callable[[Wsl2World], None]:
     """Somebody's editor on .wslconfig."""
 
     def edited(here: Wsl2World) -> None:
-        path, sid = config(here)
+        path = config(here)
         before = (here.machine.files.read(path) or b"").decode()
-        here.machine.files.write(path, change(before).encode(), sid)
+        here.machine.files.write(path, change(before).encode())
 
     return edited
 
 
 def remove_config(here: Wsl2World) -> None:
-    here.machine.files.remove(config(here)[0])
+    here.machine.files.remove(config(here))
 
 
 def edit_start(here: Wsl2World) -> None:
     here.distro.put["conf"] = "[boot]\nsystemd=false\n"
 
 
+def take_right(here: Wsl2World) -> None:
+    """By a policy that was set once and is not any more, or by hand."""
+    here.machine.accounts.rights[BATCH] = []
+
+
+def take_right_and_restart(here: Wsl2World) -> None:
+    take_right(here)
+    restart(here)
+
+
+def change_password(here: Wsl2World) -> None:
+    here.machine.accounts.set_local_user(owner(here).sid, "Somebody's own, 1")
+
+
+def change_password_and_restart(here: Wsl2World) -> None:
+    change_password(here)
+    restart(here)
+
+
+def change_password_and_take_right(here: Wsl2World) -> None:
+    change_password(here)
+    take_right(here)
+
+
+def take_keys(here: Wsl2World) -> None:
+    here.distro.keys.clear()
+
+
+def switch_platform_off(here: Wsl2World) -> None:
+    here.machine.disable_windows_optional_feature("VirtualMachinePlatform")
+    restart(here)
+
+
 @dataclass(frozen=True)
 class Day:
-    """differ: what verify names; repair: the steps of a new plan, with what they change; stays: it differs for good."""
+    """differ: what verify names; repair: the steps of a new plan, with what they change; later: of those, how many can
+    be told only in a later stage; stays: it differs for good.
+    """
 
     change: Callable[[Wsl2World], None]
     differ: set[tuple[str, str]]
     repair: list[tuple[str, set[str]]]
     settings: dict[str, Any] = field(default_factory=dict)
+    later: int = 0
     stays: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -157,6 +201,36 @@ DAYS = {
     "the distro was terminated": Day(lambda here: wsl(here, "--terminate", DISTRO), STOPPED, STARTED),
     "wsl was shut down": Day(lambda here: wsl(here, "--shutdown"), STOPPED, STARTED),
     "/etc/wsl.conf was edited": Day(edit_start, {("WslConf", "conf")}, [("WslConf", {"conf"})]),
+    "the right to run tasks was taken": Day(take_right, {("AccountRight", "granted")}, [("AccountRight", {"granted"})]),
+    "the right to run tasks was taken and windows restarted": Day(
+        take_right_and_restart,
+        {("AccountRight", "granted")},
+        [("AccountRight", {"granted"}), *STARTED],
+        later=2,
+    ),
+    "the account got another password": Day(
+        change_password, {("AccountTasks", "logon")}, [("AccountTasks", {"logon"})]
+    ),
+    "the account got another password and windows restarted": Day(
+        change_password_and_restart,
+        {("AccountTasks", "logon")},
+        [("AccountTasks", {"logon"}), *STARTED],
+        later=2,
+    ),
+    "the account got another password and lost its right": Day(
+        change_password_and_take_right,
+        {("AccountTasks", "logon"), ("AccountRight", "granted")},
+        [("AccountRight", {"granted"}), ("AccountTasks", {"logon"})],
+    ),
+    "our key was taken out of the distro": Day(
+        take_keys, {("WslAccess", "authorized")}, [("WslAccess", {"authorized"})]
+    ),
+    "the feature that it runs on was switched off": Day(
+        switch_platform_off,
+        {("VirtualMachinePlatform", "feature")},
+        [("VirtualMachinePlatform", {"feature"}), *STARTED],
+        later=2,
+    ),
     "the port was closed": Day(
         lambda here: here.machine.network.vm_rules.clear(),
         {("HyperVFirewall", "ports")},
@@ -167,6 +241,11 @@ DAYS = {
 
 def made(folder: Path, *, host: str = "win11-pro-1gpu", **settings: Any) -> Wsl2World:
     return wsl2_world(folder, host, **settings)
+
+
+def entries(here: Wsl2World) -> list[Any]:
+    """Of the last run."""
+    return list(read_journal(here.store.existing(here.store.runs_of(here.host)[-1])))
 
 
 def named(here: Wsl2World, plan: Any) -> set[tuple[str, str]]:
@@ -181,8 +260,10 @@ def test_it_is_named_and_a_new_plan_repairs_exactly_that(tmp_path: Path, day: Da
     day.change(here)
     assert named(here, plan) == day.differ
     again = here.plan()
-    assert [(step.noun, set(step.want)) for step in again.steps] == day.repair
+    assert [(step.noun, set(step.want)) for step in again.steps] == day.repair[: len(day.repair) - day.later]
     outcome = here.apply(again)
+    done = [entry["step"] for entry in entries(here) if entry["event"] == "begin"]
+    assert [(step["noun"], set(step["want"])) for step in done] == day.repair
     assert (outcome.outcome, outcome.changed) == ("applied", len(day.repair))
     assert (named(here, plan), named(here, again)) == (day.stays, set())
     assert here.distro.listens
@@ -195,7 +276,7 @@ def test_it_is_named_and_a_new_plan_repairs_exactly_that(tmp_path: Path, day: Da
 def test_what_others_wrote_into_wslconfig_is_kept_to_the_byte(tmp_path: Path) -> None:
     here = made(tmp_path)
     here.apply(here.plan())
-    path, _ = config(here)
+    path = config(here)
     ours = here.machine.files.read(path)
     assert ours is not None
     DAYS["our keys of .wslconfig were changed"].change(here)
@@ -235,14 +316,66 @@ def test_somebody_who_is_logged_on_is_named_beside_all_else_and_nothing_is_repai
     assert here.differing(plan) == []
 
 
-def test_a_right_that_a_policy_took_is_named(tmp_path: Path) -> None:
+def test_a_right_that_a_policy_takes_again_and_again_is_named_and_the_repair_says_that_it_did_not_take(
+    tmp_path: Path,
+) -> None:
     here = made(tmp_path)
     plan = here.plan()
     here.apply(plan)
-    here.machine.accounts.rights["SeBatchLogonRight"] = []
-    found = {check.noun: check.found for check in here.differing(plan)}
-    assert found["AccountRight"] is False
-    assert "SeBatchLogonRight is missing or denied" in found[""]
+    take_right(here)
+    by_policy = AccountPhysics(rights_by_policy=(BATCH,))
+    here.machine.lab = here.machine.lab.model_copy(update={"accounts": by_policy})
+    assert named(here, plan) == {("AccountRight", "granted")}
+    with pytest.raises(NotTaken, match="granted"):
+        here.apply(here.plan())
+
+
+def refused(here: Wsl2World) -> Refused:
+    with pytest.raises(Refused) as caught:
+        here.plan()
+    return caught.value
+
+
+def test_a_right_that_a_policy_denies_is_named_and_no_repair_is_promised(tmp_path: Path) -> None:
+    here = made(tmp_path)
+    plan = here.plan()
+    here.apply(plan)
+    here.machine.accounts.rights[DENY_BATCH].append(owner(here).sid)
+    (found,) = here.differing(plan)
+    assert "A policy denies it" in str(found.found)
+    assert refused(here).codes == ("wsl.batch-denied",)
+
+
+def test_an_account_that_was_disabled_is_named_and_whoever_did_it_has_to_enable_it(tmp_path: Path) -> None:
+    here = made(tmp_path)
+    plan = here.plan()
+    here.apply(plan)
+    owner(here).enabled = False
+    restart(here)
+    (found,) = here.differing(plan)
+    assert "Enable-LocalUser -Name winhost" in str(found.found)
+    assert refused(here).codes == ("wsl.account-disabled",)
+    owner(here).enabled = True
+    here.apply(here.plan())
+    assert named(here, plan) == set()
+
+
+def test_of_an_account_that_was_deleted_it_is_said_what_went_with_it_and_another_one_can_begin_anew(
+    tmp_path: Path,
+) -> None:
+    here = made(tmp_path)
+    plan = here.plan()
+    here.apply(plan)
+    here.machine.accounts.remove_local_user(owner(here).sid)
+    restart(here)
+    assert named(here, plan) == {("LocalAccount", "there"), ("AccountRight", "granted"), ("", "verdict")}
+    said = refused(here)
+    assert said.codes == ("wsl.account-gone",)
+    assert "%ProgramData%\\winhost\\distros\\winhost" in said.meaning
+    assert "--set account=NAME" in said.meaning
+    here.book = playbook(account="winhost-2")
+    assert here.apply(here.plan()).holds
+    assert here.machine.distros.sessions["winhost-2"].distros[DISTRO].listens
 
 
 def test_a_card_that_went_back_to_tcc_is_named_and_set_again(tmp_path: Path) -> None:

@@ -15,15 +15,17 @@ from winhost.engine.planning import make_plan
 from winhost.engine.run import Means
 from winhost.engine.store import Store
 from winhost.lab.clock import LabClock
-from winhost.lab.distros import Distro
 from winhost.lab.hostfile import expand, find
 from winhost.lab.keys import public_line
 from winhost.lab.linux_contract import LinuxAnswers, LinuxHost, Listening
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
+from winhost.lab.work import HostDown
+from winhost.lab.wsl_session import Distro
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import Plan, Wanted, Wish
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
+from winhost.paths.refusal import Caution
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
 from winhost.resources.linux import LinuxSystem
@@ -97,6 +99,10 @@ class TwoMachinesPlan:
     @property
     def decisions(self) -> object:
         return Decisions(self._facts)
+
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        return ()
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         pass

@@ -17,7 +17,8 @@ from winhost.engine.undo import rollback
 from winhost.lab.clock import LabClock
 from winhost.lab.contract import AgentAnswers
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
+from winhost.lab.work import HostDown
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Wish
 from winhost.model.shipped import shipped

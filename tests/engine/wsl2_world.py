@@ -16,9 +16,9 @@ from winhost.engine.run import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_plan
 from winhost.lab.clock import LabClock
-from winhost.lab.distros import Distro
 from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
+from winhost.lab.wsl_session import Distro
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import Plan, Wish
 from winhost.model.shipped import shipped

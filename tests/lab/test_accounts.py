@@ -12,8 +12,11 @@ import pytest
 from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World, world
 from winhost import __version__
 from winhost.engine.order import steps_for
-from winhost.lab.accounts import DENY_BATCH, MARKER, Account, Accounts, decoded, encoded, jobs_task
+from winhost.lab.accounts import Accounts
 from winhost.lab.errors import CmdletError, NotYet
+from winhost.lab.local_accounts import DENY_BATCH, MARKER, Account
+from winhost.lab.tasks import jobs_task
+from winhost.lab.text_files import decoded, encoded
 from winhost.model.plan import Plan, Stage, Wanted, Wish
 from winhost.resources.host import HostFacts
 
@@ -117,6 +120,10 @@ def test_each_registration_has_a_secret_of_its_own_and_all_tasks_have_the_same(h
     assert {task.secret for task in here.machine.accounts.tasks.values()} == {owner.secret}
 
 
+def test_what_tells_an_account_of_ours_is_not_longer_than_windows_takes() -> None:
+    assert len(MARKER) <= 48  # of a description: Microsoft's reference of New-LocalUser
+
+
 # ---- who can log on
 
 
@@ -136,30 +143,40 @@ def disabled(here: World) -> None:
     account(here).enabled = False
 
 
-LOGONS: list[tuple[Callable[[World], None], str]] = [
-    (without_right, "Winhost.NoBatchRight"),
-    (denied, "Winhost.NoBatchRight"),
-    (password_changed, "Winhost.PasswordChanged"),
-    (disabled, "Winhost.PasswordChanged"),
+LOGONS: list[tuple[Callable[[World], None], str, str]] = [
+    (without_right, "Winhost.NoBatchRight", "AccountRight"),
+    (denied, "Winhost.NoBatchRight", "AccountRight"),
+    (password_changed, "Winhost.PasswordChanged", "AccountTasks"),
+    (disabled, "Winhost.AccountDisabled", "LocalAccount"),
 ]
 
 
-@pytest.mark.parametrize(("happens", "said"), LOGONS)
-def test_a_job_says_why_its_account_cannot_log_on(
-    here: World, owner: Account, happens: Callable[[World], None], said: str
+@pytest.mark.parametrize(("happens", "said", "mends"), LOGONS)
+def test_a_first_job_says_why_its_account_cannot_log_on_and_a_later_one_what_would_mend_it(
+    here: World, owner: Account, happens: Callable[[World], None], said: str, mends: str
 ) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     happens(here)
     with pytest.raises(CmdletError) as caught:
-        here.machine.accounts.run_job("winhost", ["--version"])
+        here.machine.accounts.first_job("winhost")
     assert caught.value.code == said
+    with pytest.raises(NotYet) as waits:
+        here.machine.accounts.run_job("winhost", ["--version"])
+    assert waits.value.noun == mends
+
+
+def test_nothing_runs_as_an_account_that_is_gone(here: World, owner: Account) -> None:
+    done(here, "AccountTasks", OWNER, {"jobs": "ready"})
+    here.machine.accounts.remove_local_user(owner.sid)
+    with pytest.raises(NotYet, match="AccountTasks"):
+        here.machine.accounts.run_job("winhost", ["--version"])
 
 
 def test_a_changed_password_is_mended_by_registering_again(here: World, owner: Account) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     password_changed(here)
-    done(here, "AccountTasks", OWNER, {"jobs": "absent"})
-    done(here, "AccountTasks", OWNER, {"jobs": "ready"})
+    answer = done(here, "AccountTasks", OWNER, {"logon": "password"})
+    assert (answer["before"]["logon"], answer["after"]["logon"]) == ("refused", "password")
     here.machine.accounts.first_job("winhost")
 
 
@@ -202,7 +219,6 @@ def test_an_account_leaves_no_profile_and_no_folder_for_jobs(here: World, owner:
     files = here.machine.files
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     done(here, "WslConfig", OWNER, {"text": "[wsl2]\r\n"})
-    assert files.owner("c:\\users\\WINHOST\\.wslconfig") == owner.sid
     done(here, "AccountTasks", OWNER, {"jobs": "absent"})
     done(here, "LocalAccount", OWNER, {"there": False})
     assert [*files.below("C:\\Users"), *files.below("C:\\ProgramData\\winhost\\accounts")] == []

@@ -11,7 +11,8 @@ from winhost.lab.contract import AgentAnswers, PipelineStopped
 from winhost.lab.errors import CmdletError
 from winhost.lab.faults import Fault
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
+from winhost.lab.work import HostDown
 from winhost.resources.windows import NOUNS, STATES, WslAccess, WslConf, WslDistro, WslVm
 
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"

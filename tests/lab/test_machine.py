@@ -13,8 +13,9 @@ from winhost.lab.clock import LabClock
 from winhost.lab.devices import Device
 from winhost.lab.errors import CmdletError
 from winhost.lab.hostfile import expand, expand_all, find
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
 from winhost.lab.section import LabSection
+from winhost.lab.work import HostDown
 from winhost.model.facts import Facts, Unavailable, Unknown
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "lab" / "physics.yaml").read_text(encoding="utf-8"))

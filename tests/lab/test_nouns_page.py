@@ -46,7 +46,7 @@ def test_every_field_of_a_noun_is_told() -> None:
 
 
 def test_the_codes_of_the_agent_are_its_own() -> None:
-    scripts = "".join(path.read_text("ascii") for path in (ROOT / "winhost/resources/windows").glob("*.ps1"))
+    scripts = "".join(path.read_text("ascii") for path in (ROOT / "winhost/resources/windows").rglob("*.ps1"))
     told: dict[str, Any] = dict(OWN_CODES.findall(PAGE))
     assert len(told) >= 6
     for code, category in told.items():

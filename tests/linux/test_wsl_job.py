@@ -19,8 +19,9 @@ from tests.linux.wsl import FAILED, SYSTEM, Wsl
 from tests.powershell.test_accounts import answer, put
 from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
 from winhost.connect.ssh import SshTarget, SshWay
-from winhost.lab.distros import FOLDER, Distros
+from winhost.lab.distros import Distros
 from winhost.lab.engine import NoEngine
+from winhost.lab.files import FOLDER
 from winhost.lab.machine import Machine
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped

@@ -95,15 +95,21 @@ def test_a_job_of_an_account_without_ready_tasks_is_not_there_yet(engine: Script
         assert run_job(engine, ["--version"]) == {"stopped": "Winhost.Unavailable", "at": "AccountTasks"}
 
 
-@pytest.mark.parametrize("said", ["Winhost.NoBatchRight", "Winhost.PasswordChanged"])
-def test_a_job_says_why_its_account_cannot_log_on(engine: Scripts, host: Machine, said: str) -> None:
+@pytest.mark.parametrize(
+    ("changed", "mends"),
+    [
+        ({"administrator": False}, "AccountRight"),
+        ({"secret": "Somebody's own, 1"}, "AccountTasks"),
+        ({"enabled": False}, "LocalAccount"),
+    ],
+)
+def test_a_job_says_what_to_mend_where_its_account_cannot_log_on(
+    engine: Scripts, host: Machine, changed: dict[str, Any], mends: str
+) -> None:
     account = host.accounts.find("winhost")
     assert account is not None
-    if said == "Winhost.NoBatchRight":
-        account.administrator = False
-    else:
-        account.secret = "Somebody's own, 1"
-    assert run_job(engine, ["--version"])["stopped"] == said
+    vars(account).update(changed)
+    assert run_job(engine, ["--version"]) == {"stopped": "Winhost.Unavailable", "at": mends}
     assert not [path for path in host.files.below("C:\\ProgramData\\winhost\\accounts") if path.endswith(".json")]
 
 

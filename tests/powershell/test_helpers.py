@@ -67,5 +67,51 @@ def test_what_cannot_be_fetched_leaves_what_was_there(engine: Scripts, tmp_path:
     assert list(tmp_path.iterdir()) == [target]
 
 
+# ---- folders below one in which everybody may make some
+
+
+@pytest.fixture
+def made(engine: Scripts) -> Iterator[Scripts]:
+    """With stand-ins for what only Windows has: whose a folder is, and its permissions."""
+    engine.run("""
+        function Read-WinhostOwnSid { 'S-1-5-21-1-2-3-500' }
+        function Read-WinhostOwner { param($Path) $script:LabOwner }
+        function Write-WinhostFolderRights { param($Path, $Rights) $script:LabRights = $Rights }
+        $script:LabRights = ''
+    """)
+    yield engine
+    engine.run(agent_text())
+
+
+@pytest.mark.parametrize("owner", ["S-1-5-18", "S-1-5-32-544", "S-1-5-21-1-2-3-500"])
+@pytest.mark.parametrize(
+    ("who", "more"), [("", ""), ("everybody", "(A;OICI;FRFX;;;AU)"), ("S-1-5-21-1", "(A;OICI;0x1301bf;;;S-1-5-21-1)")]
+)
+def test_a_folder_of_ours_is_for_administrators_and_whom_we_name(
+    made: Scripts, tmp_path: Path, owner: str, who: str, more: str
+) -> None:
+    folder = tmp_path / "winhost"
+    made.run(f"$script:LabOwner = '{owner}'; Initialize-WinhostFolder '{folder}' '{who}'")
+    assert folder.is_dir()
+    assert made.run("$script:LabRights") == [f"O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA){more}"]
+
+
+def test_a_folder_that_somebody_else_made_first_is_not_used(made: Scripts, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError) as caught:
+        made.run(f"$script:LabOwner = 'S-1-5-21-1-2-3-1004'; Initialize-WinhostFolder '{tmp_path}' ''")
+    assert caught.value.error_id == "Winhost.NotOurs"
+    assert "S-1-5-21-1-2-3-1004" in str(caught.value)
+    assert made.run("$script:LabRights") == [""]
+
+
+def test_a_folder_that_leads_elsewhere_is_not_used(made: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PipelineError) as caught:
+        made.run(f"$script:LabOwner = 'S-1-5-18'; Initialize-WinhostFolder '{tmp_path / 'link'}' ''")
+    assert caught.value.error_id == "Winhost.NotAFolder"
+    assert made.run("$script:LabRights") == [""]
+
+
 def test_a_file_that_is_not_there_has_no_sum(engine: Scripts, tmp_path: Path) -> None:
     assert engine.run(f"Read-WinhostHash '{tmp_path / 'nothing'}'") == [""]

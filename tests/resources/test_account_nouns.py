@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
-from winhost.resources.base import Keep, Undo
+from winhost.resources.base import Change, Keep, Undo
 from winhost.resources.windows import NOUNS
-from winhost.resources.windows.accounts import NO_PROFILE, undo_account, undo_ours, undo_whole
+from winhost.resources.windows.accounts import NO_PROFILE, undo_account, undo_tasks, undo_whole
 
 MADE = {"there": True, "ours": True, "administrator": True, "distros": 0}
 ABSENT = {"there": False, "administrator": False}
@@ -36,7 +36,17 @@ def test_our_tasks_go_back_whatever_they_became(now: str) -> None:
     after = {"keep_alive": "ready", "distro": "Ubuntu-24.04"}
     wanted = {} if now == "absent" else before
     distro = None if now == "absent" else "Ubuntu-24.04"
-    assert undo_ours(before, after, {"keep_alive": now, "distro": distro}) == wanted
+    assert undo_tasks(before, after, {"keep_alive": now, "distro": distro}) == wanted
+
+
+def test_nobody_gives_an_account_the_password_back_that_somebody_gave_it() -> None:
+    before: Mapping[str, Json] = {"keep_alive": "disabled", "logon": "refused"}
+    after: Mapping[str, Json] = {"keep_alive": "ready", "logon": "password"}
+    assert undo_tasks(before, after, after) == Keep("they log on again", {"keep_alive": "disabled"})
+    assert undo_tasks(before, after, before) == {}
+    irreversible = NOUNS["AccountTasks"].irreversible
+    assert irreversible(Change({}, before, after)) == "nobody knows the password that the account had"
+    assert irreversible(Change({}, {"logon": None}, {"logon": "password"})) is None
 
 
 @pytest.mark.parametrize(

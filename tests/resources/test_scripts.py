@@ -18,7 +18,7 @@ from winhost import connect, lab
 from winhost.render import bundle
 from winhost.resources.base import Noun, State
 from winhost.resources.windows import NOUNS, STATES
-from winhost.resources.windows.scripts import AGENT, agent_digest, agent_text, files
+from winhost.resources.windows.scripts import AGENT, agent_digest, agent_text, files, helpers
 
 DATA = Path(__file__).parents[1] / "data" / "powershell"
 TABLE = json.loads((Path(lab.__path__[0]) / "powershell" / "cmdlets.json").read_text("utf-8"))
@@ -126,7 +126,7 @@ def defined(script: Script) -> tuple[str, ...]:
 
 @cache
 def programs() -> frozenset[str]:
-    (found,) = re.findall(r"^\$script:WinhostPrograms = @\((.*)\)$", scripts()[0].text, re.MULTILINE)
+    (found,) = re.findall(r"^\$script:WinhostPrograms = @\((.*)\)$", agent_text(), re.MULTILINE)
     return frozenset(re.findall(r"'([^']+)'", found))
 
 
@@ -236,7 +236,11 @@ def is_plain_text(script: Script) -> Iterator[str]:
 
 
 def has_a_contract(script: Script) -> Iterator[str]:
-    kind = r"# Json \{.*\}   answer \{.*\}" if script.name == AGENT else r"# key \{.*\}   state \{.*\}.*"
+    kind = r"# key \{.*\}   state \{.*\}.*"
+    if script.name == AGENT:
+        kind = r"# Json \{.*\}   answer \{.*\}"
+    elif script.name in {helper.name for helper in helpers()}:
+        kind = r"# [A-Z].*\."  # nobody calls it from without: it says what it is about
     if not re.fullmatch(kind, script.text.split("\n", 1)[0]):
         yield "the first line is no contract"
 
@@ -341,7 +345,8 @@ def names(braced: str) -> tuple[str, ...]:
 
 
 def test_every_noun_has_its_script_and_every_script_its_noun() -> None:
-    assert [s.name for s in scripts()] == [AGENT, *sorted(file_name(noun) for noun in NOUNS)]
+    shared = [helper.name for helper in helpers()]
+    assert [s.name for s in scripts()] == [AGENT, *shared, *sorted(file_name(noun) for noun in NOUNS)]
     assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{noun}" for noun in NOUNS}
 
 
@@ -390,7 +395,9 @@ def test_the_text_on_the_wire_is_constant() -> None:
     assert shown == "\n".join(script.text for script in scripts())
 
 
-def test_the_agent_comes_first_and_the_nouns_in_order() -> None:
-    shown = [f.name for f in files()]
-    assert shown[0] == AGENT
-    assert shown[1:] == sorted(shown[1:])
+def test_the_agent_comes_first_then_its_helpers_and_the_nouns_in_order() -> None:
+    agent, *rest = [f.name for f in files()]
+    shared, nouns = rest[: len(helpers())], rest[len(helpers()) :]
+    assert agent == AGENT
+    assert shared == sorted(helper.name for helper in helpers())
+    assert nouns == sorted(nouns)

@@ -172,11 +172,13 @@ def _records(answers: Mapping[str, Answer], noun: str) -> tuple[Record, ...]:
 
 
 def _ways_in(answers: Mapping[str, Answer]) -> tuple[Record, ...]:
-    """Those where somebody listens, and of which Windows can tell what they will show."""
+    """Those where somebody listens who knows a key of ours, and of which Windows can tell what they will show."""
     return tuple(
         record
         for record in _records(answers, ACCESS)
-        if record.state.get("active") is True and isinstance(record.state.get("host_key"), str)
+        if record.state.get("active") is True
+        and record.state.get("authorized")
+        and isinstance(record.state.get("host_key"), str)
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from winhost.lab.errors import CmdletError, NotYet, own_error
 from winhost.lab.faults import Faults
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
 from winhost.lab.setters import SETTERS
 from winhost.lab.wish import Wish
+from winhost.lab.work import HostDown
 from winhost.model.facts import Json, Key, Record, Unavailable, Unknown
 from winhost.resources.windows import NOUNS
 

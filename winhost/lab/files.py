@@ -3,6 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from winhost.lab.errors import own_error
+
+PROGRAM_DATA = "C:\\ProgramData"
+FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
+
+_SOMEBODY = "S-1-5-21-7-8-9-1004"
+
 
 def _same(path: str) -> str:
     return path.rstrip("\\").casefold()
@@ -10,23 +17,34 @@ def _same(path: str) -> str:
 
 @dataclass
 class Files:
-    """By path, whose case does not matter. links: paths that lead elsewhere."""
+    """By path, whose case does not matter. links: paths that lead elsewhere; taken: folders that somebody made first.
+
+    A folder is there as soon as something is in it.
+    """
 
     links: set[str] = field(default_factory=set)
-    _there: dict[str, tuple[str, bytes, str]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    _there: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
         """All of its bytes, or None where there is none."""
         found = self._there.get(_same(path))
         return None if found is None else found[1]
 
-    def owner(self, path: str) -> str | None:
-        """The SID of its owner; empty for whoever wrote it."""
-        found = self._there.get(_same(path))
-        return None if found is None else found[2]
+    def write(self, path: str, content: bytes) -> None:
+        self._there[_same(path)] = (path, content)
 
-    def write(self, path: str, content: bytes, owner: str = "") -> None:
-        self._there[_same(path)] = (path, content, owner)
+    def make_folders(self, *paths: str) -> None:
+        """Each in its turn, for administrators. Raises CmdletError for one that is a link, or is somebody's."""
+        for path in paths:
+            if _same(path) in self.links:
+                raise own_error("NotAFolder", "InvalidType", f"{path} is a link.")
+            if _same(path) in self.taken:
+                message = (
+                    f"{path} was made by {_SOMEBODY}, who is neither the system nor an administrator. "
+                    "Look into it, and remove it."
+                )
+                raise own_error("NotOurs", "InvalidOperation", message)
 
     def remove(self, path: str) -> None:
         """Whether or not it is there."""
@@ -35,7 +53,7 @@ class Files:
     def below(self, folder: str) -> Iterator[str]:
         """The paths of all files in a folder and its folders."""
         inside = _same(folder) + "\\"
-        return iter([path for same, (path, _, _) in self._there.items() if same.startswith(inside)])
+        return iter([path for same, (path, _) in self._there.items() if same.startswith(inside)])
 
     def remove_folder(self, folder: str) -> None:
         """With all that is in it, whether or not it is there."""

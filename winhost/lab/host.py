@@ -7,7 +7,8 @@ from typing import Self
 from winhost.lab.contract import AgentAnswers, PipelineStopped
 from winhost.lab.endpoint import Command, PipelineError
 from winhost.lab.linux_contract import LinuxHost
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
+from winhost.lab.work import HostDown
 from winhost.resources.windows.scripts import session_text
 
 INVOKE = "Invoke-Winhost"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
-from winhost.lab.distros import Distro, Vm
 from winhost.lab.errors import CmdletError
+from winhost.lab.wsl_session import Distro, Vm
 from winhost.model.facts import Json, Key, Record
 
 if TYPE_CHECKING:

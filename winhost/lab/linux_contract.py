@@ -5,12 +5,13 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from winhost.lab.distros import Distro
 from winhost.lab.errors import CmdletError, NotYet
 from winhost.lab.faults import Faults
 from winhost.lab.linux import Linux, refused
 from winhost.lab.linux_nouns import ENTRIES, Entry, bad_request
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
+from winhost.lab.work import HostDown
+from winhost.lab.wsl_session import Distro
 from winhost.model.facts import Json, Key, Record
 from winhost.resources.linux import NOUNS
 

@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from winhost.lab.cmdlets import Cmdlets
 from winhost.lab.errors import CmdletError
-from winhost.lab.machine import HostDown, Machine
+from winhost.lab.machine import Machine
 from winhost.lab.shown import FileTime, Shown
+from winhost.lab.work import HostDown
 
 VARIABLE = "WINHOST_LAB"  # the environment variable that leads a process here
 

@@ -281,7 +281,7 @@ class Network:
             ).start()
 
     def _run(self, task: Iterator[None]) -> None:
-        from winhost.lab.machine import HostDown
+        from winhost.lab.work import HostDown
 
         # With the host goes the task.
         with suppress(HostDown):

@@ -53,7 +53,8 @@ class AccountPhysics(BaseModel):
         default=(), description="rights that a policy of the domain sets: what is changed here does not stay"
     )
     first_logon_seconds: float = Field(default=20, description="of making a profile")
-    links: tuple[str, ...] = Field(default=(), description="paths of files that are links")
+    links: tuple[str, ...] = Field(default=(), description="paths of files and folders that are links")
+    taken: tuple[str, ...] = Field(default=(), description="paths of folders that somebody else made first")
 
 
 class AdapterPhysics(BaseModel):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from winhost.lab import setters_accounts, setters_distros
 from winhost.lab.devices import Device
 from winhost.lab.errors import CmdletError, own_error
-from winhost.lab.machine import ROLE, TOOLS, Machine
+from winhost.lab.feature_cmdlets import ROLE, TOOLS
+from winhost.lab.machine import Machine
 from winhost.lab.setters_network import NETWORK
 from winhost.lab.setters_software import SOFTWARE, set_client_role
 from winhost.lab.wish import Setter, Wish

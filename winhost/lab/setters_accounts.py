@@ -6,21 +6,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from winhost.lab.accounts import (
-    MARKER,
-    RIGHTS,
-    Account,
-    config_path,
-    encoded,
-    job_folder,
-    jobs_task,
-    keep_alive_task,
-    no_local_accounts,
-)
+from winhost.lab.accounts import config_path
 from winhost.lab.distros import vm_record
 from winhost.lab.errors import CmdletError, NotYet, own_error
+from winhost.lab.files import FOLDER
+from winhost.lab.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
 from winhost.lab.shown import registry
+from winhost.lab.tasks import job_folder, jobs_task, keep_alive_task
+from winhost.lab.text_files import encoded
 from winhost.model.facts import Json
+from winhost.resources.windows.accounts import REFUSED
 
 if TYPE_CHECKING:
     from winhost.lab.machine import Machine
@@ -127,7 +122,7 @@ def _goal(machine: "Machine", want: Mapping[str, Json], now: Mapping[str, Json])
     goal: dict[str, Json] = {**now, "program": None, **want}
     if goal["keep_alive"] == "absent" and "distro" not in want:
         goal["distro"] = None
-    goal["logon"] = goal["logon"] or "password"
+    goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
     nothing = goal["jobs"] is None or goal["keep_alive"] is None
     if nothing or (goal["keep_alive"] == "absent") != (goal["distro"] is None):
         message = "There is a distro exactly where something keeps it alive."
@@ -161,6 +156,8 @@ def _remove_tasks(machine: "Machine", name: str, goal: Mapping[str, Json]) -> No
 
 def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Json]) -> None:
     secret, logon = None, str(goal["logon"])
+    if goal["jobs"] != "absent":
+        machine.files.make_folders(FOLDER, f"{FOLDER}\\accounts", job_folder(account.name))
     if logon == "password":
         _check_ours(account)
         secret = _new_secret()
@@ -191,8 +188,7 @@ def _set_config(machine: "Machine", wish: "Wish") -> bool:
         raise NotYet("AccountTasks")
     path = config_path(account.profile)
     goal: dict[str, Json] = {**machine.accounts.read_config(account), **want}
-    jobs = machine.accounts.task("jobs", account.name)
-    if machine.software.wsl is not None and jobs is not None and jobs.enabled:
+    if machine.software.wsl is not None and machine.accounts.jobs_task(account.name) is not None:
         with suppress(CmdletError):  # its own trouble, not that of the file
             machine.accounts.first_job(account.name)
             machine.distros.note_vm_config(account.name)
@@ -201,7 +197,7 @@ def _set_config(machine: "Machine", wish: "Wish") -> bool:
             raise own_error("BadRequest", "InvalidArgument", "There is no text to encode.")
         machine.files.remove(path)
         return False
-    machine.files.write(path, encoded(str(goal["text"]), str(goal["encoding"] or "utf-8")), account.sid)
+    machine.files.write(path, encoded(str(goal["text"]), str(goal["encoding"] or "utf-8")))
     return False
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from winhost.lab.distros import FOLDER, Distro, folder_of, record_of
+from winhost.lab.distros import folder_of, record_of
 from winhost.lab.errors import CmdletError, NotYet, own_error
+from winhost.lab.files import FOLDER
 from winhost.lab.setters_accounts import check_account_name
+from winhost.lab.wsl_session import Distro
 from winhost.model.facts import Json, Key
 from winhost.resources.windows.distros import NO_CONF
 from winhost.resources.windows.scripts import inside_script
@@ -146,7 +148,9 @@ def _add(machine: "Machine", wish: "Wish") -> None:
     if there:
         wsl.run("--unregister", distro)
     machine.files.remove_folder(folder)
+    machine.files.make_folders(FOLDER, f"{FOLDER}\\distros", f"{FOLDER}\\distros\\{account}")
     machine.distros.write_record(account, distro, record_of(image, complete=False))
+    machine.files.make_folders(folder)
     try:
         wsl.run("--import", distro, folder, staged, "--version", "2")
     except CmdletError as error:
@@ -172,6 +176,7 @@ def _remove(machine: "Machine", wish: "Wish") -> None:
     _suspend(machine, wish.key)
     wsl = _Wsl(machine, account)
     if DATA not in wish.accept:
+        machine.files.make_folders(f"{FOLDER}\\exports", f"{FOLDER}\\exports\\{account}")
         number = 1
         while _full(machine, f"{FOLDER}\\exports\\{account}\\{distro}-{number}.tar"):
             number += 1

@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 
 from winhost.lab.errors import CmdletError, not_administrator, own_error
-from winhost.lab.machine import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM, Machine
+from winhost.lab.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM
+from winhost.lab.files import FOLDER
+from winhost.lab.machine import Machine
 from winhost.lab.software import MODELS, PRODUCT
 from winhost.lab.wish import Setter, Wish
 from winhost.model.facts import Json, Key
@@ -57,6 +59,7 @@ def _set_staged(machine: Machine, wish: Wish) -> bool:
         machine.files.remove(path)
         software.write_registry(entry, None)
         return False
+    machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
     _receive(machine, key, path)
     software.write_registry(entry, key["source"])
     return False

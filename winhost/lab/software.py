@@ -59,6 +59,11 @@ class Software:
         # Who may not ask for features may still see their effect.
         return "installed" if any(r.state["version"] for r in self._given.get("Wsl", ())) else "available"
 
+    @property
+    def has_platform(self) -> bool:
+        """Until a restart has taken it."""
+        return self.platform in ("installed", "uninstall-pending")
+
     def _begin_with_wsl(self) -> None:
         for record in self._given.get("Wsl", ()):
             version, package = (_text(record.state.get(name)) for name in ("version", "package"))

@@ -1,6 +1,6 @@
 """What forbids a plan of the WSL 2 path under the names that it was given."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from winhost.model.facts import Instance, MissingFact, Unavailable
@@ -12,7 +12,7 @@ from winhost.paths.wsl2_settings import Bridge, Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
 from winhost.resources.linux import LinuxGpuDriver
-from winhost.resources.windows import LocalAccount, NetworkAdapter, VmSwitch, WslDistro
+from winhost.resources.windows import AccountRight, AccountTasks, LocalAccount, NetworkAdapter, VmSwitch, WslDistro
 
 S = TypeVar("S", bound=State)
 
@@ -33,6 +33,7 @@ def refusals(facts: HostFacts, settings: Settings, wanted: Iterable[Wanted]) -> 
     for account in facts.all(LocalAccount):
         if name := accounts.get(account.key["account"].casefold()):
             yield from _of_account(account.state, account.key["account"], name)
+    yield from _of_tasks(facts, accounts)
     for distro in _seen(facts, WslDistro):
         if distro.key["account"].casefold() in accounts and (name := distros.get(distro.key["distro"].casefold())):
             yield from _of_distro(distro, name)
@@ -91,12 +92,52 @@ def _of_account(account: LocalAccount, name: str, wanted: str) -> Iterator[Refus
             f"There is an account {name} already, which winhost made; to Windows, {wanted} is the same name.",
             f"Write it as it is: --set account={name}",
         )
+    elif not account.enabled:
+        yield Refusal(
+            "wsl.account-disabled",
+            f"The account {name} was disabled: its tasks cannot log on.",
+            f"Enable it on the host: Enable-LocalUser -Name {name}",
+        )
     if account.sessions:
         yield Refusal(
             "wsl.account-logged-on",
             f"Somebody is logged on as {name} ({account.sessions} session(s)): with their logoff its WSL would end.",
             f"Log {name} off on the host, and let nobody log on with it.",
         )
+
+
+def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal]:
+    """What no step of a plan brings back: an account that there was, and what a policy takes from one."""
+    there = {account.key["account"].casefold() for account in facts.all(LocalAccount)}
+    for task in facts.all(AccountTasks):
+        name = task.key["account"]
+        if name.casefold() not in accounts:
+            continue
+        if name.casefold() not in there:
+            yield Refusal(
+                "wsl.account-gone",
+                f"The account {name} is gone, and its tasks are still there. If it was deleted, all that Windows knew "
+                f"of its distro went with it: the disk stays in %ProgramData%\\winhost\\distros\\{name}, and nothing "
+                "can start it.",
+                "If it was renamed, give it its name back. Else begin anew beside it: --set account=NAME",
+            )
+        elif _missing(facts, WslDistro) == "AccountRight" and _granted(facts, name):
+            yield Refusal(
+                "wsl.batch-denied",
+                f"The tasks of {name} may not log on as a batch job, though the account has the right to.",
+                'A policy denies it: see who is listed on the host under "Deny log on as a batch job".',
+            )
+
+
+def _missing(facts: HostFacts, state: type[State]) -> str | None:
+    """What has to be set before this can be looked at."""
+    answer = facts.document.answer(state.noun.name)
+    return answer.unavailable if isinstance(answer, Unavailable) else None
+
+
+def _granted(facts: HostFacts, account: str) -> bool:
+    right = facts.of(AccountRight, {"account": account, "right": "SeBatchLogonRight"})
+    return right is not None and right.granted
 
 
 def _of_distro(distro: Instance[WslDistro], wanted: str) -> Iterator[Refusal]:

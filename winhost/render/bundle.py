@@ -20,7 +20,7 @@ from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources.base import Noun, undo_property_by_property
 from winhost.resources.windows import NOUNS
-from winhost.resources.windows.accounts import distros_of, undo_account, undo_ours, undo_whole
+from winhost.resources.windows.accounts import distros_of, undo_account, undo_tasks, undo_whole
 from winhost.resources.windows.distros import distro_risks, ends_distros, undo_distro, undo_vm
 from winhost.resources.windows.network import cuts_the_wire, undo_switch
 from winhost.resources.windows.scripts import agent_digest, agent_text
@@ -58,7 +58,7 @@ _UNDO = {
     NOUNS["AssignableDevice"].undo: "place",
     NOUNS["HyperVRole"].undo: "role",
     undo_account: "account",
-    undo_ours: "ours",
+    undo_tasks: "tasks",
     undo_whole: "whole",
     undo_feature: "feature",
     undo_wsl: "wsl",

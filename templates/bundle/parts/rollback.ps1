@@ -139,6 +139,7 @@ function Find-WinhostUndo {
     # want: what is to be put back, perhaps nothing; keep: why it, or a part of it, is left as it is.
     $ours = $false
     $whole = $false
+    $lost = $false
     switch ((Find-WinhostNoun $Touched.noun).undo) {
         'place' {
             $known = @($Touched.before.place, $Touched.after.place)
@@ -191,8 +192,9 @@ function Find-WinhostUndo {
             }
             return @{ keep = $keep; want = @{} }
         }
-        'ours' {
+        'tasks' {
             $ours = $true
+            $lost = (Read-WinhostField $Touched.before 'logon') -ceq 'refused' -and $Now.logon -cne 'refused'
         }
         'whole' {
             $whole = $true
@@ -221,6 +223,11 @@ function Find-WinhostUndo {
         }
     }
     $keep = ''
+    if ($lost -and $want.Contains('logon')) {
+        # To a password that nobody here knew.
+        $want.Remove('logon')
+        $keep = 'they log on again'
+    }
     if ($foreign.Count -gt 0) {
         $keep = "$($foreign -join ', ') changed since by somebody else"
         if ($whole) {

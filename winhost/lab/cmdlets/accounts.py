@@ -4,10 +4,11 @@ import base64
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from winhost.lab.accounts import Task, on_wire
 from winhost.lab.cmdlets.desk import Cmdlets, Given, answers
 from winhost.lab.network import TASK
 from winhost.lab.shown import FileTime, Shown, shown
+from winhost.lab.tasks import Task
+from winhost.lab.text_files import on_wire
 
 _EXPIRES = FileTime(134104320000000000)
 
@@ -167,9 +168,9 @@ def _read(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [Shown(None, {"bytes": on_wire(content), "link": is_link})]
 
 
-@answers("Write-WinhostFile", "Path", "Bytes", "Owner")
+@answers("Write-WinhostFile", "Path", "Bytes")
 def _write(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    desk.machine.files.write(given["Path"], base64.b64decode(given["Bytes"]), given["Owner"])
+    desk.machine.files.write(given["Path"], base64.b64decode(given["Bytes"]))
     return ()
 
 
@@ -180,8 +181,9 @@ def _remove(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 
 @answers("Initialize-WinhostFolder", "Path", "Who")
-def _folder(_desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return ()  # a folder is there as soon as something is in it
+def _folder(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    desk.machine.files.make_folders(given["Path"])
+    return ()
 
 
 @answers("Remove-WinhostFolder", "Path")

@@ -6,7 +6,7 @@ from typing import Any
 from winhost.lab.cmdlets.accounts import account_tasks
 from winhost.lab.cmdlets.desk import Cmdlets, Given, answers, windows_word
 from winhost.lab.cmdlets.software import msiexec, nvidia_smi
-from winhost.lab.machine import ROLE, TOOLS
+from winhost.lab.feature_cmdlets import ROLE, TOOLS
 from winhost.lab.shown import Properties, Shown, cim, registry, services, shown
 from winhost.lab.standins import cmdlets
 from winhost.model.facts import Record

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import paramiko  # type: ignore[import-untyped]
 
 from winhost.lab.keys import private_text
-from winhost.lab.machine import HostDown
+from winhost.lab.work import HostDown
 from winhost.resources.linux.scripts import session_text
 
 log = logging.getLogger(__name__)

@@ -49,9 +49,9 @@ function Read-WinhostFile {
 }
 
 function Write-WinhostFile {
-    param([string]$Path, [byte[]]$Bytes, [string]$Owner)
+    param([string]$Path, [byte[]]$Bytes)
     $text = [System.Convert]::ToBase64String($Bytes)
-    Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = $text; Owner = $Owner }
+    Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = $text }
 }
 
 function Remove-WinhostFile {
@@ -61,7 +61,10 @@ function Remove-WinhostFile {
 
 function Initialize-WinhostFolder {
     param([string]$Path, [string]$Who)
-    Read-Lab 'Initialize-WinhostFolder' @{ Path = $Path; Who = $Who }
+    $answer = Invoke-Lab 'Initialize-WinhostFolder' @{ Path = $Path; Who = $Who }
+    if ($null -ne $answer.fault) {
+        throw (New-LabError $answer.fault)
+    }
 }
 
 function Remove-WinhostFolder {

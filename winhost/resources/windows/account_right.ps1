@@ -101,7 +101,7 @@ function Write-WinhostRight {
     $lines += "$Right = $($Holders -join ',')"
     $bytes = ConvertTo-WinhostBytes (($lines -join "`r`n") + "`r`n") 'utf-16le'
     try {
-        Write-WinhostFile "$base.inf" $bytes ''
+        Write-WinhostFile "$base.inf" $bytes
         Invoke-WinhostSecedit @('/configure', '/db', "$base.sdb", '/cfg', "$base.inf", '/areas', 'USER_RIGHTS', '/log', "$base.log")
     }
     finally {

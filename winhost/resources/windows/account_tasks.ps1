@@ -1,4 +1,4 @@
-# key {account}   state {jobs: absent | ready | disabled, keep_alive: absent | ready | disabled, distro: text or null, program: text or null, logon: password | s4u or null}; how {within: seconds}
+# key {account}   state {jobs: absent | ready | disabled, keep_alive: absent | ready | disabled, distro: text or null, program: text or null, logon: password | s4u | refused or null}; how {within: seconds}
 $script:WinhostTaskPath = '\winhost\'
 
 function Get-WinhostAccountTasks {
@@ -28,7 +28,7 @@ function Read-WinhostTasksOf {
         keep_alive = Read-WinhostTaskWord $alive
         distro = Read-WinhostTaskDistro $alive
         program = Read-WinhostTaskProgram $alive
-        logon = Read-WinhostTaskLogon @($jobs, $alive)
+        logon = Read-WinhostTaskLogon $Account @($jobs, $alive)
     }
     $state
 }
@@ -79,27 +79,76 @@ function Read-WinhostTaskProgram {
 }
 
 function Read-WinhostTaskLogon {
-    param($Tasks)
+    param([string]$Account, $Tasks)
     foreach ($task in $Tasks) {
         if ($null -ne $task) {
-            return "$($task.Principal.LogonType)".ToLowerInvariant()
+            $logon = "$($task.Principal.LogonType)".ToLowerInvariant()
+            if ($logon -eq 'password' -and -not (Test-WinhostTaskPassword $Account)) {
+                return 'refused'
+            }
+            return $logon
         }
     }
     $null
 }
 
+function Test-WinhostTaskPassword {
+    param([string]$Account)
+    # Nobody can ask for the password that a task has: it takes a logon to see whether that still is the account's.
+    Read-WinhostOnce "password of $Account" {
+        $fits = $true
+        foreach ($task in @(Find-WinhostJobsTask $Account)) {
+            try {
+                Complete-WinhostLogon $Account $task 60
+            }
+            catch {
+                # Other trouble is not that of the password, and whoever needs a job is told of it.
+                $fits = "$($_.FullyQualifiedErrorId)" -ne 'Winhost.PasswordChanged'
+            }
+        }
+        $fits
+    }
+}
+
 # ---- jobs: one program at a time, as the account
+
+function Find-WinhostJobsTask {
+    param([string]$Account)
+    # Where it may run, and there still is somebody to run as.
+    $task = Find-WinhostTask "jobs-$Account"
+    if ($null -eq $task -or "$($task.State)" -eq 'Disabled' -or (Test-WinhostController)) {
+        return
+    }
+    if ($null -ne (Find-WinhostAccount $Account)) {
+        $task
+    }
+}
 
 function Invoke-WinhostJob {
     param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
     # wsl.exe as the account, in the session of a batch logon: @{ code; output; errors }. InputFile: '' for none.
-    $task = Find-WinhostTask "jobs-$Account"
-    if ($null -eq $task -or "$($task.State)" -eq 'Disabled') {
+    $task = Find-WinhostJobsTask $Account
+    if ($null -eq $task) {
         $why = "$Account cannot run anything here: there is no task for its jobs, or it is disabled."
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' $why 'AccountTasks'
     }
     $job = @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile; seconds = $Seconds }
-    $answer = Complete-WinhostJob $Account $task $job ($Seconds + 60)
+    try {
+        $answer = Complete-WinhostJob $Account $task $job ($Seconds + 60)
+    }
+    catch {
+        # What has to be mended before anything can be asked again.
+        $mends = @{
+            'Winhost.NoBatchRight' = 'AccountRight'
+            'Winhost.PasswordChanged' = 'AccountTasks'
+            'Winhost.AccountDisabled' = 'LocalAccount'
+        }
+        $code = "$($_.FullyQualifiedErrorId)"
+        if ($mends.ContainsKey($code)) {
+            Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($_.Exception.Message)" $mends[$code]
+        }
+        throw
+    }
     if ($answer.timed_out) {
         Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "wsl.exe did not end within $Seconds s."
     }
@@ -111,7 +160,7 @@ function Complete-WinhostJob {
     $id = [System.Guid]::NewGuid().ToString('N')
     $folder = Read-WinhostJobFolder $Account
     $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Job -Depth 5 -Compress -ErrorAction Stop)
-    Write-WinhostFile "$folder\job-$id.json" ([System.Text.Encoding]::ASCII.GetBytes($json)) ''
+    Write-WinhostFile "$folder\job-$id.json" ([System.Text.Encoding]::ASCII.GetBytes($json))
     $begun = Read-WinhostClock
     try {
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
@@ -147,7 +196,7 @@ function Resume-WinhostJobs {
 
 function Assert-WinhostLogon {
     param([string]$Account, $Result)
-    # 0x80070569: the logon type is not granted; 0x8007052E: the password is another one by now.
+    # 0x80070569: the logon type is not granted; 0x8007052E: the password is another one by now; 0x80070533: disabled.
     if ($Result -eq 2147943785) {
         $why = "$Account may not log on as a batch job: right SeBatchLogonRight is missing or denied."
         Stop-Winhost 'Winhost.NoBatchRight' 'PermissionDenied' $why
@@ -156,6 +205,17 @@ function Assert-WinhostLogon {
         $why = "The password of $Account was changed: its tasks cannot log on any more."
         Stop-Winhost 'Winhost.PasswordChanged' 'AuthenticationError' $why
     }
+    if ($Result -eq 2147943731) {
+        $why = "The account $Account was disabled: its tasks cannot log on any more."
+        Stop-Winhost 'Winhost.AccountDisabled' 'PermissionDenied' $why
+    }
+}
+
+function Complete-WinhostLogon {
+    param([string]$Account, $Task, [int]$Seconds)
+    # A job that runs nothing.
+    $job = @{ kind = 'nothing'; arguments = @(); input = ''; seconds = 0 }
+    $null = Complete-WinhostJob $Account $Task $job $Seconds
 }
 
 function Read-WinhostJobFolder {
@@ -210,7 +270,7 @@ function Read-WinhostTaskGoal {
     if ($goal.keep_alive -eq 'absent' -and -not (Test-WinhostWanted $Want 'distro')) {
         $goal.distro = $null
     }
-    if ($null -eq $goal.logon) {
+    if ($null -eq $goal.logon -or $goal.logon -eq 'refused') {
         $goal.logon = 'password'
     }
     if ($null -eq $goal.jobs -or $null -eq $goal.keep_alive -or ($goal.keep_alive -eq 'absent') -ne ($null -eq $goal.distro)) {
@@ -254,6 +314,10 @@ function Remove-WinhostTasks {
 function Register-WinhostTasks {
     param($User, $Goal)
     $secret = $null
+    if ($Goal.jobs -ne 'absent') {
+        # First, for it may be refused; with another password the tasks that are there would not log on any more.
+        Write-WinhostJobScript $User
+    }
     if ($Goal.logon -eq 'password') {
         # All of them with a new one, so that nobody ever has to keep it.
         Assert-WinhostOwnAccount $User
@@ -262,7 +326,6 @@ function Register-WinhostTasks {
     }
     $account = "$($User.Name)"
     if ($Goal.jobs -ne 'absent') {
-        Write-WinhostJobScript $User
         $script = "$(Read-WinhostJobFolder $account)\job.ps1"
         $task = @{
             name = "jobs-$account"
@@ -307,22 +370,28 @@ function Register-WinhostAccountTask {
     $action = $made.Actions.Create(0)
     $action.Path = $Task.program
     $action.Arguments = $Task.arguments
+    # For administrators and the system: others could disable a task, or put one of theirs beside it under a name of ours.
+    $rights = 'D:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)'
     $root = $service.GetFolder('\')
-    try {
-        $folder = $root.GetFolder('winhost')
+    $folder = $null
+    foreach ($each in @($root.GetFolders(0))) {
+        if ($each.Name -eq 'winhost') {
+            $folder = $each
+            $folder.SetSecurityDescriptor($rights, 0)
+        }
     }
-    catch {
-        $folder = $root.CreateFolder('winhost')
+    if ($null -eq $folder) {
+        $folder = $root.CreateFolder('winhost', $rights)
     }
     # 6: made or changed; 1: logs on with a password, 2: without one (S4U).
     if ($null -eq $Secret) {
-        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $null, 2)
+        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $null, 2, $rights)
         return
     }
     $plain = [System.Runtime.InteropServices.Marshal]::SecureStringToBSTR($Secret)
     try {
         $text = [System.Runtime.InteropServices.Marshal]::PtrToStringBSTR($plain)
-        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $text, 1)
+        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $text, 1, $rights)
     }
     finally {
         [System.Runtime.InteropServices.Marshal]::ZeroFreeBSTR($plain)
@@ -335,8 +404,7 @@ function Complete-WinhostFirstJob {
     if ($null -eq $within) {
         $within = 300
     }
-    $job = @{ kind = 'nothing'; arguments = @(); input = ''; seconds = 0 }
-    $null = Complete-WinhostJob $Account (Find-WinhostTask "jobs-$Account") $job $within
+    Complete-WinhostLogon $Account (Find-WinhostTask "jobs-$Account") $within
 }
 
 function Switch-WinhostTask {
@@ -366,7 +434,7 @@ function Write-WinhostJobScript {
     Initialize-WinhostFolder "$data\accounts" ''
     $folder = Read-WinhostJobFolder "$($User.Name)"
     Initialize-WinhostFolder $folder "$($User.SID)"
-    Write-WinhostFile "$folder\job.ps1" ([System.Text.Encoding]::ASCII.GetBytes("$script:WinhostJobScript")) ''
+    Write-WinhostFile "$folder\job.ps1" ([System.Text.Encoding]::ASCII.GetBytes("$script:WinhostJobScript"))
 }
 
 $script:WinhostJobScript = {

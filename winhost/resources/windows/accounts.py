@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from winhost.model.facts import Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
-from winhost.resources.base import Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, Value, one_of, text
 
 NO_TASKS: Mapping[str, Json] = {
@@ -13,6 +13,7 @@ NO_TASKS: Mapping[str, Json] = {
     "program": None,
     "logon": None,
 }
+REFUSED = "refused"  # a logon: the password that the tasks have is not the account's any more
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
 _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letters, digits, dots and dashes")
 
@@ -54,9 +55,21 @@ def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
     return {"there": False}
 
 
-def undo_ours(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """What bears our name and stands where only ours stand goes back, whatever it was changed to since."""
-    return {name: value for name, value in before.items() if now[name] != value}
+def undo_tasks(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """What bears our name and stands where only ours stand goes back, whatever it was changed to since.
+
+    But nobody can give an account a password back that nobody here knew.
+    """
+    undone = {name: value for name, value in before.items() if now[name] != value}
+    if undone.get("logon") != REFUSED:
+        return undone
+    del undone["logon"]
+    return Keep("they log on again", undone)
+
+
+def new_password(change: Change) -> str | None:
+    """Why tasks that could not log on do not go back to that."""
+    return "nobody knows the password that the account had" if change.before.get("logon") == REFUSED else None
 
 
 def undo_whole(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
@@ -139,7 +152,8 @@ class AccountRight(State):
         after=("LocalAccount", "AccountRight", "Wsl"),
         absent=NO_TASKS,
         users=distros_of,
-        undo=undo_ours,
+        irreversible=new_password,
+        undo=undo_tasks,
     )
 )
 class AccountTasks(State):
@@ -147,8 +161,8 @@ class AccountTasks(State):
 
     jobs: runs wsl.exe for winhost, one job at a time; keep_alive: holds `distro` from the start of Windows on, by
     `program`; whether it holds it now, WslDistro tells. logon: password, a secret made anew whenever the tasks are; or
-    s4u, without one: whether WSL starts like that is unverified. What is set runs a first job, whose logon makes the
-    account's profile.
+    s4u, without one: whether WSL starts like that is unverified; refused, where somebody gave the account another
+    password. What is set, and what is read, runs a job that does nothing: its first logon makes the account's profile.
     """
 
     jobs: str

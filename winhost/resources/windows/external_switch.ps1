@@ -187,7 +187,7 @@ function Start-WinhostSwitchTask {
     Unregister-WinhostSwitchTask
     Remove-WinhostFile "$folder\commit.json"
     Remove-WinhostFile "$folder\snapshot.json"
-    Write-WinhostFile "$folder\switch.ps1" ([System.Text.Encoding]::ASCII.GetBytes((Join-WinhostSwitchScript))) ''
+    Write-WinhostFile "$folder\switch.ps1" ([System.Text.Encoding]::ASCII.GetBytes((Join-WinhostSwitchScript)))
     Save-WinhostSwitchRecord $Wish
     $program = "$([System.Environment]::SystemDirectory)\WindowsPowerShell\v1.0\powershell.exe"
     $words = "-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$folder\switch.ps1`""
@@ -254,7 +254,7 @@ function Write-WinhostSwitchFile {
     $json = ConvertTo-Json -InputObject $Content -Depth 10 -Compress -ErrorAction Stop
     for ($try = 1; $true; $try++) {
         try {
-            return Write-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name" ([System.Text.Encoding]::UTF8.GetBytes($json)) ''
+            return Write-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name" ([System.Text.Encoding]::UTF8.GetBytes($json))
         }
         catch [System.IO.IOException] {
             if ($try -ge 10) {

@@ -1,4 +1,4 @@
-"""The PowerShell that runs on a host: the agent and one script per noun, as one constant text."""
+"""The PowerShell that runs on a host: the agent, its helpers and one script per noun, as one constant text."""
 
 from functools import cache
 from hashlib import sha256
@@ -6,18 +6,28 @@ from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
 
 AGENT = "agent.ps1"
+HELPERS = "helpers"  # the folder of what reaches past cmdlets for every noun: files, registry, programs
 _FIRST_CALL = "Invoke-Winhost -Json $args[0]\n"
 
 
 def files() -> list[Traversable]:
-    """The agent, then the nouns in the order of their file names: the order in which they are sent."""
-    scripts = [entry for entry in packaged(__package__).iterdir() if entry.name.endswith(".ps1")]
-    return sorted(scripts, key=lambda script: (script.name != AGENT, script.name))
+    """The agent, its helpers, then the nouns, each in the order of file names: the order in which they are sent."""
+    agent, *nouns = sorted(_scripts(packaged(__package__)), key=lambda script: (script.name != AGENT, script.name))
+    return [agent, *helpers(), *nouns]
+
+
+def helpers() -> list[Traversable]:
+    """What all nouns share, in the order of file names."""
+    return sorted(_scripts(packaged(__package__).joinpath(HELPERS)), key=lambda script: script.name)
+
+
+def _scripts(folder: Traversable) -> list[Traversable]:
+    return [entry for entry in folder.iterdir() if entry.name.endswith(".ps1")]
 
 
 @cache
 def agent_text() -> str:
-    """The agent and its nouns: definitions only. The same for every host and every call; values travel as JSON."""
+    """All of them as one: definitions only. The same for every host and every call; values travel as JSON."""
     return "\n".join(script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files())
 
 

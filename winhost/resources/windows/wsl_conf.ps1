@@ -119,7 +119,7 @@ function Invoke-WinhostInside {
 function Send-WinhostInput {
     param($Key, [string[]]$Command, [string]$Text, [int]$Seconds)
     $path = "$(Read-WinhostJobFolder $Key.account)\input-$([System.Guid]::NewGuid().ToString('N'))"
-    Write-WinhostFile $path (New-WinhostEncoding 'utf-8').GetBytes($Text) ''
+    Write-WinhostFile $path (New-WinhostEncoding 'utf-8').GetBytes($Text)
     try {
         Invoke-WinhostInDistro $Key $Command $path $Seconds
     }

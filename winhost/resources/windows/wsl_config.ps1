@@ -101,7 +101,7 @@ function Set-WinhostWslConfig {
     if ($null -eq $goal.encoding) {
         $goal.encoding = 'utf-8'
     }
-    Write-WinhostFile "$folder\.wslconfig" (ConvertTo-WinhostBytes $goal.text $goal.encoding) "$($user.SID)"
+    Write-WinhostFile "$folder\.wslconfig" (ConvertTo-WinhostBytes $goal.text $goal.encoding)
 }
 
 function Assert-WinhostWslConfig {

@@ -79,12 +79,19 @@ function Find-WinhostWslAccounts {
     }
     $found = @()
     foreach ($task in @(Find-WinhostTasks)) {
-        if ($task.TaskName -match '^jobs-(.+)$' -and "$($task.State)" -ne 'Disabled') {
-            $found += $Matches[1]
+        if ($task.TaskName -match '^jobs-(.+)$') {
+            $account = $Matches[1]
+            if (Test-WinhostJobs $account) {
+                $found += $account
+            }
         }
     }
     if ($found.Count -eq 0) {
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'No account can run jobs here.' 'AccountTasks'
+    }
+    if (@('installed', 'uninstall-pending') -cnotcontains (Read-WinhostOptionalFeature 'VirtualMachinePlatform')) {
+        # Somebody switched it off: no distro starts before it is back, and Windows has restarted.
+        Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'WSL cannot make a VM here.' 'VirtualMachinePlatform'
     }
     $asked = Read-WinhostField $Key 'account'
     foreach ($account in $found) {
@@ -96,8 +103,7 @@ function Find-WinhostWslAccounts {
 
 function Test-WinhostJobs {
     param([string]$Account)
-    $task = Find-WinhostTask "jobs-$Account"
-    $null -ne $task -and "$($task.State)" -ne 'Disabled'
+    $null -ne (Find-WinhostJobsTask $Account)
 }
 
 function Invoke-WinhostWsl {
@@ -198,7 +204,7 @@ function Write-WinhostDistroRecord {
     param($Key, $Record)
     $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Record -Depth 5 -Compress -ErrorAction Stop)
     $path = "$(Read-WinhostDistroFolder $Key.account $Key.distro).json"
-    Write-WinhostFile $path ([System.Text.Encoding]::ASCII.GetBytes($json)) ''
+    Write-WinhostFile $path ([System.Text.Encoding]::ASCII.GetBytes($json))
 }
 
 function Test-WinhostDistro {

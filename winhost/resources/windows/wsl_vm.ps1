@@ -31,9 +31,10 @@ function Read-WinhostConfigDigest {
     if ($null -eq $text) {
         return $null
     }
-    $sha = [System.Security.Cryptography.SHA256]::Create()
-    $digest = $sha.ComputeHash((New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false).GetBytes($text))
-    $sha.Dispose()
+    # As Read-WinhostHash, and for its reason.
+    $sha256 = New-Object -TypeName System.Security.Cryptography.SHA256CryptoServiceProvider
+    $digest = $sha256.ComputeHash((New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false).GetBytes($text))
+    $sha256.Dispose()
     [System.BitConverter]::ToString($digest).Replace('-', '').ToLowerInvariant()
 }
 
@@ -80,7 +81,7 @@ function Write-WinhostVmRecord {
         Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" ''
     }
     $json = ConvertTo-Json -InputObject @{ config = $Config } -Compress -ErrorAction Stop
-    Write-WinhostFile (Join-WinhostVmRecord $Account) ([System.Text.Encoding]::ASCII.GetBytes($json)) ''
+    Write-WinhostFile (Join-WinhostVmRecord $Account) ([System.Text.Encoding]::ASCII.GetBytes($json))
 }
 
 function Save-WinhostVmConfig {

@@ -1,0 +1,62 @@
+# Programs of Windows that winhost runs, and what is there to be asked: commands and services.
+$script:WinhostPrograms = @('msiexec.exe', 'netsh.exe', 'nvidia-smi.exe', 'secedit.exe', 'shutdown.exe')
+
+function Join-WinhostArguments {
+    param([string[]]$Arguments)
+    # As programs take a command line apart again: quotes around what has blanks or is empty; backslashes double where a
+    # quote follows.
+    $quoted = @(foreach ($argument in $Arguments) {
+        $text = $argument -replace '(\\*)"', '$1$1\"'
+        if ($text -eq '' -or $text -match '[ \t]') {
+            $text = '"' + ($text -replace '(\\+)\z', '$1$1') + '"'
+        }
+        $text
+    })
+    $quoted -join ' '
+}
+
+function Invoke-WinhostNative {
+    param([string]$Program, [string[]]$Arguments, [int]$Seconds)
+    if ($script:WinhostPrograms -notcontains $Program) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Program is not among the programs that winhost runs."
+    }
+    $path = [System.IO.Path]::Combine([System.Environment]::SystemDirectory, $Program)
+    if (-not [System.IO.File]::Exists($path)) {
+        return $null
+    }
+    $start = New-Object -TypeName System.Diagnostics.ProcessStartInfo
+    $start.FileName = $path
+    $start.Arguments = Join-WinhostArguments $Arguments
+    $start.UseShellExecute = $false
+    $start.CreateNoWindow = $true
+    $start.RedirectStandardOutput = $true
+    $start.RedirectStandardError = $true
+    $process = [System.Diagnostics.Process]::Start($start)
+    # Both streams at once: a program that fills one while we wait for the other would hang.
+    $output = $process.StandardOutput.ReadToEndAsync()
+    $errors = $process.StandardError.ReadToEndAsync()
+    if (-not $process.WaitForExit($Seconds * 1000)) {
+        $process.Kill()
+        Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "$Program did not end within $Seconds s."
+    }
+    @{ code = $process.ExitCode; output = $output.Result; errors = $errors.Result }
+}
+
+function Test-WinhostCommand {
+    param([string]$Name)
+    $null -ne (Get-Command -Name $Name -ErrorAction Ignore)
+}
+
+function Read-WinhostService {
+    param([string]$Name)
+    try {
+        $service = Get-Service -Name $Name -ErrorAction Stop
+    }
+    catch {
+        if ("$($_.FullyQualifiedErrorId)" -like 'NoServiceFoundForGivenName,*') {
+            return 'absent'
+        }
+        throw
+    }
+    ConvertTo-WinhostWord "$($service.Status)"
+}

@@ -1,0 +1,44 @@
+# The registry of the machine: what nouns read there, and the few values that winhost writes.
+function Open-WinhostRegistry {
+    param([string]$Path)
+    # The 64-bit view, whatever the process is.
+    $machine = [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
+    $machine.OpenSubKey($Path)
+}
+
+function Read-WinhostRegistry {
+    param([string]$Path, [string]$Name)
+    $key = Open-WinhostRegistry $Path
+    if ($null -eq $key) {
+        return $null
+    }
+    $data = $key.GetValue($Name)
+    $key.Close()
+    if ($null -eq $data) {
+        return $null
+    }
+    $data
+}
+
+function Write-WinhostRegistry {
+    param([string]$Path, [string]$Name, $Data)
+    # Nothing as the value takes it away, and with its last value a key of our own.
+    $machine = [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
+    $key = $machine.CreateSubKey($Path)
+    if ($null -eq $Data) {
+        $key.DeleteValue($Name, $false)
+    }
+    else {
+        $key.SetValue($Name, $Data)
+    }
+    $empty = $key.ValueCount -eq 0 -and $key.SubKeyCount -eq 0
+    $key.Close()
+    if ($empty) {
+        $machine.DeleteSubKey($Path, $false)
+    }
+}
+
+function Test-WinhostRegistry {
+    param([string]$Path)
+    $null -ne (Open-WinhostRegistry $Path)
+}

@@ -1,0 +1,27 @@
+# Text as it is compared and sent, and words: TurnOff on the host is turn-off on the wire.
+function Test-WinhostText {
+    param([string]$One, [string]$Other, [string]$Comparison)
+    # Character by character: -eq and -ceq do not see a NUL, a soft hyphen, or a zero-width space.
+    [string]::Equals($One, $Other, [System.StringComparison]$Comparison)
+}
+
+function ConvertTo-WinhostAscii {
+    param([string]$Json)
+    # XML cannot carry half a character or U+FFFF; as escapes of JSON they arrive, whatever encoding is on the way.
+    [regex]::Replace($Json, '[^\x00-\x7f]', { param($Found) '\u{0:x4}' -f [int][char]$Found.Value })
+}
+
+function ConvertTo-WinhostWord {
+    param([string]$Name)
+    ($Name -creplace '(?<=[a-z])([A-Z])', '-$1').ToLowerInvariant()
+}
+
+function ConvertFrom-WinhostWord {
+    param([string]$Word, [string[]]$Names)
+    foreach ($name in $Names) {
+        if (Test-WinhostText (ConvertTo-WinhostWord $name) $Word 'Ordinal') {
+            return $name
+        }
+    }
+    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Word is none of $($Names -join ', ')."
+}
