@@ -11,6 +11,7 @@ from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, wsl2_world
 from winhost.engine.planning import Refused
 from winhost.lab.accounts import config_path
+from winhost.lab.network import ANY
 
 BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
 A_WHILE = 30  # lab seconds
@@ -97,6 +98,10 @@ def edit_start(here: Wsl2World) -> None:
     here.distro.put["conf"] = "[boot]\nsystemd=false\n"
 
 
+def open_sshd(here: Wsl2World) -> None:
+    here.distro.allowed = None
+
+
 @dataclass(frozen=True)
 class Day:
     """differ: what verify names; repair: the steps of a new plan, with what they change; stays: it differs for good."""
@@ -159,9 +164,15 @@ DAYS = {
     "/etc/wsl.conf was edited": Day(edit_start, {("WslConf", "conf")}, [("WslConf", {"conf"})]),
     "the port was closed": Day(
         lambda here: here.machine.network.vm_rules.clear(),
-        {("HyperVFirewall", "ports")},
-        [("HyperVFirewall", {"ports"})],
+        {("HyperVFirewall", "ports"), ("HyperVFirewall", "allowed")},
+        [("HyperVFirewall", {"ports", "allowed"})],
     ),
+    "the port was opened to everybody": Day(
+        lambda here: here.machine.network.vm_rules.update({2222: [ANY]}),
+        {("HyperVFirewall", "allowed")},
+        [("HyperVFirewall", {"allowed"})],
+    ),
+    "sshd was opened to everybody": Day(open_sshd, {("WslAccess", "allowed")}, [("WslAccess", {"allowed"})], BRIDGED),
 }
 
 

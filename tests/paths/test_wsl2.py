@@ -60,6 +60,8 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
         ({"processors": True}, "valid integer"),
         ({"memory": "255 MiB"}, "256 MiB at least"),
         ({"access": {"port": True}}, "valid integer"),
+        ({"access": {"allow": ["2001:db8::/32"]}}, "valid IPv4 network"),
+        ({"access": {"allow": ["192.0.2.7/24"]}}, "valid IPv4 network"),
         ({"memory": "lots"}, "should be a size"),
         ({"wsl": {**NEEDED["wsl"], "sha256": "ABC"}}, "pattern"),
         ({"wsl": {**NEEDED["wsl"], "source": "http://example.test/wsl.msi"}}, "https://"),

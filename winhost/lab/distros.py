@@ -50,6 +50,7 @@ class Distro:
     sshd: bool = False
     port: int | None = None
     listen: str | None = None
+    allowed: list[str] | None = None
     keys: list[str] = field(default_factory=list)
     enabled: bool = False
     starts: int = 0
@@ -161,7 +162,7 @@ class Distros:
         account, name, state = record.key["account"], record.key["distro"], record.state
         distro = self.session(account).distros[name.casefold()]
         distro.sshd = True
-        distro.port, distro.listen = state["port"], state["listen"]
+        distro.port, distro.listen, distro.allowed = state["port"], state["listen"], state["allowed"]
         distro.keys, distro.enabled = list(state["authorized"]), bool(state["active"]) or not distro.running
         self.write_record(account, name, self._told(account, name) | {"access": _access(distro)})
 
@@ -559,7 +560,7 @@ class Distros:
             case _ if not distro.systemd:
                 return _REFUSED, "", "winhost: systemd does not run here\n"
             case "close":
-                distro.port = distro.listen = None
+                distro.port = distro.listen = distro.allowed = None
                 distro.keys, distro.enabled = [], False
                 return 0, "", ""
         return self._open(distro, wanted)
@@ -567,9 +568,10 @@ class Distros:
     def _open(self, distro: Distro, wanted: Sequence[tuple[str, ...]]) -> Ended:
         if not distro.sshd and not self._physics(distro).packages:
             return 100, "", "E: Unable to locate package openssh-server\n"
-        said: dict[str, str] = {name: value for name, value in wanted if name != "key"}
+        said: dict[str, str] = {name: value for name, value in wanted if name not in ("key", "from")}
         distro.sshd = True
         distro.port, distro.listen = int(said["port"]), said["listen"]
+        distro.allowed = [value for name, value in wanted if name == "from"] or None
         distro.keys = [value for name, value in wanted if name == "key"]
         distro.enabled = said.get("active") == "yes"
         return 0, "", ""
@@ -598,6 +600,7 @@ def _access(distro: Distro) -> Mapping[str, Json] | None:
         "user": "root",
         "port": distro.port,
         "listen": distro.listen,
+        "allowed": distro.allowed,
         "host_key": distro.host_key,
         "authorized": list(distro.keys),
         "active": distro.listens,
@@ -612,10 +615,10 @@ def _seen(distro: Distro, address: str | None) -> Iterator[str]:
     if distro.port is not None:
         yield f"listen {distro.listen}"
         yield f"port {distro.port}"
+    yield from (f"from {network}" for network in distro.allowed or ())
     if distro.sshd:
         yield f"host {distro.host_key}"
-    for line in distro.keys:
-        yield f"key {line}"
+    yield from (f"key {line}" for line in distro.keys)
     if distro.listens:
         yield "active yes"
     if address is not None:

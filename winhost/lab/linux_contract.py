@@ -11,6 +11,7 @@ from winhost.lab.faults import Faults
 from winhost.lab.linux import Linux, refused
 from winhost.lab.linux_nouns import ENTRIES, Entry, bad_request
 from winhost.lab.machine import HostDown, Machine
+from winhost.lab.network import within
 from winhost.model.facts import Json, Key, Record
 from winhost.resources.linux import NOUNS
 
@@ -152,7 +153,9 @@ class Listening:
 
     @property
     def authorized(self) -> tuple[str, ...]:
-        return tuple(self.distro.keys)
+        """The keys that lead in from where the controller is: from elsewhere sshd takes none."""
+        near = all(within(peer, self.distro.allowed) for peer in self.machine.network.peers())
+        return tuple(self.distro.keys) if near else ()
 
     def alive(self) -> bool:
         """It has run without a break since."""
@@ -192,6 +195,6 @@ class LinuxHost:
         sessions = list(machine.distros.sessions.values())
         distros = [distro for session in sessions for distro in session.running]
         for distro in distros:
-            if distro.listens and distro.port is not None:
+            if distro.listens and distro.port is not None and machine.network.lets_through(distro.port):
                 return Listening(machine, distro, self.answers(distro), distro.starts, machine.boot)
         return None

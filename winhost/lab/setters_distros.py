@@ -12,6 +12,7 @@ from winhost.lab.errors import CmdletError, NotYet, own_error
 from winhost.lab.setters_accounts import check_account_name
 from winhost.model.facts import Json, Key
 from winhost.resources.windows.distros import NO_CONF
+from winhost.resources.windows.network import NETWORKS
 from winhost.resources.windows.scripts import inside_script
 
 if TYPE_CHECKING:
@@ -294,14 +295,17 @@ def _set_access(machine: "Machine", wish: "Wish") -> bool:
     wsl, distro, record = _installed(machine, wish.key)
     account = wish.key["account"]
     goal = {**machine.distros.access(account, distro), **wish.want}
+    if goal["port"] is None and "allowed" not in wish.want:
+        goal["allowed"] = None
     _check_access(goal)
     if goal["port"] is None:
         wsl.script(distro.name, "close")
         record["access"] = None
     else:
         active = ["active yes"] if goal["active"] else []
+        allowed = [f"from {each}" for each in goal["allowed"] or ()]
         keys = [f"key {line}" for line in goal["authorized"]]
-        wsl.script(distro.name, "open", [f"port {goal['port']}", f"listen {goal['listen']}", *active, *keys])
+        wsl.script(distro.name, "open", [f"port {goal['port']}", f"listen {goal['listen']}", *active, *allowed, *keys])
         record["access"] = {**goal, "user": "root", "host_key": distro.host_key}
     machine.distros.write_record(account, distro.name, record)
     return False
@@ -309,15 +313,18 @@ def _set_access(machine: "Machine", wish: "Wish") -> bool:
 
 def _check_access(goal: Mapping[str, Any]) -> None:
     said = (goal["port"], goal["listen"], goal["authorized"])
-    none = said[:2] == (None, None) and not said[2] and not goal["active"]
+    none = said[:2] == (None, None) and goal["allowed"] is None and not said[2] and not goal["active"]
     if not none and (None in said or not said[2]):
-        message = "A way in is a port, an address to listen on, and keys; none is null, null, [], and not active."
+        message = "A way in is a port, an address to listen on, and keys; none is null, null, null, [], and not active."
         raise own_error("BadRequest", "InvalidArgument", message)
 
 
 def _check_access_values(want: Mapping[str, Json]) -> None:
     if not all(_ACCESS[name](value) for name, value in want.items()):
-        message = "port: 1 to 65535, listen: an address, either null; authorized: public keys; active: true or false."
+        message = (
+            "port: 1 to 65535, listen: an address, allowed: networks, each of them null; authorized: public keys; "
+            "active: true or false."
+        )
         raise own_error("BadRequest", "InvalidArgument", message)
 
 
@@ -339,6 +346,7 @@ def _are_keys(value: Json) -> bool:
 _ACCESS: Mapping[str, Callable[[Json], bool]] = {
     "port": _is_port,
     "listen": _is_address,
+    "allowed": NETWORKS.fits,
     "authorized": _are_keys,
     "active": lambda value: isinstance(value, bool),
 }

@@ -75,7 +75,9 @@ class HostState:
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[Part] = []
-        # What parts add: why a noun is refused, if it is; which one it waits for; registry keys; CIM classes.
+        # What parts add: to noun Session; why a noun is refused, if it is; which one it waits for; registry keys; CIM
+        # classes.
+        self.session: dict[str, Callable[[], Json]] = {}
         self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
         self.awaits: dict[str, Callable[[], str | None]] = {}
         self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
@@ -256,11 +258,14 @@ class HostState:
                     del record["state"][name]
             return records
 
+    def _session(self) -> dict[str, Json]:
+        return {name: tell() for name, tell in self.session.items()}
+
     def _physical(self) -> dict[str, tuple[Record, ...]]:
         """Everything that is there, in the form of the nouns."""
         found = dict(self._given)
         for noun, changed in (
-            ("Session", {"administrator": self.lab.administrator, "simulated": True}),
+            ("Session", {"administrator": self.lab.administrator, "simulated": True, **self._session()}),
             ("Boot", self._boot_state()),
             ("Firmware", self._firmware_state()),
             ("Memory", {"free": self._free_memory()}),

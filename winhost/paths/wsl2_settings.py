@@ -99,7 +99,8 @@ class Access(_Closed):
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
     """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
     allow: tuple[IPv4Network, ...] = ()
-    """Networks that may come in, as 192.0.2.0/24. None given: only the host's own subnets."""
+    """Networks that may come in, as 192.0.2.0/24; of IPv4, by which the distro is reached. None given: those that the
+    host itself is in. The computer that runs winhost has to be in one of them."""
 
 
 class Bridge(_Closed):

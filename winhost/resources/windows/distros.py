@@ -9,7 +9,7 @@ from winhost.model.facts import Json
 from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, Value, text
 from winhost.resources.windows.accounts import or_nothing, undo_whole
-from winhost.resources.windows.network import cuts_the_wire
+from winhost.resources.windows.network import NETWORKS, cuts_the_wire
 
 _SHA256 = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
 _FILE = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
@@ -23,7 +23,16 @@ NO_DISTRO: Mapping[str, Json] = MappingProxyType(
 NO_VM: Mapping[str, Json] = MappingProxyType({"running": False, "config": None, "mode": None})
 NO_CONF: Mapping[str, Json] = MappingProxyType({"conf": None, "network": None, "resolver": None})
 NO_ACCESS: Mapping[str, Json] = MappingProxyType(
-    {"user": None, "port": None, "listen": None, "address": None, "host_key": None, "authorized": [], "active": False}
+    {
+        "user": None,
+        "port": None,
+        "listen": None,
+        "allowed": None,
+        "address": None,
+        "host_key": None,
+        "authorized": [],
+        "active": False,
+    }
 )
 
 
@@ -189,6 +198,7 @@ def _keys(value: Json) -> bool:
         sets={
             "port": Value("a port, or nothing", _port),
             "listen": Value("an address in its usual spelling, or nothing", _address),
+            "allowed": NETWORKS,
             "authorized": Value("a list of public keys", _keys),
             "active": FLAG,
         },
@@ -203,7 +213,9 @@ def _keys(value: Json) -> bool:
 class WslAccess(State):
     """sshd in a distro: by key only, at one address, for `user`. From here on the distro is an SSH target.
 
-    address: its own in the network of a bridge, where it can be reached; null elsewhere, and while it does not run.
+    allowed: networks (CIDR) that sshd takes anybody from, beside the machine itself; null: from anywhere, as behind
+    NAT, where all that comes in comes from Windows. address: its own in the network of a bridge, where it can be
+    reached; null elsewhere, and while it does not run.
     authorized: the keys that winhost put there; those of others are left alone and not told. host_key: what the distro
     will show, brought out by the way of Windows and so known before anybody connects. active: it listens now, which
     takes a running distro with systemd. A way in that is taken away takes sshd with it, unless that was there before.
@@ -212,6 +224,7 @@ class WslAccess(State):
     user: str | None
     port: int | None
     listen: str | None
+    allowed: tuple[str, ...] | None
     address: str | None
     host_key: str | None
     authorized: tuple[str, ...]

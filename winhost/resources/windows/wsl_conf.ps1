@@ -246,6 +246,9 @@ look() {
     if [ -f "$sshd_file" ]; then
         sed -n -e 's/^ListenAddress \[\(.*\)\]:\([0-9]*\)$/listen \1\nport \2/p' \
             -e 's/^ListenAddress \([0-9.]*\):\([0-9]*\)$/listen \1\nport \2/p' "$sshd_file"
+        # Both lines or nothing: the one means nothing without the other.
+        sed -n -e '/^Match Address /{N;s|^Match Address \*,!127.0.0.0/8,!::1/128,!\(.*\)\n    DenyUsers \*$|\1|p;}' "$sshd_file" \
+            | tr -d '!' | tr ',' '\n' | sed 's/^/from /'
     fi
     if [ -f "$host_key" ]; then
         printf 'host %s\n' "$(cut -d ' ' -f 1,2 "$host_key")"
@@ -308,6 +311,15 @@ X11Forwarding no
 ClientAliveInterval 15
 ClientAliveCountMax 4
 END
+    # Here and not in a packet filter, which would be one more package and one more service that may not run; and for
+    # everybody, not in front of our key alone. Who is on this machine already is no network.
+    if [ -n "$3" ]; then
+        printf 'Match Address *,!127.0.0.0/8,!::1/128%s\n    DenyUsers *\n' "$3"
+    fi
+}
+
+allowed() {
+    said "$wanted" from | sed 's/^/,!/' | tr -d '\n'
 }
 
 unit_text() {
@@ -378,7 +390,7 @@ open() {
         note server no
     fi
     # Before the package, which starts sshd: it never listens anywhere else, and never asks for a password.
-    sshd_text "$(said "$wanted" port)" "$(said "$wanted" listen)" | put "$sshd_file" 0644
+    sshd_text "$(said "$wanted" port)" "$(said "$wanted" listen)" "$(allowed)" | put "$sshd_file" 0644
     unit_text | put "$unit_file" 0644
     install_missing
     ssh-keygen -A > /dev/null
