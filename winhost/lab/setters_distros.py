@@ -11,7 +11,7 @@ from winhost.lab.distros import FOLDER, Distro, folder_of, record_of
 from winhost.lab.errors import CmdletError, NotYet, own_error
 from winhost.lab.setters_accounts import check_account_name
 from winhost.model.facts import Json, Key
-from winhost.resources.windows.distros import NO_CONF
+from winhost.resources.windows.distros import NO_CONF, PUBLIC_KEY
 from winhost.resources.windows.network import NETWORKS
 from winhost.resources.windows.scripts import inside_script
 
@@ -24,7 +24,6 @@ DATA, STOP = "data", "vm-stop"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DEVICE = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])(\.|\Z)", re.IGNORECASE)
 _SHA256 = re.compile("[0-9a-f]{64}")
-_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?")
 _HELD = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 _TEE, _SH = ("/usr/bin/tee", "/var/lib/winhost.wanted"), ("/bin/sh", "-s")
 _GOES = "wsl.exe"
@@ -340,7 +339,7 @@ def _is_address(value: Json) -> bool:
 
 
 def _are_keys(value: Json) -> bool:
-    return isinstance(value, list) and all(isinstance(line, str) and _KEY.fullmatch(line) for line in value)
+    return isinstance(value, list) and all(isinstance(line, str) and re.fullmatch(PUBLIC_KEY, line) for line in value)
 
 
 _ACCESS: Mapping[str, Callable[[Json], bool]] = {

@@ -114,6 +114,9 @@ def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Mem
     if stated is not None:
         return Memory(stated, f"{size(stated)} as you set it")
     half, most = wsl_default_ram(total), total - WINDOWS_USABLE
+    if most < half:
+        small = f"half of the host's {size(total)}, as WSL takes by itself: beside what Windows needs there is no more"
+        return Memory(half // MiB * MiB, small)
     try:
         cards_have = sum(map(memory_of, cards))
     except MissingFact as missing:

@@ -8,6 +8,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from winhost.model.units import Bytes, MiB, parse_size, size
+from winhost.resources.windows.distros import PUBLIC_KEY
 
 AUTO = "auto"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -17,7 +18,6 @@ _MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what noun ExternalSwitc
 _LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
 _VERSION = r"^[0-9][A-Za-z0-9.+:~-]{0,63}$"
 FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
-_KEY = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) [A-Za-z0-9+/]+={0,3}(?: [\x20-\x7e]*)?")
 
 
 def _address(text: str) -> str:
@@ -47,8 +47,8 @@ def _no_device(text: str) -> str:
 
 
 def _key(text: str) -> str:
-    if not _KEY.fullmatch(text):
-        raise ValueError("should be one line of a public key file, as ssh-ed25519 AAAA… name")
+    if not re.fullmatch(PUBLIC_KEY, text):
+        raise ValueError("should be one line of a public key file, as ssh-ed25519 AAAA… name; the name has no blanks")
     return text
 
 

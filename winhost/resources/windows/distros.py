@@ -13,9 +13,8 @@ from winhost.resources.windows.network import NETWORKS, cuts_the_wire
 
 _SHA256 = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
 _FILE = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
-_PUBLIC_KEY = (
-    r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?"  # type, base64, a name
-)
+# Type, base64, and a name; the scripts have it, too.
+PUBLIC_KEY = r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?"
 
 NO_DISTRO: Mapping[str, Json] = MappingProxyType(
     {"installed": False, "running": False, "image": None, "folder": None, "others": 0}
@@ -187,7 +186,7 @@ def _address(value: Json) -> bool:
 
 def _keys(value: Json) -> bool:
     return isinstance(value, list | tuple) and all(
-        isinstance(line, str) and re.fullmatch(_PUBLIC_KEY, line) is not None for line in value
+        isinstance(line, str) and re.fullmatch(PUBLIC_KEY, line) is not None for line in value
     )
 
 
