@@ -101,6 +101,7 @@ class Accounts:
         system = given.get("OperatingSystem", ())
         # It has no accounts of its own.
         self.is_controller = any(record.state.get("product_options") == "LanmanNT" for record in system)
+        machine.files.foreign |= {path.casefold() for path in machine.lab.accounts.foreign}
         machine.files.links |= {path.casefold() for path in machine.lab.accounts.links}
         for account in self._made(given):
             self.accounts[account.name.casefold()] = account

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from winhost.lab.errors import own_error
+
 
 def _same(path: str) -> str:
     return path.rstrip("\\").casefold()
@@ -10,9 +12,10 @@ def _same(path: str) -> str:
 
 @dataclass
 class Files:
-    """By path, whose case does not matter. links: paths that lead elsewhere."""
+    """By path, whose case does not matter. links: paths that lead elsewhere; foreign: folders of somebody else."""
 
     links: set[str] = field(default_factory=set)
+    foreign: set[str] = field(default_factory=set)
     _there: dict[str, tuple[str, bytes, str]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
@@ -31,6 +34,16 @@ class Files:
     def remove(self, path: str) -> None:
         """Whether or not it is there."""
         self._there.pop(_same(path), None)
+
+    def is_foreign(self, path: str) -> bool:
+        """Whether somebody else made this folder."""
+        return _same(path) in self.foreign
+
+    def make_folder(self, path: str) -> None:
+        """For administrators alone; it is there as soon as something is in it. Raises CmdletError."""
+        if self.is_foreign(path):
+            why = "and others may write there: look at what it holds and remove it."
+            raise own_error("NotOurs", "SecurityError", f"winhost did not make {path}, {why}")
 
     def below(self, folder: str) -> Iterator[str]:
         """The paths of all files in a folder and its folders."""

@@ -33,6 +33,7 @@ HYPER_V_FIREWALL = 22621  # the first build that has it
 FIRST_INDEX = 4
 TASK = "winhost-switch"
 ANY = "Any"  # of a firewall rule: everybody
+APPEARS = 2.0  # lab seconds until the host's port on a new switch is listed
 BOUNCE = 5.0  # lab seconds without a link, after the binding of an adapter changed
 
 _ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")
@@ -74,6 +75,7 @@ class Adapter:
     index: int
     state: dict[str, Any]
     up_at: float = 0.0
+    shows_at: float = 0.0
     routes: list[tuple[str, str]] = field(default_factory=list)
     metric: int | None = None
     fixed_dns: bool = False
@@ -116,6 +118,7 @@ class Network:
     def __init__(self, host: "Machine") -> None:
         self.host = host
         self.now = 0.0
+        self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
         self.wire = 1
         self._made = 0
         self.ours = Records(host.files)
@@ -202,7 +205,8 @@ class Network:
     def shown(self) -> list[Adapter]:
         """Those that are there. Without Hyper-V there are no ports of switches: adapters have their addresses back."""
         hidden = {self._hidden_port(guid): guid for guid in self.adapters}
-        return [self._whole(each) for each in self.adapters.values() if each.guid not in hidden]
+        there = [each for each in self.adapters.values() if each.shows_at <= self.now]
+        return [self._whole(each) for each in there if each.guid not in hidden]
 
     def carries(self, adapter: Adapter) -> bool:
         """Whether somebody manages the host over it."""
@@ -267,8 +271,12 @@ class Network:
     def _registry_keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         services = "SYSTEM\\CurrentControlSet\\Services"
         for each in self.shown():
-            path = f"{services}\\Tcpip\\Parameters\\Interfaces\\{{{each.guid}}}"
-            yield path, {"NameServer": ",".join(each.name_servers())}
+            for family, of_it in (
+                ("Tcpip", lambda server: ":" not in server),
+                ("Tcpip6", lambda server: ":" in server),
+            ):
+                path = f"{services}\\{family}\\Parameters\\Interfaces\\{{{each.guid}}}"
+                yield path, {"NameServer": ",".join(filter(of_it, each.name_servers()))}
         yield f"{services}\\PortProxy\\v4tov4\\tcp", {f"0.0.0.0/{port}": to for port, to in self.proxies.items()}
         for record in self.host.there("WslPolicy"):
             values = {name: record.state[ours] for name, ours in POLICIES.items()}
@@ -426,7 +434,7 @@ class Network:
         blank: dict[str, Any] = {"addresses": [], "gateway": None, "dns": [], "profile": None}
         state = {**adapter.state, **blank, "kind": VIRTUAL, "vlan": None, "filters": [], "management": False}
         state |= {"name": port_name(switch), "description": "Hyper-V Virtual Ethernet Adapter"}
-        made = Adapter(guid, max(each.index for each in self.adapters.values()) + 1, state)
+        made = Adapter(guid, max(each.index for each in self.adapters.values()) + 1, state, shows_at=self.now + APPEARS)
         self.adapters[guid] = made
         return made
 

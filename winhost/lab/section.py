@@ -54,6 +54,9 @@ class AccountPhysics(BaseModel):
     )
     first_logon_seconds: float = Field(default=20, description="of making a profile")
     links: tuple[str, ...] = Field(default=(), description="paths of files that are links")
+    foreign: tuple[str, ...] = Field(
+        default=(), description="folders that somebody else made where winhost keeps files"
+    )
 
 
 class AdapterPhysics(BaseModel):

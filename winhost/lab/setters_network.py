@@ -6,7 +6,7 @@ from typing import TypeGuard
 from winhost.lab.errors import CmdletError, own_error
 from winhost.lab.machine import Machine
 from winhost.lab.network import ANY, TASK, Network, Switch, rule_name
-from winhost.lab.switch_records import COMMIT, SNAPSHOT, in_flight
+from winhost.lab.switch_records import COMMIT, DATA, FOLDER, SNAPSHOT, in_flight
 from winhost.lab.wish import Setter, Wish
 from winhost.model.facts import Json
 from winhost.resources.windows.network import NETWORKS
@@ -25,6 +25,8 @@ Record = dict[str, Json]
 def _set_switch(machine: Machine, wish: Wish) -> bool:
     records = machine.network.ours
     record = _wanted(wish)
+    for folder in (DATA, FOLDER):
+        machine.files.make_folder(folder)
     name = str(record["name"])
     _tell_once(machine, records.of(name))
     flying = [each for each in records.all() if in_flight(each)]

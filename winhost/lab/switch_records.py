@@ -6,7 +6,8 @@ from typing import Any
 
 from winhost.lab.files import Files
 
-FOLDER = "C:\\ProgramData\\winhost\\switch"
+DATA = "C:\\ProgramData\\winhost"
+FOLDER = f"{DATA}\\switch"
 SWITCHES, COMMIT, SNAPSHOT = (f"{FOLDER}\\{name}.json" for name in ("switches", "commit", "snapshot"))
 
 

@@ -180,8 +180,8 @@ def _remove(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 
 @answers("Initialize-WinhostFolder", "Path", "Who")
-def _folder(_desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return ()  # a folder is there as soon as something is in it
+def _folder(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [not desk.machine.files.is_foreign(given["Path"])]
 
 
 @answers("Remove-WinhostFolder", "Path")

@@ -169,7 +169,10 @@ def _set_profile(network: Network, given: Given) -> None:
 
 @answers("Get-VMSwitch")
 def _switches(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [_switch(each) for each in desk.machine.network.switches]
+    network = desk.machine.network
+    if network.now < network.ready_at:
+        raise desk.machine.fail("no-module", "Get-VMSwitch")
+    return [_switch(each) for each in network.switches]
 
 
 def _switch(each: Switch) -> Shown:

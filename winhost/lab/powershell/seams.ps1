@@ -61,7 +61,9 @@ function Remove-WinhostFile {
 
 function Initialize-WinhostFolder {
     param([string]$Path, [string]$Who)
-    Read-Lab 'Initialize-WinhostFolder' @{ Path = $Path; Who = $Who }
+    if (-not (Read-Lab 'Initialize-WinhostFolder' @{ Path = $Path; Who = $Who })) {
+        Stop-Winhost 'Winhost.NotOurs' 'SecurityError' "winhost did not make $Path, and others may write there: look at what it holds and remove it."
+    }
 }
 
 function Remove-WinhostFolder {

@@ -193,11 +193,7 @@ function Remove-WinhostFile {
 function Initialize-WinhostFolder {
     param([string]$Path, [string]$Who)
     # Made where it is not there, for administrators and the system. Who: 'everybody' may read in it, a SID may change
-    # it too. Below %ProgramData% anybody could have made it first, so it is taken from whoever did.
-    [void][System.IO.Directory]::CreateDirectory($Path)
-    if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
-        Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$Path is a link."
-    }
+    # it too.
     $rights = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
     if ($Who -eq 'everybody') {
         $rights = "$rights(A;OICI;FRFX;;;AU)"
@@ -207,7 +203,32 @@ function Initialize-WinhostFolder {
     }
     $acl = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
     $acl.SetSecurityDescriptorSddlForm($rights)
-    Set-Acl -LiteralPath $Path -AclObject $acl -ErrorAction Stop
+    $folder = New-Object -TypeName System.IO.DirectoryInfo -ArgumentList $Path
+    if ($folder.Exists) {
+        Assert-WinhostFolder $Path
+        Set-Acl -LiteralPath $Path -AclObject $acl -ErrorAction Stop
+        return
+    }
+    # With its rights at once: there is no moment in which others could put something there.
+    if ("$($PSVersionTable.PSEdition)" -eq 'Core') {
+        [System.IO.FileSystemAclExtensions]::Create($folder, $acl)
+    }
+    else {
+        $folder.Create($acl)
+    }
+    Assert-WinhostFolder $Path
+}
+
+function Assert-WinhostFolder {
+    param([string]$Path)
+    # Anybody can make a folder below %ProgramData%. What they put there stays theirs whatever becomes of the folder, and
+    # some of it the system would run.
+    $acl = Get-Acl -LiteralPath $Path -ErrorAction Stop
+    $owner = "$($acl.GetOwner([System.Security.Principal.SecurityIdentifier]))"
+    $link = [System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint
+    if ($link -or @('S-1-5-18', 'S-1-5-32-544') -notcontains $owner -or -not $acl.AreAccessRulesProtected) {
+        Stop-Winhost 'Winhost.NotOurs' 'SecurityError' "winhost did not make $Path, and others may write there: look at what it holds and remove it."
+    }
 }
 
 function Remove-WinhostFolder {

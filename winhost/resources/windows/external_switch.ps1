@@ -53,6 +53,9 @@ function Set-WinhostExternalSwitch {
     param($Key, $Want, $How)
     Assert-WinhostWant $Want @('adapter')
     $wish = New-WinhostSwitchRecord $Key $Want $How
+    # Before anything there is believed.
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" ''
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\switch" ''
     $records = @(Read-WinhostSwitchRecords)
     Stop-WinhostSwitchUndone (Find-WinhostSwitchRecord $records $wish.name)
     $flying = @(foreach ($each in $records) { if (Test-WinhostSwitchInFlight $each) { $each } })
@@ -182,8 +185,6 @@ function Stop-WinhostSwitchSilent {
 function Start-WinhostSwitchTask {
     param($Wish)
     $folder = "$(Read-WinhostProgramData)\winhost\switch"
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" ''
-    Initialize-WinhostFolder $folder ''
     Unregister-WinhostSwitchTask
     Remove-WinhostFile "$folder\commit.json"
     Remove-WinhostFile "$folder\snapshot.json"
@@ -216,10 +217,12 @@ function Join-WinhostSwitchScript {
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'
         'Unregister-WinhostSwitchTask', 'Find-WinhostSwitchEnd', 'Wait-WinhostSwitchEnd', 'Read-WinhostSwitchAddresses'
+        'Wait-WinhostSwitchReady'
         'Move-WinhostSwitch', 'Add-WinhostSwitch', 'Remove-WinhostSwitch', 'Restore-WinhostSwitchAddresses'
         'Restore-WinhostSwitchProfile', 'Wait-WinhostSwitchCommit', 'Invoke-WinhostSwitchChange', 'Invoke-WinhostSwitchTask'
     )
-    $lines = @('Set-StrictMode -Version 3.0', '$ErrorActionPreference = ''Stop''', '$ProgressPreference = ''SilentlyContinue''')
+    # As the agent begins, and for the same reasons.
+    $lines = @('Remove-TypeData -TypeName System.Array -ErrorAction Ignore', 'Set-StrictMode -Version 3.0', '$ErrorActionPreference = ''Stop''', '$ProgressPreference = ''SilentlyContinue''')
     foreach ($function in @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)) {
         if ($names -ccontains $function.Name) {
             $lines += "function $($function.Name) {$($function.Definition)}"
@@ -359,6 +362,7 @@ function Invoke-WinhostSwitchChange {
     # Nothing, or why it has to be undone.
     try {
         if ($Record.begun) {
+            Wait-WinhostSwitchReady $Record.adapter
             return 'The host restarted before anybody came back.'
         }
         $Record.begun = $true
@@ -375,6 +379,23 @@ function Invoke-WinhostSwitchChange {
     catch {
         "$($_.Exception.Message)"
     }
+}
+
+function Wait-WinhostSwitchReady {
+    param([string]$Adapter)
+    # Windows may have only just started, and its switches and adapters come one after another.
+    $end = (Read-WinhostClock) + 300
+    do {
+        Start-Sleep -Seconds 1 -ErrorAction Stop
+        try {
+            $null = @(Find-WinhostExternalSwitches)
+            $null = Find-WinhostAdapter $Adapter
+            $ready = $true
+        }
+        catch {
+            $ready = $false
+        }
+    } while (-not $ready -and (Read-WinhostClock) -lt $end)
 }
 
 function Wait-WinhostSwitchCommit {
@@ -406,6 +427,12 @@ function Move-WinhostSwitch {
 
 function Add-WinhostSwitch {
     param($Record)
+    foreach ($switch in @(Find-WinhostExternalSwitches)) {
+        if ("$($switch.Id)" -eq $Record.switch) {
+            # Its removal never came to that.
+            return
+        }
+    }
     $adapter = Find-WinhostAdapter $Record.adapter
     $switch = New-VMSwitch -Name $Record.name -NetAdapterName $adapter.Name -AllowManagementOS $true -ErrorAction Stop
     $Record.switch = "$($switch.Id)"
@@ -446,13 +473,23 @@ function Find-WinhostSwitchEnd {
 
 function Wait-WinhostSwitchEnd {
     param($Record, [bool]$Made, [bool]$Link)
-    # A cable that was out before is no reason to go back.
+    # A cable that was out before is no reason to go back. An interface that has just been made is not listed at once.
     $end = (Read-WinhostClock) + 60
     do {
         Start-Sleep -Seconds 1 -ErrorAction Stop
-        $adapter = Find-WinhostAdapter (Find-WinhostSwitchEnd $Record $Made)
-        $up = $adapter.InterfaceOperationalStatus -eq 1 -or -not $Link
+        $why = $null
+        $up = $false
+        try {
+            $adapter = Find-WinhostAdapter (Find-WinhostSwitchEnd $Record $Made)
+            $up = $adapter.InterfaceOperationalStatus -eq 1 -or -not $Link
+        }
+        catch {
+            $why = $_
+        }
     } while (-not $up -and (Read-WinhostClock) -lt $end)
+    if ($null -ne $why) {
+        throw $why
+    }
     if (-not $up) {
         Stop-Winhost 'Winhost.NoLink' 'OperationTimeout' "$($adapter.Name) has no link."
     }
@@ -463,18 +500,25 @@ function Read-WinhostSwitchAddresses {
     param([string]$Guid)
     $adapter = Find-WinhostAdapter $Guid
     $index = $adapter.InterfaceIndex
-    $names = "$(Read-WinhostRegistry "SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces\{$Guid}" 'NameServer')"
-    $servers = @(foreach ($each in ($names -split '[, ]')) { if ($each.Length -gt 0) { $each } })
+    $servers = @()
+    foreach ($family in @('Tcpip', 'Tcpip6')) {
+        $names = "$(Read-WinhostRegistry "SYSTEM\CurrentControlSet\Services\$family\Parameters\Interfaces\{$Guid}" 'NameServer')"
+        $servers += @(foreach ($each in ($names -split '[, ]')) { if ($each.Length -gt 0) { $each } })
+    }
     $link = $adapter.InterfaceOperationalStatus -eq 1
     $snapshot = @{ link = $link; addresses = @(); routes = @(); dns = $servers; metric = $null; network = $null }
+    $families = @()
     foreach ($address in @(Get-NetIPAddress -ErrorAction Stop)) {
         if ($address.InterfaceIndex -eq $index -and "$($address.PrefixOrigin)" -eq 'Manual') {
-            $snapshot.addresses += @{ address = "$($address.IPAddress)"; prefix = [int]$address.PrefixLength }
+            # Without its zone, which is the number of this very interface.
+            $text = "$($address.IPAddress)".Split('%')[0]
+            $families += $text.Contains(':')
+            $snapshot.addresses += @{ address = $text; prefix = [int]$address.PrefixLength }
         }
     }
     foreach ($route in @(Get-NetRoute -ErrorAction Stop)) {
-        # What DHCP gave it gives again; what is on the link follows from the addresses.
-        $led = @('0.0.0.0', '::') -notcontains "$($route.NextHop)" -and $snapshot.addresses.Count -gt 0
+        # What DHCP or a router gave they give again; what is on the link follows from the addresses.
+        $led = @('0.0.0.0', '::') -notcontains "$($route.NextHop)" -and $families -contains "$($route.DestinationPrefix)".Contains(':')
         if ($route.InterfaceIndex -eq $index -and $led) {
             $snapshot.routes += @{ to = "$($route.DestinationPrefix)"; by = "$($route.NextHop)"; metric = [int]$route.RouteMetric }
         }
