@@ -15,6 +15,7 @@ from winhost.connect.ssh import KeyRefused, NotThere
 from winhost.engine.failures import OutOfReach, StepFailed
 from winhost.lab.distros import Distro
 from winhost.lab.section import AdapterPhysics, ImagePhysics, WslPhysics
+from winhost.model.errors import WinhostError
 from winhost.model.plan import Plan
 from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
@@ -233,6 +234,16 @@ def test_what_somebody_changed_in_the_distro_goes_with_it(tmp_path: Path) -> Non
     found = here.state()
     here.apply(here.plan())
     here.distro.put["conf"] = "[boot]\nsystemd=false\n"
+    assert_gives_back(here, found, ("Wsl",))
+
+
+def test_a_windows_that_cannot_mirror_stops_the_run_at_the_vm_and_not_at_a_closed_door(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    found = here.state()
+    here.machine.lab = here.machine.lab.model_copy(update={"wsl": WslPhysics(no_mirrored=True)})
+    with pytest.raises(WinhostError) as caught:
+        here.apply(here.plan())
+    assert "The VM of winhost" in caught.value.what
     assert_gives_back(here, found, ("Wsl",))
 
 

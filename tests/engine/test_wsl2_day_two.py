@@ -43,6 +43,26 @@ def lose_switch(here: Wsl2World) -> None:
     network.pass_time(A_WHILE)
 
 
+def make_switch_anew(here: Wsl2World) -> None:
+    """By somebody who undoes and repeats what winhost did; its own record knows the new one."""
+    network = here.machine.network
+    record = network.ours.of("lan")
+    (switch,) = network.external()
+    assert record is not None
+    adapter = network.adapters[str(switch.bound)]
+    lose_switch(here)
+    made = network.new_vm_switch("lan", str(adapter.state["name"]))
+    network.ours.save({**record, "switch": made.guid})
+    network.pass_time(A_WHILE)
+
+
+def fall_back(here: Wsl2World) -> None:
+    lab = here.machine.lab
+    here.machine.lab = lab.model_copy(update={"wsl": lab.wsl.model_copy(update={"no_mirrored": True})})
+    restart(here)
+    here.machine.lab = lab
+
+
 def lose_switch_and_restart(here: Wsl2World) -> None:
     lose_switch(here)
     restart(here)
@@ -117,13 +137,22 @@ STOPPED = {("WslDistro", "running"), ("WslAccess", "active")}
 STARTED = [("WslDistro", {"running"}), ("WslAccess", {"active"})]
 DAYS = {
     "the driver of Windows was updated": Day(update_driver, {("CdiSpec", "fresh")}, [("CdiSpec", {"fresh"})]),
-    "the switch is gone": Day(lose_switch, {("ExternalSwitch", "adapter")}, [("ExternalSwitch", {"adapter"})], BRIDGED),
-    "the switch is gone and wsl started without": Day(
-        lose_switch_and_restart,
-        {("ExternalSwitch", "adapter"), ("WslVm", "config")},
-        [("ExternalSwitch", {"adapter"}), ("WslVm", {"config"})],
+    "the switch is gone": Day(
+        lose_switch,
+        {("ExternalSwitch", "adapter"), ("WslVm", "mode")},
+        [("ExternalSwitch", {"adapter"}), ("WslVm", {"mode"})],
         BRIDGED,
     ),
+    "the switch is gone and wsl started without": Day(
+        lose_switch_and_restart,
+        {("ExternalSwitch", "adapter"), ("WslVm", "mode")},
+        [("ExternalSwitch", {"adapter"}), ("WslVm", {"mode"})],
+        BRIDGED,
+    ),
+    "the switch was made anew under a vm that runs": Day(
+        make_switch_anew, {("WslVm", "mode")}, [("WslVm", {"mode"})], BRIDGED
+    ),
+    "mirrored fell back to nat for once": Day(fall_back, {("WslVm", "mode")}, [("WslVm", {"mode"})]),
     "the task that keeps it alive was disabled": Day(
         disable, {("AccountTasks", "keep_alive")}, [("AccountTasks", {"keep_alive"})]
     ),

@@ -109,7 +109,7 @@ def test_consents_are_asked_for_what_ends_or_opens_something(name: str) -> None:
 
 FITS: dict[str, list[dict[str, Any]]] = {
     "WslDistro": [{"installed": True, "image": OURS, "running": False}, {"image": None}],
-    "WslVm": [{"config": OURS}, {"config": None}],
+    "WslVm": [{"config": OURS, "mode": "mirrored"}, {"config": None, "mode": None}],
     "WslConf": [{"conf": "[boot]\nsystemd=true\n", "network": None, "resolver": ""}],
     "WslAccess": [
         {"port": 22, "listen": "192.0.2.7", "authorized": [KEY], "active": True},
@@ -120,7 +120,7 @@ FITS: dict[str, list[dict[str, Any]]] = {
 }
 UNFIT: dict[str, list[dict[str, Any]]] = {
     "WslDistro": [{"installed": "yes"}, {"image": "latest"}, {"image": OURS.upper()}, {"running": 1}],
-    "WslVm": [{"config": "x"}, {"config": 1}],
+    "WslVm": [{"config": "x"}, {"config": 1}, {"mode": "none"}, {"mode": "Nat"}],
     "WslConf": [{"conf": "a\0b"}, {"conf": 1}, {"network": ["x"]}],
     "WslAccess": [
         {"port": 0}, {"port": 65536}, {"port": "22"}, {"port": True}, {"listen": "127.1"}, {"listen": "::FFFF"},

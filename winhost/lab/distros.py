@@ -71,10 +71,11 @@ class Distro:
 
 @dataclass
 class Vm:
-    """config: the text of .wslconfig that it was made with; mode: of its network."""
+    """config: the text of .wslconfig that it was made with; mode: of its network; switch: that it is bridged to."""
 
     config: str | None
     mode: str
+    switch: str | None = None
 
     @property
     def holds(self) -> bool:
@@ -150,7 +151,7 @@ class Distros:
             now = self.config_text(record.key["account"])
             # Of a VM that was made with another file nobody knows what that said.
             config = now if record.state["config"] is not None else f"# not {now}\n"
-            session.vm = Vm(config, str(record.state["mode"]))
+            session.vm = Vm(config, str(record.state["mode"]), self._switch_named(config))
 
     def _take_over_conf(self, record: Record) -> None:
         account, name = record.key["account"], record.key["distro"]
@@ -272,15 +273,28 @@ class Distros:
     def _vm_state(self, account: str) -> dict[str, Json]:
         session = self.session(account)
         running = bool(session.running) and session.vm is not None
-        mode = session.vm.mode if running and session.vm else None
-        config = None if mode == "none" else self.vm_config(account)
-        return {"running": running, "config": config, "mode": mode}
+        return {"running": running, "config": self.vm_config(account), "mode": self.vm_mode(account)}
+
+    def vm_mode(self, account: str) -> Json:
+        """Of its network, as the scripts tell."""
+        session = self.session(account)
+        if not session.running or session.vm is None:
+            return self._vm_record(account).get("mode")
+        return session.vm.mode if self._linked(session.vm) else "none"
+
+    def _linked(self, vm: Vm) -> bool:
+        """A bridge is to one switch, and not to another one of its name."""
+        return vm.mode != "bridged" or vm.switch in [each.guid for each in self._machine.network.switches]
+
+    def _vm_record(self, account: str) -> dict[str, Any]:
+        content = self._machine.files.read(vm_record(account))
+        return {} if content is None else dict(json.loads(content))
 
     def vm_config(self, account: str) -> Json:
         """The hash of what its VM was made with, as far as the scripts can tell."""
         if not self.vm_is_current(account):
-            content = self._machine.files.read(vm_record(account))
-            return None if content is None else json.loads(content)["config"]
+            found: Json = self._vm_record(account).get("config")
+            return found
         return self.digest(account)
 
     def vm_is_current(self, account: str) -> bool:
@@ -295,11 +309,10 @@ class Distros:
         now = self.config(account)
         return sha256(now.encode()).hexdigest() if isinstance(now, str) else now
 
-    def note_vm_config(self, account: str, *, ended: bool = False) -> None:
-        """Written down before the file is changed, and when the VM was ended for it."""
-        if ended or self.vm_is_current(account):
-            record = json.dumps({"config": self.digest(account)})
-            self._machine.files.write(vm_record(account), record.encode())
+    def note_vm(self, account: str, mode: Json) -> None:
+        """What it is, written down before the file is changed, or what it was ended for."""
+        record = json.dumps({"config": self.digest(account), "mode": mode})
+        self._machine.files.write(vm_record(account), record.encode())
 
     def conf(self, account: str, distro: Distro) -> Mapping[str, Json]:
         """The state of noun WslConf: as it is, or was left."""
@@ -464,7 +477,11 @@ class Distros:
             said = "Logon failure: the user has not been granted the requested logon type at this computer."
             raise _Failure(f"{where}/CreateVm/HCS/0x80070569", said)
         config = self.config_text(account)
-        session.vm = Vm(config, self._mode(config))
+        session.vm = Vm(config, self._mode(config), self._switch_named(config))
+
+    def _switch_named(self, config: str | None) -> str | None:
+        name = _said(config, "wsl2", "vmSwitch", "")
+        return next((each.guid for each in self._machine.network.switches if each.state["name"] == name), None)
 
     def _mode(self, config: str | None) -> str:
         """Of the network that the VM gets, which need not be the one that is wanted."""
@@ -540,6 +557,8 @@ class Distros:
                 return 0, f"cpu  1 0 1 1 0 0 0 0 0 0\nbtime {BOOTED}\nprocesses 1\n", ""
             case ["wslinfo", "--networking-mode"] if vm is not None:
                 return 0, f"{vm.mode}\n", ""
+            case ["/bin/cat", "/sys/class/net/eth0/carrier"] if vm is not None:
+                return 0, f"{int(self._linked(vm))}\n", ""
             case ["/usr/bin/tee", "/var/lib/winhost.wanted"]:
                 distro.wanted = content
                 return 0, content, ""

@@ -224,15 +224,13 @@ def _suspend(machine: "Machine", key: Key) -> None:
 def _set_vm(machine: "Machine", wish: "Wish") -> bool:
     account = wish.key["account"]
     check_account_name(account)
-    wanted = wish.want["config"]
-    if wanted is not None and not (isinstance(wanted, str) and _SHA256.fullmatch(wanted)):
-        raise own_error("BadRequest", "InvalidArgument", "config is the SHA-256 of a text, or null.")
+    _check_vm(wish.want)
     wsl = _Wsl(machine, account)
     running = wsl.running()
     digest = machine.distros.digest(account)
     if isinstance(digest, Mapping):
         raise machine.distros.config_error(account)
-    if digest != wanted:
+    if digest != wish.want.get("config", digest):
         message = f"The .wslconfig of {account} is another one, so no VM can be made with that."
         raise own_error("WrongPlace", "InvalidOperation", message)
     if running and STOP not in wish.accept:
@@ -240,11 +238,20 @@ def _set_vm(machine: "Machine", wish: "Wish") -> bool:
     keys = [{"account": account, "distro": distro} for distro in running]
     for key in keys:
         _suspend(machine, key)
+    mode = wish.want.get("mode", machine.distros.vm_mode(account))
     wsl.run("--shutdown")
-    machine.distros.note_vm_config(account, ended=True)
+    machine.distros.note_vm(account, mode)
     for key in keys:
         _resume(machine, key)
     return False
+
+
+def _check_vm(want: Mapping[str, Json]) -> None:
+    config, mode = want.get("config"), want.get("mode")
+    if config is not None and not (isinstance(config, str) and _SHA256.fullmatch(config)):
+        raise own_error("BadRequest", "InvalidArgument", "config is the SHA-256 of a text, or null.")
+    if mode is not None and mode not in ("bridged", "mirrored", "nat"):
+        raise own_error("BadRequest", "InvalidArgument", "mode is bridged, mirrored or nat, or null.")
 
 
 # ---- what it starts with, and the way in

@@ -12,6 +12,7 @@ from winhost.resources.windows.accounts import or_nothing, undo_whole
 from winhost.resources.windows.network import NETWORKS, cuts_the_wire
 
 _SHA256 = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
+_MODE = or_nothing(text("bridged|mirrored|nat", "bridged, mirrored or nat"))
 _FILE = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
 # Type, base64, and a name; the scripts have it, too.
 PUBLIC_KEY = r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?"
@@ -113,7 +114,7 @@ def may_end_distros(change: Change) -> Iterable[str]:
     Noun(
         "WslVm",
         key=("account",),
-        sets={"config": _SHA256},
+        sets={"config": _SHA256, "mode": _MODE},
         after=("WslConfig", "ExternalSwitch"),
         requires="AccountTasks",
         absent=NO_VM,
@@ -128,9 +129,10 @@ class WslVm(State):
 
     config: SHA-256 of the text of .wslconfig (as UTF-8) that it was made with: what the file says, or said before
     winhost changed it. A file that somebody else wrote since the VM's kernel started, or a VM that winhost never saw
-    start, tells nothing: null. Of a VM that does not run: what winhost last ended it for. mode: of its network, as
-    `wslinfo` tells, which is `none` where a bridge could not be had, and then config is null: the VM is not what its
-    file says; null while it does not run.
+    start, tells nothing: null. mode: of its network, as `wslinfo` tells, which is `nat` where mirrored could not be
+    had, and `none` where a bridge could not, or has lost its link since, as when its switch was made anew under it
+    (that the link tells that: inferred). It gets another one only by starting again. Of a VM that does not run, both
+    are what winhost last ended it for.
     """
 
     running: bool
