@@ -135,23 +135,23 @@ class Day:
 
 STOPPED = {("WslDistro", "running"), ("WslAccess", "active")}
 STARTED = [("WslDistro", {"running"}), ("WslAccess", {"active"})]
+CUT = {("WslVm", "mode"), ("WslAccess", "active")}
+MENDED = [("WslVm", {"mode"}), ("WslAccess", {"active"})]
 DAYS = {
     "the driver of Windows was updated": Day(update_driver, {("CdiSpec", "fresh")}, [("CdiSpec", {"fresh"})]),
     "the switch is gone": Day(
         lose_switch,
-        {("ExternalSwitch", "adapter"), ("WslVm", "mode")},
-        [("ExternalSwitch", {"adapter"}), ("WslVm", {"mode"})],
+        {("ExternalSwitch", "adapter"), *CUT},
+        [("ExternalSwitch", {"adapter"}), *MENDED],
         BRIDGED,
     ),
     "the switch is gone and wsl started without": Day(
         lose_switch_and_restart,
-        {("ExternalSwitch", "adapter"), ("WslVm", "mode")},
-        [("ExternalSwitch", {"adapter"}), ("WslVm", {"mode"})],
+        {("ExternalSwitch", "adapter"), *CUT},
+        [("ExternalSwitch", {"adapter"}), *MENDED],
         BRIDGED,
     ),
-    "the switch was made anew under a vm that runs": Day(
-        make_switch_anew, {("WslVm", "mode")}, [("WslVm", {"mode"})], BRIDGED
-    ),
+    "the switch was made anew under a vm that runs": Day(make_switch_anew, CUT, MENDED, BRIDGED),
     "mirrored fell back to nat for once": Day(fall_back, {("WslVm", "mode")}, [("WslVm", {"mode"})]),
     "the task that keeps it alive was disabled": Day(
         disable, {("AccountTasks", "keep_alive")}, [("AccountTasks", {"keep_alive"})]

@@ -280,9 +280,13 @@ class Distros:
         session = self.session(account)
         if not session.running or session.vm is None:
             return self._vm_record(account).get("mode")
-        return session.vm.mode if self._linked(session.vm) else "none"
+        return session.vm.mode if self._has_link(session.vm) else "none"
 
-    def _linked(self, vm: Vm) -> bool:
+    def linked(self, account: str) -> bool:
+        """Whether its running VM has a network at all."""
+        return bool(self.vm_mode(account) != "none")
+
+    def _has_link(self, vm: Vm) -> bool:
         """A bridge is to one switch, and not to another one of its name."""
         return vm.mode != "bridged" or vm.switch in [each.guid for each in self._machine.network.switches]
 
@@ -322,7 +326,8 @@ class Distros:
         """The state of noun WslAccess: as it is, or was left."""
         if distro.running:
             state = _access(distro)
-            return {**state, "address": self.address(account)} if state else NO_ACCESS
+            active = distro.listens and self.linked(account)
+            return {**state, "address": self.address(account), "active": active} if state else NO_ACCESS
         told = self._told(account, distro.name)["access"] or {}
         return {**NO_ACCESS, **told, "address": None, "active": False}
 
@@ -558,7 +563,7 @@ class Distros:
             case ["wslinfo", "--networking-mode"] if vm is not None:
                 return 0, f"{vm.mode}\n", ""
             case ["/bin/cat", "/sys/class/net/eth0/carrier"] if vm is not None:
-                return 0, f"{int(self._linked(vm))}\n", ""
+                return 0, f"{int(self._has_link(vm))}\n", ""
             case ["/usr/bin/tee", "/var/lib/winhost.wanted"]:
                 distro.wanted = content
                 return 0, content, ""
@@ -571,7 +576,8 @@ class Distros:
         wanted = [line.partition(" ")[::2] for line in distro.wanted.splitlines()]
         match verb:
             case "look":
-                return 0, _lines(_seen(distro, self.address(account))), ""
+                active = distro.listens and self.linked(account)
+                return 0, _lines(_seen(distro, self.address(account), active=active)), ""
             case "conf":
                 for name, encoded in wanted:
                     distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
@@ -626,7 +632,7 @@ def _access(distro: Distro) -> Mapping[str, Json] | None:
     }
 
 
-def _seen(distro: Distro, address: str | None) -> Iterator[str]:
+def _seen(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
     """What the script tells of what is there."""
     for name, text in distro.put.items():
         if text is not None:
@@ -638,7 +644,7 @@ def _seen(distro: Distro, address: str | None) -> Iterator[str]:
     if distro.sshd:
         yield f"host {distro.host_key}"
     yield from (f"key {line}" for line in distro.keys)
-    if distro.listens:
+    if active:
         yield "active yes"
     if address is not None:
         yield f"address {address}"

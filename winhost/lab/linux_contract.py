@@ -192,9 +192,8 @@ class LinuxHost:
         machine = self._machine
         if not (machine.accepting() and machine.network.reachable):
             return None
-        sessions = list(machine.distros.sessions.values())
-        distros = [distro for session in sessions for distro in session.running]
-        for distro in distros:
+        sessions = [s for account, s in machine.distros.sessions.items() if machine.distros.linked(account)]
+        for distro in [distro for session in sessions for distro in session.running]:
             if distro.listens and distro.port is not None and machine.network.lets_through(distro.port):
                 return Listening(machine, distro, self.answers(distro), distro.starts, machine.boot)
         return None

@@ -219,7 +219,8 @@ class WslAccess(State):
     reached; null elsewhere, and while it does not run.
     authorized: the keys that winhost put there; those of others are left alone and not told. host_key: what the distro
     will show, brought out by the way of Windows and so known before anybody connects. active: it listens now, which
-    takes a running distro with systemd. A way in that is taken away takes sshd with it, unless that was there before.
+    takes a running distro with systemd, and a network that leads to it. A way in that is taken away takes sshd with it,
+    unless that was there before.
     """
 
     user: str | None

@@ -239,6 +239,14 @@ with_systemd() {
 
 # ---- look
 
+linked() {
+    # Whoever listens where no cable leads, hears nobody.
+    case "$1" in
+    none) return 1 ;;
+    bridged) [ "$(cat /sys/class/net/eth0/carrier 2> /dev/null || true)" = 1 ] ;;
+    esac
+}
+
 look() {
     tell_file conf "$conf_file"
     tell_file network "$network_file"
@@ -258,11 +266,12 @@ look() {
             printf 'key %s\n' "$line"
         fi
     done
-    if systemctl is-active --quiet ssh.service 2> /dev/null; then
+    mode=$(wslinfo --networking-mode 2> /dev/null || true)
+    if systemctl is-active --quiet ssh.service 2> /dev/null && linked "$mode"; then
         echo 'active yes'
     fi
     # Only a bridge gives it an address that others can use; of several the first is that of the bridge.
-    if [ "$(wslinfo --networking-mode 2> /dev/null)" = bridged ]; then
+    if [ "$mode" = bridged ]; then
         ip -4 -o address show scope global | sed -n -e 's|^.* inet \([0-9.]*\)/.*$|address \1|p' | head -n 1
     fi
     echo 'end .'
