@@ -6,7 +6,7 @@ from typing import TypeGuard
 from winhost.lab.errors import CmdletError, own_error
 from winhost.lab.machine import Machine
 from winhost.lab.network import ANY, TASK, Network, Switch, rule_name
-from winhost.lab.switch_records import COMMIT, DATA, FOLDER, SNAPSHOT, in_flight
+from winhost.lab.switch_records import COMMIT, DATA, FOLDER, SNAPSHOT, Records, in_flight
 from winhost.lab.wish import Setter, Wish
 from winhost.model.facts import Json
 from winhost.resources.windows.network import NETWORKS
@@ -45,7 +45,15 @@ def _set_switch(machine: Machine, wish: Wish) -> bool:
         raise own_error("ComeBack", "OperationStopped", message)
     if _undone(ended):
         raise _told(ended)
+    _clear(records)
     return False
+
+
+def _clear(records: Records) -> None:
+    if not records.all():
+        records.files.remove_folder(FOLDER)
+    for path in (COMMIT, SNAPSHOT):
+        records.files.remove(path)
 
 
 def _wanted(wish: Wish) -> Record:

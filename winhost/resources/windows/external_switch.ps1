@@ -84,6 +84,7 @@ function Set-WinhostExternalSwitch {
         # Not counted as told: if this cut the wire, nobody hears it.
         Stop-Winhost 'Winhost.SwitchUndone' 'OperationStopped' "$($ended.phase): $($ended.detail)"
     }
+    Clear-WinhostSwitchFolder
 }
 
 # ---- what is asked, and whether it may be
@@ -165,6 +166,18 @@ function Wait-WinhostSwitch {
         Stop-WinhostSwitchSilent $record
     }
     $record
+}
+
+function Clear-WinhostSwitchFolder {
+    # What is settled needs no way back from the middle of it; where winhost has no switch, nothing has to be known.
+    $folder = "$(Read-WinhostProgramData)\winhost\switch"
+    if (@(Read-WinhostSwitchRecords).Count -eq 0) {
+        Remove-WinhostFolder $folder
+        return
+    }
+    foreach ($name in @('commit.json', 'snapshot.json', 'switch.ps1')) {
+        Remove-WinhostFile "$folder\$name"
+    }
 }
 
 function Stop-WinhostSwitchSilent {
@@ -286,11 +299,7 @@ function Find-WinhostSwitchRecord {
 
 function Save-WinhostSwitchRecord {
     param($Record)
-    $others = @(foreach ($each in @(Read-WinhostSwitchRecords)) { if ($each.name -ne $Record.name) { $each } })
-    if ($Record.phase -ne 'settled' -or $Record.make) {
-        $others += $Record
-    }
-    Write-WinhostSwitchFile 'switches.json' @{ records = $others }
+    # The record last: who waits for it may take away the folder then.
     $log = Read-WinhostSwitchFile 'log.json'
     $lines = @()
     if ($null -ne $log) {
@@ -298,6 +307,11 @@ function Save-WinhostSwitchRecord {
     }
     $lines += "$([System.DateTime]::UtcNow.ToString('s')) $($Record.name): $($Record.phase) $($Record.detail)"
     Write-WinhostSwitchFile 'log.json' @{ lines = $lines }
+    $others = @(foreach ($each in @(Read-WinhostSwitchRecords)) { if ($each.name -ne $Record.name) { $each } })
+    if ($Record.phase -ne 'settled' -or $Record.make) {
+        $others += $Record
+    }
+    Write-WinhostSwitchFile 'switches.json' @{ records = $others }
 }
 
 function Test-WinhostSwitchInFlight {
