@@ -40,6 +40,7 @@ SEEN = {
     "gpu-compute.no-card",
     "dda.no-card",
     "dda.no-vm",
+    "wsl.controller-outside",
     "wsl.distro-taken",
     "wsl.no-adapter",
     "wsl.nobody-allowed",

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 
 from tests.engine.test_crashes import abandon, crash_points, lines_of
+from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, BOOK, CONSENTS, DATA, Wsl2World, wsl2_world
+from winhost.connect.ssh import KeyRefused, NotThere
 from winhost.engine.failures import OutOfReach, StepFailed
 from winhost.lab.section import AdapterPhysics, ImagePhysics, WslPhysics
 from winhost.lab.wsl_session import Distro
+from winhost.model.errors import WinhostError
 from winhost.model.plan import Plan
+from winhost.paths.wsl2 import networks
+from winhost.resources.host import HostFacts
 
 TWO = "win11-two-networks"
 MANAGED = "3d9f5a72-c14b-4e80-b6a5-0f7e2c91d846"
@@ -137,6 +142,45 @@ def test_what_was_given_back_can_be_made_again(tmp_path: Path) -> None:
     assert_gives_back(here, found, ())
 
 
+MODES = {"home behind nat": NotThere, "pro": NotThere, "bridged over the wire itself": KeyRefused}
+
+
+@pytest.mark.parametrize(("name", "refusal"), MODES.items())
+def test_only_the_networks_that_the_plan_names_come_in_whatever_the_mode(
+    tmp_path: Path, name: str, refusal: type[Exception]
+) -> None:
+    here = CASES[name].world(tmp_path)
+    plan = here.plan()
+    own = networks(HostFacts(here.facts()))
+    assert own
+    told = f"{', '.join(own)} (the host's own; others: --set access.allow="
+    assert any(told in wanted.why for wanted in (*plan.steps, *plan.deferred))
+    here.apply(plan)
+    here.open().get("LinuxSystem", {})
+    here.machine.network.controllers = ["203.0.113.7"]
+    with pytest.raises(refusal):
+        here.open().get("LinuxSystem", {})
+
+
+def test_a_network_that_is_named_comes_in_and_the_hosts_own_does_not(tmp_path: Path) -> None:
+    bridge = {"switch": "lan", "adapter": "Ethernet 2"}
+    here = wsl2_world(tmp_path, TWO, bridge=bridge, access={"key": OURS, "allow": ["10.99.0.0/16", "10.30.0.9/32"]})
+    assert here.apply(here.plan()).holds
+    assert here.distro.allowed == ["10.99.0.0/16", "10.30.0.9/32"]
+    here.machine.network.controllers = ["10.99.1.1"]
+    here.open().get("LinuxSystem", {})
+    here.machine.network.controllers = ["10.30.0.10"]
+    with pytest.raises(KeyRefused):
+        here.open().get("LinuxSystem", {})
+
+
+def test_the_hosts_networks_are_the_same_over_a_switch(tmp_path: Path) -> None:
+    here = CASES["bridged over the wire itself"].world(tmp_path)
+    before = networks(HostFacts(here.facts()))
+    here.apply(here.plan())
+    assert networks(HostFacts(here.facts())) == before == ("10.30.0.0/24", "10.40.0.0/24")
+
+
 def test_without_a_key_the_plan_ends_with_the_distro(tmp_path: Path) -> None:
     here = wsl2_world(tmp_path, access={})
     found, plan = here.state(), here.plan()
@@ -190,6 +234,16 @@ def test_what_somebody_changed_in_the_distro_goes_with_it(tmp_path: Path) -> Non
     found = here.state()
     here.apply(here.plan())
     here.distro.put["conf"] = "[boot]\nsystemd=false\n"
+    assert_gives_back(here, found, ("Wsl",))
+
+
+def test_a_windows_that_cannot_mirror_stops_the_run_at_the_vm_and_not_at_a_closed_door(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    found = here.state()
+    here.machine.lab = here.machine.lab.model_copy(update={"wsl": WslPhysics(no_mirrored=True)})
+    with pytest.raises(WinhostError) as caught:
+        here.apply(here.plan())
+    assert "The VM of winhost" in caught.value.what
     assert_gives_back(here, found, ("Wsl",))
 
 

@@ -14,6 +14,7 @@ from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
 from winhost.lab.accounts import config_path
 from winhost.lab.local_accounts import BATCH, DENY_BATCH, Account
+from winhost.lab.network import ANY
 from winhost.lab.section import AccountPhysics
 
 BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
@@ -44,6 +45,26 @@ def lose_switch(here: Wsl2World) -> None:
     (switch,) = network.external()
     network.remove_vm_switch(switch.guid)
     network.pass_time(A_WHILE)
+
+
+def make_switch_anew(here: Wsl2World) -> None:
+    """By somebody who undoes and repeats what winhost did; its own record knows the new one."""
+    network = here.machine.network
+    record = network.ours.of("lan")
+    (switch,) = network.external()
+    assert record is not None
+    adapter = network.adapters[str(switch.bound)]
+    lose_switch(here)
+    made = network.new_vm_switch("lan", str(adapter.state["name"]))
+    network.ours.save({**record, "switch": made.guid})
+    network.pass_time(A_WHILE)
+
+
+def fall_back(here: Wsl2World) -> None:
+    lab = here.machine.lab
+    here.machine.lab = lab.model_copy(update={"wsl": lab.wsl.model_copy(update={"no_mirrored": True})})
+    restart(here)
+    here.machine.lab = lab
 
 
 def lose_switch_and_restart(here: Wsl2World) -> None:
@@ -138,6 +159,10 @@ def switch_platform_off(here: Wsl2World) -> None:
     restart(here)
 
 
+def open_sshd(here: Wsl2World) -> None:
+    here.distro.allowed = None
+
+
 @dataclass(frozen=True)
 class Day:
     """differ: what verify names; repair: the steps of a new plan, with what they change; later: of those, how many can
@@ -154,15 +179,24 @@ class Day:
 
 STOPPED = {("WslDistro", "running"), ("WslAccess", "active")}
 STARTED = [("WslDistro", {"running"}), ("WslAccess", {"active"})]
+CUT = {("WslVm", "mode"), ("WslAccess", "active")}
+MENDED = [("WslVm", {"mode"}), ("WslAccess", {"active"})]
 DAYS = {
     "the driver of Windows was updated": Day(update_driver, {("CdiSpec", "fresh")}, [("CdiSpec", {"fresh"})]),
-    "the switch is gone": Day(lose_switch, {("ExternalSwitch", "adapter")}, [("ExternalSwitch", {"adapter"})], BRIDGED),
-    "the switch is gone and wsl started without": Day(
-        lose_switch_and_restart,
-        {("ExternalSwitch", "adapter"), ("WslVm", "config")},
-        [("ExternalSwitch", {"adapter"}), ("WslVm", {"config"})],
+    "the switch is gone": Day(
+        lose_switch,
+        {("ExternalSwitch", "adapter"), *CUT},
+        [("ExternalSwitch", {"adapter"}), *MENDED],
         BRIDGED,
     ),
+    "the switch is gone and wsl started without": Day(
+        lose_switch_and_restart,
+        {("ExternalSwitch", "adapter"), *CUT},
+        [("ExternalSwitch", {"adapter"}), *MENDED],
+        BRIDGED,
+    ),
+    "the switch was made anew under a vm that runs": Day(make_switch_anew, CUT, MENDED, BRIDGED),
+    "mirrored fell back to nat for once": Day(fall_back, {("WslVm", "mode")}, [("WslVm", {"mode"})]),
     "the task that keeps it alive was disabled": Day(
         disable, {("AccountTasks", "keep_alive")}, [("AccountTasks", {"keep_alive"})]
     ),
@@ -233,9 +267,15 @@ DAYS = {
     ),
     "the port was closed": Day(
         lambda here: here.machine.network.vm_rules.clear(),
-        {("HyperVFirewall", "ports")},
-        [("HyperVFirewall", {"ports"})],
+        {("HyperVFirewall", "ports"), ("HyperVFirewall", "allowed")},
+        [("HyperVFirewall", {"ports", "allowed"})],
     ),
+    "the port was opened to everybody": Day(
+        lambda here: here.machine.network.vm_rules.update({2222: [ANY]}),
+        {("HyperVFirewall", "allowed")},
+        [("HyperVFirewall", {"allowed"})],
+    ),
+    "sshd was opened to everybody": Day(open_sshd, {("WslAccess", "allowed")}, [("WslAccess", {"allowed"})], BRIDGED),
 }
 
 

@@ -77,6 +77,12 @@ def with_resources(book: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
     return own
 
 
+@pytest.mark.parametrize("peers", [[], ["2001:db8::9"], ["10.99.0.7", "192.168.1.10"], ["10.99.0.7", "2001:db8::9"]])
+def test_where_it_is_not_known_that_we_come_from_elsewhere_nothing_is_refused(tmp_path: Path, peers: list[str]) -> None:
+    case = {"host": "win11-pro-1gpu", "change": {"Session": {"peers": peers}}}
+    assert "WslAccess" in {each.noun for each in world(tmp_path, case).plan().deferred}
+
+
 # ---- at apply
 
 
@@ -141,8 +147,8 @@ def test_a_linux_driver_that_shows_at_a_later_stage_stops_the_run_with_the_way_b
 
 
 def test_a_server_goes_on_where_the_unproven_is_allowed_and_said(tmp_path: Path) -> None:
-    here = wsl2_world(tmp_path, "server2022-wsl", unverified=True, access={"key": OURS, "allow": ["192.0.2.0/24"]})
+    here = wsl2_world(tmp_path, "server2022-wsl", unverified=True, access={"key": OURS, "allow": ["10.0.5.0/28"]})
     plan = here.plan()
     assert any("[wsl2.server]" in note for note in plan.notes)
     assert here.apply(plan).holds
-    assert here.machine.network.rules == {"winhost-port-2222": ["192.0.2.0/24"]}
+    assert here.machine.network.rules == {"winhost-port-2222": ["10.0.5.0/28"]}

@@ -31,8 +31,7 @@ OWNED = {"account": ACCOUNT, "distro": DISTRO}
 BOOK = read_playbook(shipped("playbooks") / "wsl2.yaml").model_dump(by_alias=True, mode="json")
 CONSENTS = ("restart", "network", "vm-stop", "headless")
 DATA = "C:\\ProgramData\\winhost"
-# What a rollback leaves: the distro as it was exported, and the host's own account of its switches.
-LEFT = (f"{DATA}\\exports\\", f"{DATA}\\switch\\")
+LEFT = f"{DATA}\\exports\\"  # what a rollback leaves: the distro as it was exported
 
 
 def playbook(**settings: Any) -> dict[str, Any]:

@@ -196,6 +196,21 @@ def test_it_writes_the_very_files_that_the_path_writes(open_: WayIn) -> None:
     assert open_.read(SSH_UNIT_FILE) == SSH_UNIT
 
 
+def test_who_comes_from_elsewhere_is_not_let_in_and_the_networks_are_told(open_: WayIn) -> None:
+    (host_key,) = told(open_.script("look"), "host")
+    near = ["203.0.113.0/24", "2001:db8::/32"]
+    open_.script("open", *wanted(open_.key), *(f"from {network}" for network in near))
+    assert told(open_.script("look"), "from") == near
+    assert open_.read(SSHD_FILE) == sshd_file(ip_address(INSIDE), PORT, near)
+    assert open_.key_leads_in(open_.key, host_key) == "debian"
+    open_.script("open", *wanted(open_.key), "from 198.51.100.0/24")
+    with pytest.raises(AuthenticationFailed):
+        open_.key_leads_in(open_.key, host_key)
+    open_.script("open", *wanted(open_.key))
+    assert told(open_.script("look"), "from") == []
+    assert open_.key_leads_in(open_.key, host_key) == "debian"
+
+
 def test_sshd_listens_there_and_nowhere_else(open_: WayIn) -> None:
     lines = open_.run("ss", "--listening", "--tcp", "--numeric", "--no-header", "--processes").splitlines()
     assert [each.split()[3] for each in lines if "sshd" in each] == [f"{INSIDE}:{PORT}"]

@@ -65,6 +65,34 @@ def test_sshd_takes_the_drop_in_and_understands_it(sandbox: Sandbox, tmp_path: P
     ]
 
 
+FROM = {
+    "10.1.2.3": False,
+    "10.1.3.3": True,
+    "192.0.2.9": False,
+    "2001:db8::5": False,
+    "fd00::1": True,
+    "127.0.0.1": False,
+}
+
+
+@pytest.mark.parametrize(("address", "denied"), FROM.items())
+def test_sshd_denies_everybody_who_comes_from_elsewhere(
+    sandbox: Sandbox, tmp_path: Path, address: str, denied: bool
+) -> None:
+    needs("sshd", "ssh-keygen")
+    sandbox.path("/run/sshd").mkdir(exist_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    sandbox.write("/etc/ssh/key", (tmp_path / "key").read_text(), 0o600)
+    text = sshd_file(ip_address("198.51.100.7"), 22, ["10.1.2.0/24", "192.0.2.9/32", "2001:db8::/32"])
+    sandbox.write("/etc/ssh/sshd_config.d/10-winhost.conf", text)
+    sandbox.write("/etc/ssh/sshd_config.d/50-theirs.conf", "AllowUsers root\n")
+    where = f"user=root,host={address},addr={address}"
+    done = sandbox.run("sshd", "-T", "-h", "/etc/ssh/key", "-C", where)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert ("denyusers *" in said, "allowusers root" in said) == (denied, True)
+
+
 WRONG = {
     "no prefix": ("198.51.100.7", None),
     "no address": ("198.51.100.777/24", None),

@@ -13,12 +13,13 @@ from pydantic import ValidationError
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts, Record
 from winhost.model.units import GiB, MiB
+from winhost.paths.budget import wsl_default_ram
 from winhost.paths.refusal import Refusal
 from winhost.paths.wsl2 import Decisions, Memory, Mode, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Settings
 from winhost.paths.wslconfig import WSLCONF, effective, lint
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import NetworkAdapter
+from winhost.resources.windows import NOUNS, NetworkAdapter
 
 NEEDED: dict[str, Any] = {
     "wsl": {"version": "2.7.14", "source": "https://example.test/wsl.msi", "sha256": "0" * 64},
@@ -63,6 +64,8 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
         ({"processors": True}, "valid integer"),
         ({"memory": "255 MiB"}, "256 MiB at least"),
         ({"access": {"port": True}}, "valid integer"),
+        ({"access": {"allow": ["2001:db8::/32"]}}, "valid IPv4 network"),
+        ({"access": {"allow": ["192.0.2.7/24"]}}, "valid IPv4 network"),
         ({"memory": "lots"}, "should be a size"),
         ({"memory": 0}, "valid string"),
         ({"swap": False}, "valid string"),
@@ -74,6 +77,9 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
         ({"image": {**NEEDED["image"], "source": "C:\\x\n.wsl"}}, "https://"),
         ({"access": {"key": "-----BEGIN OPENSSH PRIVATE KEY-----"}}, "a public key file"),
         ({"access": {"key": "ssh-ed25519 AAAA\nssh-rsa BBBB"}}, "a public key file"),
+        ({"access": {"key": "ssh-ed25519 AAAA my laptop"}}, "the name has no blanks"),
+        ({"access": {"key": "ssh-ed25519 AAAA=== me"}}, "a public key file"),
+        ({"access": {"key": 'command="reboot" ssh-ed25519 AAAA'}}, "a public key file"),
         ({"acount": "x"}, "Extra inputs"),
         ({"containers": {**NEEDED["containers"], "toolkit": "1.19.1-1"}}, "1.20.0 or later"),
     ],
@@ -81,6 +87,28 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
 def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         settings(**given)
+
+
+@pytest.mark.parametrize("key", ["ssh-ed25519 AAAA me@desk-01", "ssh-rsa AAAA==", "ecdsa-sha2-nistp256 A+/= a.b:c"])
+def test_a_key_that_is_taken_is_one_that_the_noun_takes(key: str) -> None:
+    assert settings(access={"key": key}).access.key == key
+    assert NOUNS["WslAccess"].wrong_value({"authorized": [key]}) is None
+
+
+@pytest.mark.parametrize(
+    ("total", "given"),
+    [
+        (1 * GiB, GiB // 2),
+        (4 * GiB, 2 * GiB),
+        (6 * GiB, 3 * GiB),
+        (26 * GiB, 22 * GiB),
+        (28 * GiB, 24564 * MiB),
+        (64 * GiB, 32 * GiB),
+    ],
+)
+def test_linux_gets_never_less_than_wsl_would_take_by_itself(total: int, given: int) -> None:
+    facts = with_memory(total)
+    assert memory(facts, facts.cards[:1], None).given == given >= wsl_default_ram(total)
 
 
 @given(st.uuids(), st.uuids())

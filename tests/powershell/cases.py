@@ -46,6 +46,13 @@ class Case:
             made.clock = SLOW
         return made
 
+    def settled(self, *hosts: Machine) -> Iterator[Sequence[dict[str, Any]]]:
+        """Its batches, each when the restart that one before it began is over, where somebody lives to see that."""
+        for batch in self.batches:
+            for host in () if self.slow else hosts:
+                host.settle()
+            yield batch
+
 
 def read(name: str) -> Case:
     """Fails for keys that it does not know."""

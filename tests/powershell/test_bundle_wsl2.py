@@ -15,6 +15,7 @@ from winhost.engine.failures import Stopped
 from winhost.engine.planning import make_plan
 from winhost.lab import loopback
 from winhost.lab.machine import Machine
+from winhost.lab.network import ANY
 from winhost.model.plan import Plan, Wish
 from winhost.render.bundle import BeyondWindows, bundle
 from winhost.resources.host import HostFacts
@@ -134,7 +135,7 @@ def test_a_distro_that_was_terminated_is_started_by_a_bundle_and_lets_in(person:
 def edit(on: Machine) -> None:
     """Somebody changes the start of the distro, and opens another port to it."""
     on.distros.sessions[ACCOUNT].distros[DISTRO].put["conf"] = "[boot]\nsystemd=false\n"
-    on.network.vm_rules.append(8000)
+    on.network.vm_rules[8000] = [ANY]
 
 
 def test_what_went_with_the_distro_is_not_told_as_kept(person: Person, tmp_path: Path) -> None:

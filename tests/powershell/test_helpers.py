@@ -77,7 +77,12 @@ def made(engine: Scripts) -> Iterator[Scripts]:
         function Read-WinhostOwnSid { 'S-1-5-21-1-2-3-500' }
         function Read-WinhostOwner { param($Path) $script:LabOwner }
         function Write-WinhostFolderRights { param($Path, $Rights) $script:LabRights = $Rights }
-        $script:LabRights = ''
+        function Add-WinhostFolder {
+            param($Path, $Rights)
+            $script:LabFirst = $Rights
+            [void][System.IO.Directory]::CreateDirectory($Path)
+        }
+        $script:LabRights = $script:LabFirst = ''
     """)
     yield engine
     engine.run(agent_text())
@@ -93,7 +98,8 @@ def test_a_folder_of_ours_is_for_administrators_and_whom_we_name(
     folder = tmp_path / "winhost"
     made.run(f"$script:LabOwner = '{owner}'; Initialize-WinhostFolder '{folder}' '{who}'")
     assert folder.is_dir()
-    assert made.run("$script:LabRights") == [f"O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA){more}"]
+    rights = f"O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA){more}"
+    assert made.run("$script:LabFirst; $script:LabRights") == [rights, rights]
 
 
 def test_a_folder_that_somebody_else_made_first_is_not_used(made: Scripts, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from winhost.lab.loopback import Loopback
 from winhost.lab.machine import Machine
 from winhost.lab.network import TASK
 from winhost.lab.standins import seams
-from winhost.lab.switch_records import COMMIT
+from winhost.lab.switch_records import COMMIT, SNAPSHOT
 
 CASES = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "switch_task.yaml").read_text("utf-8"))
 NAME, SECONDS = "bridge", 90
@@ -37,6 +37,9 @@ class Case:
         self.adapter = next(each for each in self.network.adapters.values() if each.state["name"] == name)
         self.adapter.routes = [(to, by) for to, by in given.pop("routes", [])]
         self.adapter.metric = given.pop("metric", None)
+        self.adapter.addresses.extend(given.pop("addresses", []))
+        self.adapter.state["dns"] = [*self.adapter.state["dns"], *given.pop("dns", [])]
+        starting = given.pop("starting", 0)
         self.phase, self.says = given.pop("phase"), given.pop("says", "")
         make = not given.pop("first", False)
         if not make:
@@ -44,6 +47,7 @@ class Case:
             self.network.start()
             self.network.pass_time(LONG)
         self._begin(make=make, begun=given.pop("begun", False), comes_back=given.pop("comes_back", False))
+        self.network.ready_at = self.network.now + starting
         assert given == {}, "a key that this harness does not know"
 
     def _begin(self, *, make: bool, begun: bool, comes_back: bool) -> None:
@@ -52,7 +56,8 @@ class Case:
         record = {"name": NAME, "adapter": self.adapter.guid, "make": make, "seconds": SECONDS, "switch": switch}
         began = {"begun": begun, "told": False, "phase": "pending", "detail": None}
         self.network.ours.save({**record, **began})
-        self.machine.files.remove(COMMIT)
+        for path in (COMMIT, SNAPSHOT):
+            self.machine.files.remove(path)
         if comes_back:
             self.network.ours.write(COMMIT, {"name": NAME})
         self.machine.tasks[TASK] = {}

@@ -12,7 +12,15 @@ from winhost.resources.windows.distros import NO_ACCESS, NO_CONF, NO_DISTRO
 OURS = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBQmLs1Q0m2Y8gRZ0nT9vJwqK4cE7hX5uPdFbVt6SyaA controller"
 MADE = {"installed": True, "running": True, "image": OURS, "folder": "C:\\x", "others": 0}
-OPEN = {"user": "root", "port": 22, "listen": "192.0.2.7", "host_key": "x", "authorized": [KEY], "active": True}
+OPEN = {
+    "user": "root",
+    "port": 22,
+    "listen": "192.0.2.7",
+    "allowed": ["192.0.2.0/24"],
+    "host_key": "x",
+    "authorized": [KEY],
+    "active": True,
+}
 
 
 def undone(noun: str, before: Mapping[str, Any], after: Mapping[str, Any], now: Mapping[str, Any] | None = None) -> Any:
@@ -56,7 +64,13 @@ def test_files_go_back_one_by_one_and_what_others_changed_stays() -> None:
 
 
 def test_a_way_in_goes_whole_or_not_at_all() -> None:
-    assert undone("WslAccess", NO_ACCESS, OPEN) == {"port": None, "listen": None, "authorized": [], "active": False}
+    assert undone("WslAccess", NO_ACCESS, OPEN) == {
+        "port": None,
+        "listen": None,
+        "allowed": None,
+        "authorized": [],
+        "active": False,
+    }
     kept = undone("WslAccess", NO_ACCESS, OPEN, {**OPEN, "authorized": [KEY, KEY]})
     assert (isinstance(kept, Keep), dict(kept.rest)) == (True, {})
 
@@ -95,20 +109,25 @@ def test_consents_are_asked_for_what_ends_or_opens_something(name: str) -> None:
 
 FITS: dict[str, list[dict[str, Any]]] = {
     "WslDistro": [{"installed": True, "image": OURS, "running": False}, {"image": None}],
-    "WslVm": [{"config": OURS}, {"config": None}],
+    "WslVm": [{"config": OURS, "mode": "mirrored"}, {"config": None, "mode": None}],
     "WslConf": [{"conf": "[boot]\nsystemd=true\n", "network": None, "resolver": ""}],
     "WslAccess": [
         {"port": 22, "listen": "192.0.2.7", "authorized": [KEY], "active": True},
+        {"allowed": ["192.0.2.0/24", "192.0.2.9/32", "2001:db8::/32"]},
+        {"allowed": None},
         {"port": None, "listen": "2001:db8::7", "authorized": [], "active": False},
     ],
 }
 UNFIT: dict[str, list[dict[str, Any]]] = {
     "WslDistro": [{"installed": "yes"}, {"image": "latest"}, {"image": OURS.upper()}, {"running": 1}],
-    "WslVm": [{"config": "x"}, {"config": 1}],
+    "WslVm": [{"config": "x"}, {"config": 1}, {"mode": "none"}, {"mode": "Nat"}],
     "WslConf": [{"conf": "a\0b"}, {"conf": 1}, {"network": ["x"]}],
     "WslAccess": [
         {"port": 0}, {"port": 65536}, {"port": "22"}, {"port": True}, {"listen": "127.1"}, {"listen": "::FFFF"},
-        {"listen": 1}, {"authorized": None}, {"authorized": KEY}, {"authorized": [f"{KEY}\n{KEY}"]},
+        {"listen": 1}, {"allowed": []}, {"allowed": ["192.0.2.7/24"]}, {"allowed": ["192.0.2.0"]},
+        {"allowed": ["192.0.2.0/33"]}, {"allowed": ["2001:DB8::/32"]}, {"allowed": ["2001:db8::1/32"]},
+        {"allowed": ["fe80::%1/128"]}, {"allowed": ["192.0.2.0/24 *"]}, {"allowed": "192.0.2.0/24"},
+        {"authorized": None}, {"authorized": KEY}, {"authorized": [f"{KEY}\n{KEY}"]},
         {"authorized": ['command="reboot" ssh-ed25519 AAAA']}, {"authorized": ["ssh-dss AAAA"]}, {"active": 1},
     ],
 }  # fmt: skip

@@ -61,6 +61,11 @@ def test_whatever_touches_the_network_asks_first(noun: Any) -> None:
         (FIREWALL, {"inbound": "block", "ports": [22, 8000]}, True),
         (FIREWALL, {"ports": []}, True),
         (FIREWALL, {"ports": ["22"]}, False),
+        (FIREWALL, {"allowed": ["192.0.2.0/24", "2001:db8::/32"]}, True),
+        (FIREWALL, {"allowed": None}, True),
+        (FIREWALL, {"allowed": []}, False),
+        (FIREWALL, {"allowed": ["Any"]}, False),
+        (FIREWALL, {"allowed": ["2001:db8::1/32"]}, False),
         (FIREWALL, {"inbound": "Block"}, False),
     ],
 )

@@ -57,7 +57,7 @@ class Distros(WslExe):
             now = self.config_text(record.key["account"])
             # Of a VM that was made with another file nobody knows what that said.
             config = now if record.state["config"] is not None else f"# not {now}\n"
-            session.vm = Vm(config, str(record.state["mode"]))
+            session.vm = Vm(config, str(record.state["mode"]), self._switch_named(config))
 
     def _take_over_conf(self, record: Record) -> None:
         account, name = record.key["account"], record.key["distro"]
@@ -69,7 +69,7 @@ class Distros(WslExe):
         account, name, state = record.key["account"], record.key["distro"], record.state
         distro = self.session(account).distros[name.casefold()]
         distro.sshd = True
-        distro.port, distro.listen = state["port"], state["listen"]
+        distro.port, distro.listen, distro.allowed = state["port"], state["listen"], state["allowed"]
         distro.keys, distro.enabled = list(state["authorized"]), bool(state["active"]) or not distro.running
         self.write_record(account, name, self._told(account, name) | {"access": _access(distro)})
 
@@ -150,15 +150,28 @@ class Distros(WslExe):
     def _vm_state(self, account: str) -> dict[str, Json]:
         session = self.session(account)
         running = bool(session.running) and session.vm is not None
-        mode = session.vm.mode if running and session.vm else None
-        config = None if mode == "none" else self.vm_config(account)
-        return {"running": running, "config": config, "mode": mode}
+        return {"running": running, "config": self.vm_config(account), "mode": self.vm_mode(account)}
+
+    def vm_mode(self, account: str) -> Json:
+        """Of its network, as the scripts tell."""
+        session = self.session(account)
+        if not session.running or session.vm is None:
+            return self._vm_record(account).get("mode")
+        return session.vm.mode if self._has_link(session.vm) else "none"
+
+    def linked(self, account: str) -> bool:
+        """Whether its running VM has a network at all."""
+        return bool(self.vm_mode(account) != "none")
+
+    def _vm_record(self, account: str) -> dict[str, Any]:
+        content = self._machine.files.read(vm_record(account))
+        return {} if content is None else dict(json.loads(content))
 
     def vm_config(self, account: str) -> Json:
         """The hash of what its VM was made with, as far as the scripts can tell."""
         if not self.vm_is_current(account):
-            content = self._machine.files.read(vm_record(account))
-            return None if content is None else json.loads(content)["config"]
+            found: Json = self._vm_record(account).get("config")
+            return found
         return self.digest(account)
 
     def vm_is_current(self, account: str) -> bool:
@@ -173,12 +186,11 @@ class Distros(WslExe):
         now = self.config(account)
         return sha256(now.encode()).hexdigest() if isinstance(now, str) else now
 
-    def note_vm_config(self, account: str, *, ended: bool = False) -> None:
-        """Written down before the file is changed, and when the VM was ended for it."""
-        if ended or self.vm_is_current(account):
-            self._machine.files.make_folders(FOLDER, f"{FOLDER}\\distros")
-            record = json.dumps({"config": self.digest(account)})
-            self._machine.files.write(vm_record(account), record.encode())
+    def note_vm(self, account: str, mode: Json) -> None:
+        """What it is, written down before the file is changed, or what it was ended for."""
+        self._machine.files.make_folders(FOLDER, f"{FOLDER}\\distros")
+        record = json.dumps({"config": self.digest(account), "mode": mode})
+        self._machine.files.write(vm_record(account), record.encode())
 
     def conf(self, account: str, distro: Distro) -> Mapping[str, Json]:
         """The state of noun WslConf: as it is, or was left."""
@@ -188,7 +200,8 @@ class Distros(WslExe):
         """The state of noun WslAccess: as it is, or was left."""
         if distro.running:
             state = _access(distro)
-            return {**state, "address": self.address(account)} if state else NO_ACCESS
+            active = distro.listens and self.linked(account)
+            return {**state, "address": self.address(account), "active": active} if state else NO_ACCESS
         told = self._told(account, distro.name)["access"] or {}
         return {**NO_ACCESS, **told, "address": None, "active": False}
 
@@ -231,6 +244,7 @@ def _access(distro: Distro) -> Mapping[str, Json] | None:
         "user": "root",
         "port": distro.port,
         "listen": distro.listen,
+        "allowed": distro.allowed,
         "host_key": distro.host_key,
         "authorized": list(distro.keys),
         "active": distro.listens,

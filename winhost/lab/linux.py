@@ -87,6 +87,10 @@ X11Forwarding no
 ClientAliveInterval 15
 ClientAliveCountMax 4
 """
+_ONLY_FROM = """\
+Match Address *,!127.0.0.0/8,!::1/128{}
+    DenyUsers *
+"""
 SSH_UNIT = """\
 # Written by winhost.
 [Unit]
@@ -133,9 +137,13 @@ class Unit:
     failed: bool = False
 
 
-def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22) -> str:
-    """A drop-in for sshd: keys only, root by key only, on one address. A lost controller is noticed in a minute."""
-    return _SSHD.format(f"[{listen}]" if listen.version == 6 else listen, port)
+def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22, allowed: Sequence[str] | None = None) -> str:
+    """A drop-in for sshd: keys only, root by key only, on one address, from some networks or from everywhere.
+
+    A lost controller is noticed in a minute.
+    """
+    text = _SSHD.format(f"[{listen}]" if listen.version == 6 else listen, port)
+    return text + _ONLY_FROM.format("".join(f",!{each}" for each in allowed)) if allowed else text
 
 
 def program_failed(program: str, said: str, code: int = 1) -> CmdletError:
@@ -239,7 +247,7 @@ class Linux:
         if path == "/etc/resolv.conf":
             return {**NO_FILE, "link": RESOLVER}
         if self.distro.port is not None and path in (SSHD_FILE, SSH_UNIT_FILE):
-            shown = sshd_file(ip_address(str(self.distro.listen)), self.distro.port)
+            shown = sshd_file(ip_address(str(self.distro.listen)), self.distro.port, self.distro.allowed)
             return _plain(shown if path == SSHD_FILE else SSH_UNIT)
         return dict(NO_FILE)
 

@@ -10,6 +10,7 @@ from winhost.lab.faults import Faults
 from winhost.lab.linux import Linux, refused
 from winhost.lab.linux_nouns import ENTRIES, Entry, bad_request
 from winhost.lab.machine import Machine
+from winhost.lab.network import within
 from winhost.lab.work import HostDown
 from winhost.lab.wsl_session import Distro
 from winhost.model.facts import Json, Key, Record
@@ -153,7 +154,9 @@ class Listening:
 
     @property
     def authorized(self) -> tuple[str, ...]:
-        return tuple(self.distro.keys)
+        """The keys that lead in from where the controller is: from elsewhere sshd takes none."""
+        near = all(within(peer, self.distro.allowed) for peer in self.machine.network.peers())
+        return tuple(self.distro.keys) if near else ()
 
     def alive(self) -> bool:
         """It has run without a break since."""
@@ -190,9 +193,8 @@ class LinuxHost:
         machine = self._machine
         if not (machine.accepting() and machine.network.reachable):
             return None
-        sessions = list(machine.distros.sessions.values())
-        distros = [distro for session in sessions for distro in session.running]
-        for distro in distros:
-            if distro.listens and distro.port is not None:
+        sessions = [s for account, s in machine.distros.sessions.items() if machine.distros.linked(account)]
+        for distro in [distro for session in sessions for distro in session.running]:
+            if distro.listens and distro.port is not None and machine.network.lets_through(distro.port):
                 return Listening(machine, distro, self.answers(distro), distro.starts, machine.boot)
         return None

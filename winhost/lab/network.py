@@ -2,9 +2,10 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 
 from winhost.lab.section import AdapterPhysics
@@ -31,6 +32,8 @@ POLICIES = {
 HYPER_V_FIREWALL = 22621  # the first build that has it
 FIRST_INDEX = 4
 TASK = "winhost-switch"
+ANY = "Any"  # of a firewall rule: everybody
+APPEARS = 2.0  # lab seconds until the host's port on a new switch is listed
 BOUNCE = 5.0  # lab seconds without a link, after the binding of an adapter changed
 
 _ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")
@@ -72,6 +75,7 @@ class Adapter:
     index: int
     state: dict[str, Any]
     up_at: float = 0.0
+    shows_at: float = 0.0
     routes: list[tuple[str, str]] = field(default_factory=list)
     metric: int | None = None
     fixed_dns: bool = False
@@ -114,6 +118,7 @@ class Network:
     def __init__(self, host: "Machine") -> None:
         self.host = host
         self.now = 0.0
+        self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
         self.wire = 1
         self._made = 0
         self.ours = Records(host.files)
@@ -126,8 +131,11 @@ class Network:
         self.rules: dict[str, list[str]] = {}  # of the firewall, by our names: who may come in
         builds = [record.state["build"] for record in host.there("OperatingSystem")]
         self.has_hyper_v_firewall = any(isinstance(build, int) and build >= HYPER_V_FIREWALL for build in builds)
-        self.inbound, self.vm_rules = "not-configured", list[int]()
+        self.inbound = "not-configured"
+        self.vm_rules: dict[int, list[str]] = {}  # of the firewall of VMs: who may come to a port
         self._take_over()
+        self.controllers = [str(peer) for record in host.there("Session") for peer in told(record.state, "peers", ())]
+        host.session["peers"] = self.peers
         host.registry_keys.append(self._registry_keys)
         host.cim_classes["Win32_NetworkAdapterConfiguration"] = self._configurations
 
@@ -137,7 +145,8 @@ class Network:
             self.proxies[port] = f"{record.state['target']}/{record.state['connect_port']}"
             self.rules[rule_name(port)] = list(record.state["allowed"])
         for record in self.host.there("HyperVFirewall"):
-            self.inbound, self.vm_rules = record.state["inbound"], list(record.state["ports"])
+            self.inbound = record.state["inbound"]
+            self.vm_rules = {each: list(record.state["allowed"] or [ANY]) for each in record.state["ports"]}
         for record in self.host.there("ExternalSwitch"):
             if record.state["phase"] != "none":
                 self._take_over_switch(record)
@@ -196,7 +205,8 @@ class Network:
     def shown(self) -> list[Adapter]:
         """Those that are there. Without Hyper-V there are no ports of switches: adapters have their addresses back."""
         hidden = {self._hidden_port(guid): guid for guid in self.adapters}
-        return [self._whole(each) for each in self.adapters.values() if each.guid not in hidden]
+        there = [each for each in self.adapters.values() if each.shows_at <= self.now]
+        return [self._whole(each) for each in there if each.guid not in hidden]
 
     def carries(self, adapter: Adapter) -> bool:
         """Whether somebody manages the host over it."""
@@ -261,8 +271,12 @@ class Network:
     def _registry_keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         services = "SYSTEM\\CurrentControlSet\\Services"
         for each in self.shown():
-            path = f"{services}\\Tcpip\\Parameters\\Interfaces\\{{{each.guid}}}"
-            yield path, {"NameServer": ",".join(each.name_servers())}
+            for family, of_it in (
+                ("Tcpip", lambda server: ":" not in server),
+                ("Tcpip6", lambda server: ":" in server),
+            ):
+                path = f"{services}\\{family}\\Parameters\\Interfaces\\{{{each.guid}}}"
+                yield path, {"NameServer": ",".join(filter(of_it, each.name_servers()))}
         yield f"{services}\\PortProxy\\v4tov4\\tcp", {f"0.0.0.0/{port}": to for port, to in self.proxies.items()}
         for record in self.host.there("WslPolicy"):
             values = {name: record.state[ours] for name, ours in POLICIES.items()}
@@ -328,6 +342,18 @@ class Network:
         end = self.adapters[self.carrier]
         dead = any(each.dead for each in self.switches if each.port == end.guid)
         return end.up_at <= self.now and bool(end.addresses) and not dead
+
+    def peers(self) -> list[str]:
+        """Where those are who manage this host."""
+        return list(self.controllers) if any(self.carries(each) and each.addresses for each in self.shown()) else []
+
+    def lets_through(self, port: int) -> bool:
+        """Whether rules of winhost's that lead to a port of a VM are for whoever manages this host, too."""
+        forwards = [rule_name(listening) for listening, to in self.proxies.items() if to.endswith(f"/{port}")]
+        remote = [self.rules[name] for name in forwards if name in self.rules]
+        if self.inbound != "allow" and port in self.vm_rules:
+            remote.append(self.vm_rules[port])
+        return all(within(peer, each) for peer in self.peers() for each in remote)
 
     def physics(self, adapter: str) -> AdapterPhysics:
         """What the facts do not tell of an adapter."""
@@ -408,7 +434,7 @@ class Network:
         blank: dict[str, Any] = {"addresses": [], "gateway": None, "dns": [], "profile": None}
         state = {**adapter.state, **blank, "kind": VIRTUAL, "vlan": None, "filters": [], "management": False}
         state |= {"name": port_name(switch), "description": "Hyper-V Virtual Ethernet Adapter"}
-        made = Adapter(guid, max(each.index for each in self.adapters.values()) + 1, state)
+        made = Adapter(guid, max(each.index for each in self.adapters.values()) + 1, state, shows_at=self.now + APPEARS)
         self.adapters[guid] = made
         return made
 
@@ -436,7 +462,13 @@ class Network:
 
     def _firewall(self) -> Iterator[Record]:
         if self.has_hyper_v_firewall:
-            yield Record({"inbound": self.inbound, "ports": list(self.vm_rules)}, {"creator": WSL})
+            state = {"inbound": self.inbound, "ports": list(self.vm_rules), "allowed": self.vm_allowed()}
+            yield Record(state, {"creator": WSL})
+
+    def vm_allowed(self) -> list[str] | None:
+        """Who may come to any port of VMs that winhost opened; None: everybody."""
+        every = [each for remote in self.vm_rules.values() for each in remote]
+        return None if ANY in every else list(dict.fromkeys(every)) or None
 
     def run_netsh(self, words: list[str]) -> tuple[int, str]:
         """netsh interface portproxy set or delete v4tov4: its exit code and what it prints."""
@@ -462,13 +494,20 @@ class Network:
         with self.host.at_work("Set-NetFirewallHyperVVMSetting"):
             self.inbound = inbound
 
-    def new_net_firewall_hyper_v_rule(self, port: int) -> None:
+    def new_net_firewall_hyper_v_rule(self, port: int, remote: list[str]) -> None:
         with self.host.at_work("New-NetFirewallHyperVRule"):
-            self.vm_rules.append(port)
+            self.vm_rules[port] = list(remote)
 
     def remove_net_firewall_hyper_v_rule(self, port: int) -> None:
         with self.host.at_work("Remove-NetFirewallHyperVRule"):
-            self.vm_rules.remove(port)
+            del self.vm_rules[port]
+
+
+def within(address: str, networks: Sequence[str] | None) -> bool:
+    """Whether it is in one of them; None, and Any among them, is everywhere."""
+    if networks is None or ANY in networks:
+        return True
+    return any(ip_address(address) in ip_network(each) for each in networks)
 
 
 def port_name(switch: str) -> str:

@@ -191,7 +191,8 @@ def _set_config(machine: "Machine", wish: "Wish") -> bool:
     if machine.software.wsl is not None and machine.accounts.jobs_task(account.name) is not None:
         with suppress(CmdletError):  # its own trouble, not that of the file
             machine.accounts.first_job(account.name)
-            machine.distros.note_vm_config(account.name)
+            if machine.distros.vm_is_current(account.name):
+                machine.distros.note_vm(account.name, machine.distros.vm_mode(account.name))
     if goal["text"] is None:
         if want.get("encoding") is not None:
             raise own_error("BadRequest", "InvalidArgument", "There is no text to encode.")

@@ -13,7 +13,8 @@ from winhost.lab.files import FOLDER
 from winhost.lab.setters_accounts import check_account_name
 from winhost.lab.wsl_session import Distro
 from winhost.model.facts import Json, Key
-from winhost.resources.windows.distros import NO_CONF
+from winhost.resources.windows.distros import NO_CONF, PUBLIC_KEY
+from winhost.resources.windows.network import NETWORKS
 from winhost.resources.windows.scripts import inside_script
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ DATA, STOP = "data", "vm-stop"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DEVICE = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])(\.|\Z)", re.IGNORECASE)
 _SHA256 = re.compile("[0-9a-f]{64}")
-_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?")
 _HELD = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 _TEE, _SH = ("/usr/bin/tee", "/var/lib/winhost.wanted"), ("/bin/sh", "-s")
 _GOES = "wsl.exe"
@@ -229,15 +229,13 @@ def _suspend(machine: "Machine", key: Key) -> None:
 def _set_vm(machine: "Machine", wish: "Wish") -> bool:
     account = wish.key["account"]
     check_account_name(account)
-    wanted = wish.want["config"]
-    if wanted is not None and not (isinstance(wanted, str) and _SHA256.fullmatch(wanted)):
-        raise own_error("BadRequest", "InvalidArgument", "config is the SHA-256 of a text, or null.")
+    _check_vm(wish.want)
     wsl = _Wsl(machine, account)
     running = wsl.running()
     digest = machine.distros.digest(account)
     if isinstance(digest, Mapping):
         raise machine.distros.config_error(account)
-    if digest != wanted:
+    if digest != wish.want.get("config", digest):
         message = f"The .wslconfig of {account} is another one, so no VM can be made with that."
         raise own_error("WrongPlace", "InvalidOperation", message)
     if running and STOP not in wish.accept:
@@ -245,11 +243,20 @@ def _set_vm(machine: "Machine", wish: "Wish") -> bool:
     keys = [{"account": account, "distro": distro} for distro in running]
     for key in keys:
         _suspend(machine, key)
+    mode = wish.want.get("mode", machine.distros.vm_mode(account))
     wsl.run("--shutdown")
-    machine.distros.note_vm_config(account, ended=True)
+    machine.distros.note_vm(account, mode)
     for key in keys:
         _resume(machine, key)
     return False
+
+
+def _check_vm(want: Mapping[str, Json]) -> None:
+    config, mode = want.get("config"), want.get("mode")
+    if config is not None and not (isinstance(config, str) and _SHA256.fullmatch(config)):
+        raise own_error("BadRequest", "InvalidArgument", "config is the SHA-256 of a text, or null.")
+    if mode is not None and mode not in ("bridged", "mirrored", "nat"):
+        raise own_error("BadRequest", "InvalidArgument", "mode is bridged, mirrored or nat, or null.")
 
 
 # ---- what it starts with, and the way in
@@ -299,14 +306,17 @@ def _set_access(machine: "Machine", wish: "Wish") -> bool:
     wsl, distro, record = _installed(machine, wish.key)
     account = wish.key["account"]
     goal = {**machine.distros.access(account, distro), **wish.want}
+    if goal["port"] is None and "allowed" not in wish.want:
+        goal["allowed"] = None
     _check_access(goal)
     if goal["port"] is None:
         wsl.script(distro.name, "close")
         record["access"] = None
     else:
         active = ["active yes"] if goal["active"] else []
+        allowed = [f"from {each}" for each in goal["allowed"] or ()]
         keys = [f"key {line}" for line in goal["authorized"]]
-        wsl.script(distro.name, "open", [f"port {goal['port']}", f"listen {goal['listen']}", *active, *keys])
+        wsl.script(distro.name, "open", [f"port {goal['port']}", f"listen {goal['listen']}", *active, *allowed, *keys])
         record["access"] = {**goal, "user": "root", "host_key": distro.host_key}
     machine.distros.write_record(account, distro.name, record)
     return False
@@ -314,15 +324,18 @@ def _set_access(machine: "Machine", wish: "Wish") -> bool:
 
 def _check_access(goal: Mapping[str, Any]) -> None:
     said = (goal["port"], goal["listen"], goal["authorized"])
-    none = said[:2] == (None, None) and not said[2] and not goal["active"]
+    none = said[:2] == (None, None) and goal["allowed"] is None and not said[2] and not goal["active"]
     if not none and (None in said or not said[2]):
-        message = "A way in is a port, an address to listen on, and keys; none is null, null, [], and not active."
+        message = "A way in is a port, an address to listen on, and keys; none is null, null, null, [], and not active."
         raise own_error("BadRequest", "InvalidArgument", message)
 
 
 def _check_access_values(want: Mapping[str, Json]) -> None:
     if not all(_ACCESS[name](value) for name, value in want.items()):
-        message = "port: 1 to 65535, listen: an address, either null; authorized: public keys; active: true or false."
+        message = (
+            "port: 1 to 65535, listen: an address, allowed: networks, each of them null; authorized: public keys; "
+            "active: true or false."
+        )
         raise own_error("BadRequest", "InvalidArgument", message)
 
 
@@ -338,12 +351,13 @@ def _is_address(value: Json) -> bool:
 
 
 def _are_keys(value: Json) -> bool:
-    return isinstance(value, list) and all(isinstance(line, str) and _KEY.fullmatch(line) for line in value)
+    return isinstance(value, list) and all(isinstance(line, str) and re.fullmatch(PUBLIC_KEY, line) for line in value)
 
 
 _ACCESS: Mapping[str, Callable[[Json], bool]] = {
     "port": _is_port,
     "listen": _is_address,
+    "allowed": NETWORKS.fits,
     "authorized": _are_keys,
     "active": lambda value: isinstance(value, bool),
 }

@@ -4,15 +4,16 @@ import re
 from typing import TypeGuard
 
 from winhost.lab.errors import CmdletError, own_error
+from winhost.lab.files import FOLDER as DATA
 from winhost.lab.machine import Machine
-from winhost.lab.network import TASK, Switch, rule_name
-from winhost.lab.switch_records import COMMIT, SNAPSHOT, in_flight
+from winhost.lab.network import ANY, TASK, Network, Switch, rule_name
+from winhost.lab.switch_records import COMMIT, FOLDER, SNAPSHOT, Records, in_flight
 from winhost.lab.wish import Setter, Wish
 from winhost.model.facts import Json
+from winhost.resources.windows.network import NETWORKS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NETWORK = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _BYTE = r"(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 _ADDRESS = re.compile(rf"{_BYTE}(\.{_BYTE}){{3}}")
@@ -25,6 +26,7 @@ Record = dict[str, Json]
 def _set_switch(machine: Machine, wish: Wish) -> bool:
     records = machine.network.ours
     record = _wanted(wish)
+    machine.files.make_folders(DATA, FOLDER)
     name = str(record["name"])
     _tell_once(machine, records.of(name))
     flying = [each for each in records.all() if in_flight(each)]
@@ -43,7 +45,15 @@ def _set_switch(machine: Machine, wish: Wish) -> bool:
         raise own_error("ComeBack", "OperationStopped", message)
     if _undone(ended):
         raise _told(ended)
+    _clear(records)
     return False
+
+
+def _clear(records: Records) -> None:
+    if not records.all():
+        records.files.remove_folder(FOLDER)
+    for path in (COMMIT, SNAPSHOT):
+        records.files.remove(path)
 
 
 def _wanted(wish: Wish) -> Record:
@@ -158,10 +168,14 @@ def _forward(machine: Machine, wish: Wish, port: str) -> tuple[str, str, list[st
         raise own_error("BadRequest", "InvalidArgument", f"{target} is no IPv4 address.")
     inner = _port(connect)
     networks = [str(each) for each in (allowed if isinstance(allowed, list | tuple) else [allowed])]
-    for each in networks:
-        if not _NETWORK.fullmatch(each):
-            raise own_error("BadRequest", "InvalidArgument", f"{each} is no network.")
+    _check_networks(networks)
     return str(target), inner, networks
+
+
+def _check_networks(networks: list[str]) -> None:
+    if networks and not NETWORKS.fits(networks):
+        message = "A network is an address and the length of its prefix, and has no bits beyond that."
+        raise own_error("BadRequest", "InvalidArgument", message)
 
 
 def _port(value: Json) -> str:
@@ -178,18 +192,35 @@ def _netsh(machine: Machine, words: list[str]) -> None:
 
 def _set_firewall(machine: Machine, wish: Wish) -> bool:
     network = machine.network
-    ports = [int(_port(each)) for each in wish.want.get("ports", ())]
+    rules = _openings(network, wish)
     if "inbound" in wish.want:
         if wish.want["inbound"] not in ("allow", "block", "not-configured"):
             message = f"{wish.want['inbound']} is none of Allow, Block, NotConfigured."
             raise own_error("BadRequest", "InvalidArgument", message)
         network.set_net_firewall_hyper_v_vm_setting(str(wish.want["inbound"]))
-    if "ports" in wish.want:
+    if rules is not None:
         for port in list(network.vm_rules):
             network.remove_net_firewall_hyper_v_rule(port)
-        for port in ports:
-            network.new_net_firewall_hyper_v_rule(port)
+        for port in rules[0]:
+            network.new_net_firewall_hyper_v_rule(port, rules[1])
     return False
+
+
+def _openings(network: Network, wish: Wish) -> tuple[list[int], list[str]] | None:
+    """Ports, and who may come to them; None where nothing of that is wanted."""
+    if not wish.want.keys() & {"ports", "allowed"}:
+        return None
+    ports, allowed = list(network.vm_rules), network.vm_allowed() or []
+    if "ports" in wish.want:
+        ports = [int(_port(each)) for each in wish.want["ports"]]
+    if "allowed" in wish.want:
+        given = wish.want["allowed"]
+        allowed = [] if given is None else [str(each) for each in (given if isinstance(given, list) else [given])]
+        _check_networks(allowed)
+        if given is not None and not (ports and allowed):
+            message = "Networks are allowed to come to a port, and everybody by null."
+            raise own_error("BadRequest", "InvalidArgument", message)
+    return ports, allowed or [ANY]
 
 
 NETWORK: dict[str, Setter] = {

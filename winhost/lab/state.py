@@ -76,7 +76,9 @@ class HostState:
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[Part] = []
-        # What parts add: why a noun is refused, if it is; which one it waits for; registry keys; CIM classes.
+        # What parts add: to noun Session; why a noun is refused, if it is; which one it waits for; registry keys; CIM
+        # classes.
+        self.session: dict[str, Callable[[], Json]] = {}
         self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
         self.awaits: dict[str, Callable[[], str | None]] = {}
         self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
@@ -315,7 +317,8 @@ class HostState:
         return shown
 
     def _session_state(self) -> dict[str, Json]:
-        return {"administrator": self.lab.administrator, "simulated": True}
+        told = {name: tell() for name, tell in self.session.items()}
+        return {"administrator": self.lab.administrator, "simulated": True, **told}
 
     def _role_state(self) -> dict[str, Json]:
         vms = len(self.vms) if self.manages_vms else 0

@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from winhost.lab.files import FOLDER as DATA
 from winhost.lab.files import Files
 
-FOLDER = "C:\\ProgramData\\winhost\\switch"
+FOLDER = f"{DATA}\\switch"
 SWITCHES, COMMIT, SNAPSHOT = (f"{FOLDER}\\{name}.json" for name in ("switches", "commit", "snapshot"))
 
 

@@ -3,7 +3,7 @@
 A task is a generator: each `yield` is a second in which it sleeps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from winhost.lab.errors import CmdletError, own_error
@@ -37,6 +37,9 @@ def switch_task(network: Network) -> Sleeping:
 def _change(network: Network, record: dict[str, Any]) -> Any:
     """Nothing, or why it has to be undone."""
     if record["begun"]:
+        yield
+        while network.now < network.ready_at:
+            yield
         return "The host restarted before anybody came back."
     record["begun"] = True
     network.ours.save(record)
@@ -65,6 +68,8 @@ def _move(network: Network, record: dict[str, Any], *, make: bool) -> Sleeping:
 
 
 def _add(network: Network, record: dict[str, Any]) -> None:
+    if any(switch.guid == record["switch"] for switch in network.external()):
+        return
     adapter = _adapter(network, record["adapter"])
     switch = network.new_vm_switch(record["name"], str(adapter.state["name"]))
     record["switch"] = switch.guid
@@ -101,18 +106,22 @@ def _snapshot(network: Network, end: Adapter) -> dict[str, Any]:
     return {
         "link": network.is_up(end),
         "addresses": manual,
-        "routes": end.all_routes() if manual else [],
+        "routes": [route for route in end.all_routes() if any((":" in route[0]) is _is_v6(each) for each in manual)],
         "dns": end.name_servers(),
         "metric": end.metric,
         "network": end.state["profile"],
     }
 
 
+def _is_v6(address: Mapping[str, Any]) -> bool:
+    return ":" in address["address"]
+
+
 def _restore(network: Network, record: dict[str, Any], snapshot: dict[str, Any], *, made: bool) -> Sleeping:
     for _ in range(_LINK_SECONDS):
         yield
         end = _end(network, record, made=made)
-        if network.is_up(end) or not snapshot["link"]:
+        if end.shows_at <= network.now and (network.is_up(end) or not snapshot["link"]):
             break
     else:
         raise own_error("NoLink", "OperationTimeout", f"{end.state['name']} has no link.")

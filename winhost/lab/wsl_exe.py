@@ -207,7 +207,15 @@ class WslExe:
             said = "Logon failure: the user has not been granted the requested logon type at this computer."
             raise _Failure(f"{where}/CreateVm/HCS/0x80070569", said)
         config = self.config_text(account)
-        session.vm = Vm(config, self._mode(config))
+        session.vm = Vm(config, self._mode(config), self._switch_named(config))
+
+    def _switch_named(self, config: str | None) -> str | None:
+        name = setting_of(config, "wsl2", "vmSwitch", "")
+        return next((each.guid for each in self._machine.network.switches if each.state["name"] == name), None)
+
+    def _has_link(self, vm: Vm) -> bool:
+        """A bridge is to one switch, and not to another one of its name."""
+        return vm.mode != "bridged" or vm.switch in [each.guid for each in self._machine.network.switches]
 
     def _mode(self, config: str | None) -> str:
         """Of the network that the VM gets, which need not be the one that is wanted."""
@@ -291,6 +299,8 @@ class WslExe:
                 return 0, f"cpu  1 0 1 1 0 0 0 0 0 0\nbtime {BOOTED}\nprocesses 1\n", ""
             case ["wslinfo", "--networking-mode"] if vm is not None:
                 return 0, f"{vm.mode}\n", ""
+            case ["/bin/cat", "/sys/class/net/eth0/carrier"] if vm is not None:
+                return 0, f"{int(self._has_link(vm))}\n", ""
             case ["/usr/bin/tee", "/var/lib/winhost.wanted"]:
                 distro.wanted = content
                 return 0, content, ""
@@ -304,7 +314,9 @@ class WslExe:
         wanted = [line.partition(" ")[::2] for line in distro.wanted.splitlines()]
         match verb:
             case "look":
-                return 0, _lines(_seen(distro, self.address(account))), ""
+                vm = self.session(account).vm
+                active = distro.listens and vm is not None and self._has_link(vm)
+                return 0, _lines(_seen(distro, self.address(account), active=active)), ""
             case "conf":
                 for name, encoded in wanted:
                     distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
@@ -312,7 +324,7 @@ class WslExe:
             case _ if not distro.systemd:
                 return _REFUSED, "", "winhost: systemd does not run here\n"
             case "close":
-                distro.port = distro.listen = None
+                distro.port = distro.listen = distro.allowed = None
                 distro.keys, distro.enabled = [], False
                 return 0, "", ""
         return self._open(distro, wanted)
@@ -320,15 +332,16 @@ class WslExe:
     def _open(self, distro: Distro, wanted: Sequence[tuple[str, ...]]) -> Ended:
         if not distro.sshd and not self._physics(distro).packages:
             return 100, "", "E: Unable to locate package openssh-server\n"
-        said: dict[str, str] = {name: value for name, value in wanted if name != "key"}
+        said: dict[str, str] = {name: value for name, value in wanted if name not in ("key", "from")}
         distro.sshd = True
         distro.port, distro.listen = int(said["port"]), said["listen"]
+        distro.allowed = [value for name, value in wanted if name == "from"] or None
         distro.keys = [value for name, value in wanted if name == "key"]
         distro.enabled = said.get("active") == "yes"
         return 0, "", ""
 
 
-def _seen(distro: Distro, address: str | None) -> Iterator[str]:
+def _seen(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
     """What the script tells of what is there."""
     for name, text in distro.put.items():
         if text is not None:
@@ -336,11 +349,12 @@ def _seen(distro: Distro, address: str | None) -> Iterator[str]:
     if distro.port is not None:
         yield f"listen {distro.listen}"
         yield f"port {distro.port}"
+    yield from (f"from {network}" for network in distro.allowed or ())
     if distro.sshd:
         yield f"host {distro.host_key}"
     for line in distro.keys:
         yield f"key {line}"
-    if distro.listens:
+    if active:
         yield "active yes"
     if address is not None:
         yield f"address {address}"

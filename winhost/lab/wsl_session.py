@@ -22,6 +22,7 @@ class Distro:
     sshd: bool = False
     port: int | None = None
     listen: str | None = None
+    allowed: list[str] | None = None
     keys: list[str] = field(default_factory=list)
     enabled: bool = False
     starts: int = 0
@@ -42,10 +43,11 @@ class Distro:
 
 @dataclass
 class Vm:
-    """config: the text of .wslconfig that it was made with; mode: of its network."""
+    """config: the text of .wslconfig that it was made with; mode: of its network; switch: that it is bridged to."""
 
     config: str | None
     mode: str
+    switch: str | None = None
 
     @property
     def holds(self) -> bool:

@@ -32,7 +32,7 @@ from winhost.paths.wsl2_settings import AUTO, Bridge, File, Settings
 from winhost.paths.wslconfig import WSLCONF, changed
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import ExternalSwitch, NetworkAdapter, Wsl, WslConfig
-from winhost.resources.windows.network import ETHERNET, TEAM, WIFI, WSL
+from winhost.resources.windows.network import ETHERNET, TEAM, VIRTUAL, WIFI, WSL
 
 Mode = Literal["bridged", "mirrored", "nat"]
 
@@ -73,11 +73,16 @@ class Conf:
 
 @dataclass(frozen=True)
 class WayIn:
-    """Where sshd of the distro listens, and for which public keys."""
+    """Where sshd of the distro listens, for which public keys, and from which networks.
+
+    allowed: None behind NAT: all that comes in comes from Windows, and whom that lets in its own firewall says.
+    """
 
     port: int
     listen: str
     keys: list[str]
+    allowed: list[str] | None
+    who: str
 
 
 @dataclass(frozen=True)
@@ -169,10 +174,31 @@ def _adapter_named(facts: HostFacts, asked: str) -> str:
 
 
 def networks(facts: HostFacts) -> tuple[str, ...]:
-    """IPv4 networks of the adapters that lead out of the host, as `192.0.2.0/24`. Raises MissingFact."""
-    adapters = [each.state for each in facts.all(NetworkAdapter) if each.state.kind in (ETHERNET, WIFI, TEAM)]
-    found = [ip_interface(f"{each.address}/{each.prefix}") for adapter in adapters for each in adapter.addresses]
-    return tuple(dict.fromkeys(str(each.network) for each in found if each.version == 4 and not each.is_link_local))
+    """IPv4 networks of the adapters that lead out of the host, as `192.0.2.0/24`. Raises MissingFact.
+
+    The same before and after a switch was made on one of them: then the host's own port on it has the addresses.
+    """
+    adapters = [each.state for each in facts.all(NetworkAdapter)]
+    outward = [adapter for adapter in adapters if adapter.kind in (ETHERNET, WIFI, TEAM)]
+    bound = {adapter.mac for adapter in outward} - {None}
+    outward += [each for each in adapters if each.kind == VIRTUAL and (each.mac in bound or each.gateway is not None)]
+    found = [ip_interface(f"{each.address}/{each.prefix}") for adapter in outward for each in adapter.addresses]
+    return tuple(sorted({str(each.network) for each in found if each.version == 4 and not each.is_link_local}))
+
+
+def allowed(facts: HostFacts, settings: Settings) -> tuple[str, ...]:
+    """Networks that may come in: those that were named, else those that the host itself is in.
+
+    Raises Refusal where it is in none, MissingFact.
+    """
+    named = _texts(settings.access.allow) or networks(facts)
+    if not named:
+        raise Refusal(
+            "wsl.nobody-allowed",
+            "No network adapter of the host has an address, so nobody is known who may come into the distro.",
+            "Name the networks that may: --set access.allow=[192.0.2.0/24]",
+        )
+    return named
 
 
 class Decisions:
@@ -267,7 +293,8 @@ class Decisions:
             return ()
         static = self._mode == "bridged" and bridge is not None and bridge.address != "dhcp"
         listen = bridge.address.split("/")[0] if bridge and static else EVERYWHERE
-        return (WayIn(self._port, listen, [access.key]),)
+        allowed = None if self._mode == "nat" else self._allowed
+        return (WayIn(self._port, listen, [access.key], allowed, self._who),)
 
     @property
     def _port(self) -> int:
@@ -279,24 +306,24 @@ class Decisions:
         """Behind NAT nobody reaches the distro but through a port of Windows."""
         if self._mode != "nat" or not self.ways_in:
             return ()
-        return ({"port": str(self._port), "connect": self._port, "allowed": self._allowed},)
+        return ({"port": str(self._port), "connect": self._port, "allowed": self._allowed, "who": self._who},)
 
     @property
     def openings(self) -> tuple[Mapping[str, Json], ...]:
         """Mirrored, the Hyper-V firewall lets nothing in by itself."""
-        return ({"creator": WSL, "ports": [self._port]},) if self._mode == "mirrored" and self.ways_in else ()
+        if self._mode != "mirrored" or not self.ways_in:
+            return ()
+        return ({"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who},)
+
+    @cached_property
+    def _allowed(self) -> list[str]:
+        """Raises Refusal where nobody is known who may come in, MissingFact."""
+        return list(allowed(self._facts, self._settings))
 
     @property
-    def _allowed(self) -> list[str]:
-        """Those who were named, else the networks that the host itself is in. Raises Refusal where it is in none."""
-        named = _texts(self._settings.access.allow) or networks(self._facts)
-        if not named:
-            raise Refusal(
-                "wsl.nobody-allowed",
-                "No network adapter of the host has an address, so nobody is known who may come into the distro.",
-                "Name the networks that may: --set access.allow=[192.0.2.0/24]",
-            )
-        return list(named)
+    def _who(self) -> str:
+        named = "as you set it" if self._settings.access.allow else "the host's own; others: --set access.allow=[…]"
+        return f"{', '.join(self._allowed)} ({named})"
 
     @property
     def sources(self) -> tuple[Repository, ...]:

@@ -1,13 +1,14 @@
 """What forbids a plan of the WSL 2 path under the names that it was given."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
 from winhost.model.facts import Instance, MissingFact, Unavailable
 from winhost.model.plan import Wanted
 from winhost.model.units import size
 from winhost.paths.refusal import Refusal
-from winhost.paths.wsl2 import adapter
+from winhost.paths.wsl2 import adapter, allowed
 from winhost.paths.wsl2_settings import Bridge, Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
@@ -40,7 +41,28 @@ def refusals(facts: HostFacts, settings: Settings, wanted: Iterable[Wanted]) -> 
     yield from _of_memory(facts, settings)
     if settings.bridge:
         yield from _of_bridge(facts, settings.bridge)
+    if settings.access.key is not None:
+        yield from _of_access(facts, settings)
     yield from _of_linux(facts)
+
+
+def _of_access(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
+    """Whoever let the whole world but the controller in would find out when all but the last is done.
+
+    Not refused is what is not known: that a session comes by IPv6 does not tell where this computer is in IPv4.
+    """
+    try:
+        peers = [ip_address(peer) for peer in facts.session.peers]
+        may = allowed(facts, settings)
+    except MissingFact:
+        return
+    if peers and not any(peer.version == 6 or any(peer in ip_network(each) for each in may) for peer in peers):
+        found = ", ".join(map(str, peers))
+        yield Refusal(
+            "wsl.controller-outside",
+            f"You come to the host from {found}, and only {', '.join(may)} may come into the distro.",
+            f"Name all networks that may: --set access.allow=[{','.join((*may, f'{peers[0]}/32'))}]",
+        )
 
 
 def _of_memory(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:

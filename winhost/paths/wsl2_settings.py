@@ -8,6 +8,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from winhost.model.units import Bytes, MiB, parse_size, size
+from winhost.resources.windows.distros import PUBLIC_KEY
 
 AUTO = "auto"
 NO_SWAP = "0"
@@ -18,7 +19,6 @@ _MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what noun ExternalSwitc
 _LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
 _VERSION = r"^[0-9][A-Za-z0-9.+:~-]{0,63}$"
 FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
-_KEY = re.compile(r"(ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) [A-Za-z0-9+/]+={0,3}(?: [\x20-\x7e]*)?")
 
 
 def _address(text: str) -> str:
@@ -53,8 +53,8 @@ def _no_device(text: str) -> str:
 
 
 def _key(text: str) -> str:
-    if not _KEY.fullmatch(text):
-        raise ValueError("should be one line of a public key file, as ssh-ed25519 AAAA… name")
+    if not re.fullmatch(PUBLIC_KEY, text):
+        raise ValueError("should be one line of a public key file, as ssh-ed25519 AAAA… name; the name has no blanks")
     return text
 
 
@@ -105,7 +105,8 @@ class Access(_Closed):
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
     """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
     allow: tuple[IPv4Network, ...] = ()
-    """Networks that may come in, as 192.0.2.0/24. None given: only the host's own subnets."""
+    """Networks that may come in, as 192.0.2.0/24; of IPv4, by which the distro is reached. None given: those that the
+    host itself is in. The computer that runs winhost has to be in one of them."""
 
 
 class Bridge(_Closed):

@@ -5,11 +5,11 @@ from ipaddress import ip_network
 from typing import Any
 
 from winhost.lab.cmdlets.desk import Cmdlets, Given, answers, our_word, windows_word
-from winhost.lab.network import Adapter, Network, Switch
+from winhost.lab.network import ANY, Adapter, Network, Switch
 from winhost.lab.shown import Shown, shown
 from winhost.resources.windows.network import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
-_WINRM = 5985
+_WINRM, _SOMEBODY = 5985, "198.51.100.9"
 _ORIGINS = {"manual": "Manual", "dhcp": "Dhcp", "router-advertisement": "RouterAdvertisement"}
 _CATEGORIES = {"public": "Public", "private": "Private", "domain": "DomainAuthenticated"}
 # What drivers of each kind say of themselves: component, physical medium, interface type, whether it is of hardware.
@@ -115,11 +115,14 @@ def _connections(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     yield _connection("::", _WINRM, "Listen")
     for each in network.shown():
         for found in each.addresses[:1]:
-            yield _connection(str(found["address"]), _WINRM if network.carries(each) else 445, "Established")
+            address = str(found["address"])
+            yield _connection(address, 445, "Established")
+            for peer in network.peers() if network.carries(each) else ():
+                yield _connection(address, _WINRM, "Established", peer)
 
 
-def _connection(address: str, port: int, state: str) -> Shown:
-    return shown("MSFT_NetTCPConnection", LocalAddress=address, LocalPort=port, State=state)
+def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> Shown:
+    return shown("MSFT_NetTCPConnection", LocalAddress=address, LocalPort=port, State=state, RemoteAddress=peer)
 
 
 # ---- what changes them
@@ -166,7 +169,10 @@ def _set_profile(network: Network, given: Given) -> None:
 
 @answers("Get-VMSwitch")
 def _switches(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [_switch(each) for each in desk.machine.network.switches]
+    network = desk.machine.network
+    if network.now < network.ready_at:
+        raise desk.machine.fail("no-module", "Get-VMSwitch")
+    return [_switch(each) for each in network.switches]
 
 
 def _switch(each: Switch) -> Shown:
@@ -275,21 +281,22 @@ def _set_setting(network: Network, given: Given) -> None:
 
 @answers("Get-NetFirewallHyperVRule")
 def _vm_rules(desk: Cmdlets, _given: Given) -> Iterator[Any]:
-    yield _vm_rule("Mdns-In")
-    for port in desk.machine.network.vm_rules:
-        yield _vm_rule(f"winhost-vm-port-{port}")
+    yield _vm_rule("Mdns-In", [ANY])
+    for port, remote in desk.machine.network.vm_rules.items():
+        yield _vm_rule(f"winhost-vm-port-{port}", remote)
 
 
-def _vm_rule(name: str) -> Shown:
-    return shown("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name)
+def _vm_rule(name: str, remote: list[str]) -> Shown:
+    addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
+    return shown("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
 
 
-_VM_RULE = ("Name", "DisplayName", "Direction", "VMCreatorId", "Protocol", "LocalPorts", "Action")
+_VM_RULE = ("Name", "DisplayName", "Direction", "VMCreatorId", "Protocol", "LocalPorts", "RemoteAddresses", "Action")
 
 
 @_change("New-NetFirewallHyperVRule", *_VM_RULE)
 def _new_vm_rule(network: Network, given: Given) -> None:
-    network.new_net_firewall_hyper_v_rule(int(given["LocalPorts"][0]))
+    network.new_net_firewall_hyper_v_rule(int(given["LocalPorts"][0]), given["RemoteAddresses"])
 
 
 @_change("Remove-NetFirewallHyperVRule", "InputObject")

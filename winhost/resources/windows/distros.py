@@ -9,13 +9,13 @@ from winhost.model.facts import Json
 from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, Value, text
 from winhost.resources.windows.accounts import or_nothing, undo_whole
-from winhost.resources.windows.network import cuts_the_wire
+from winhost.resources.windows.network import NETWORKS, cuts_the_wire
 
 _SHA256 = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
+_MODE = or_nothing(text("bridged|mirrored|nat", "bridged, mirrored or nat"))
 _FILE = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
-_PUBLIC_KEY = (
-    r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?"  # type, base64, a name
-)
+# Type, base64, and a name; the scripts have it, too.
+PUBLIC_KEY = r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?"
 
 NO_DISTRO: Mapping[str, Json] = MappingProxyType(
     {"installed": False, "running": False, "image": None, "folder": None, "others": 0}
@@ -23,7 +23,16 @@ NO_DISTRO: Mapping[str, Json] = MappingProxyType(
 NO_VM: Mapping[str, Json] = MappingProxyType({"running": False, "config": None, "mode": None})
 NO_CONF: Mapping[str, Json] = MappingProxyType({"conf": None, "network": None, "resolver": None})
 NO_ACCESS: Mapping[str, Json] = MappingProxyType(
-    {"user": None, "port": None, "listen": None, "address": None, "host_key": None, "authorized": [], "active": False}
+    {
+        "user": None,
+        "port": None,
+        "listen": None,
+        "allowed": None,
+        "address": None,
+        "host_key": None,
+        "authorized": [],
+        "active": False,
+    }
 )
 
 
@@ -105,7 +114,7 @@ def may_end_distros(change: Change) -> Iterable[str]:
     Noun(
         "WslVm",
         key=("account",),
-        sets={"config": _SHA256},
+        sets={"config": _SHA256, "mode": _MODE},
         after=("WslConfig", "ExternalSwitch"),
         requires="AccountTasks",
         absent=NO_VM,
@@ -120,9 +129,10 @@ class WslVm(State):
 
     config: SHA-256 of the text of .wslconfig (as UTF-8) that it was made with: what the file says, or said before
     winhost changed it. A file that somebody else wrote since the VM's kernel started, or a VM that winhost never saw
-    start, tells nothing: null. Of a VM that does not run: what winhost last ended it for. mode: of its network, as
-    `wslinfo` tells, which is `none` where a bridge could not be had, and then config is null: the VM is not what its
-    file says; null while it does not run.
+    start, tells nothing: null. mode: of its network, as `wslinfo` tells, which is `nat` where mirrored could not be
+    had, and `none` where a bridge could not, or has lost its link since, as when its switch was made anew under it
+    (that the link tells that: inferred). It gets another one only by starting again. Of a VM that does not run, both
+    are what winhost last ended it for.
     """
 
     running: bool
@@ -178,7 +188,7 @@ def _address(value: Json) -> bool:
 
 def _keys(value: Json) -> bool:
     return isinstance(value, list | tuple) and all(
-        isinstance(line, str) and re.fullmatch(_PUBLIC_KEY, line) is not None for line in value
+        isinstance(line, str) and re.fullmatch(PUBLIC_KEY, line) is not None for line in value
     )
 
 
@@ -189,6 +199,7 @@ def _keys(value: Json) -> bool:
         sets={
             "port": Value("a port, or nothing", _port),
             "listen": Value("an address in its usual spelling, or nothing", _address),
+            "allowed": NETWORKS,
             "authorized": Value("a list of public keys", _keys),
             "active": FLAG,
         },
@@ -203,15 +214,19 @@ def _keys(value: Json) -> bool:
 class WslAccess(State):
     """sshd in a distro: by key only, at one address, for `user`. From here on the distro is an SSH target.
 
-    address: its own in the network of a bridge, where it can be reached; null elsewhere, and while it does not run.
+    allowed: networks (CIDR) that sshd takes anybody from, beside the machine itself; null: from anywhere, as behind
+    NAT, where all that comes in comes from Windows. address: its own in the network of a bridge, where it can be
+    reached; null elsewhere, and while it does not run.
     authorized: the keys that winhost put there; those of others are left alone and not told. host_key: what the distro
     will show, brought out by the way of Windows and so known before anybody connects. active: it listens now, which
-    takes a running distro with systemd. A way in that is taken away takes sshd with it, unless that was there before.
+    takes a running distro with systemd, and a network that leads to it. A way in that is taken away takes sshd with it,
+    unless that was there before.
     """
 
     user: str | None
     port: int | None
     listen: str | None
+    allowed: tuple[str, ...] | None
     address: str | None
     host_key: str | None
     authorized: tuple[str, ...]

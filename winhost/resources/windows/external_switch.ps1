@@ -53,6 +53,9 @@ function Set-WinhostExternalSwitch {
     param($Key, $Want, $How)
     Assert-WinhostWant $Want @('adapter')
     $wish = New-WinhostSwitchRecord $Key $Want $How
+    # Before anything there is believed.
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" ''
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\switch" ''
     $records = @(Read-WinhostSwitchRecords)
     Stop-WinhostSwitchUndone (Find-WinhostSwitchRecord $records $wish.name)
     $flying = @(foreach ($each in $records) { if (Test-WinhostSwitchInFlight $each) { $each } })
@@ -81,6 +84,7 @@ function Set-WinhostExternalSwitch {
         # Not counted as told: if this cut the wire, nobody hears it.
         Stop-Winhost 'Winhost.SwitchUndone' 'OperationStopped' "$($ended.phase): $($ended.detail)"
     }
+    Clear-WinhostSwitchFolder
 }
 
 # ---- what is asked, and whether it may be
@@ -164,6 +168,18 @@ function Wait-WinhostSwitch {
     $record
 }
 
+function Clear-WinhostSwitchFolder {
+    # What is settled needs no way back from the middle of it; where winhost has no switch, nothing has to be known.
+    $folder = "$(Read-WinhostProgramData)\winhost\switch"
+    if (@(Read-WinhostSwitchRecords).Count -eq 0) {
+        Remove-WinhostFolder $folder
+        return
+    }
+    foreach ($name in @('commit.json', 'snapshot.json', 'switch.ps1')) {
+        Remove-WinhostFile "$folder\$name"
+    }
+}
+
 function Stop-WinhostSwitchSilent {
     param($Record)
     if (-not $Record.begun) {
@@ -182,8 +198,6 @@ function Stop-WinhostSwitchSilent {
 function Start-WinhostSwitchTask {
     param($Wish)
     $folder = "$(Read-WinhostProgramData)\winhost\switch"
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" ''
-    Initialize-WinhostFolder $folder ''
     Unregister-WinhostSwitchTask
     Remove-WinhostFile "$folder\commit.json"
     Remove-WinhostFile "$folder\snapshot.json"
@@ -216,325 +230,16 @@ function Join-WinhostSwitchScript {
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'
         'Unregister-WinhostSwitchTask', 'Find-WinhostSwitchEnd', 'Wait-WinhostSwitchEnd', 'Read-WinhostSwitchAddresses'
+        'Wait-WinhostSwitchReady'
         'Move-WinhostSwitch', 'Add-WinhostSwitch', 'Remove-WinhostSwitch', 'Restore-WinhostSwitchAddresses'
         'Restore-WinhostSwitchProfile', 'Wait-WinhostSwitchCommit', 'Invoke-WinhostSwitchChange', 'Invoke-WinhostSwitchTask'
     )
-    $lines = @('Set-StrictMode -Version 3.0', '$ErrorActionPreference = ''Stop''', '$ProgressPreference = ''SilentlyContinue''')
+    # As the agent begins, and for the same reasons.
+    $lines = @('Remove-TypeData -TypeName System.Array -ErrorAction Ignore', 'Set-StrictMode -Version 3.0', '$ErrorActionPreference = ''Stop''', '$ProgressPreference = ''SilentlyContinue''')
     foreach ($function in @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)) {
         if ($names -ccontains $function.Name) {
             $lines += "function $($function.Name) {$($function.Definition)}"
         }
     }
     ($lines + 'Invoke-WinhostSwitchTask') -join "`r`n"
-}
-
-# ---- what is known of switches, of which the task writes while we read
-
-function Read-WinhostSwitchFile {
-    param([string]$Name)
-    for ($try = 1; $true; $try++) {
-        try {
-            $bytes = Read-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name"
-            if ($null -eq $bytes) {
-                return $null
-            }
-            return ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
-        }
-        catch [System.IO.IOException] {
-            if ($try -ge 10) {
-                throw
-            }
-            Start-Sleep -Seconds 1 -ErrorAction Stop
-        }
-    }
-}
-
-function Write-WinhostSwitchFile {
-    param([string]$Name, $Content)
-    $json = ConvertTo-Json -InputObject $Content -Depth 10 -Compress -ErrorAction Stop
-    for ($try = 1; $true; $try++) {
-        try {
-            return Write-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name" ([System.Text.Encoding]::UTF8.GetBytes($json))
-        }
-        catch [System.IO.IOException] {
-            if ($try -ge 10) {
-                throw
-            }
-            Start-Sleep -Seconds 1 -ErrorAction Stop
-        }
-    }
-}
-
-function Read-WinhostSwitchRecords {
-    $file = Read-WinhostSwitchFile 'switches.json'
-    if ($null -ne $file) {
-        @($file.records)
-    }
-}
-
-function Find-WinhostSwitchRecord {
-    param($Records, [string]$Name)
-    foreach ($record in @($Records)) {
-        if (Test-WinhostText $record.name $Name 'OrdinalIgnoreCase') {
-            return $record
-        }
-    }
-}
-
-function Save-WinhostSwitchRecord {
-    param($Record)
-    $others = @(foreach ($each in @(Read-WinhostSwitchRecords)) { if ($each.name -ne $Record.name) { $each } })
-    if ($Record.phase -ne 'settled' -or $Record.make) {
-        $others += $Record
-    }
-    Write-WinhostSwitchFile 'switches.json' @{ records = $others }
-    $log = Read-WinhostSwitchFile 'log.json'
-    $lines = @()
-    if ($null -ne $log) {
-        $lines = @($log.lines)
-    }
-    $lines += "$([System.DateTime]::UtcNow.ToString('s')) $($Record.name): $($Record.phase) $($Record.detail)"
-    Write-WinhostSwitchFile 'log.json' @{ lines = $lines }
-}
-
-function Test-WinhostSwitchInFlight {
-    param($Record)
-    $null -ne $Record -and @('pending', 'awaiting') -contains $Record.phase
-}
-
-function Find-WinhostExternalSwitches {
-    foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
-        if ("$($switch.SwitchType)" -eq 'External') {
-            $switch
-        }
-    }
-}
-
-function Find-WinhostSwitchUsers {
-    param($Switch)
-    foreach ($adapter in @(Get-VMNetworkAdapter -All -ErrorAction Stop)) {
-        if (-not $adapter.IsManagementOs -and "$($adapter.SwitchId)" -eq "$($Switch.Id)") {
-            $adapter
-        }
-    }
-}
-
-function Find-WinhostAdapter {
-    param([string]$Guid)
-    foreach ($adapter in @(Get-NetAdapter -ErrorAction Stop)) {
-        if ((ConvertTo-WinhostGuid $adapter.InterfaceGuid) -eq $Guid) {
-            return $adapter
-        }
-    }
-    Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no network adapter $Guid."
-}
-
-# ---- what the task does
-
-function Invoke-WinhostSwitchTask {
-    foreach ($record in @(Read-WinhostSwitchRecords)) {
-        if (-not (Test-WinhostSwitchInFlight $record)) {
-            continue
-        }
-        $why = Invoke-WinhostSwitchChange $record
-        $record.phase = 'settled'
-        if ($null -ne $why) {
-            $record.phase = 'undone'
-            try {
-                Move-WinhostSwitch $record (-not $record.make)
-            }
-            catch {
-                $record.phase = 'failed'
-                $why = "$why $($_.Exception.Message)"
-            }
-        }
-        $record.detail = $why
-        Save-WinhostSwitchRecord $record
-    }
-    Unregister-WinhostSwitchTask
-}
-
-function Invoke-WinhostSwitchChange {
-    param($Record)
-    # Nothing, or why it has to be undone.
-    try {
-        if ($Record.begun) {
-            return 'The host restarted before anybody came back.'
-        }
-        $Record.begun = $true
-        Save-WinhostSwitchRecord $Record
-        Write-WinhostSwitchFile 'snapshot.json' (Read-WinhostSwitchAddresses (Find-WinhostSwitchEnd $Record (-not $Record.make)))
-        Move-WinhostSwitch $Record $Record.make
-        $Record.phase = 'awaiting'
-        Save-WinhostSwitchRecord $Record
-        if (Wait-WinhostSwitchCommit $Record.seconds) {
-            return $null
-        }
-        "Nobody came back within $($Record.seconds) s."
-    }
-    catch {
-        "$($_.Exception.Message)"
-    }
-}
-
-function Wait-WinhostSwitchCommit {
-    param([int]$Seconds)
-    $end = (Read-WinhostClock) + $Seconds
-    do {
-        Start-Sleep -Seconds 1 -ErrorAction Stop
-        if ($null -ne (Read-WinhostSwitchFile 'commit.json')) {
-            return $true
-        }
-    } while ((Read-WinhostClock) -lt $end)
-    $false
-}
-
-function Move-WinhostSwitch {
-    param($Record, [bool]$Make)
-    # With the switch or without it, and in either case with the addresses of before.
-    if ($Make) {
-        Add-WinhostSwitch $Record
-    }
-    else {
-        Remove-WinhostSwitch $Record
-    }
-    $snapshot = Read-WinhostSwitchFile 'snapshot.json'
-    if ($null -ne $snapshot) {
-        Restore-WinhostSwitchAddresses (Wait-WinhostSwitchEnd $Record $Make $snapshot.link) $snapshot
-    }
-}
-
-function Add-WinhostSwitch {
-    param($Record)
-    $adapter = Find-WinhostAdapter $Record.adapter
-    $switch = New-VMSwitch -Name $Record.name -NetAdapterName $adapter.Name -AllowManagementOS $true -ErrorAction Stop
-    $Record.switch = "$($switch.Id)"
-    Save-WinhostSwitchRecord $Record
-    foreach ($port in @(Get-VMNetworkAdapter -ManagementOS -ErrorAction Stop)) {
-        # Tagged by the adapter's driver until now; under a switch that is the switch's work.
-        if ("$($port.SwitchId)" -eq $Record.switch -and $adapter.VlanID -gt 0) {
-            Set-VMNetworkAdapterVlan -VMNetworkAdapter $port -Access -VlanId $adapter.VlanID -ErrorAction Stop
-        }
-    }
-}
-
-function Remove-WinhostSwitch {
-    param($Record)
-    foreach ($switch in @(Find-WinhostExternalSwitches)) {
-        # One that came to be while New-VMSwitch failed has no record of its id.
-        $half = $Record.make -and $switch.Name -ceq $Record.name -and @(Find-WinhostBound $switch) -contains $Record.adapter
-        if ("$($switch.Id)" -eq $Record.switch -or $half) {
-            # It asks back whatever -Confirm says; nobody is here to answer.
-            Remove-VMSwitch -VMSwitch $switch -Force -Confirm:$false -ErrorAction Stop
-        }
-    }
-}
-
-function Find-WinhostSwitchEnd {
-    param($Record, [bool]$Made)
-    # The interface that carries the addresses: the adapter's own, or the host's port on the switch.
-    if (-not $Made) {
-        return $Record.adapter
-    }
-    foreach ($port in @(Get-VMNetworkAdapter -ManagementOS -ErrorAction Stop)) {
-        if ("$($port.SwitchId)" -eq $Record.switch) {
-            return ConvertTo-WinhostGuid $port.DeviceId
-        }
-    }
-    Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "The host has no port on switch $($Record.name)."
-}
-
-function Wait-WinhostSwitchEnd {
-    param($Record, [bool]$Made, [bool]$Link)
-    # A cable that was out before is no reason to go back.
-    $end = (Read-WinhostClock) + 60
-    do {
-        Start-Sleep -Seconds 1 -ErrorAction Stop
-        $adapter = Find-WinhostAdapter (Find-WinhostSwitchEnd $Record $Made)
-        $up = $adapter.InterfaceOperationalStatus -eq 1 -or -not $Link
-    } while (-not $up -and (Read-WinhostClock) -lt $end)
-    if (-not $up) {
-        Stop-Winhost 'Winhost.NoLink' 'OperationTimeout' "$($adapter.Name) has no link."
-    }
-    $adapter
-}
-
-function Read-WinhostSwitchAddresses {
-    param([string]$Guid)
-    $adapter = Find-WinhostAdapter $Guid
-    $index = $adapter.InterfaceIndex
-    $names = "$(Read-WinhostRegistry "SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces\{$Guid}" 'NameServer')"
-    $servers = @(foreach ($each in ($names -split '[, ]')) { if ($each.Length -gt 0) { $each } })
-    $link = $adapter.InterfaceOperationalStatus -eq 1
-    $snapshot = @{ link = $link; addresses = @(); routes = @(); dns = $servers; metric = $null; network = $null }
-    foreach ($address in @(Get-NetIPAddress -ErrorAction Stop)) {
-        if ($address.InterfaceIndex -eq $index -and "$($address.PrefixOrigin)" -eq 'Manual') {
-            $snapshot.addresses += @{ address = "$($address.IPAddress)"; prefix = [int]$address.PrefixLength }
-        }
-    }
-    foreach ($route in @(Get-NetRoute -ErrorAction Stop)) {
-        # What DHCP gave it gives again; what is on the link follows from the addresses.
-        $led = @('0.0.0.0', '::') -notcontains "$($route.NextHop)" -and $snapshot.addresses.Count -gt 0
-        if ($route.InterfaceIndex -eq $index -and $led) {
-            $snapshot.routes += @{ to = "$($route.DestinationPrefix)"; by = "$($route.NextHop)"; metric = [int]$route.RouteMetric }
-        }
-    }
-    foreach ($interface in @(Get-NetIPInterface -AddressFamily IPv4 -ErrorAction Stop)) {
-        if ($interface.InterfaceIndex -eq $index -and "$($interface.AutomaticMetric)" -eq 'Disabled') {
-            $snapshot.metric = [int]$interface.InterfaceMetric
-        }
-    }
-    foreach ($network in @(Get-NetConnectionProfile -ErrorAction Stop)) {
-        if ($network.InterfaceIndex -eq $index) {
-            $snapshot.network = "$($network.NetworkCategory)"
-        }
-    }
-    $snapshot
-}
-
-function Restore-WinhostSwitchAddresses {
-    param($Adapter, $Snapshot)
-    # What is missing; most of it Windows moves by itself.
-    $index = $Adapter.InterfaceIndex
-    $now = Read-WinhostSwitchAddresses (ConvertTo-WinhostGuid $Adapter.InterfaceGuid)
-    $there = @(foreach ($each in $now.addresses) { $each.address })
-    foreach ($each in @($Snapshot.addresses)) {
-        if ($there -notcontains $each.address) {
-            $null = New-NetIPAddress -InterfaceIndex $index -IPAddress $each.address -PrefixLength $each.prefix -ErrorAction Stop
-        }
-    }
-    $there = @(foreach ($each in $now.routes) { "$($each.to) $($each.by)" })
-    foreach ($each in @($Snapshot.routes)) {
-        if ($there -notcontains "$($each.to) $($each.by)") {
-            $null = New-NetRoute -InterfaceIndex $index -DestinationPrefix $each.to -NextHop $each.by -RouteMetric $each.metric -ErrorAction Stop
-        }
-    }
-    $names = @($Snapshot.dns)
-    if ($names.Count -gt 0 -and "$names" -ne "$($now.dns)") {
-        Set-DnsClientServerAddress -InterfaceIndex $index -ServerAddresses $names -ErrorAction Stop
-    }
-    if ($null -ne $Snapshot.metric -and $Snapshot.metric -ne $now.metric) {
-        Set-NetIPInterface -InterfaceIndex $index -AddressFamily IPv4 -InterfaceMetric $Snapshot.metric -ErrorAction Stop
-    }
-    Restore-WinhostSwitchProfile $index $Snapshot.network
-}
-
-function Restore-WinhostSwitchProfile {
-    param($Index, $Wanted)
-    # A network that Windows takes for a new one is public, and its firewall then refuses WinRM. A domain it knows itself.
-    if (@('Private', 'Public') -notcontains "$Wanted") {
-        return
-    }
-    $end = (Read-WinhostClock) + 30
-    do {
-        foreach ($network in @(Get-NetConnectionProfile -ErrorAction Stop)) {
-            if ($network.InterfaceIndex -eq $Index) {
-                if ("$($network.NetworkCategory)" -ne $Wanted) {
-                    Set-NetConnectionProfile -InterfaceIndex $Index -NetworkCategory $Wanted -ErrorAction Stop
-                }
-                return
-            }
-        }
-        Start-Sleep -Seconds 1 -ErrorAction Stop
-    } while ((Read-WinhostClock) -lt $end)
 }

@@ -1,35 +1,59 @@
-# key {creator: guid}   state {inbound: allow | block | not-configured, ports: [number]}
+# key {creator: guid}   state {inbound: allow | block | not-configured, ports: [number], allowed: [network] or null}
 function Get-WinhostHyperVFirewall {
     # Only of WSL, and only where Windows has this firewall.
     if (-not (Test-WinhostCommand 'Get-NetFirewallHyperVVMSetting')) {
         return
     }
-    $state = @{ inbound = Read-WinhostValue { Read-WinhostInbound }; ports = Read-WinhostList { Find-WinhostOpenPorts } }
+    $state = @{ inbound = Read-WinhostValue { Read-WinhostInbound }; ports = Read-WinhostList { Find-WinhostOpenPorts }; allowed = $null }
+    $allowed = Read-WinhostList { Find-WinhostVmAllowed }
+    if ($allowed -isnot [array] -or $allowed.Count -gt 0) {
+        $state.allowed = $allowed
+    }
     @{ key = @{ creator = '40e0ac32-46a5-438a-a0b2-2b479e8f2e90' }; state = $state }
 }
 
 function Set-WinhostHyperVFirewall {
     param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('inbound', 'ports')
+    Assert-WinhostWant $Want @('inbound', 'ports', 'allowed')
     $creator = '{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}'
-    if (Test-WinhostWanted $Want 'ports') {
-        foreach ($port in @($Want.ports)) {
-            $null = Assert-WinhostPort $port
-        }
-    }
+    $wish = Join-WinhostOpenings $Want
     if (Test-WinhostWanted $Want 'inbound') {
         $inbound = ConvertFrom-WinhostWord $Want.inbound @('Allow', 'Block', 'NotConfigured')
         Set-NetFirewallHyperVVMSetting -Name $creator -DefaultInboundAction $inbound -Confirm:$false -ErrorAction Stop
     }
-    if (-not (Test-WinhostWanted $Want 'ports')) {
+    if ($null -eq $wish) {
         return
     }
     foreach ($rule in @(Find-WinhostVmRules)) {
         Remove-NetFirewallHyperVRule -InputObject $rule -Confirm:$false -ErrorAction Stop
     }
-    foreach ($port in @($Want.ports)) {
-        $null = New-NetFirewallHyperVRule -Name "winhost-vm-port-$port" -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -Action 'Allow' -ErrorAction Stop
+    foreach ($port in $wish.ports) {
+        $null = New-NetFirewallHyperVRule -Name "winhost-vm-port-$port" -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -RemoteAddresses $wish.from -Action 'Allow' -ErrorAction Stop
     }
+}
+
+function Join-WinhostOpenings {
+    param($Want)
+    # Nothing where nothing of the rules is wanted.
+    if (-not (Test-WinhostWanted $Want 'ports') -and -not (Test-WinhostWanted $Want 'allowed')) {
+        return
+    }
+    $ports = @(Find-WinhostOpenPorts)
+    if (Test-WinhostWanted $Want 'ports') {
+        $ports = @(foreach ($port in @($Want.ports)) { Assert-WinhostPort $port })
+    }
+    $allowed = @(Find-WinhostVmAllowed)
+    if (Test-WinhostWanted $Want 'allowed') {
+        $allowed = @(foreach ($network in @($Want.allowed)) { if ($null -ne $network) { "$network" } })
+        Assert-WinhostNetworks $allowed
+        if ($null -ne $Want.allowed -and ($ports.Count -eq 0 -or $allowed.Count -eq 0)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'Networks are allowed to come to a port, and everybody by null.'
+        }
+    }
+    if ($allowed.Count -eq 0) {
+        $allowed = @('Any')
+    }
+    @{ ports = $ports; from = $allowed }
 }
 
 function Read-WinhostInbound {
@@ -53,4 +77,22 @@ function Find-WinhostOpenPorts {
     foreach ($rule in @(Find-WinhostVmRules)) {
         [int]"$($rule.Name)".Substring('winhost-vm-port-'.Length)
     }
+}
+
+function Find-WinhostVmAllowed {
+    # Who may come to any of them. Nothing where that is everybody.
+    $found = @()
+    foreach ($rule in @(Find-WinhostVmRules)) {
+        $remote = @($rule.RemoteAddresses)
+        if ($remote.Count -eq 0 -or $remote -contains 'Any') {
+            return
+        }
+        foreach ($network in $remote) {
+            $network = ConvertTo-WinhostNetwork $network
+            if ($found -notcontains $network) {
+                $found += $network
+            }
+        }
+    }
+    $found
 }

@@ -120,11 +120,17 @@ def _ipv4(value: Json) -> bool:
 
 def _networks(value: Json) -> bool:
     try:
+        # In their one spelling; a zone, as in fe80::%1, says nothing on another machine.
         return (
-            isinstance(value, list) and bool(value) and all(str(ipaddress.ip_network(each)) == each for each in value)
+            isinstance(value, list)
+            and bool(value)
+            and all(str(ipaddress.ip_network(each)) == each and "%" not in each for each in value)
         )
     except (ValueError, TypeError):
         return False
+
+
+NETWORKS = Value("networks (CIDR), or nothing", lambda v: v is None or _networks(v))
 
 
 def port(value: Json) -> bool:
@@ -139,7 +145,7 @@ def port(value: Json) -> bool:
         sets={
             "target": Value("an IPv4 address, or nothing", lambda v: v is None or _ipv4(v)),
             "connect_port": Value("a port, or nothing", lambda v: v is None or port(v)),
-            "allowed": Value("networks (CIDR), or nothing", lambda v: v is None or _networks(v)),
+            "allowed": NETWORKS,
         },
         absent={"target": None, "connect_port": None, "allowed": None},
         asks=("network",),
@@ -167,20 +173,23 @@ class PortForward(State):
         sets={
             "inbound": one_of("allow", "block", "not-configured"),
             "ports": Value("a list of ports", lambda v: isinstance(v, list) and all(map(port, v))),
+            "allowed": NETWORKS,
         },
         asks=("network",),
         risks=cuts_the_wire,
     )
 )
 class HyperVFirewall(State):
-    """What may come into VMs of one maker (`WSL`), in mirrored mode. ports: TCP, allowed by rules of winhost's.
+    """What may come into VMs of one maker (`WSL`), in mirrored mode.
 
+    ports: TCP, allowed by rules of winhost's; allowed: networks (CIDR) that may come to one of them, null: everybody.
     Windows 11 22H2 and later have it: elsewhere there is no instance. That `not-configured` means `block` for WSL is
     documented; that a rule lets in what the setting blocks, too.
     """
 
     inbound: str
     ports: tuple[int, ...]
+    allowed: tuple[str, ...] | None
 
 
 @resource(Noun("WslPolicy"))

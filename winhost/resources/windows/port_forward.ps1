@@ -80,12 +80,38 @@ function Join-WinhostForward {
     Assert-WinhostAddress $wish.target
     $wish.connect_port = Assert-WinhostPort $wish.connect_port
     $wish.allowed = @($wish.allowed)
-    foreach ($network in $wish.allowed) {
-        if ("$network" -notmatch '^[0-9A-Fa-f:.]+/[0-9]{1,3}\z') {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$network is no network."
+    Assert-WinhostNetworks $wish.allowed
+    $wish
+}
+
+function Assert-WinhostNetworks {
+    param($Networks)
+    if (-not (Test-WinhostNetworks $Networks)) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A network is an address and the length of its prefix, and has no bits beyond that.'
+    }
+}
+
+function Test-WinhostNetworks {
+    param($Networks)
+    foreach ($network in @($Networks)) {
+        if ("$network" -cnotmatch '^([0-9a-f.:]+)/(0|[1-9][0-9]{0,2})\z') {
+            return $false
+        }
+        $text, $length = $Matches[1], [int]$Matches[2]
+        $address = $null
+        # In its one spelling, so that what is read is what was wanted.
+        if (-not [System.Net.IPAddress]::TryParse($text, [ref]$address) -or "$address" -cne $text) {
+            return $false
+        }
+        $bits = ''
+        foreach ($byte in $address.GetAddressBytes()) {
+            $bits += [System.Convert]::ToString($byte, 2).PadLeft(8, '0')
+        }
+        if ($length -gt $bits.Length -or $bits.Substring($length).Contains('1')) {
+            return $false
         }
     }
-    $wish
+    $true
 }
 
 function Assert-WinhostPort {

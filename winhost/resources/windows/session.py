@@ -5,7 +5,10 @@ from winhost.resources.base import Noun, State, resource
 
 @resource(Noun("Session"))
 class Session(State):
-    """The logon and engine that answer. `simulated` is true on lab hosts and makes their facts `synthetic`."""
+    """The logon and engine that answer. `simulated` is true on lab hosts and makes their facts `synthetic`.
+
+    peers: addresses that WinRM sessions come from now, of whomever: ours is among them.
+    """
 
     user: str
     administrator: bool
@@ -13,3 +16,4 @@ class Session(State):
     powershell: str
     is_64bit: bool
     simulated: bool
+    peers: tuple[str, ...]

@@ -1,4 +1,4 @@
-# key {account, distro}   state {user: text or null, port: int or null, listen: address or null, address: text or null, host_key: text or null, authorized: [text], active: bool}
+# key {account, distro}   state {user: text or null, port: int or null, listen: address or null, allowed: [network] or null, address: text or null, host_key: text or null, authorized: [text], active: bool}
 function Get-WinhostWslAccess {
     param($Key)
     foreach ($distro in @(Find-WinhostDistros $Key)) {
@@ -8,37 +8,34 @@ function Get-WinhostWslAccess {
         }
     }
     if ($null -ne $Key) {
-        $state = @{ user = $null; port = $null; listen = $null; address = $null; host_key = $null; authorized = @(); active = $false }
+        $state = New-WinhostAccessState
         @{ key = @{ account = "$(Read-WinhostField $Key 'account')"; distro = "$(Read-WinhostField $Key 'distro')" }; state = $state }
     }
 }
 
+function New-WinhostAccessState {
+    $state = @{ user = $null; port = $null; listen = $null; allowed = $null; address = $null; host_key = $null; authorized = @(); active = $false }
+    $state
+}
+
 function Read-WinhostAccess {
     param($Distro)
+    $state = New-WinhostAccessState
     if (-not $Distro.running) {
         # Nobody listens, and nobody but us has changed what it will do once it runs.
         $access = $Distro.record.access
-        $state = @{
-            user = Read-WinhostField $access 'user'
-            port = Read-WinhostField $access 'port'
-            listen = Read-WinhostField $access 'listen'
-            address = $null
-            host_key = Read-WinhostField $access 'host_key'
-            authorized = @(foreach ($line in @(Read-WinhostField $access 'authorized')) { if ($null -ne $line) { $line } })
-            active = $false
+        foreach ($name in @('user', 'port', 'listen', 'host_key')) {
+            $state[$name] = Read-WinhostField $access $name
+        }
+        $state.authorized = @(foreach ($line in @(Read-WinhostField $access 'authorized')) { if ($null -ne $line) { $line } })
+        if ($null -ne (Read-WinhostField $access 'allowed')) {
+            $state.allowed = @($access.allowed)
         }
         return $state
     }
     $seen = Read-WinhostInside $Distro.key
-    $state = @{
-        user = $null
-        port = $null
-        listen = $null
-        address = $null
-        host_key = $null
-        authorized = @(Select-WinhostSaid $seen 'key')
-        active = @(Select-WinhostSaid $seen 'active').Count -gt 0
-    }
+    $state.authorized = @(Select-WinhostSaid $seen 'key')
+    $state.active = @(Select-WinhostSaid $seen 'active').Count -gt 0
     foreach ($listen in @(Select-WinhostSaid $seen 'listen')) {
         $state.user = 'root'
         $state.listen = $listen
@@ -47,13 +44,17 @@ function Read-WinhostAccess {
         foreach ($address in @(Select-WinhostSaid $seen 'address')) {
             $state.address = $address
         }
+        $allowed = @(Select-WinhostSaid $seen 'from')
+        if ($allowed.Count -gt 0) {
+            $state.allowed = $allowed
+        }
     }
     $state
 }
 
 function Set-WinhostWslAccess {
     param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('port', 'listen', 'authorized', 'active')
+    Assert-WinhostWant $Want @('port', 'listen', 'allowed', 'authorized', 'active')
     Assert-WinhostDistroKey $Key
     foreach ($property in @($Want.PSObject.Properties)) {
         Assert-WinhostAccessValue $property.Name $property.Value
@@ -64,6 +65,10 @@ function Set-WinhostWslAccess {
     foreach ($property in @($Want.PSObject.Properties)) {
         $goal[$property.Name] = $property.Value
     }
+    if ($null -eq $goal.port -and -not (Test-WinhostWanted $Want 'allowed')) {
+        # Nobody comes in where there is no way.
+        $goal.allowed = $null
+    }
     Assert-WinhostAccess $goal
     if ($null -eq $goal.port) {
         $null = Invoke-WinhostInside $Key 'close' @() (Read-WinhostSlow $How 1800)
@@ -73,6 +78,11 @@ function Set-WinhostWslAccess {
         $lines = @("port $($goal.port)", "listen $($goal.listen)")
         if ($goal.active) {
             $lines += 'active yes'
+        }
+        foreach ($network in @($goal.allowed)) {
+            if ($null -ne $network) {
+                $lines += "from $network"
+            }
         }
         foreach ($line in @($goal.authorized)) {
             $lines += "key $line"
@@ -85,6 +95,7 @@ function Set-WinhostWslAccess {
             user = 'root'
             port = $goal.port
             listen = $goal.listen
+            allowed = $goal.allowed
             host_key = @(Select-WinhostSaid $seen 'host')[0]
             authorized = @($goal.authorized)
         }
@@ -96,10 +107,10 @@ function Set-WinhostWslAccess {
 function Assert-WinhostAccess {
     param($Goal)
     $keys = @(foreach ($line in $Goal.authorized) { $line }).Count
-    $none = $null -eq $Goal.port -and $null -eq $Goal.listen -and $keys -eq 0 -and -not $Goal.active
+    $none = $null -eq $Goal.port -and $null -eq $Goal.listen -and $null -eq $Goal.allowed -and $keys -eq 0 -and -not $Goal.active
     $whole = $null -ne $Goal.port -and $null -ne $Goal.listen -and $keys -gt 0
     if (-not $none -and -not $whole) {
-        $why = 'A way in is a port, an address to listen on, and keys; none is null, null, [], and not active.'
+        $why = 'A way in is a port, an address to listen on, and keys; none is null, null, null, [], and not active.'
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' $why
     }
 }
@@ -107,7 +118,7 @@ function Assert-WinhostAccess {
 function Assert-WinhostAccessValue {
     param([string]$Name, $Given)
     # What passes here is a line of ours in the distro: no line breaks, no words of sshd.
-    $fits = $null -eq $Given -and @('port', 'listen') -contains $Name
+    $fits = $null -eq $Given -and @('port', 'listen', 'allowed') -contains $Name
     switch ($Name) {
         'port' {
             $fits = $fits -or (($Given -is [int] -or $Given -is [long]) -and $Given -ge 1 -and $Given -le 65535)
@@ -117,6 +128,9 @@ function Assert-WinhostAccessValue {
             # In its one spelling, so that what is read is what was wanted.
             $known = "$Given" -cmatch '^[0-9a-f.:]+\z' -and [System.Net.IPAddress]::TryParse("$Given", [ref]$address)
             $fits = $fits -or ($known -and "$address" -ceq "$Given")
+        }
+        'allowed' {
+            $fits = $fits -or ($Given -is [array] -and $Given.Count -gt 0 -and (Test-WinhostNetworks $Given))
         }
         'authorized' {
             $fits = $Given -is [array]
@@ -130,7 +144,7 @@ function Assert-WinhostAccessValue {
         }
     }
     if (-not $fits) {
-        $why = 'port: 1 to 65535, listen: an address, either null; authorized: public keys; active: true or false.'
+        $why = 'port: 1 to 65535, listen: an address, allowed: networks, each of them null; authorized: public keys; active: true or false.'
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' $why
     }
 }

@@ -239,6 +239,14 @@ with_systemd() {
 
 # ---- look
 
+linked() {
+    # Whoever listens where no cable leads, hears nobody.
+    case "$1" in
+    none) return 1 ;;
+    bridged) [ "$(cat /sys/class/net/eth0/carrier 2> /dev/null || true)" = 1 ] ;;
+    esac
+}
+
 look() {
     tell_file conf "$conf_file"
     tell_file network "$network_file"
@@ -246,6 +254,9 @@ look() {
     if [ -f "$sshd_file" ]; then
         sed -n -e 's/^ListenAddress \[\(.*\)\]:\([0-9]*\)$/listen \1\nport \2/p' \
             -e 's/^ListenAddress \([0-9.]*\):\([0-9]*\)$/listen \1\nport \2/p' "$sshd_file"
+        # Both lines or nothing: the one means nothing without the other.
+        sed -n -e '/^Match Address /{N;s|^Match Address \*,!127.0.0.0/8,!::1/128,!\(.*\)\n    DenyUsers \*$|\1|p;}' "$sshd_file" \
+            | tr -d '!' | tr ',' '\n' | sed 's/^/from /'
     fi
     if [ -f "$host_key" ]; then
         printf 'host %s\n' "$(cut -d ' ' -f 1,2 "$host_key")"
@@ -255,11 +266,12 @@ look() {
             printf 'key %s\n' "$line"
         fi
     done
-    if systemctl is-active --quiet ssh.service 2> /dev/null; then
+    mode=$(wslinfo --networking-mode 2> /dev/null || true)
+    if systemctl is-active --quiet ssh.service 2> /dev/null && linked "$mode"; then
         echo 'active yes'
     fi
     # Only a bridge gives it an address that others can use; of several the first is that of the bridge.
-    if [ "$(wslinfo --networking-mode 2> /dev/null)" = bridged ]; then
+    if [ "$mode" = bridged ]; then
         ip -4 -o address show scope global | sed -n -e 's|^.* inet \([0-9.]*\)/.*$|address \1|p' | head -n 1
     fi
     echo 'end .'
@@ -308,6 +320,15 @@ X11Forwarding no
 ClientAliveInterval 15
 ClientAliveCountMax 4
 END
+    # Here and not in a packet filter, which would be one more package and one more service that may not run; and for
+    # everybody, not in front of our key alone. Who is on this machine already is no network.
+    if [ -n "$3" ]; then
+        printf 'Match Address *,!127.0.0.0/8,!::1/128%s\n    DenyUsers *\n' "$3"
+    fi
+}
+
+allowed() {
+    said "$wanted" from | sed 's/^/,!/' | tr -d '\n'
 }
 
 unit_text() {
@@ -379,7 +400,7 @@ open() {
         note server no
     fi
     # Before the package, which starts sshd: it never listens anywhere else, and never asks for a password.
-    sshd_text "$(said "$wanted" port)" "$(said "$wanted" listen)" | put "$sshd_file" 0644
+    sshd_text "$(said "$wanted" port)" "$(said "$wanted" listen)" "$(allowed)" | put "$sshd_file" 0644
     unit_text | put "$unit_file" 0644
     install_missing
     ssh-keygen -A > /dev/null

@@ -5,15 +5,7 @@ function Get-WinhostWslVm {
         $running = @(Read-WinhostRunningDistros $account)
         $state = @{ running = $running.Count -gt 0; config = $null; mode = $null }
         $state.config = Read-WinhostValue { Read-WinhostVmConfig $account $running }
-        foreach ($distro in $running) {
-            $inside = @{ account = $account; distro = $distro }
-            $state.mode = Read-WinhostValue { Read-WinhostVmMode $inside }
-            break
-        }
-        if ("$($state.mode)" -eq 'none') {
-            # It was made without the network that its file names; made again it may get it.
-            $state.config = $null
-        }
+        $state.mode = Read-WinhostValue { Read-WinhostVmMode $account $running }
         @{ key = @{ account = $account }; state = $state }
     }
     if ($null -ne $Key) {
@@ -44,11 +36,7 @@ function Read-WinhostVmConfig {
     if ($Running.Count -gt 0 -and (Test-WinhostVmCurrent $Account $Running[0])) {
         return Read-WinhostConfigDigest $Account
     }
-    $bytes = Read-WinhostFile (Join-WinhostVmRecord $Account)
-    if ($null -eq $bytes) {
-        return $null
-    }
-    (ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop).config
+    Read-WinhostField (Read-WinhostVmRecord $Account) 'config'
 }
 
 function Test-WinhostVmCurrent {
@@ -64,8 +52,31 @@ function Test-WinhostVmCurrent {
 }
 
 function Read-WinhostVmMode {
+    param([string]$Account, [string[]]$Running)
+    if ($Running.Count -eq 0) {
+        return Read-WinhostField (Read-WinhostVmRecord $Account) 'mode'
+    }
+    $inside = @{ account = $Account; distro = $Running[0] }
+    $mode = (Invoke-WinhostInDistro $inside @('wslinfo', '--networking-mode') '' 120).output.Trim()
+    if ($mode -eq 'bridged' -and -not (Test-WinhostVmLink $inside)) {
+        # WSL tells what it once set up. A switch that went, or was made anew, leaves the VM without a cable.
+        return 'none'
+    }
+    $mode
+}
+
+function Test-WinhostVmLink {
     param($Inside)
-    (Invoke-WinhostInDistro $Inside @('wslinfo', '--networking-mode') '' 120).output.Trim()
+    try {
+        (Invoke-WinhostInDistro $Inside @('/bin/cat', '/sys/class/net/eth0/carrier') '' 120).output.Trim() -eq '1'
+    }
+    catch {
+        # No such interface, or one that is down and tells nothing.
+        if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.InDistroFailed*') {
+            return $false
+        }
+        throw
+    }
 }
 
 # ---- what it was made with, kept from before the file is changed
@@ -75,12 +86,21 @@ function Join-WinhostVmRecord {
     "$(Read-WinhostProgramData)\winhost\distros\$Account.json"
 }
 
+function Read-WinhostVmRecord {
+    param([string]$Account)
+    $bytes = Read-WinhostFile (Join-WinhostVmRecord $Account)
+    if ($null -eq $bytes) {
+        return $null
+    }
+    ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+}
+
 function Write-WinhostVmRecord {
-    param([string]$Account, $Config)
+    param([string]$Account, $Config, $Mode)
     foreach ($above in @('', '\distros')) {
         Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" ''
     }
-    $json = ConvertTo-Json -InputObject @{ config = $Config } -Compress -ErrorAction Stop
+    $json = ConvertTo-Json -InputObject @{ config = $Config; mode = $Mode } -Compress -ErrorAction Stop
     Write-WinhostFile (Join-WinhostVmRecord $Account) ([System.Text.Encoding]::ASCII.GetBytes($json))
 }
 
@@ -89,32 +109,40 @@ function Save-WinhostVmConfig {
     # For whoever is about to write the file.
     $running = @(Read-WinhostRunningDistros $Account)
     if ($running.Count -gt 0 -and (Test-WinhostVmCurrent $Account $running[0])) {
-        Write-WinhostVmRecord $Account (Read-WinhostConfigDigest $Account)
+        Write-WinhostVmRecord $Account (Read-WinhostConfigDigest $Account) (Read-WinhostVmMode $Account $running)
     }
 }
 
 function Set-WinhostWslVm {
     param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('config')
+    Assert-WinhostWant $Want @('config', 'mode')
     Assert-WinhostAccountName $Key.account
-    if ($null -ne $Want.config -and "$($Want.config)" -cnotmatch '^[0-9a-f]{64}\z') {
+    $config = Read-WinhostField $Want 'config'
+    if ($null -ne $config -and "$config" -cnotmatch '^[0-9a-f]{64}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'config is the SHA-256 of a text, or null.'
+    }
+    $mode = Read-WinhostField $Want 'mode'
+    if ($null -ne $mode -and @('bridged', 'mirrored', 'nat') -cnotcontains "$mode") {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'mode is bridged, mirrored or nat, or null.'
     }
     $running = @(Read-WinhostRunningDistros $Key.account)
     $digest = Read-WinhostConfigDigest $Key.account
-    if (-not (Test-WinhostText "$digest" "$($Want.config)" 'Ordinal')) {
+    if ((Test-WinhostWanted $Want 'config') -and -not (Test-WinhostText "$digest" "$config" 'Ordinal')) {
         $why = "The .wslconfig of $($Key.account) is another one, so no VM can be made with that."
         Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' $why
     }
     if ($running.Count -gt 0 -and -not (Test-WinhostAccepted $How 'vm-stop')) {
         Stop-Winhost 'Winhost.EndsDistros' 'ResourceBusy' "What runs in $($running -join ', ') would end."
     }
+    if (-not (Test-WinhostWanted $Want 'mode')) {
+        $mode = Read-WinhostVmMode $Key.account $running
+    }
     foreach ($distro in $running) {
         Suspend-WinhostKeeper @{ account = $Key.account; distro = $distro }
     }
     # Also where nothing runs: a VM without a distro may still be there, and would not read the file again.
     $null = Invoke-WinhostWsl $Key.account @('--shutdown') '' 120
-    Write-WinhostVmRecord $Key.account $digest
+    Write-WinhostVmRecord $Key.account $digest $mode
     # What ran runs again, now with what the file says.
     foreach ($distro in $running) {
         Resume-WinhostDistro @{ account = $Key.account; distro = $distro }

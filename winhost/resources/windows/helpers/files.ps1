@@ -52,7 +52,16 @@ function Initialize-WinhostFolder {
     # Made where it is not there, for administrators and the system. Who: 'everybody' may read in it, a SID may change
     # it too. Below %ProgramData% anybody could have made it first, and keep a handle to it, or files in it, that would
     # outlive all permissions: such a one is never used.
-    [void][System.IO.Directory]::CreateDirectory($Path)
+    $rights = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
+    if ($Who -eq 'everybody') {
+        $rights = "$rights(A;OICI;FRFX;;;AU)"
+    }
+    elseif ($Who -ne '') {
+        $rights = "$rights(A;OICI;0x1301bf;;;$Who)"
+    }
+    if (-not [System.IO.Directory]::Exists($Path)) {
+        Add-WinhostFolder $Path $rights
+    }
     if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
         Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$Path is a link."
     }
@@ -62,14 +71,31 @@ function Initialize-WinhostFolder {
         $why = "$Path was made by $owner, who is neither the system nor an administrator. Look into it, and remove it."
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' $why
     }
-    $rights = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
-    if ($Who -eq 'everybody') {
-        $rights = "$rights(A;OICI;FRFX;;;AU)"
-    }
-    elseif ($Who -ne '') {
-        $rights = "$rights(A;OICI;0x1301bf;;;$Who)"
-    }
     Write-WinhostFolderRights $Path $rights
+}
+
+function Add-WinhostFolder {
+    param([string]$Path, [string]$Rights)
+    # With its rights at once: there is no moment in which others could put something there.
+    $folder = New-Object -TypeName System.IO.DirectoryInfo -ArgumentList $Path
+    if ("$($PSVersionTable.PSEdition)" -eq 'Core') {
+        [System.IO.FileSystemAclExtensions]::Create($folder, (New-WinhostFolderAcl $Rights))
+    }
+    else {
+        $folder.Create((New-WinhostFolderAcl $Rights))
+    }
+}
+
+function Write-WinhostFolderRights {
+    param([string]$Path, [string]$Rights)
+    Set-Acl -LiteralPath $Path -AclObject (New-WinhostFolderAcl $Rights) -ErrorAction Stop
+}
+
+function New-WinhostFolderAcl {
+    param([string]$Rights)
+    $acl = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
+    $acl.SetSecurityDescriptorSddlForm($Rights)
+    $acl
 }
 
 function Read-WinhostOwner {
@@ -81,13 +107,6 @@ function Read-WinhostOwner {
 
 function Read-WinhostOwnSid {
     [System.Security.Principal.WindowsIdentity]::GetCurrent().User.Value
-}
-
-function Write-WinhostFolderRights {
-    param([string]$Path, [string]$Rights)
-    $acl = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
-    $acl.SetSecurityDescriptorSddlForm($Rights)
-    Set-Acl -LiteralPath $Path -AclObject $acl -ErrorAction Stop
 }
 
 function Remove-WinhostFolder {

@@ -1,0 +1,101 @@
+# What winhost knows of its external switches, and what the host has of them. The task writes here while we read.
+
+function Read-WinhostSwitchFile {
+    param([string]$Name)
+    for ($try = 1; $true; $try++) {
+        try {
+            $bytes = Read-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name"
+            if ($null -eq $bytes) {
+                return $null
+            }
+            return ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+        }
+        catch [System.IO.IOException] {
+            if ($try -ge 10) {
+                throw
+            }
+            Start-Sleep -Seconds 1 -ErrorAction Stop
+        }
+    }
+}
+
+function Write-WinhostSwitchFile {
+    param([string]$Name, $Content)
+    $json = ConvertTo-Json -InputObject $Content -Depth 10 -Compress -ErrorAction Stop
+    for ($try = 1; $true; $try++) {
+        try {
+            return Write-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name" ([System.Text.Encoding]::UTF8.GetBytes($json))
+        }
+        catch [System.IO.IOException] {
+            if ($try -ge 10) {
+                throw
+            }
+            Start-Sleep -Seconds 1 -ErrorAction Stop
+        }
+    }
+}
+
+function Read-WinhostSwitchRecords {
+    $file = Read-WinhostSwitchFile 'switches.json'
+    if ($null -ne $file) {
+        @($file.records)
+    }
+}
+
+function Find-WinhostSwitchRecord {
+    param($Records, [string]$Name)
+    foreach ($record in @($Records)) {
+        if (Test-WinhostText $record.name $Name 'OrdinalIgnoreCase') {
+            return $record
+        }
+    }
+}
+
+function Save-WinhostSwitchRecord {
+    param($Record)
+    # The record last: who waits for it may take away the folder then.
+    $log = Read-WinhostSwitchFile 'log.json'
+    $lines = @()
+    if ($null -ne $log) {
+        $lines = @($log.lines)
+    }
+    $lines += "$([System.DateTime]::UtcNow.ToString('s')) $($Record.name): $($Record.phase) $($Record.detail)"
+    Write-WinhostSwitchFile 'log.json' @{ lines = $lines }
+    $others = @(foreach ($each in @(Read-WinhostSwitchRecords)) { if ($each.name -ne $Record.name) { $each } })
+    if ($Record.phase -ne 'settled' -or $Record.make) {
+        $others += $Record
+    }
+    Write-WinhostSwitchFile 'switches.json' @{ records = $others }
+}
+
+function Test-WinhostSwitchInFlight {
+    param($Record)
+    $null -ne $Record -and @('pending', 'awaiting') -contains $Record.phase
+}
+
+function Find-WinhostExternalSwitches {
+    foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
+        if ("$($switch.SwitchType)" -eq 'External') {
+            $switch
+        }
+    }
+}
+
+function Find-WinhostSwitchUsers {
+    param($Switch)
+    foreach ($adapter in @(Get-VMNetworkAdapter -All -ErrorAction Stop)) {
+        if (-not $adapter.IsManagementOs -and "$($adapter.SwitchId)" -eq "$($Switch.Id)") {
+            $adapter
+        }
+    }
+}
+
+function Find-WinhostAdapter {
+    param([string]$Guid)
+    foreach ($adapter in @(Get-NetAdapter -ErrorAction Stop)) {
+        if ((ConvertTo-WinhostGuid $adapter.InterfaceGuid) -eq $Guid) {
+            return $adapter
+        }
+    }
+    Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no network adapter $Guid."
+}

@@ -1,0 +1,250 @@
+# What the scheduled task of an external switch does on the host, by itself. Join-WinhostSwitchScript sends it there.
+
+function Invoke-WinhostSwitchTask {
+    foreach ($record in @(Read-WinhostSwitchRecords)) {
+        if (-not (Test-WinhostSwitchInFlight $record)) {
+            continue
+        }
+        $why = Invoke-WinhostSwitchChange $record
+        $record.phase = 'settled'
+        if ($null -ne $why) {
+            $record.phase = 'undone'
+            try {
+                Move-WinhostSwitch $record (-not $record.make)
+            }
+            catch {
+                $record.phase = 'failed'
+                $why = "$why $($_.Exception.Message)"
+            }
+        }
+        $record.detail = $why
+        Save-WinhostSwitchRecord $record
+    }
+    Unregister-WinhostSwitchTask
+}
+
+function Invoke-WinhostSwitchChange {
+    param($Record)
+    # Nothing, or why it has to be undone.
+    try {
+        if ($Record.begun) {
+            Wait-WinhostSwitchReady $Record.adapter
+            return 'The host restarted before anybody came back.'
+        }
+        $Record.begun = $true
+        Save-WinhostSwitchRecord $Record
+        Write-WinhostSwitchFile 'snapshot.json' (Read-WinhostSwitchAddresses (Find-WinhostSwitchEnd $Record (-not $Record.make)))
+        Move-WinhostSwitch $Record $Record.make
+        $Record.phase = 'awaiting'
+        Save-WinhostSwitchRecord $Record
+        if (Wait-WinhostSwitchCommit $Record.seconds) {
+            return $null
+        }
+        "Nobody came back within $($Record.seconds) s."
+    }
+    catch {
+        "$($_.Exception.Message)"
+    }
+}
+
+function Wait-WinhostSwitchReady {
+    param([string]$Adapter)
+    # Windows may have only just started, and its switches and adapters come one after another.
+    $end = (Read-WinhostClock) + 300
+    do {
+        Start-Sleep -Seconds 1 -ErrorAction Stop
+        try {
+            $null = @(Find-WinhostExternalSwitches)
+            $null = Find-WinhostAdapter $Adapter
+            $ready = $true
+        }
+        catch {
+            $ready = $false
+        }
+    } while (-not $ready -and (Read-WinhostClock) -lt $end)
+}
+
+function Wait-WinhostSwitchCommit {
+    param([int]$Seconds)
+    $end = (Read-WinhostClock) + $Seconds
+    do {
+        Start-Sleep -Seconds 1 -ErrorAction Stop
+        if ($null -ne (Read-WinhostSwitchFile 'commit.json')) {
+            return $true
+        }
+    } while ((Read-WinhostClock) -lt $end)
+    $false
+}
+
+function Move-WinhostSwitch {
+    param($Record, [bool]$Make)
+    # With the switch or without it, and in either case with the addresses of before.
+    if ($Make) {
+        Add-WinhostSwitch $Record
+    }
+    else {
+        Remove-WinhostSwitch $Record
+    }
+    $snapshot = Read-WinhostSwitchFile 'snapshot.json'
+    if ($null -ne $snapshot) {
+        Restore-WinhostSwitchAddresses (Wait-WinhostSwitchEnd $Record $Make $snapshot.link) $snapshot
+    }
+}
+
+function Add-WinhostSwitch {
+    param($Record)
+    foreach ($switch in @(Find-WinhostExternalSwitches)) {
+        if ("$($switch.Id)" -eq $Record.switch) {
+            # Its removal never came to that.
+            return
+        }
+    }
+    $adapter = Find-WinhostAdapter $Record.adapter
+    $switch = New-VMSwitch -Name $Record.name -NetAdapterName $adapter.Name -AllowManagementOS $true -ErrorAction Stop
+    $Record.switch = "$($switch.Id)"
+    Save-WinhostSwitchRecord $Record
+    foreach ($port in @(Get-VMNetworkAdapter -ManagementOS -ErrorAction Stop)) {
+        # Tagged by the adapter's driver until now; under a switch that is the switch's work.
+        if ("$($port.SwitchId)" -eq $Record.switch -and $adapter.VlanID -gt 0) {
+            Set-VMNetworkAdapterVlan -VMNetworkAdapter $port -Access -VlanId $adapter.VlanID -ErrorAction Stop
+        }
+    }
+}
+
+function Remove-WinhostSwitch {
+    param($Record)
+    foreach ($switch in @(Find-WinhostExternalSwitches)) {
+        # One that came to be while New-VMSwitch failed has no record of its id.
+        $half = $Record.make -and $switch.Name -ceq $Record.name -and @(Find-WinhostBound $switch) -contains $Record.adapter
+        if ("$($switch.Id)" -eq $Record.switch -or $half) {
+            # It asks back whatever -Confirm says; nobody is here to answer.
+            Remove-VMSwitch -VMSwitch $switch -Force -Confirm:$false -ErrorAction Stop
+        }
+    }
+}
+
+function Find-WinhostSwitchEnd {
+    param($Record, [bool]$Made)
+    # The interface that carries the addresses: the adapter's own, or the host's port on the switch.
+    if (-not $Made) {
+        return $Record.adapter
+    }
+    foreach ($port in @(Get-VMNetworkAdapter -ManagementOS -ErrorAction Stop)) {
+        if ("$($port.SwitchId)" -eq $Record.switch) {
+            return ConvertTo-WinhostGuid $port.DeviceId
+        }
+    }
+    Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "The host has no port on switch $($Record.name)."
+}
+
+function Wait-WinhostSwitchEnd {
+    param($Record, [bool]$Made, [bool]$Link)
+    # A cable that was out before is no reason to go back. An interface that has just been made is not listed at once.
+    $end = (Read-WinhostClock) + 60
+    do {
+        Start-Sleep -Seconds 1 -ErrorAction Stop
+        $why = $null
+        $up = $false
+        try {
+            $adapter = Find-WinhostAdapter (Find-WinhostSwitchEnd $Record $Made)
+            $up = $adapter.InterfaceOperationalStatus -eq 1 -or -not $Link
+        }
+        catch {
+            $why = $_
+        }
+    } while (-not $up -and (Read-WinhostClock) -lt $end)
+    if ($null -ne $why) {
+        throw $why
+    }
+    if (-not $up) {
+        Stop-Winhost 'Winhost.NoLink' 'OperationTimeout' "$($adapter.Name) has no link."
+    }
+    $adapter
+}
+
+function Read-WinhostSwitchAddresses {
+    param([string]$Guid)
+    $adapter = Find-WinhostAdapter $Guid
+    $index = $adapter.InterfaceIndex
+    $servers = @()
+    foreach ($family in @('Tcpip', 'Tcpip6')) {
+        $names = "$(Read-WinhostRegistry "SYSTEM\CurrentControlSet\Services\$family\Parameters\Interfaces\{$Guid}" 'NameServer')"
+        $servers += @(foreach ($each in ($names -split '[, ]')) { if ($each.Length -gt 0) { $each } })
+    }
+    $link = $adapter.InterfaceOperationalStatus -eq 1
+    $snapshot = @{ link = $link; addresses = @(); routes = @(); dns = $servers; metric = $null; network = $null }
+    $families = @()
+    foreach ($address in @(Get-NetIPAddress -ErrorAction Stop)) {
+        if ($address.InterfaceIndex -eq $index -and "$($address.PrefixOrigin)" -eq 'Manual') {
+            # Without its zone, which is the number of this very interface.
+            $text = "$($address.IPAddress)".Split('%')[0]
+            $families += $text.Contains(':')
+            $snapshot.addresses += @{ address = $text; prefix = [int]$address.PrefixLength }
+        }
+    }
+    foreach ($route in @(Get-NetRoute -ErrorAction Stop)) {
+        # What DHCP or a router gave they give again; what is on the link follows from the addresses.
+        $led = @('0.0.0.0', '::') -notcontains "$($route.NextHop)" -and $families -contains "$($route.DestinationPrefix)".Contains(':')
+        if ($route.InterfaceIndex -eq $index -and $led) {
+            $snapshot.routes += @{ to = "$($route.DestinationPrefix)"; by = "$($route.NextHop)"; metric = [int]$route.RouteMetric }
+        }
+    }
+    foreach ($interface in @(Get-NetIPInterface -AddressFamily IPv4 -ErrorAction Stop)) {
+        if ($interface.InterfaceIndex -eq $index -and "$($interface.AutomaticMetric)" -eq 'Disabled') {
+            $snapshot.metric = [int]$interface.InterfaceMetric
+        }
+    }
+    foreach ($network in @(Get-NetConnectionProfile -ErrorAction Stop)) {
+        if ($network.InterfaceIndex -eq $index) {
+            $snapshot.network = "$($network.NetworkCategory)"
+        }
+    }
+    $snapshot
+}
+
+function Restore-WinhostSwitchAddresses {
+    param($Adapter, $Snapshot)
+    # What is missing; most of it Windows moves by itself.
+    $index = $Adapter.InterfaceIndex
+    $now = Read-WinhostSwitchAddresses (ConvertTo-WinhostGuid $Adapter.InterfaceGuid)
+    $there = @(foreach ($each in $now.addresses) { $each.address })
+    foreach ($each in @($Snapshot.addresses)) {
+        if ($there -notcontains $each.address) {
+            $null = New-NetIPAddress -InterfaceIndex $index -IPAddress $each.address -PrefixLength $each.prefix -ErrorAction Stop
+        }
+    }
+    $there = @(foreach ($each in $now.routes) { "$($each.to) $($each.by)" })
+    foreach ($each in @($Snapshot.routes)) {
+        if ($there -notcontains "$($each.to) $($each.by)") {
+            $null = New-NetRoute -InterfaceIndex $index -DestinationPrefix $each.to -NextHop $each.by -RouteMetric $each.metric -ErrorAction Stop
+        }
+    }
+    $names = @($Snapshot.dns)
+    if ($names.Count -gt 0 -and "$names" -ne "$($now.dns)") {
+        Set-DnsClientServerAddress -InterfaceIndex $index -ServerAddresses $names -ErrorAction Stop
+    }
+    if ($null -ne $Snapshot.metric -and $Snapshot.metric -ne $now.metric) {
+        Set-NetIPInterface -InterfaceIndex $index -AddressFamily IPv4 -InterfaceMetric $Snapshot.metric -ErrorAction Stop
+    }
+    Restore-WinhostSwitchProfile $index $Snapshot.network
+}
+
+function Restore-WinhostSwitchProfile {
+    param($Index, $Wanted)
+    # A network that Windows takes for a new one is public, and its firewall then refuses WinRM. A domain it knows itself.
+    if (@('Private', 'Public') -notcontains "$Wanted") {
+        return
+    }
+    $end = (Read-WinhostClock) + 30
+    do {
+        foreach ($network in @(Get-NetConnectionProfile -ErrorAction Stop)) {
+            if ($network.InterfaceIndex -eq $Index) {
+                if ("$($network.NetworkCategory)" -ne $Wanted) {
+                    Set-NetConnectionProfile -InterfaceIndex $Index -NetworkCategory $Wanted -ErrorAction Stop
+                }
+                return
+            }
+        }
+        Start-Sleep -Seconds 1 -ErrorAction Stop
+    } while ((Read-WinhostClock) -lt $end)
+}
