@@ -220,6 +220,7 @@ def unpack(plan: Plan, folder: Path, *, watched: bool = False, alone: bool = Fal
         told = WATCHED if watched and name in JOURNALLED else ""
         made[name] = _reaching_the_lab(made[name].decode(), standins() if alone else CONNECTED, told)
     for name, content in (*made.items(), (SUMS, sums(made))):
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
 

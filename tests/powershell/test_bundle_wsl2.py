@@ -1,4 +1,4 @@
-"""WSL 2 by hand: two bundles do what a run does as far as Windows goes, and give it back; Linux is beyond them."""
+"""WSL 2 by hand: two bundles do what a run does as far as Windows goes, and give it back; then they lead to Linux."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +16,6 @@ from winhost.engine.planning import make_plan
 from winhost.lab import loopback
 from winhost.lab.machine import Machine
 from winhost.model.plan import Plan, Wish
-from winhost.render.bundle import BeyondWindows, bundle
 from winhost.resources.host import HostFacts
 
 HOST = "win11-pro-1gpu"
@@ -104,15 +103,19 @@ def test_two_bundles_end_where_apply_leaves_windows_and_go_back(person: Person, 
     assert here.state() == other.machine.settled_state()
 
 
-def test_what_is_left_then_is_of_linux_and_no_bundle(person: Person, tmp_path: Path) -> None:
+def test_what_is_left_then_is_of_linux(person: Person, tmp_path: Path) -> None:
+    other = by_run(tmp_path / "store")
     here, reader, book = at_hand(person, tmp_path)
     first, second = here.made(reader, book)
-    readmes = [(made / "README.md").read_text("utf-8") for made in (first, second)]
-    assert ["**This is not all.**" in readme for readme in readmes] == [True, False]
-    assert all("**Its Linux is in no bundle.**" in readme for readme in readmes)
-    assert "of its Linux" in here.there(second).said["next"][-1]
-    with pytest.raises(BeyondWindows, match=r"AptSource.* of its Linux"):
-        bundle(here.plan(reader, book))
+    assert "once somebody is let into its Linux, `run.py facts` there" in (second / "README.md").read_text("utf-8")
+    assert ["run.py facts" in here.there(made).said["next"][-1] for made in (first, second)] == [False, True]
+    third = unpack(other.plan(), tmp_path / "third")
+    made = here.state()
+    assert "python3 -I linux/run.py apply" in here.there(third).said["next"][-1]
+    assert here.verify(third).code == 0
+    assert here.state() == made
+    (third / "linux" / "plan.json").write_bytes(b"")
+    assert here.verify(third).refused == "Changed"
 
 
 def test_a_distro_that_was_terminated_is_started_by_a_bundle_and_lets_in(person: Person, tmp_path: Path) -> None:
