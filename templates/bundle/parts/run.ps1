@@ -202,8 +202,10 @@ function Register-WinhostTask {
     $null = [System.IO.Directory]::CreateDirectory($copy)
     foreach ($name in $script:WinhostFiles + 'SHA256SUMS') {
         $source = Join-WinhostPath $PSScriptRoot $name
+        $target = Join-WinhostPath $copy $name
         if ($PSScriptRoot -ne $copy -and [System.IO.File]::Exists($source)) {
-            [System.IO.File]::Copy($source, (Join-WinhostPath $copy $name), $true)
+            $null = [System.IO.Directory]::CreateDirectory([System.IO.Path]::GetDirectoryName($target))
+            [System.IO.File]::Copy($source, $target, $true)
         }
     }
     Assert-WinhostSums $copy @($Run.script, 'plan.json')
@@ -225,12 +227,22 @@ function Register-WinhostTask {
 
 function Unregister-WinhostTask {
     param($Run)
-    # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task.
+    # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task, and only
+    # in this folder: others hold hundreds, and some that not even an administrator may read.
     if (-not [System.IO.Directory]::Exists((Join-WinhostPath $Run.journals $Run.sum))) {
         return
     }
-    foreach ($task in @(Get-ScheduledTask -ErrorAction Stop)) {
-        if ($task.TaskName -ceq "winhost-$($Run.sum)" -and $task.TaskPath -ceq '\') {
+    try {
+        $tasks = @(Get-ScheduledTask -TaskPath '\' -ErrorAction Stop)
+    }
+    catch {
+        if ("$($_.CategoryInfo.Category)" -ne 'ObjectNotFound') {
+            throw
+        }
+        $tasks = @()
+    }
+    foreach ($task in $tasks) {
+        if ($task.TaskName -ceq "winhost-$($Run.sum)") {
             Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
         }
     }

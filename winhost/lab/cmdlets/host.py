@@ -149,10 +149,15 @@ def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return _tasks(desk, {})
 
 
-@answers("Get-ScheduledTask")
-def _tasks(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+@answers("Get-ScheduledTask", "TaskPath")
+def _tasks(desk: Cmdlets, given: Given) -> Iterable[Any]:
     bundles = [shown("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
-    return [*bundles, *account_tasks(desk)]
+    tasks = [*bundles, *account_tasks(desk)]
+    for path in given.get("TaskPath", ()):
+        tasks = [task for task in tasks if task.properties["TaskPath"] == path]
+        if not tasks:
+            raise desk.machine.fail("no-task-there", "Get-ScheduledTask", path=path)
+    return tasks
 
 
 @answers("Unregister-ScheduledTask", "InputObject")
