@@ -21,7 +21,7 @@ Where a restart is needed: restarts the host and goes on by itself, by a schedul
 Without it the script stops there and says what to type.
 
 .PARAMETER GuestDeadline
-Seconds that a guest may take to shut down.
+Seconds that a guest may take to shut down, or a slow change to end: 300 by default, 86400 at most.
 
 .PARAMETER JournalFolder
 Where the journal is kept. By default winhost in ProgramData, where only administrators have access.
@@ -29,18 +29,22 @@ Where the journal is kept. By default winhost in ProgramData, where only adminis
 .PARAMETER Json
 Prints one JSON document and nothing else.
 
+.PARAMETER Unknown
+Not to be given: what is misspelt lands here, and nothing is done.
+
 .EXAMPLE
 .\Apply.ps1 -WhatIf
 
 .EXAMPLE
 .\Apply.ps1 -Accept vm-stop,restart
 #>
-[CmdletBinding()]
+[CmdletBinding(PositionalBinding = $false)]
 param(
     [string[]]$Accept = @(),
     [switch]$WhatIf,
     [switch]$ContinueAfterRestart,
-    [ValidateRange(1, 86400)][int]$GuestDeadline = 300,
+    [string]$GuestDeadline = '300',
     [string]$JournalFolder = '',
-    [switch]$Json
+    [switch]$Json,
+    [Parameter(ValueFromRemainingArguments = $true)][string[]]$Unknown = @()
 )

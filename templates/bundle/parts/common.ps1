@@ -4,6 +4,13 @@
 $script:WinhostCode = 0
 $script:WinhostFiles = @('Facts.ps1', 'Apply.ps1', 'Verify.ps1', 'Rollback.ps1', 'plan.json', 'README.md', 'linux/SHA256SUMS', 'linux/agent.py', 'linux/plan.json', 'linux/run.py')
 
+function Assert-WinhostUsage {
+    # PowerShell itself would end with 1, as if something had failed.
+    if ($script:Unknown.Count -gt 0) {
+        Stop-WinhostScript 2 'Usage' "there is no parameter for: $($script:Unknown -join ' ')" 'Nothing was done.' 'Get-Help shows those that there are, with -Detailed.'
+    }
+}
+
 function Assert-WinhostSums {
     param([string]$Folder, [string[]]$Needed)
     $sums = Read-WinhostSums $Folder

@@ -25,9 +25,14 @@ function Start-WinhostScript {
 }
 
 function Open-WinhostRun {
+    Assert-WinhostUsage
+    if ($script:GuestDeadline -notmatch '^[1-9][0-9]{0,4}\z' -or [int]$script:GuestDeadline -gt 86400) {
+        Stop-WinhostScript 2 'Usage' "-GuestDeadline: $($script:GuestDeadline) is no number of seconds from 1 to 86400" 'Nothing was changed.' ''
+    }
     $accepted = @(Split-WinhostAccepted $script:Accept)
     $run = Open-WinhostPlan
     $run.accepted = $accepted
+    $run.within = [int]$script:GuestDeadline
     $run.journals = Find-WinhostJournalFolder
     $run.changed = 0
     $run.name = ''
@@ -210,7 +215,7 @@ function Register-WinhostTask {
     }
     Assert-WinhostSums $copy @($Run.script, 'plan.json')
     $policy = Get-ExecutionPolicy -ErrorAction Stop
-    $words = "-NoProfile -NonInteractive -ExecutionPolicy $policy -File ""$(Join-WinhostPath $copy $Run.script)"" -JournalFolder ""$($Run.journals)"" -GuestDeadline $script:GuestDeadline"
+    $words = "-NoProfile -NonInteractive -ExecutionPolicy $policy -File ""$(Join-WinhostPath $copy $Run.script)"" -JournalFolder ""$($Run.journals)"" -GuestDeadline $($Run.within)"
     if ($Run.accepted.Count -gt 0) {
         $words += " -Accept $($Run.accepted -join ',')"
     }

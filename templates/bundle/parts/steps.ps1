@@ -293,7 +293,7 @@ function Invoke-WinhostStep {
     }
     $users = @(Find-WinhostUsers $Step.noun $Step.key $Facts)
     Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found; users = $users })
-    $how = @{ accept = $Run.accepted; within = $script:GuestDeadline }
+    $how = @{ accept = $Run.accepted; within = $Run.within }
     $call = @{ noun = $Step.noun; verb = 'set'; key = $Step.key; want = $Step.want; expect = $Step.before; how = $how }
     $answer = Select-WinhostBrought $Run $Step (Invoke-WinhostRequest @($call) $false)
     foreach ($warning in @(Read-WinhostField $answer 'warnings')) {

@@ -2,6 +2,7 @@
 
 function Start-WinhostScript {
     try {
+        Assert-WinhostUsage
         $bundle = Open-WinhostPlan
         Assert-WinhostHost $bundle.plan $false
         $checks = @(Test-WinhostWishes $bundle.stage.wanted (Read-WinhostHost))
