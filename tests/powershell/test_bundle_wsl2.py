@@ -1,12 +1,15 @@
 """WSL 2 by hand: two bundles do what a run does as far as Windows goes, and give it back; then they lead to Linux."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engine.test_wsl2 import CASES as NETWORKS
+from tests.engine.test_wsl2 import Case
 from tests.engine.wsl2_world import ACCOUNT, CONSENTS, DISTRO, Wsl2World, wsl2_world
 from tests.powershell.bundles import ByHand, Done, Person, WatchedCmdlets, a_person, filmed, unpack
 from tests.powershell.test_bundles import as_compared
@@ -38,10 +41,18 @@ class Wsl2ByHand(ByHand):
         return make_plan(HostFacts(self.facts(reader)), Wish("wsl2", book))
 
     def there(self, made: Path) -> Done:
-        return self.through(partial(self.apply, accept=CONSENTS), made)
+        return self.keeping(partial(self.apply, accept=CONSENTS), made)
 
     def back(self, made: Path) -> Done:
-        return self.through(partial(self.rollback, accept=CONSENTS), made)
+        return self.keeping(partial(self.rollback, accept=CONSENTS), made)
+
+    def keeping(self, script: Callable[..., Done], made: Path) -> Done:
+        """Saying that a switch is to stay where the script asks, as its readme tells."""
+        done = self.through(script, made)
+        if done.code == 1 and done.refused == "NotKept":
+            assert done.said["error"]["hint"].endswith(" -Keep")
+            return self.through(lambda bundle: script(bundle, "-Keep"), made)
+        return done
 
     def made(self, reader: Path, book: Any) -> list[Path]:
         """Both bundles, applied."""
@@ -169,3 +180,66 @@ def test_abandoned_in_the_middle_it_is_gone_on_with_and_given_back(person: Perso
             assert there.back(made).said["outcome"] == "rolled back", moment.name
             stays = "Wsl" if name == "first" else "WslVm"
             assert but(stays, there.state()) == but(stays, found), moment.name
+
+
+# ---- other networks, and hosts that restart on the way
+
+
+CASES = {
+    name: case for name, case in NETWORKS.items() if case.mode != "mirrored" or case.host == "win11-hyperv-off-vbs-on"
+}
+
+
+@dataclass(frozen=True)
+class Twin:
+    """The same host twice: by hand and for `apply`. bundles: those of Windows, in their order."""
+
+    here: Wsl2ByHand
+    reader: Path
+    other: Wsl2World
+
+    def windows_only(self) -> Plan | None:
+        """What is to be done next, if that is of Windows."""
+        plan = self.here.plan(self.reader, self.other.book)
+        return plan if list(plan.steps) else None
+
+
+def twins(person: Person, folder: Path, case: Case) -> Twin:
+    mine, other = case.world(folder / "mine"), case.world(folder / "other")
+    here = Wsl2ByHand(person, mine.machine, folder / "journals")
+    return Twin(here, unpack(mine.plan(), folder / "reader"), other)
+
+
+def stopped_before_stage(other: Wsl2World, number: int) -> None:
+    other.stop = lambda: any(event.text.startswith(f"stage {number}:") for event in other.events)
+    with pytest.raises(Stopped):
+        other.apply(other.plan())
+    other.stop = lambda: False
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_on_any_network_bundles_end_where_apply_leaves_windows_and_go_back(
+    person: Person, tmp_path: Path, case: Case
+) -> None:
+    it = twins(person, tmp_path, case)
+    found, bundles = it.here.state(), list[Path]()
+    while plan := it.windows_only():
+        bundles.append(unpack(plan, tmp_path / f"bundle-{len(bundles)}"))
+        done = it.here.there(bundles[-1])
+        assert done.code == 0, done.output
+        assert it.here.verify(bundles[-1]).code == 0
+    stopped_before_stage(it.other, len(bundles) + 1)
+    assert it.here.state() == it.other.machine.settled_state()
+    kept = []
+    for made in reversed(bundles):
+        done = it.here.back(made)
+        assert done.code == 0, done.output
+        assert done.said["outcome"] == "rolled back"
+        kept += done.said["kept"]
+    outcome = it.other.rollback(CONSENTS)
+    assert sorted(kept) == sorted(outcome.kept)
+    assert it.here.state() == it.other.machine.settled_state()
+    now = it.here.state()
+    assert {n: s for n, s in now.items() if n not in case.stays} == {
+        n: s for n, s in found.items() if n not in case.stays
+    }

@@ -19,6 +19,11 @@ Shows the steps and what they ask for. Changes nothing and writes nothing.
 Where a restart is needed: restarts the host and goes on by itself, by a scheduled task that runs once as the system.
 Without it the script stops there and says what to type.
 
+.PARAMETER Keep
+Keeps the network without a switch that it removed and that this host would undo by itself, and goes on. To be given when the
+script stopped there and said so, and you saw that this host can be reached as before; what does not stand yet it does
+not keep.
+
 .PARAMETER GuestDeadline
 Seconds that a guest may take to shut down, or a slow change to end: 300 by default, 86400 at most.
 
@@ -42,6 +47,7 @@ param(
     [string[]]$Accept = @(),
     [switch]$WhatIf,
     [switch]$ContinueAfterRestart,
+    [switch]$Keep,
     [string]$GuestDeadline = '300',
     [string]$JournalFolder = '',
     [switch]$Json,

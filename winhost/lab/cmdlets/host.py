@@ -146,7 +146,7 @@ _part_of_a_task("New-ScheduledTaskTrigger", "MSFT_TaskTrigger", "AtStartup")
 def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
     one = {**given, "Action": given["Action"][0], "Trigger": given["Trigger"][0]}
     desk.machine.tasks[given["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
-    return _tasks(desk, {})
+    return [task for task in _tasks(desk, {}) if task.properties["TaskName"] == given["TaskName"]]
 
 
 @answers("Get-ScheduledTask", "TaskPath")
