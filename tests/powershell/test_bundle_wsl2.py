@@ -1,5 +1,6 @@
 """WSL 2 by hand: two bundles do what a run does as far as Windows goes, and give it back; then they lead to Linux."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.engine.test_wsl2 import CASES as NETWORKS
-from tests.engine.test_wsl2 import Case
+from tests.engine.test_wsl2 import MANAGED, Case
 from tests.engine.wsl2_world import ACCOUNT, CONSENTS, DISTRO, Wsl2World, wsl2_world
-from tests.powershell.bundles import ByHand, Done, Person, WatchedCmdlets, a_person, filmed, unpack
+from tests.powershell.bundles import ByHand, Done, Person, WatchedCmdlets, a_person, filmed, restart, unpack
 from tests.powershell.test_bundles import as_compared
 from tests.powershell.twins import machine
 from winhost.engine.failures import Stopped
@@ -243,3 +244,129 @@ def test_on_any_network_bundles_end_where_apply_leaves_windows_and_go_back(
     assert {n: s for n, s in now.items() if n not in case.stays} == {
         n: s for n, s in found.items() if n not in case.stays
     }
+
+
+@pytest.mark.parametrize("name", ["bridged over the wire itself", "home behind nat", "nothing there, bridged"])
+def test_on_other_networks_abandoned_it_is_gone_on_with_and_given_back(
+    person: Person, tmp_path: Path, name: str
+) -> None:
+    case = NETWORKS[name]
+    it, number = twins(person, tmp_path, case), 0
+    while plan := it.windows_only():
+        found, made = it.here.state(), unpack(plan, tmp_path / f"bundle-{number}", watched=True)
+        with filmed(it.here, tmp_path / f"there-{number}") as moments:
+            assert it.here.there(made).said["outcome"] == "applied"
+        for moment in moments[EVERY - 1 :: EVERY]:
+            there = Wsl2ByHand(person, moment.here.machine, moment.here.journals)
+            assert there.there(made).said["outcome"] == "applied", moment.name
+            assert there.state() == it.here.state(), moment.name
+            assert there.back(made).said["outcome"] == "rolled back", moment.name
+            stays = {"Wsl", "WslVm"} - ({"Wsl"} if case.stays == () else set())
+            assert {n: s for n, s in there.state().items() if n not in stays} == {
+                n: s for n, s in found.items() if n not in stays
+            }, moment.name
+        number += 1
+
+
+# ---- a switch over the very adapter that the host is managed through
+
+
+@dataclass(frozen=True)
+class AtTheSwitch:
+    """A bundle that stopped at its switch, which stands; found: as the host was before it."""
+
+    here: Wsl2ByHand
+    made: Path
+    found: Any
+
+    def apply(self, *words: str) -> Done:
+        return self.here.apply(self.made, *words, accept=CONSENTS)
+
+    def rollback(self, *words: str) -> Done:
+        return self.here.rollback(self.made, *words, accept=CONSENTS)
+
+    def switches(self) -> list[str]:
+        return [str(each.state["name"]) for each in self.here.machine.network.external()]
+
+    def adapters(self) -> Any:
+        return self.here.state()["NetworkAdapter"]
+
+
+@pytest.fixture
+def at_the_switch(person: Person, tmp_path: Path) -> AtTheSwitch:
+    it = twins(person, tmp_path, NETWORKS["bridged over the wire itself"])
+    found, plan = it.here.state(), it.windows_only()
+    assert plan is not None
+    made = unpack(plan, tmp_path / "bundle", watched=True)
+    done = it.here.apply(made, "-Keep", accept=CONSENTS)  # what does not stand yet it does not keep
+    assert (done.code, done.refused) == (1, "NotKept")
+    at = AtTheSwitch(it.here, made, found)
+    assert at.switches() == ["lan"]
+    return at
+
+
+def test_the_readme_says_what_moves_and_how_it_is_kept(at_the_switch: AtTheSwitch) -> None:
+    readme = (at_the_switch.made / "README.md").read_text("utf-8")
+    assert MANAGED in readme
+    assert re.search(r"^\.\\Apply\.ps1 -Accept \S*network\S* -Keep$", readme, re.M)
+
+
+def test_the_same_again_does_not_keep_it(at_the_switch: AtTheSwitch) -> None:
+    done = at_the_switch.apply()
+    assert (done.code, done.refused) == (1, "NotKept")
+    assert done.said["error"]["hint"] == ".\\Apply.ps1 -Accept restart,network,vm-stop,headless -Keep"
+    at_the_switch.here.machine.network.pass_time(1000)
+    assert at_the_switch.switches() == []
+    assert at_the_switch.adapters() == at_the_switch.found["NetworkAdapter"]
+
+
+def test_kept_too_late_it_is_told_and_tried_again(at_the_switch: AtTheSwitch) -> None:
+    at_the_switch.here.machine.network.pass_time(1000)
+    told = at_the_switch.apply("-Keep").said["error"]
+    assert told["kind"] == "StepFailed"
+    assert "Nobody came back within 300 s" in told["what"]
+    assert at_the_switch.apply("-Keep").refused == "NotKept"
+    assert at_the_switch.apply("-Keep").said["outcome"] == "applied"
+
+
+def test_a_restart_meanwhile_is_as_if_nobody_kept_it(at_the_switch: AtTheSwitch) -> None:
+    restart(at_the_switch.here.machine)
+    at_the_switch.here.machine.network.pass_time(100)
+    assert at_the_switch.switches() == []
+    assert "The host restarted" in at_the_switch.apply("-Keep").said["error"]["what"]
+
+
+def test_going_back_waits_for_what_nobody_kept(at_the_switch: AtTheSwitch) -> None:
+    done = at_the_switch.rollback()
+    assert (done.said["outcome"], done.said["kept"]) == ("rolled back", [])
+    assert at_the_switch.switches() == []
+    differs = {noun for noun, state in at_the_switch.here.state().items() if state != at_the_switch.found[noun]}
+    assert differs <= {"ExternalSwitch"}  # the host's own account of it
+
+
+def test_a_removal_that_nobody_keeps_is_undone_and_can_be_tried_again(at_the_switch: AtTheSwitch) -> None:
+    assert at_the_switch.apply("-Keep").said["outcome"] == "applied"
+    assert at_the_switch.rollback().refused == "NotKept"
+    assert at_the_switch.switches() == []
+    assert at_the_switch.rollback().refused == "NotKept"
+    at_the_switch.here.machine.network.pass_time(1000)
+    assert at_the_switch.switches() == ["lan"]
+    assert "Nobody came back" in at_the_switch.rollback("-Keep").said["error"]["what"]
+    assert at_the_switch.rollback().refused == "NotKept"
+    done = at_the_switch.rollback("-Keep")
+    assert (done.said["outcome"], at_the_switch.switches()) == ("rolled back", [])
+    assert at_the_switch.adapters() == at_the_switch.found["NetworkAdapter"]
+
+
+@pytest.mark.parametrize("way", ["apply", "rollback"])
+def test_a_script_that_died_while_the_switch_waited_is_gone_on_with(at_the_switch: AtTheSwitch, way: str) -> None:
+    (journal,) = at_the_switch.here.journals.glob("*.jsonl")
+    *lines, last = journal.read_bytes().splitlines(keepends=True)
+    assert b'"event":"failed"' in last
+    journal.write_bytes(b"".join(lines))
+    assert at_the_switch.switches() == ["lan"]
+    if way == "apply":
+        assert at_the_switch.apply("-Keep").said["outcome"] == "applied"
+    else:
+        assert at_the_switch.rollback().said["outcome"] == "rolled back"
+        assert at_the_switch.adapters() == at_the_switch.found["NetworkAdapter"]
