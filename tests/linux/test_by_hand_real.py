@@ -155,6 +155,16 @@ def test_nothing_that_lies_beside_it_runs(here: Sandbox, made: Path) -> None:
     assert not here.path("/var/pwned").exists()
 
 
+def test_a_host_key_that_is_none_is_told_as_a_failure(here: Sandbox, made: Path) -> None:
+    here.write(HOST_KEY, f"{KEY} r\u00f6\u00f6t@here\n")
+    assert run(here, "verify")[0] == 4
+    here.path(HOST_KEY).unlink()
+    here.path(HOST_KEY).mkdir()
+    code, said = run(here, "verify")
+    here.path(HOST_KEY).rmdir()
+    assert (code, said["error"]["kind"]) == (1, "Failure")
+
+
 def test_wrong_usage_is_told_apart(here: Sandbox, made: Path) -> None:
     for words in (("aply",), ("apply", "--chek"), ("apply", "--within", "soon"), ()):
         assert here.run("python3", "-I", f"{PLACE}/run.py", *words).returncode == 2

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 SUMS = "SHA256SUMS"
 LINUX = "linux"  # the folder of what runs there
+_LONGEST = 80  # characters of a value in a table
 _DOING = ("run", "steps", "journal", "plan", "common")
 SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "Facts.ps1": ("facts", "common"),
@@ -274,4 +275,7 @@ def shown(value: Json) -> str:
         return "on" if value else "off"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
         return size(value)
-    return "none" if value is None else markdown(str(value))
+    text = "none" if value is None else str(value)
+    if len(text) > _LONGEST:
+        return f"{markdown(text[:_LONGEST])}… ({len(text)} characters; all of it in plan.json)"
+    return markdown(text)

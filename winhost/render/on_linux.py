@@ -118,8 +118,8 @@ def told(work: Callable[[], Result]) -> Result:
         return work()
     except Refusal as refusal:
         return refusal.result
-    except OSError as error:
-        return Refusal(1, "Failure", str(error)).result
+    except Exception as error:  # noqa: BLE001 - whatever it is, whoever reads one document gets one
+        return Refusal(1, "Failure", f"{type(error).__name__}: {error}").result
 
 
 def show(result: Result, as_json: bool) -> None:
@@ -455,7 +455,7 @@ def refuse_others(bundle: Bundle) -> None:
 
 def refuse_other_linux(bundle: Bundle, keys: list[str]) -> None:
     """By its host key, which Windows told when the plan was made."""
-    here = bundle.agent.content(HOST_KEY).decode("ascii").split()[:2]
+    here = bundle.agent.content(HOST_KEY).decode("utf-8", "replace").split()[:2]
     if [key.split()[:2] for key in keys] != [here]:
         what = "this is not the one Linux that Windows let somebody into: its host key is another"
         raise Refusal(2, "WrongHost", what, "Nothing was changed.", f"Compare: ssh-keygen -lf {HOST_KEY}")
@@ -945,6 +945,7 @@ def stop_gently(run: Run) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.umask(0o022)
     asked = words().parse_args()
     ended_so = main(asked, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
