@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
 from tests.linux.by_hand import InLinux, Killed, at_each_line, unpack_linux, with_windows_done
-from winhost.model.documents import read_document
+from winhost.cli import run as main
+from winhost.model.documents import read_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
-from winhost.render.bundle import sums
+from winhost.render.bundle import bundle, sums
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
 
@@ -271,3 +273,27 @@ def test_facts_of_another_host_are_not_added_to(hand: InLinux, made: Path, tmp_p
     assert refused(hand, made, "facts", str(other)) == (2, "WrongHost")
     other.write_text("{}")
     assert refused(hand, made, "facts", str(other)) == (2, "WrongDocument")
+
+
+# ---- as it is carried
+
+
+def test_the_command_writes_a_folder_that_runs(
+    hand: InLinux, plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = tmp_path / "plan.json", tmp_path / "bundle"
+    file.write_text(write_document(plan))
+    assert main(["bundle", str(file), "-o", str(folder)]) == 0
+    told = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
+    assert told == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {"SHA256SUMS"}
+    assert {name for name in told if name.startswith("linux/")} == {
+        f"linux/{name}" for name in ("SHA256SUMS", "agent.py", "plan.json", "run.py")
+    }
+    assert hand.run(folder / "linux", "verify").code == 4
+    readme = (folder / "README.md").read_text("utf-8")
+    assert all(f"| {step.id} | {step.title} |" in readme for step in plan.steps)
+    assert "python3 -I winhost-linux/run.py rollback" in readme
+
+
+def test_a_plan_that_is_not_about_linux_brings_no_folder_for_it(tmp_path: Path) -> None:
+    assert not [name for name in bundle(world(tmp_path).plan()) if name.startswith("linux/")]
