@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from winhost.model.documents import parse_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Wish
 from winhost.render import on_linux
-from winhost.render.bundle import bundle
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
 
@@ -89,16 +87,6 @@ def with_windows_done(here: Wsl2World) -> Wsl2World:
         here.apply(here.plan())
     here.stop = lambda: False
     return here
-
-
-def unpack_linux(plan: Plan, folder: Path) -> Path:
-    """The folder that goes into the Linux."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755)
-    for name, content in bundle(plan).items():
-        if name.startswith("linux/"):
-            (folder / name.removeprefix("linux/")).write_bytes(content)
-    return folder
 
 
 @contextmanager

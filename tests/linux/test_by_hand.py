@@ -10,7 +10,8 @@ import pytest
 
 from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
-from tests.linux.by_hand import InLinux, Killed, at_each_line, unpack_linux, with_windows_done
+from tests.linux.by_hand import InLinux, Killed, at_each_line, with_windows_done
+from tests.linux.unpacked import unpack_linux
 from winhost.cli import run as main
 from winhost.model.documents import read_document, write_document
 from winhost.model.facts import Facts

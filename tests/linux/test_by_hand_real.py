@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.linux.by_hand import unpack_linux
 from tests.linux.sandbox import Sandbox
+from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts

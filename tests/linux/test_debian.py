@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.linux.by_hand import unpack_linux
 from tests.linux.debian import INSIDE, Debian, Keyring, NoDebian, make_repository, wait_for
+from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.connect.errors import RemoteError, SessionDropped
 from winhost.engine.order import steps_for
