@@ -371,3 +371,19 @@ def test_a_script_that_died_while_the_switch_waited_is_gone_on_with(at_the_switc
     else:
         assert at_the_switch.rollback().said["outcome"] == "rolled back"
         assert at_the_switch.adapters() == at_the_switch.found["NetworkAdapter"]
+
+
+def test_somebody_at_the_console_is_told_what_moves_and_what_to_type(person: Person, tmp_path: Path) -> None:
+    it = twins(person, tmp_path, NETWORKS["bridged over the wire itself"])
+    plan = it.windows_only()
+    assert plan is not None
+    adapter = it.here.machine.network.adapters[MANAGED]
+    addresses = [f"{each['address']}/{each['prefix']}" for each in adapter.addresses]
+    moved = f"{adapter.state['name']} ({', '.join(addresses)})"
+    made = unpack(plan, tmp_path / "alone", alone=True)
+    words = ("-JournalFolder", str(tmp_path / "journals"), "-Accept", ",".join(CONSENTS))
+    done = person.alone(it.here.machine, made / "Apply.ps1", *words)
+    assert done.code == 1
+    lines = [line.strip() for line in done.output.splitlines()]
+    assert f"{moved}: what it has goes over to another interface." in lines
+    assert lines[-1] == f".\\Apply.ps1 -Accept {','.join(CONSENTS)} -Keep"
