@@ -667,6 +667,7 @@ def test_with_consent_it_goes_on_by_itself_once(person: Person, tmp_path: Path, 
     (result,) = here.journals.glob("*.result.json")
     assert json.loads(result.read_text())["outcome"] == "applied"
     assert here.state() == story.between
+    assert here.apply(story.first).said["outcome"] == "nothing to do"  # the copy is there still, and no task at all
 
 
 def test_nothing_is_read_before_windows_is_ready(person: Person, tmp_path: Path, story: Story) -> None:
