@@ -32,7 +32,7 @@ def plan(line: Line, *words: object, host: str = "win11-pro-1gpu") -> Any:
 def test_the_demo_tells_the_whole_story(line: Line) -> None:
     said = line("demo", "wsl2")
     assert said.code == 0, said.err
-    for claim in ("simulated", "59 properties verified", "desk-01: as planned", "no difference but WSL itself"):
+    for claim in ("simulated", "62 properties verified", "desk-01: as planned", "no difference but WSL itself"):
         assert claim in said.out
     assert list(line.folder.iterdir()) == []
 
@@ -71,7 +71,7 @@ def test_over_another_adapter_nothing_of_the_management_moves(line: Line) -> Non
 
 
 def test_settings_go_into_the_plan_as_they_are_set(line: Line) -> None:
-    wanted = ("network=nat", "distro=1.10", "account=serve", "access.allow=[192.0.2.0/24]")
+    wanted = ("network=nat", "distro=1.10", "account=serve", "access.allow=[192.168.1.0/24,192.0.2.0/24]")
     words = [word for setting in wanted for word in ("--set", setting)]
     document = plan(line, *WITH_KEY, *words, "--json").json
     assert document["schema"] == "winhost.plan/1"
@@ -80,7 +80,7 @@ def test_settings_go_into_the_plan_as_they_are_set(line: Line) -> None:
     assert steps["PortForward"]["want"] == {
         "target": "127.0.0.1",
         "connect_port": 2222,
-        "allowed": ["192.0.2.0/24"],
+        "allowed": ["192.168.1.0/24", "192.0.2.0/24"],
     }
     assert document["wish"]["playbook"]["settings"]["network"] == "nat"
     assert document["wish"]["playbook"]["settings"]["distro"] == "1.10"

@@ -207,7 +207,7 @@ def children(process: "subprocess.Popen[bytes]") -> list[int]:
 
 def sure(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, f"{command}: {done.stderr}"
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
 

@@ -1,5 +1,6 @@
 """The nouns on a real Debian, through a real sshd: systemd, apt, and the files that winhost writes there."""
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -7,8 +8,12 @@ from typing import Any
 import pytest
 
 from tests.linux.debian import INSIDE, Debian, Keyring, NoDebian, make_repository, wait_for
+from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.connect.errors import RemoteError, SessionDropped
+from winhost.engine.order import steps_for
+from winhost.model.facts import Facts
+from winhost.model.plan import Plan, Stage, Wanted, Wish
 from winhost.paths import wsl2_linux
 from winhost.resources.base import Keep
 from winhost.resources.linux import NOUNS, STATES
@@ -31,6 +36,8 @@ CONTROLS = [
     {"Package": "wh-slow", "Version": "1.0"},
     {"Package": "wh-frail", "Version": "1.0"},
     {"Package": "wh-broken", "Version": "1.0", "Depends": "nobody-has-this"},
+    {"Package": "docker-ce", "Version": "5.0", "Depends": "docker-ce-cli"},
+    {"Package": "docker-ce-cli", "Version": "5.0"},
 ]
 SCRIPTS = {
     "wh-slow": "#!/bin/sh\ntouch /var/begun\nwhile [ ! -e /var/go ]; do sleep 0.1; done\n",
@@ -336,3 +343,61 @@ def test_an_installation_that_was_broken_off_is_finished_first(sourced: Agent) -
 def test_what_cannot_be_installed_leaves_nothing_of_ours(sourced: Agent, debian: Debian) -> None:
     assert refused(sourced, "DebianPackage", BROKEN, {"version": "1.0"}) == "Winhost.ProgramFailed"
     assert not (debian.root / "var/lib/winhost/packages/wh-broken.json").exists()
+
+
+# ---- by hand
+
+
+def stages(keyring: Keyring) -> tuple[tuple[Wanted, ...], ...]:
+    """What could be planned at first, and what only then."""
+    units = {wsl2_linux.CDI_SERVICE_FILE: wsl2_linux.CDI_SERVICE, wsl2_linux.CDI_PATH_FILE: wsl2_linux.CDI_PATH}
+    first = (
+        wanted("AptSource", {"name": "winhost-docker"}, source(keyring)),
+        *(wanted("LinuxFile", {"path": path}, {"text": text, "mode": "0644"}) for path, text in units.items()),
+        wanted("DebianPackage", {"package": "docker-ce"}, {"version": "5.0", "held": True}),
+    )
+    unit = wanted("SystemdUnit", {"unit": "winhost-cdi.path"}, {"enabled": "enabled", "active": True})
+    return first, (*first, unit)
+
+
+def wanted(noun: str, key: dict[str, str], want: dict[str, Any]) -> Wanted:
+    return Wanted(noun, key, want, f"{noun} {key}", "For the test.")
+
+
+def states(agent: Agent) -> Any:
+    return agent.read([state.noun.name for state in STATES])
+
+
+def plan_of(agent: Agent, debian: Debian, wishes: tuple[Wanted, ...]) -> Plan:
+    facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", states(agent))
+    stage = Stage(1, wishes, steps_for(wishes, facts, prefix="1."))
+    key = (debian.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    return Plan("here", "none", "recorded", facts.read_at, "0", Wish("wsl2", {}), (stage,), (), key)
+
+
+def by_hand(debian: Debian, number: int, *words: str) -> Any:
+    return json.loads(debian.run("python3", "-I", f"/root/by-hand-{number}/run.py", *words, "--json"))
+
+
+def test_bundles_by_hand_end_as_over_ssh_and_go_back(no_source: Agent, debian: Debian, keyring: Keyring) -> None:
+    for path in (wsl2_linux.CDI_SERVICE_FILE, wsl2_linux.CDI_PATH_FILE):
+        change(no_source, "LinuxFile", {"path": path}, {"text": None})
+    found, both = states(no_source), stages(keyring)
+    for number, wishes in enumerate(both):
+        unpack_linux(plan_of(no_source, debian, wishes), debian.root / f"root/by-hand-{number}")
+        assert by_hand(debian, number, "apply")["outcome"] == "applied"
+        assert by_hand(debian, number, "verify")["holds"] is True
+    made = states(no_source)
+    for number in (1, 0):
+        done = by_hand(debian, number, "rollback")
+        assert (done["outcome"], done["kept"]) == ("rolled back", [])
+    assert states(no_source) == found
+    undo = []
+    for wishes in both:
+        for step in plan_of(no_source, debian, wishes).steps:
+            undo.append((step.noun, dict(step.key), step.want, no_source.set(step.noun, step.key, step.want, {}, {})))
+    assert states(no_source) == made
+    for noun, key, want, answer in reversed(undo):
+        now = no_source.get(noun, key)
+        change(no_source, noun, key, undone(noun, answer, dict(want), now))
+    assert states(no_source) == found

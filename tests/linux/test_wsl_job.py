@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,12 @@ def wanted(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
     playbook = read_playbook(shipped("playbooks") / "wsl2.yaml")
     bridge = {"address": f"{INSIDE}/{PREFIX}", "gateway": OUTSIDE, "dns": [OUTSIDE]}
     key = wsl.images[STAGED].key.with_suffix(".pub").read_text().strip()
-    settings = {**playbook.settings, "distro": NAME, "bridge": bridge, "access": {"key": key}}
+    settings = {
+        **playbook.settings,
+        "distro": NAME,
+        "bridge": bridge,
+        "access": {"key": key, "allow": [str(ip_interface(f"{INSIDE}/{PREFIX}").network)]},
+    }
     decisions = Decisions(HostFacts(hosts()[HOST][0]), Settings.model_validate(settings), "bridged")
     entries, _ = expand(playbook, decisions)
     return {each.noun: each.want for each in entries if each.key == OWNED}

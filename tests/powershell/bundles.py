@@ -220,6 +220,7 @@ def unpack(plan: Plan, folder: Path, *, watched: bool = False, alone: bool = Fal
         told = WATCHED if watched and name in JOURNALLED else ""
         made[name] = _reaching_the_lab(made[name].decode(), standins() if alone else CONNECTED, told)
     for name, content in (*made.items(), (SUMS, sums(made))):
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
 
@@ -253,6 +254,8 @@ class Film:
     def note(self, given: Given) -> None:
         if given["when"] == "after" and given["kind"] != "begin":
             return  # nothing happens between this and the moment before the next line
+        if self.here.machine.network.busy:
+            return  # a task that is at work cannot be copied
         name = f"{len(self.moments):02d}-{given['when']}-{given['kind']}"
         self.moments.append(Moment(self.here.copy(self.folder / name), name))
 

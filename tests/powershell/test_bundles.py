@@ -39,6 +39,7 @@ from winhost.lab.vms import VirtualMachine
 from winhost.model.documents import plain, read_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Wish
+from winhost.render.bundle import SCRIPTS, SUMS, sums
 from winhost.resources.host import HostFacts
 
 INSTALLED = "server2025-role-installed"
@@ -477,6 +478,46 @@ def test_a_file_that_is_not_as_it_was_made_stops_every_script(case: Callable[...
     refuse(it, it.here.apply(it.made), 2, "Changed", found)
 
 
+@pytest.mark.parametrize(
+    "words", [("-Acept", "restart"), ("restart",), ("-GuestDeadline", "soon"), ("-GuestDeadline", "86401")]
+)
+def test_what_is_misspelt_is_wrong_usage(case: Callable[..., Case], words: tuple[str, ...]) -> None:
+    it = case()
+    refuse(it, it.here.apply(it.made, *words), 2, "Usage", it.here.state())
+    assert it.here.rollback(it.made, *words).refused == "Usage"
+
+
+def test_scripts_that_only_look_tell_wrong_usage_too(case: Callable[..., Case], person: Person) -> None:
+    it = case()
+    for name in ("Verify.ps1", "Facts.ps1"):
+        assert person.run(it.here.machine, it.made / name, "-Jsom").code == 2
+
+
+def with_plan(made: Path, text: bytes) -> Path:
+    """The bundle with another plan, and the sums of that."""
+    (made / "plan.json").write_bytes(text)
+    names = (*SCRIPTS, "plan.json", "README.md")
+    (made / SUMS).write_bytes(sums({name: (made / name).read_bytes() for name in names}))
+    return made
+
+
+def test_a_plan_with_a_byte_order_mark_is_read(case: Callable[..., Case]) -> None:
+    it = case()
+    made = with_plan(it.made, b"\xef\xbb\xbf" + (it.made / "plan.json").read_bytes())
+    assert it.here.apply(made).said["outcome"] == "applied"
+    assert it.here.verify(made).code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(b"", "is empty"), (b" \r\n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/1")]
+)
+def test_what_is_no_plan_is_said_plainly(case: Callable[..., Case], text: bytes, says: str) -> None:
+    it = case()
+    done = it.here.apply(with_plan(it.made, text))
+    refuse(it, done, 2, "WrongDocument", it.here.state())
+    assert f"plan.json {says}" in done.said["error"]["what"].replace("has the schema , not ", "")
+
+
 # ---- in the middle, afterwards, and in a week
 
 
@@ -626,6 +667,7 @@ def test_with_consent_it_goes_on_by_itself_once(person: Person, tmp_path: Path, 
     (result,) = here.journals.glob("*.result.json")
     assert json.loads(result.read_text())["outcome"] == "applied"
     assert here.state() == story.between
+    assert here.apply(story.first).said["outcome"] == "nothing to do"  # the copy is there still, and no task at all
 
 
 def test_nothing_is_read_before_windows_is_ready(person: Person, tmp_path: Path, story: Story) -> None:

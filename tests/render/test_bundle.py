@@ -18,7 +18,7 @@ from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
-from winhost.render.bundle import SCRIPTS, BeyondWindows, bundle, facts_bundle, markdown, scripts, shown, sums
+from winhost.render.bundle import SCRIPTS, WhichLinux, bundle, facts_bundle, markdown, scripts, shown, sums
 from winhost.resources.windows import NOUNS
 from winhost.resources.windows.scripts import agent_digest
 
@@ -59,11 +59,11 @@ def test_the_scripts_are_the_same_for_every_plan(tmp_path: Path) -> None:
     assert facts_bundle()["Facts.ps1"] == scripts()["Facts.ps1"]
 
 
-def test_a_plan_for_linux_is_no_bundle(tmp_path: Path) -> None:
+def test_a_plan_for_a_linux_says_for_which(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, {"host": "server2025-role-installed"})
     step = dataclasses.replace(next(plan.steps), noun="DebianPackage")
     stage = dataclasses.replace(plan.stages[0], steps=(step,))
-    with pytest.raises(BeyondWindows, match="DebianPackage of its Linux"):
+    with pytest.raises(WhichLinux, match="by what key the Linux of gpu-"):
         bundle(dataclasses.replace(plan, stages=(stage,)))
 
 

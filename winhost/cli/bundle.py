@@ -43,7 +43,8 @@ def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_js
     """Write scripts that do a PLAN by hand, where nothing may be installed.
 
     Makes a folder with Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme for it and
-    SHA-256 sums. Without a PLAN: with Facts.ps1 alone, to read a host that winhost cannot reach.
+    SHA-256 sums; for WSL 2 also with a folder that does the same in its Linux. Without a PLAN: with Facts.ps1 alone, to
+    read a host that winhost cannot reach.
     """
     from hashlib import sha256
 
@@ -88,6 +89,7 @@ def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -
         folder = Path(temporary) / "bundle"
         folder.mkdir()
         for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)
         for script in sorted(folder.glob("*.ps1")) if signing else ():
             _sign(signing, script)

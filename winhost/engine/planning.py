@@ -18,7 +18,8 @@ from winhost.model.reason import PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
 from winhost.paths.refusal import Caution, Refusal
 from winhost.resources.host import HostFacts
-from winhost.resources.nouns import NOUNS
+from winhost.resources.linux.system import ACCESS
+from winhost.resources.nouns import NOUNS, answer
 
 
 class Planned(Protocol):
@@ -173,7 +174,16 @@ def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
         wish=wish,
         stages=(_stage(facts, wish, planned, number=1),),
         notes=_notes(verdict, planned.cautions),
+        linux_key=_linux_key(facts.document),
     )
+
+
+def _linux_key(facts: Facts) -> str | None:
+    """Of the one Linux that lets somebody in: whose nouns the facts hold."""
+    ways_in = answer(facts, ACCESS)
+    keys = [way.state.get("host_key") for way in ways_in] if isinstance(ways_in, tuple) else []
+    (key,) = keys if len(keys) == 1 else (None,)
+    return key if isinstance(key, str) else None
 
 
 def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]:

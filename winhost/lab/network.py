@@ -303,6 +303,11 @@ class Network:
                 self.host.clock.sleep(1.0)
                 self._second(task)
 
+    @property
+    def busy(self) -> bool:
+        """The scheduled task is at work."""
+        return self._task is not None
+
     def pass_time(self, seconds: float) -> None:
         """So many lab seconds go by, at once."""
         for _ in range(int(seconds)):

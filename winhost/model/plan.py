@@ -103,7 +103,9 @@ class Wish:
 
 @dataclass(frozen=True)
 class Plan:
-    """For one host, by its machine id. `notes`: what the verdict says that a reader should know before applying."""
+    """For one host, by its machine id. notes: what the verdict says that a reader should know before applying;
+    linux_key: the host key of its Linux, by which that is known, where one let somebody in.
+    """
 
     host: str
     machine_id: str
@@ -113,6 +115,7 @@ class Plan:
     wish: Wish
     stages: tuple[Stage, ...]
     notes: tuple[str, ...] = ()
+    linux_key: str | None = None
     schema: Literal["winhost.plan/1"] = "winhost.plan/1"
 
     @property

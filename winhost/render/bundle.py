@@ -9,16 +9,19 @@ from dataclasses import dataclass, fields
 from functools import cache
 from graphlib import TopologicalSorter
 from hashlib import sha256
+from importlib.resources import files as packaged
 from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageFault, visible
 from winhost.model.facts import Json
-from winhost.model.plan import RISKS, Plan, Step
+from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
+from winhost.resources import linux
 from winhost.resources.base import Noun, undo_property_by_property
+from winhost.resources.linux import scripts as linux_scripts
 from winhost.resources.windows import NOUNS
 from winhost.resources.windows.accounts import distros_of, undo_account, undo_tasks, undo_whole
 from winhost.resources.windows.distros import distro_risks, ends_distros, undo_distro, undo_vm
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 SUMS = "SHA256SUMS"
+LINUX = "linux"  # the folder of what runs there
+_LONGEST = 80  # characters of a value in a table
 _DOING = ("run", "steps", "journal", "plan", "common")
 SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "Facts.ps1": ("facts", "common"),
@@ -92,33 +97,49 @@ class _Part:
 
 
 @dataclass(eq=False)
-class BeyondWindows(UsageFault):
-    """A plan that changes what no script of Windows can reach, or has nothing else left to do."""
+class WhichLinux(UsageFault):
+    """A plan with steps for a Linux, which does not say for which."""
 
     host: str
-    nouns: tuple[str, ...]
 
     @property
     def what(self) -> str:
-        return f"no bundle can do this plan for {self.host}: it changes {', '.join(self.nouns)} of its Linux"
+        return f"the plan does not say by what key the Linux of {self.host} is known"
 
     @property
     def hint(self) -> str:
-        return "The scripts of a bundle run in Windows alone. Use: winhost apply"
+        return f"Make it again with this winhost: winhost plan {self.host} --path wsl2"
 
 
 def bundle(plan: Plan) -> dict[str, bytes]:
     """All files of a bundle but the sums, by name. Raises NotImplementedError for a noun beyond the scripts, and
-    BeyondWindows.
+    WhichLinux.
     """
-    steps = [step.noun for step in plan.steps]
-    # Where nothing but its Linux is left, a bundle would have nothing to do, and the next one neither.
-    nouns = steps or [waits.noun for waits in plan.deferred]
-    beyond = dict.fromkeys(noun for noun in nouns if noun not in NOUNS)
-    if beyond and (steps or beyond.keys() == set(nouns)):
-        raise BeyondWindows(plan.host, tuple(beyond))
+    written = write_document(plan).encode()
     readme = _environment().get_template("README.md.j2").render(_readme(plan)).encode()
-    return {**scripts(), "plan.json": write_document(plan).encode(), "README.md": readme}
+    return {**scripts(), "plan.json": written, "README.md": readme, **_linux_files(plan, written)}
+
+
+def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
+    """A folder of its own, which goes into the Linux; none where the plan is about Windows alone."""
+    if plan.linux_key is None and any(step.noun in linux.NOUNS for step in plan.steps):
+        raise WhichLinux(plan.host)
+    if not _is_for_linux(plan.stages[0]):
+        return {}
+    files = {"agent.py": linux_scripts.agent_text().encode("ascii"), "plan.json": written, "run.py": linux_script()}
+    return {f"{LINUX}/{name}": content for name, content in {**files, SUMS: sums(files)}.items()}
+
+
+def _is_for_linux(stage: Stage) -> bool:
+    nouns = {*(wanted.noun for wanted in stage.wanted), *(deferred.noun for deferred in stage.deferred)}
+    return not nouns.isdisjoint(linux.NOUNS)
+
+
+@cache
+def linux_script() -> bytes:
+    """What runs in the Linux: read as text, because only there it can be imported."""
+    text = (packaged(__package__) / "on_linux.py").read_bytes().decode("ascii").replace("\r\n", "\n")
+    return text.replace("@winhost@", __version__).encode("ascii")
 
 
 def facts_bundle() -> dict[str, bytes]:
@@ -156,7 +177,8 @@ def _part(text: str) -> _Part:
 
 def _tables() -> str:
     template = _environment().get_template("tables.ps1.j2")
-    return template.render(version=__version__, nouns=[_row(noun) for noun in NOUNS.values()], risks=RISKS.items())
+    nouns = [_row(noun) for noun in NOUNS.values()]
+    return template.render(version=__version__, nouns=nouns, linux=linux.NOUNS, risks=RISKS.items())
 
 
 @cache
@@ -215,9 +237,10 @@ def _readme(plan: Plan) -> dict[str, object]:
     return {
         "plan": plan,
         "stage": first,
-        "steps": [_told(step) for step in first.steps],
-        "later": [waits for waits in first.deferred if waits.noun in NOUNS],
-        "beyond": [waits for waits in first.deferred if waits.noun not in NOUNS],
+        "steps": [_told(step) for step in first.steps if step.noun in NOUNS],
+        "later": first.deferred,
+        "linux": _is_for_linux(first),
+        "linux_steps": [_told(step) for step in first.steps if step.noun in linux.NOUNS],
         "irreversible": [step for step in first.steps if step.irreversible],
         "needed": _meanings(plan.risks),
         "possible": _meanings(plan.possible_risks),
@@ -254,4 +277,7 @@ def shown(value: Json) -> str:
         return size(value)
     if isinstance(value, list):
         return ", ".join(map(shown, value)) or "none"
-    return "none" if value is None else markdown(str(value))
+    text = "none" if value is None else str(value)
+    if len(text) > _LONGEST:
+        return f"{markdown(text[:_LONGEST])}… ({len(text)} characters; all of it in plan.json)"
+    return markdown(text)

@@ -14,11 +14,15 @@ Writes the facts to this file instead. (In Windows PowerShell, > would write the
 .PARAMETER Name
 What the host is called in the facts. By default its computer name.
 
+.PARAMETER Unknown
+Not to be given: what is misspelt lands here, and nothing is done.
+
 .EXAMPLE
 .\Facts.ps1 -OutFile gpu-01.json
 #>
-[CmdletBinding()]
+[CmdletBinding(PositionalBinding = $false)]
 param(
     [string]$OutFile = '',
-    [string]$Name = ''
+    [string]$Name = '',
+    [Parameter(ValueFromRemainingArguments = $true)][string[]]$Unknown = @()
 )

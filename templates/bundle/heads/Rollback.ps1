@@ -19,8 +19,13 @@ Shows the steps and what they ask for. Changes nothing and writes nothing.
 Where a restart is needed: restarts the host and goes on by itself, by a scheduled task that runs once as the system.
 Without it the script stops there and says what to type.
 
+.PARAMETER Keep
+Keeps the network without a switch that it removed and that this host would undo by itself, and goes on. To be given when the
+script stopped there and said so, and you saw that this host can be reached as before; what does not stand yet it does
+not keep.
+
 .PARAMETER GuestDeadline
-Seconds that a guest may take to shut down.
+Seconds that a guest may take to shut down, or a slow change to end: 300 by default, 86400 at most.
 
 .PARAMETER JournalFolder
 Where the journal was kept, if Apply.ps1 was told another folder.
@@ -28,18 +33,23 @@ Where the journal was kept, if Apply.ps1 was told another folder.
 .PARAMETER Json
 Prints one JSON document and nothing else.
 
+.PARAMETER Unknown
+Not to be given: what is misspelt lands here, and nothing is done.
+
 .EXAMPLE
 .\Rollback.ps1 -WhatIf
 
 .EXAMPLE
 .\Rollback.ps1 -Accept vm-stop
 #>
-[CmdletBinding()]
+[CmdletBinding(PositionalBinding = $false)]
 param(
     [string[]]$Accept = @(),
     [switch]$WhatIf,
     [switch]$ContinueAfterRestart,
-    [ValidateRange(1, 86400)][int]$GuestDeadline = 300,
+    [switch]$Keep,
+    [string]$GuestDeadline = '300',
     [string]$JournalFolder = '',
-    [switch]$Json
+    [switch]$Json,
+    [Parameter(ValueFromRemainingArguments = $true)][string[]]$Unknown = @()
 )

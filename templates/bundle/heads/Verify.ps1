@@ -8,10 +8,14 @@ Exit codes: 0 all is as wanted, 1 failure, 2 wrong usage, 4 something is not.
 .PARAMETER Json
 Prints one JSON document and nothing else.
 
+.PARAMETER Unknown
+Not to be given: what is misspelt lands here, and nothing is done.
+
 .EXAMPLE
 .\Verify.ps1
 #>
-[CmdletBinding()]
+[CmdletBinding(PositionalBinding = $false)]
 param(
-    [switch]$Json
+    [switch]$Json,
+    [Parameter(ValueFromRemainingArguments = $true)][string[]]$Unknown = @()
 )

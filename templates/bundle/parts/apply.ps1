@@ -137,14 +137,15 @@ function Complete-WinhostApply {
     if ($Run.name -ne '') {
         $next += 'Go back at any time: .\Rollback.ps1'
     }
-    $nouns = @(foreach ($noun in $script:WinhostNouns) { $noun.name })
-    $waiting = @(foreach ($waits in @($Run.stage.deferred)) { $waits.noun })
-    $later = @(foreach ($noun in $waiting) { if ($nouns -ccontains $noun) { $noun } })
-    if ($later.Count -gt 0) {
-        $next += 'What could not be read before this can be planned now: carry what Facts.ps1 says back, and plan again.'
+    if ($Run.linux -gt 0) {
+        $next += 'What is left is of its Linux. Copy the folder linux there, and as root: python3 -I linux/run.py apply'
     }
-    elseif ($waiting.Count -gt 0) {
-        $next += 'What is left is of its Linux, which no script of Windows reaches: winhost apply does that.'
+    elseif (@($Run.stage.deferred).Count -gt 0) {
+        $next += 'What could not be read before this can be planned now: carry what Facts.ps1 says back, and plan again.'
+        $waiting = @(foreach ($waits in @($Run.stage.deferred)) { if ($script:WinhostLinux -cnotcontains $waits.noun) { $waits } })
+        if ($waiting.Count -eq 0) {
+            $next += 'It is of its Linux, which adds to that file first. There, as root: python3 -I linux/run.py facts'
+        }
     }
     New-WinhostOutcome $Run $outcome $Checks @() $next
 }

@@ -2,6 +2,7 @@
 
 function Start-WinhostScript {
     try {
+        Assert-WinhostUsage
         Assert-WinhostSums $PSScriptRoot @('Facts.ps1')
         $text = ConvertTo-WinhostText (Read-WinhostFacts)
         if ($script:OutFile -eq '') {

@@ -4,12 +4,35 @@ function Open-WinhostPlan {
     $script = [System.IO.Path]::GetFileName($PSCommandPath)
     Assert-WinhostSums $PSScriptRoot @($script, 'plan.json')
     $bytes = [System.IO.File]::ReadAllBytes((Join-WinhostPath $PSScriptRoot 'plan.json'))
-    $plan = ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
-    if ("$($plan.schema)" -cne 'winhost.plan/1') {
-        Stop-WinhostScript 2 'WrongDocument' "plan.json has the schema $($plan.schema), not winhost.plan/1" 'Nothing was done.' 'Make the bundle again with this winhost.'
-    }
+    $plan = ConvertFrom-WinhostPlan $bytes
     # A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then.
-    @{ plan = $plan; stage = @($plan.stages)[0]; sum = (Measure-WinhostBytes $bytes).Substring(0, 16); script = $script }
+    $stage = @($plan.stages)[0]
+    $linux = @(foreach ($step in @($stage.steps)) { if ($script:WinhostLinux -ccontains $step.noun) { $step } })
+    foreach ($name in @('wanted', 'steps')) {
+        $stage.$name = @(foreach ($each in @($stage.$name)) { if ($script:WinhostLinux -cnotcontains $each.noun) { $each } })
+    }
+    @{ plan = $plan; stage = $stage; linux = $linux.Count; sum = (Measure-WinhostBytes $bytes).Substring(0, 16); script = $script }
+}
+
+function ConvertFrom-WinhostPlan {
+    param([byte[]]$Bytes)
+    # An editor may leave a byte order mark; text that begins with one is no JSON to PowerShell.
+    $text = [System.Text.Encoding]::UTF8.GetString($Bytes).TrimStart([char]0xfeff)
+    $plan = $null
+    $why = 'is empty'
+    if ($text.Trim() -cne '') {
+        try {
+            $plan = ConvertFrom-Json -InputObject $text -ErrorAction Stop
+            $why = "has the schema $(Read-WinhostField $plan 'schema'), not winhost.plan/1"
+        }
+        catch {
+            $why = "is no JSON: $($_.Exception.Message)"
+        }
+    }
+    if ("$(Read-WinhostField $plan 'schema')" -cne 'winhost.plan/1') {
+        Stop-WinhostScript 2 'WrongDocument' "plan.json $why" 'Nothing was done.' 'Make the bundle again with this winhost.'
+    }
+    $plan
 }
 
 function Assert-WinhostHost {

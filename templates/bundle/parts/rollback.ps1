@@ -6,7 +6,7 @@ function Invoke-WinhostRun {
     if (-not $script:WhatIf -and (Test-WinhostRestartDue $Run)) {
         return Request-WinhostRestart $Run
     }
-    $facts = Read-WinhostHost
+    $facts = Wait-WinhostUndone $Run
     $back = Find-WinhostBack $Run $facts
     $parts = @(Split-WinhostParts $back.wishes)
     $steps = @(foreach ($part in $parts) { Find-WinhostUndoSteps $Run $part $facts })
@@ -60,6 +60,24 @@ function Resume-WinhostRun {
         Stop-WinhostScript 2 'LaterRun' 'another plan was applied after this one, and still stands' "Its journal: $later. Nothing was changed." 'Go back with the Rollback.ps1 of that bundle first.'
     }
     Open-WinhostJournal $Run $newest
+}
+
+function Wait-WinhostUndone {
+    param($Run)
+    # A switch that nobody kept is still there, and goes by itself: only then the host is as it was.
+    $facts = Read-WinhostHost
+    $waiting = @(foreach ($touched in $Run.record.touched) { if ($touched.noun -ceq 'ExternalSwitch' -and -not $Run.record.back) { $touched } })
+    $end = (Read-WinhostClock) + $Run.within + 300
+    foreach ($switch in $waiting) {
+        if (-not $script:WhatIf -and (Test-WinhostSwitchWaits $switch $facts)) {
+            Show-WinhostLine "$($switch.title): nobody kept it; waiting until this host has undone it"
+        }
+        while (-not $script:WhatIf -and (Test-WinhostSwitchWaits $switch $facts) -and (Read-WinhostClock) -lt $end) {
+            Start-Sleep -Seconds 5 -ErrorAction Stop
+            $facts = Read-WinhostHost
+        }
+    }
+    $facts
 }
 
 # ---- what is put back, and what is kept

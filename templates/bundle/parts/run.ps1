@@ -25,9 +25,14 @@ function Start-WinhostScript {
 }
 
 function Open-WinhostRun {
+    Assert-WinhostUsage
+    if ($script:GuestDeadline -notmatch '^[1-9][0-9]{0,4}\z' -or [int]$script:GuestDeadline -gt 86400) {
+        Stop-WinhostScript 2 'Usage' "-GuestDeadline: $($script:GuestDeadline) is no number of seconds from 1 to 86400" 'Nothing was changed.' ''
+    }
     $accepted = @(Split-WinhostAccepted $script:Accept)
     $run = Open-WinhostPlan
     $run.accepted = $accepted
+    $run.within = [int]$script:GuestDeadline
     $run.journals = Find-WinhostJournalFolder
     $run.changed = 0
     $run.name = ''
@@ -202,13 +207,15 @@ function Register-WinhostTask {
     $null = [System.IO.Directory]::CreateDirectory($copy)
     foreach ($name in $script:WinhostFiles + 'SHA256SUMS') {
         $source = Join-WinhostPath $PSScriptRoot $name
+        $target = Join-WinhostPath $copy $name
         if ($PSScriptRoot -ne $copy -and [System.IO.File]::Exists($source)) {
-            [System.IO.File]::Copy($source, (Join-WinhostPath $copy $name), $true)
+            $null = [System.IO.Directory]::CreateDirectory([System.IO.Path]::GetDirectoryName($target))
+            [System.IO.File]::Copy($source, $target, $true)
         }
     }
     Assert-WinhostSums $copy @($Run.script, 'plan.json')
     $policy = Get-ExecutionPolicy -ErrorAction Stop
-    $words = "-NoProfile -NonInteractive -ExecutionPolicy $policy -File ""$(Join-WinhostPath $copy $Run.script)"" -JournalFolder ""$($Run.journals)"" -GuestDeadline $script:GuestDeadline"
+    $words = "-NoProfile -NonInteractive -ExecutionPolicy $policy -File ""$(Join-WinhostPath $copy $Run.script)"" -JournalFolder ""$($Run.journals)"" -GuestDeadline $($Run.within)"
     if ($Run.accepted.Count -gt 0) {
         $words += " -Accept $($Run.accepted -join ',')"
     }
@@ -225,12 +232,22 @@ function Register-WinhostTask {
 
 function Unregister-WinhostTask {
     param($Run)
-    # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task.
+    # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task, and only
+    # in this folder: others hold hundreds, and some that not even an administrator may read.
     if (-not [System.IO.Directory]::Exists((Join-WinhostPath $Run.journals $Run.sum))) {
         return
     }
-    foreach ($task in @(Get-ScheduledTask -ErrorAction Stop)) {
-        if ($task.TaskName -ceq "winhost-$($Run.sum)" -and $task.TaskPath -ceq '\') {
+    try {
+        $tasks = @(Get-ScheduledTask -TaskPath '\' -ErrorAction Stop)
+    }
+    catch {
+        if ("$($_.CategoryInfo.Category)" -ne 'ObjectNotFound') {
+            throw
+        }
+        $tasks = @()
+    }
+    foreach ($task in $tasks) {
+        if ($task.TaskName -ceq "winhost-$($Run.sum)") {
             Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
         }
     }

@@ -291,9 +291,12 @@ function Invoke-WinhostStep {
     foreach ($name in $Step.before.Keys) {
         $found[$name] = $Step.before[$name]
     }
+    if ($Step.noun -ceq 'ExternalSwitch') {
+        Show-WinhostSwitchStep $Run $Step $Facts
+    }
     $users = @(Find-WinhostUsers $Step.noun $Step.key $Facts)
     Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found; users = $users })
-    $how = @{ accept = $Run.accepted; within = $script:GuestDeadline }
+    $how = @{ accept = $Run.accepted; within = $Run.within }
     $call = @{ noun = $Step.noun; verb = 'set'; key = $Step.key; want = $Step.want; expect = $Step.before; how = $how }
     $answer = Select-WinhostBrought $Run $Step (Invoke-WinhostRequest @($call) $false)
     foreach ($warning in @(Read-WinhostField $answer 'warnings')) {
@@ -301,7 +304,7 @@ function Invoke-WinhostStep {
     }
     if (-not $answer.ok) {
         Write-WinhostEntry $Run 'failed' ([ordered]@{ noun = $Step.noun; key = $Step.key; after = Read-WinhostLeft $answer; answer = $answer })
-        Stop-WinhostStep $Step $answer
+        Stop-WinhostStep $Run $Step $answer
     }
     Write-WinhostEntry $Run 'end' ([ordered]@{ noun = $Step.noun; key = $Step.key; after = $answer.after; restart = @($answer.restart).Count -gt 0 })
     $Run.changed++
@@ -331,8 +334,51 @@ function Read-WinhostLeft {
     Read-WinhostField $Answer 'after'
 }
 
+# ---- a switch: the host makes or removes it by itself, and undoes that unless somebody says that it is to stay
+
+function Show-WinhostSwitchStep {
+    param($Run, $Step, $Facts)
+    if (Test-WinhostSwitchWaits $Step $Facts) {
+        if (-not $script:Keep) {
+            Stop-WinhostSwitch $Run $Step
+        }
+        return
+    }
+    $moved = @($Step.want.adapter, $Step.before.adapter)[[int]($null -eq $Step.want.adapter)]
+    foreach ($adapter in @(Invoke-WinhostRequest @(@{ noun = 'NetworkAdapter'; verb = 'get' }) $false).instances) {
+        if ($adapter.key.adapter -ceq $moved) {
+            $addresses = @(foreach ($each in @($adapter.state.addresses)) { "$($each.address)/$($each.prefix)" })
+            Show-WinhostLine "  $($adapter.state.name) ($($addresses -join ', ')): what it has goes over to another interface."
+        }
+    }
+    Show-WinhostLine '  This host may be out of reach for a minute.'
+}
+
+function Test-WinhostSwitchWaits {
+    param($Switch, $Facts)
+    @('pending', 'awaiting') -ccontains (Find-WinhostNow $Facts $Switch.noun $Switch.key).phase
+}
+
+function Stop-WinhostSwitch {
+    param($Run, $Step)
+    # That somebody runs a script here proves nothing about the network: whoever kept it must have looked.
+    $done = @('made', 'removed')[[int]($null -eq $Step.want.adapter)]
+    # As the noun takes it.
+    $seconds = @($Run.within, 300)[[int]($Run.within -lt 60)]
+    $meaning = @('Look now whether this host can be reached as before: its gateway, your remote desktop, whoever else needs it.', "If it can, keep it. If nobody does within $seconds s, or the host restarts, it is as it was.")
+    $again = @(".\$($Run.script)", "-Accept $($Run.accepted -join ',')", '-Keep')
+    if ($Run.accepted.Count -eq 0) {
+        $again = @(".\$($Run.script)", '-Keep')
+    }
+    Stop-WinhostScript 1 'NotKept' "$($Step.title): $done, and undone by this host itself unless you keep it" $meaning ($again -join ' ')
+}
+
 function Stop-WinhostStep {
-    param($Step, $Answer)
+    param($Run, $Step, $Answer)
+    $fault = Read-WinhostField $Answer 'error'
+    if ("$(Read-WinhostField $fault 'code')" -like 'Winhost.ComeBack*') {
+        Stop-WinhostSwitch $Run $Step
+    }
     $ways = 'Mend that and run this again to go on; or go back: .\Rollback.ps1'
     $drift = Read-WinhostField $Answer 'drift'
     if ($null -ne $drift) {

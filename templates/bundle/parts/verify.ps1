@@ -2,6 +2,7 @@
 
 function Start-WinhostScript {
     try {
+        Assert-WinhostUsage
         $bundle = Open-WinhostPlan
         Assert-WinhostHost $bundle.plan $false
         $checks = @(Test-WinhostWishes $bundle.stage.wanted (Read-WinhostHost))
@@ -18,6 +19,9 @@ function New-WinhostVerdict {
     $code = 4 * [int](Test-WinhostLacking $Checks)
     $lines = @(ConvertTo-WinhostCheckLines $Checks $true)
     $lines += "$($Bundle.plan.host): $(@('as planned', 'not as planned')[[int]($code -ne 0)])."
+    if ([System.IO.Directory]::Exists((Join-WinhostPath $PSScriptRoot 'linux'))) {
+        $lines += '  Of its Linux says there, as root: python3 -I linux/run.py verify'
+    }
     if (@($Bundle.stage.deferred).Count -gt 0) {
         $lines += '  This says nothing of later stages, which this plan could not know.'
     }

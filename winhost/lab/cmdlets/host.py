@@ -146,13 +146,18 @@ _part_of_a_task("New-ScheduledTaskTrigger", "MSFT_TaskTrigger", "AtStartup")
 def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
     one = {**given, "Action": given["Action"][0], "Trigger": given["Trigger"][0]}
     desk.machine.tasks[given["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
-    return _tasks(desk, {})
+    return [task for task in _tasks(desk, {}) if task.properties["TaskName"] == given["TaskName"]]
 
 
-@answers("Get-ScheduledTask")
-def _tasks(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+@answers("Get-ScheduledTask", "TaskPath")
+def _tasks(desk: Cmdlets, given: Given) -> Iterable[Any]:
     bundles = [shown("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
-    return [*bundles, *account_tasks(desk)]
+    tasks = [*bundles, *account_tasks(desk)]
+    for path in given.get("TaskPath", ()):
+        tasks = [task for task in tasks if task.properties["TaskPath"] == path]
+        if not tasks:
+            raise desk.machine.fail("no-task-there", "Get-ScheduledTask", path=path)
+    return tasks
 
 
 @answers("Unregister-ScheduledTask", "InputObject")

@@ -1,0 +1,107 @@
+"""A person with a bundle in the Linux of a simulated host: the real run.py, in front of the lab's answers."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.wsl2_world import Wsl2World
+from winhost.engine.failures import Stopped
+from winhost.engine.planning import make_plan
+from winhost.lab.keys import public_line
+from winhost.model.documents import parse_document, write_document
+from winhost.model.facts import Facts
+from winhost.model.plan import Plan, Wish
+from winhost.render import on_linux
+from winhost.resources import linux
+from winhost.resources.host import HostFacts
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class LabAgent:
+    """What agent.py is on a real machine."""
+
+    here: Wsl2World
+
+    def __post_init__(self) -> None:
+        self.ONCE: dict[str, Any] = {}
+
+    def content(self, path: str) -> bytes:
+        assert path == on_linux.HOST_KEY
+        listening = self.here.linux.listening()
+        assert listening is not None
+        return f"{public_line(listening.seed)} root@distro\n".encode()
+
+    def answers(self, request: dict[str, Any], _wire: object) -> Any:
+        listening = self.here.linux.listening()
+        assert listening is not None
+        return json.loads(listening.invoke(json.dumps(request)))["answers"]
+
+
+@dataclass
+class InLinux:
+    """`journals`: as --journals names them."""
+
+    here: Wsl2World
+    journals: Path
+    patch: pytest.MonkeyPatch
+
+    def run(self, made: Path, command: str, *words: str) -> on_linux.Result:
+        self.patch.setattr(on_linux, "load", lambda text: LabAgent(self.here))
+        self.patch.setattr(on_linux, "stop_gently", lambda run: None)
+        if command in ("apply", "rollback"):
+            words = (*words, "--journals", str(self.journals))
+        given = on_linux.words().parse_args([command, "--json", *words])
+        return on_linux.main(given, str(made))
+
+    def facts(self, made: Path) -> Facts:
+        """As the loop goes: what Windows tells, then what Linux adds to it."""
+        known = self.here.facts()
+        windows = dataclasses.replace(known, nouns={n: a for n, a in known.nouns.items() if n not in linux.NOUNS})
+        file = made.with_name("facts.json")
+        file.write_text(write_document(windows))
+        result = self.run(made, "facts", str(file))
+        assert result.code == 0
+        return parse_document(result.document, Facts)
+
+    def plan(self, made: Path) -> Plan:
+        return make_plan(HostFacts(self.facts(made)), Wish("wsl2", self.here.book))
+
+    def linux_state(self) -> Any:
+        return self.here.state()["linux"]
+
+
+def with_windows_done(here: Wsl2World) -> Wsl2World:
+    """Stopped before its Linux, as the bundles of Windows leave it."""
+    here.stop = lambda: any(event.text.startswith("stage 3:") for event in here.events)
+    with pytest.raises(Stopped):
+        here.apply(here.plan())
+    here.stop = lambda: False
+    return here
+
+
+@contextmanager
+def at_each_line(do: Callable[[int, str], None]) -> Iterator[None]:
+    """`do` gets the number of a line and whether it is about to be, or was written."""
+    real = on_linux.Run._line
+    count = 0
+
+    def line(run: on_linux.Run, kind: str, fields: Any) -> None:
+        nonlocal count
+        count += 1
+        do(count, "before")
+        real(run, kind, fields)
+        do(count, "after")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_linux.Run, "_line", line)
+        yield

@@ -1,0 +1,300 @@
+"""The Linux part of a bundle ends where `apply` ends, is gone on with after a crash, and goes back."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.world import world
+from tests.engine.wsl2_world import wsl2_world
+from tests.linux.by_hand import InLinux, Killed, at_each_line, with_windows_done
+from tests.linux.unpacked import unpack_linux
+from winhost.cli import run as main
+from winhost.model.documents import read_document, write_document
+from winhost.model.facts import Facts
+from winhost.model.plan import Plan
+from winhost.render.bundle import bundle, sums
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
+
+FIRST = ["LinuxFile", "LinuxFile", "AptSource", "AptSource", *["DebianPackage"] * 2]
+
+
+@pytest.fixture
+def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InLinux:
+    here = with_windows_done(wsl2_world(tmp_path / "store"))
+    return InLinux(here, tmp_path / "journals", monkeypatch)
+
+
+@pytest.fixture
+def plan(hand: InLinux, tmp_path: Path) -> Plan:
+    """Of the first stage that is about Linux, made as the loop makes it."""
+    reader = unpack_linux(hand.here.plan(), tmp_path / "reader")
+    return hand.plan(reader)
+
+
+@pytest.fixture
+def made(plan: Plan, tmp_path: Path) -> Path:
+    return unpack_linux(plan, tmp_path / "linux")
+
+
+def outcome(result: Any) -> str:
+    return str(result.document.get("outcome", result.document.get("error")))
+
+
+def test_what_it_reads_is_what_ssh_reads(hand: InLinux, made: Path) -> None:
+    assert isinstance(found := hand.facts(made), Facts)
+    assert found.nouns == hand.here.facts().nouns
+
+
+def test_all_bundles_end_where_apply_ends_and_go_back(hand: InLinux, plan: Plan, tmp_path: Path) -> None:
+    other = wsl2_world(tmp_path / "other")
+    other.apply(other.plan())
+    found, bundles = hand.linux_state(), []
+    while list(plan.steps):
+        made = unpack_linux(plan, tmp_path / f"linux-{len(bundles)}")
+        bundles.append(made)
+        check = hand.run(made, "apply", "--check").document["steps"]
+        assert [(s["noun"], s["want"]) for s in check] == [(s.noun, s.want) for s in plan.steps]
+        assert hand.run(made, "verify").code == 4
+        done = hand.run(made, "apply")
+        assert (done.code, outcome(done), done.document["changed"]) == (0, "applied", len(check))
+        assert hand.run(made, "verify").code == 0
+        plan = hand.plan(made)
+    assert len(bundles) == 2
+    assert hand.here.state() == other.state()
+    assert hand.run(bundles[0], "rollback").document["error"]["kind"] == "LaterRun"
+    for made in reversed(bundles):
+        done = hand.run(made, "rollback")
+        assert (outcome(done), done.document["kept"]) == ("rolled back", [])
+    assert hand.linux_state() == found
+
+
+def killed(hand: InLinux, made: Path, command: str, line: int, when: str) -> bool:
+    """Whether it came to this line of its journal, and died there."""
+
+    def die(number: int, at: str) -> None:
+        if (number, at) == (line, when):
+            raise Killed
+
+    with at_each_line(die):
+        try:
+            hand.run(made, command)
+        except Killed:
+            return True
+    return False
+
+
+def test_abandoned_anywhere_it_is_gone_on_with_or_given_back(hand: InLinux, made: Path, tmp_path: Path) -> None:
+    found = hand.linux_state()
+    assert outcome(hand.run(made, "apply")) == "applied"
+    goal = hand.linux_state()
+    assert outcome(hand.run(made, "rollback")) == "rolled back"
+    line = 0
+    while killed(hand, made, "apply", line := line + 1, "before"):
+        assert outcome(hand.run(made, "apply")) == "applied", line
+        assert hand.linux_state() == goal, line
+        assert killed(hand, made, "rollback", min(line, 6), "after")
+        assert hand.run(made, "apply").document["error"]["kind"] == "OneWay"
+        assert outcome(hand.run(made, "rollback")) == "rolled back", line
+        assert hand.linux_state() == found, line
+        assert killed(hand, made, "apply", line, "after")
+        assert outcome(hand.run(made, "rollback")) == "rolled back", line
+        assert hand.linux_state() == found, line
+    assert line > 2 * len(FIRST)
+
+
+# ---- refusals: nothing is changed, nothing is begun
+
+
+def refused(hand: InLinux, made: Path, command: str = "apply", *words: str) -> tuple[int, str]:
+    before = hand.linux_state()
+    result = hand.run(made, command, *words)
+    assert hand.linux_state() == before
+    return result.code, result.document["error"]["kind"]
+
+
+@pytest.mark.parametrize("name", ["agent.py", "plan.json", "run.py"])
+def test_a_file_that_is_not_as_it_was_made_stops_it(hand: InLinux, made: Path, name: str) -> None:
+    text = (made / name).read_bytes()
+    (made / name).write_bytes(text + b"\n")
+    assert refused(hand, made) == (2, "Changed")
+    (made / name).unlink()
+    assert refused(hand, made, "verify") == (2, "Changed")
+    (made / name).write_bytes(text)
+    (made / "SHA256SUMS").write_text("0" * 64 + "  /etc/shadow\n")
+    assert refused(hand, made) == (2, "Changed")
+
+
+@pytest.mark.parametrize("place", [".", "plan.json", "SHA256SUMS"])
+def test_a_folder_that_others_may_write_to_is_not_believed(hand: InLinux, made: Path, place: str) -> None:
+    (made / place).chmod(0o777)
+    assert refused(hand, made) == (2, "NotOurs")
+    (made / place).chmod(0o755)
+    os.chown(made / place, 65534, 65534)
+    assert refused(hand, made, "facts", "-") == (2, "NotOurs")
+
+
+def test_another_linux_is_refused(hand: InLinux, plan: Plan, tmp_path: Path) -> None:
+    others = dataclasses.replace(plan, linux_key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOther")
+    made = unpack_linux(others, tmp_path / "linux")
+    for command in ("apply", "verify", "rollback"):
+        assert refused(hand, made, command) == (2, "WrongHost")
+    assert not hand.journals.exists()
+
+
+def test_only_root_changes_anything(hand: InLinux, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert refused(hand, made) == (2, "NotRoot")
+
+
+def test_drift_is_refused_with_each_difference(hand: InLinux, made: Path) -> None:
+    path = "/etc/systemd/system/winhost-cdi.path"
+    hand.here.inside.linux.files[path] = {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"}
+    before = hand.linux_state()
+    result = hand.run(made, "apply")
+    assert (result.code, result.document["error"]["kind"]) == (4, "Drifted")
+    assert "text was none, is theirs" in result.document["error"]["meaning"]
+    assert hand.linux_state() == before
+    assert not list(hand.journals.glob("*.jsonl"))
+
+
+def test_what_was_applied_needs_nothing_more(hand: InLinux, made: Path) -> None:
+    hand.run(made, "apply")
+    state = hand.linux_state()
+    assert (outcome(hand.run(made, "apply")), hand.linux_state()) == ("nothing to do", state)
+    assert len(list(hand.journals.glob("*.jsonl"))) == 1
+    (result,) = hand.journals.glob("*.result.json")
+    assert json.loads(result.read_text())["outcome"] == "applied"
+
+
+def test_what_somebody_changed_since_is_kept_and_said(hand: InLinux, made: Path) -> None:
+    hand.run(made, "apply")
+    path = "/etc/systemd/system/winhost-cdi.path"
+    theirs = {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"}
+    hand.here.inside.linux.files[path] = theirs
+    done = hand.run(made, "rollback")
+    (kept,) = done.document["kept"]
+    assert kept.endswith("kept: text changed since by somebody else")
+    assert hand.here.inside.linux.file(path) == theirs
+
+
+def test_there_is_nothing_to_roll_back_before_anything_was_done(hand: InLinux, made: Path) -> None:
+    assert refused(hand, made, "rollback") == (2, "UnknownRun")
+    assert killed(hand, made, "apply", 1, "before")
+    assert refused(hand, made, "rollback") == (2, "NeverBegun")
+
+
+def test_one_run_at_a_time(hand: InLinux, made: Path) -> None:
+    held = []
+
+    def try_another(number: int, _when: str) -> None:
+        if number == 2:
+            held.append(hand.run(made, "rollback").document["error"]["kind"])
+
+    with at_each_line(try_another):
+        hand.run(made, "apply")
+    assert held == ["Busy", "Busy"]
+
+
+@pytest.mark.parametrize("there", ["open to all", "a link", "of another"])
+def test_a_folder_of_journals_that_others_made_is_refused(hand: InLinux, made: Path, there: str) -> None:
+    hand.journals.mkdir(mode=0o777 if there == "open to all" else 0o700)
+    if there == "open to all":
+        hand.journals.chmod(0o777)
+    if there == "of another":
+        os.chown(hand.journals, 65534, 65534)
+    if there == "a link":
+        hand.journals.rename(hand.journals.with_name("elsewhere"))
+        hand.journals.symlink_to(hand.journals.with_name("elsewhere"))
+    assert refused(hand, made)[0] == 1
+    assert list(hand.journals.iterdir()) == []
+
+
+@pytest.mark.parametrize(("old", "new"), [(b'"0644"', b'"0666"'), (b'"hash":', b'"hsah":'), (b'"n":', b'"n" :')])
+def test_an_edited_journal_is_refused_either_way(hand: InLinux, made: Path, old: bytes, new: bytes) -> None:
+    assert killed(hand, made, "apply", 8, "after")
+    (journal,) = hand.journals.glob("*.jsonl")
+    before, _, after = journal.read_bytes().rpartition(old)
+    journal.write_bytes(before + new + after)
+    for command in ("apply", "rollback"):
+        assert refused(hand, made, command) == (2, "Damaged")
+
+
+def test_a_torn_line_is_dropped(hand: InLinux, made: Path) -> None:
+    assert killed(hand, made, "apply", 8, "after")
+    (journal,) = hand.journals.glob("*.jsonl")
+    journal.write_bytes(journal.read_bytes() + b'{"n":99,"at":"2026-')
+    assert outcome(hand.run(made, "apply")) == "applied"
+    assert outcome(hand.run(made, "rollback")) == "rolled back"
+
+
+# ---- the plan and the facts, as editors and other shells leave them
+
+
+def with_plan(made: Path, text: bytes) -> Path:
+    (made / "plan.json").write_bytes(text)
+    names = ("agent.py", "plan.json", "run.py")
+    (made / "SHA256SUMS").write_bytes(sums({name: (made / name).read_bytes() for name in names}))
+    return made
+
+
+def test_a_plan_with_a_byte_order_mark_is_read(hand: InLinux, made: Path) -> None:
+    assert hand.run(with_plan(made, b"\xef\xbb\xbf" + (made / "plan.json").read_bytes()), "verify").code == 4
+
+
+@pytest.mark.parametrize(("text", "says"), [(b" \n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/1")])
+def test_what_is_no_plan_is_said_plainly(hand: InLinux, made: Path, text: bytes, says: str) -> None:
+    error = hand.run(with_plan(made, text), "apply").document["error"]
+    assert (error["kind"], error["exit_code"]) == ("WrongDocument", 2)
+    assert says in error["what"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_facts_are_added_to_in_whatever_encoding_a_shell_wrote_them(
+    hand: InLinux, made: Path, tmp_path: Path, encoding: str
+) -> None:
+    hand.facts(made)
+    file, whole = tmp_path / "told.json", tmp_path / "whole.json"
+    file.write_bytes((tmp_path / "facts.json").read_text("utf-8").encode(encoding))
+    assert hand.run(made, "facts", str(file), "-o", str(whole)).code == 0
+    assert read_document(whole, Facts).nouns == hand.here.facts().nouns
+    assert refused(hand, made, "facts", str(file), "-o", str(whole)) == (1, "Failure")
+
+
+def test_facts_of_another_host_are_not_added_to(hand: InLinux, made: Path, tmp_path: Path) -> None:
+    hand.facts(made)
+    document = json.loads((tmp_path / "facts.json").read_text("utf-8"))
+    document["nouns"]["WslAccess"][0]["state"]["host_key"] = "ssh-ed25519 AAAAOther"
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(document))
+    assert refused(hand, made, "facts", str(other)) == (2, "WrongHost")
+    other.write_text("{}")
+    assert refused(hand, made, "facts", str(other)) == (2, "WrongDocument")
+
+
+# ---- as it is carried
+
+
+def test_the_command_writes_a_folder_that_runs(
+    hand: InLinux, plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = tmp_path / "plan.json", tmp_path / "bundle"
+    file.write_text(write_document(plan))
+    assert main(["bundle", str(file), "-o", str(folder)]) == 0
+    told = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
+    assert told == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {"SHA256SUMS"}
+    assert {name for name in told if name.startswith("linux/")} == {
+        f"linux/{name}" for name in ("SHA256SUMS", "agent.py", "plan.json", "run.py")
+    }
+    assert hand.run(folder / "linux", "verify").code == 4
+    readme = (folder / "README.md").read_text("utf-8")
+    assert all(f"| {step.id} | {step.title} |" in readme for step in plan.steps)
+    assert "python3 -I winhost-linux/run.py rollback" in readme
+
+
+def test_a_plan_that_is_not_about_linux_brings_no_folder_for_it(tmp_path: Path) -> None:
+    assert not [name for name in bundle(world(tmp_path).plan()) if name.startswith("linux/")]

@@ -1,0 +1,91 @@
+"""What run.py knows of the nouns of Linux is what the engine knows, and its text can be read where it is to run."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.linux.test_scripts import (
+    Script,
+    is_no_python_of_the_oldest,
+    is_not_plain_text,
+    needs_more_than_the_standard_library,
+)
+from winhost import __version__
+from winhost.engine.order import steps_for
+from winhost.model.facts import Facts, Record
+from winhost.model.plan import Wanted
+from winhost.render import on_linux
+from winhost.render.bundle import linux_script
+from winhost.resources.base import Keep, Noun
+from winhost.resources.linux import NOUNS
+
+SCRIPT = Script("run.py", linux_script().decode("ascii"))
+MAYBE = {"unavailable": "DebianPackage"}
+STATES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "LinuxFile": {
+        "text": st.sampled_from([None, "a", "b"]),
+        "link": st.sampled_from([None, "/x"]),
+        "mode": st.sampled_from([None, "0644", "0600"]),
+        "owner": st.just("root:root"),
+    },
+    "AptSource": {"present": st.booleans(), "uri": st.sampled_from([None, "file:/a", "file:/b"])},
+    "DebianPackage": {
+        "version": st.sampled_from([None, "1.0", "1.1"]),
+        "held": st.booleans(),
+        "needed_by": st.lists(st.sampled_from(["one", "two"]), unique=True).map(sorted),
+    },
+    "CdiSpec": {"present": st.booleans(), "fresh": st.booleans(), "devices": st.just([])},
+    "SystemdUnit": {
+        "enabled": st.sampled_from(["enabled", "disabled", MAYBE]),
+        "active": st.sampled_from([True, False, MAYBE]),
+    },
+}
+
+
+def test_the_nouns_are_those_that_can_be_changed_in_the_order_of_changes() -> None:
+    wishes = tuple(Wanted(noun, {}, {"x": 1}, noun, "") for noun in sorted(on_linux.NOUNS))
+    facts = Facts("h", "synthetic", "", "", {noun: (Record({"x": 0}),) for noun in on_linux.NOUNS})
+    assert [step.noun for step in steps_for(wishes, facts)] == list(on_linux.NOUNS)
+    assert [step.noun for step in steps_for(wishes, facts, backwards=True)] == list(reversed(on_linux.NOUNS))
+    assert set(on_linux.NOUNS) == {noun.name for noun in NOUNS.values() if noun.sets}
+    assert set(on_linux.READ_ONLY) == {noun.name for noun in NOUNS.values() if not noun.sets}
+    assert set(on_linux.NOUNS.values()) == set(on_linux.RULES)
+
+
+def test_no_noun_asks_for_more_than_it_does() -> None:
+    plain = Noun("Plain")
+    for noun in NOUNS.values():
+        assert not noun.restarts
+        assert not noun.asks
+        assert noun.absent is None
+        assert (noun.needs, noun.risks, noun.users) == (plain.needs, plain.risks, plain.users)
+
+
+@pytest.mark.parametrize("noun", on_linux.NOUNS)
+@given(data=st.data())
+def test_what_is_taken_back_is_the_same(noun: str, data: st.DataObject) -> None:
+    states = st.fixed_dictionaries(STATES[noun])
+    before, after, now, moved = (data.draw(states) for _ in range(4))
+    sets = [name for name in STATES[noun] if name in NOUNS[noun].sets]
+    changed = data.draw(st.lists(st.sampled_from(sets), min_size=1, unique=True))
+    on_the_way = {name: now[name] for name in changed if moved[name] == now[name]}
+    ours = NOUNS[noun].undo({name: before[name] for name in changed}, {**after, **on_the_way}, now)
+    expected = (ours.reason, dict(ours.rest)) if isinstance(ours, Keep) else ("", dict(ours))
+    touched = {"before": before, "after": after, "changed": changed, "moved": [moved]}
+    undo = on_linux.RULES[on_linux.NOUNS[noun]](touched, now)
+    assert (undo.keep, undo.want) == expected
+
+
+CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (
+    is_no_python_of_the_oldest,
+    needs_more_than_the_standard_library,
+    is_not_plain_text,
+)
+
+
+def test_it_can_be_read_where_it_is_to_run() -> None:
+    assert [fault for check in CHECKS for fault in check(SCRIPT)] == []
+    assert f'WINHOST = "{__version__}"' in SCRIPT.text

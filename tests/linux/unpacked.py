@@ -1,0 +1,17 @@
+"""The folder of a bundle that goes into a Linux."""
+
+import shutil
+from pathlib import Path
+
+from winhost.model.plan import Plan
+from winhost.render.bundle import bundle
+
+
+def unpack_linux(plan: Plan, folder: Path) -> Path:
+    """As it is carried there; what is in the folder already is removed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
+    for name, content in bundle(plan).items():
+        if name.startswith("linux/"):
+            (folder / name.removeprefix("linux/")).write_bytes(content)
+    return folder
