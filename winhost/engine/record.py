@@ -64,6 +64,7 @@ class Record:
     outcome: str | None = None
     began: str = ""
     last: str = ""
+    folder: str = ""
 
 
 @dataclass(eq=False)
@@ -126,6 +127,7 @@ def _begun(run: str, entry: entries.Line) -> Record:
         plan=entry.plan,
         accepted=frozenset(entry.accepted),
         stages=entry.plan.stages[:1],
+        folder=entry.folder,
         began=entry.at,
         last=entry.at,
     )

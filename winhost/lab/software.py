@@ -84,7 +84,7 @@ class Software:
         wsl = {"present": self.wsl is not None or self.in_box, "version": self.wsl, "package": self.package}
         return {
             "VirtualMachinePlatform": (Record({"feature": self.platform}),),
-            "StagedFile": tuple(self._staged()),
+            "StagedFile": (*self._staged(), *self._sent_in_part()),
             "Wsl": (Record(wsl),),
             "GpuDriverModel": tuple(Record(self._models(d), d.key) for d in self._machine.devices if drives(d)),
         }
@@ -106,12 +106,20 @@ class Software:
         return self.record.get("wsl package") if ours else None
 
     def _staged(self) -> list[Record]:
-        entries = [re.fullmatch(r"file ([0-9a-f]{64})-(.+)", name) for name in self.record]
+        keys = self._noted("file")
         return [
-            Record({"present": True}, {"sha256": found[1], "name": found[2], "source": self.record[found[0]]})
-            for found in entries
-            if found and self.read_hash(self.path_of(found[1], found[2])) == found[1]
+            Record({"present": True}, key)
+            for key in keys
+            if self.read_hash(self.path_of(key["sha256"], key["name"])) == key["sha256"]
         ]
+
+    def _sent_in_part(self) -> list[Record]:
+        parts = [(key, f"{self.path_of(key['sha256'], key['name'])}.part") for key in self._noted("part")]
+        return [Record({"present": None}, key) for key, part in parts if self._machine.files.length(part)]
+
+    def _noted(self, kind: str) -> list[dict[str, str]]:
+        entries = [re.fullmatch(rf"{kind} ([0-9a-f]{{64}})-(.+)", name) for name in self.record]
+        return [{"sha256": e[1], "name": e[2], "source": self.record[e[0]]} for e in entries if e]
 
     # ---- files and registry
 
@@ -144,7 +152,9 @@ class Software:
 
     def move_file(self, path: str, target: str) -> None:
         """Give it another name."""
-        self._keep(target, self.read_hash(path), self._brought.pop(path))
+        sent = self.record.get(f"part {PureWindowsPath(target).name}", "")
+        physics = self._brought.pop(path) if path in self._brought else self._source(sent)
+        self._keep(target, self.read_hash(path), physics)
         self._machine.files.remove(path)
 
     def _keep(self, path: str, found: str, physics: SourcePhysics) -> None:
