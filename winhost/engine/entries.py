@@ -26,7 +26,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Run(Line):
-    """The first line. accepted: consents given for going there; folder: of the plan, whose files are sent from there."""
+    """The first line. accepted: consents given for going there; folder: of the plan, for the files beside it."""
 
     event: Literal["run"]
     schema: Literal["winhost.journal/1"]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import FileIO
 from pathlib import Path
 
 from winhost.connect.agent import Held
@@ -48,8 +48,8 @@ class PutOff(Exception):
 
 @dataclass(frozen=True)
 class Receiver:
-    """The host, as far as it takes one file. put: a piece that begins at a byte; ask: how much is there, once the host is
-    in reach again.
+    """The host, as far as it takes one file. put: a piece that begins at a byte; ask: how much is there, once the host
+    is in reach again.
     """
 
     put: Callable[[int, bytes], Held]
@@ -62,7 +62,7 @@ class Source:
 
     path: str
     size: int
-    file: BufferedReader
+    file: FileIO
 
     def goes_on_at(self, held: Held) -> int:
         """Where the host's part of it ends; what is no beginning of this file is as good as nothing."""
@@ -107,7 +107,7 @@ def opened(wanted: Beside, folder: Path) -> Iterator[Source]:
     if not path.is_file():
         raise NotBeside(str(path), "is not there, or is no file")
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             yield Source(str(path), path.stat().st_size, file)
     except OSError as error:
         raise NotBeside(str(path), f"cannot be read: {error.strerror}") from error

@@ -84,7 +84,7 @@ class Software:
         wsl = {"present": self.wsl is not None or self.in_box, "version": self.wsl, "package": self.package}
         return {
             "VirtualMachinePlatform": (Record({"feature": self.platform}),),
-            "StagedFile": (*self._staged(), *self._sent_in_part()),
+            "StagedFile": (*self._staged(), *(Record({"present": None}, key) for key in self._noted("part"))),
             "Wsl": (Record(wsl),),
             "GpuDriverModel": tuple(Record(self._models(d), d.key) for d in self._machine.devices if drives(d)),
         }
@@ -112,10 +112,6 @@ class Software:
             for key in keys
             if self.read_hash(self.path_of(key["sha256"], key["name"])) == key["sha256"]
         ]
-
-    def _sent_in_part(self) -> list[Record]:
-        parts = [(key, f"{self.path_of(key['sha256'], key['name'])}.part") for key in self._noted("part")]
-        return [Record({"present": None}, key) for key, part in parts if self._machine.files.length(part)]
 
     def _noted(self, kind: str) -> list[dict[str, str]]:
         entries = [re.fullmatch(rf"{kind} ([0-9a-f]{{64}})-(.+)", name) for name in self.record]

@@ -83,8 +83,8 @@ class File(_Closed):
     """Something to be brought to the host, known by its hash."""
 
     source: Source
-    """An https:// address that the host can reach, a path on the host, or ./ and the name of a file that lies beside the
-    plan and is sent to the host."""
+    """An https:// address that the host can reach, a path on the host, or ./ and the name of a file beside the plan,
+    which is sent to the host."""
     sha256: Sha256
 
     @property

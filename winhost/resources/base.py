@@ -79,8 +79,8 @@ class Noun:
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; users: what rests on an instance as it is, so that rollback keeps it for those that came
-    since; sends: the file beside the plan that a change takes, sent to the host before it, or nothing; irreversible: why
-    a change cannot be taken back, or nothing.
+    since; sends: the file beside the plan that a change takes, sent to the host before it, or nothing;
+    irreversible: why a change cannot be taken back, or nothing.
     """
 
     name: str

@@ -12,9 +12,7 @@ function Get-WinhostStagedFile {
         @{ key = @{ sha256 = $file.sha256; name = $file.name; source = $file.source }; state = @{ present = $true } }
     }
     foreach ($file in @(Find-WinhostStagedRecords 'part' "$(Read-WinhostField $Key 'sha256')")) {
-        if ((Read-WinhostLength "$(Join-WinhostStagedPath $file).part") -gt 0) {
-            @{ key = @{ sha256 = $file.sha256; name = $file.name; source = $file.source }; state = @{ present = $null } }
-        }
+        @{ key = @{ sha256 = $file.sha256; name = $file.name; source = $file.source }; state = @{ present = $null } }
     }
     if ($null -ne $Key) {
         $sha256 = Read-WinhostField $Key 'sha256'
