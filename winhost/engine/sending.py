@@ -12,11 +12,12 @@ from winhost.connect.agent import Held
 from winhost.connect.errors import SessionDropped, TimedOut
 from winhost.model.errors import UsageFault, visible
 from winhost.model.plan import Step
-from winhost.model.units import KiB
+from winhost.model.units import MiB
 from winhost.resources.base import Beside, Change
 from winhost.resources.nouns import NOUNS
 
-PIECE = 512 * KiB
+# As base64 it stays below what ConvertFrom-Json of Windows PowerShell 5.1 surely takes, 2 MiB; smaller ones are slower.
+PIECE = MiB
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)

@@ -114,14 +114,14 @@ def _remove_part(machine: Machine, key: Key, path: str) -> None:
 
 def _receive(machine: Machine, key: Key, path: str) -> None:
     beside = f"{path}.part"
-    if key["source"].startswith(_BESIDE):
-        found = machine.software.read_hash(beside)
-    else:
-        found = _fetch(machine, key["source"], beside)
+    sent = key["source"].startswith(_BESIDE)
+    found = machine.software.read_hash(beside) if sent else _fetch(machine, key["source"], beside)
     if not found:
         raise own_error("NotSent", "ObjectNotFound", "Nothing of it was sent to this host.")
     if found != key["sha256"]:
-        _remove_part(machine, key, path)
+        machine.files.remove(beside)
+        if sent:
+            machine.software.write_registry(f"part {key['sha256']}-{key['name']}", None)
         message = f"The source gave SHA-256 {found}, and not {key['sha256']}."
         raise own_error("WrongHash", "InvalidData", message)
     machine.files.remove(path)

@@ -1,5 +1,6 @@
-# key {sha256: text, name: text, source: https address, path or ./name}   state {present: bool, null in part}; set: present
-# send {at: bytes, bytes: base64}   {held: bytes, sha256 of them where nothing is sent}; of ./name, a file beside the plan
+# key {sha256: text, name: text, source: https address or path or ./name}   state {present: bool or null}; set: present
+# send {at: bytes, bytes: base64}   {held: bytes, sha256 of them where nothing is sent}; of ./name, a file beside the plan;
+# present is null while only a part of it is here
 $script:WinhostRecord = 'SOFTWARE\winhost'
 # Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
 $script:WinhostBeside = $null
@@ -152,7 +153,8 @@ function Receive-WinhostFile {
     param($Key, [string]$Path)
     # Beside it, and only what has the right sum gets the name. What stood there is never trusted, nor kept.
     $beside = "$Path.part"
-    if ("$($Key.source)" -clike './*' -and $null -eq $script:WinhostBeside) {
+    $sent = "$($Key.source)" -clike './*' -and $null -eq $script:WinhostBeside
+    if ($sent) {
         $found = Read-WinhostHash $beside
     }
     else {
@@ -162,7 +164,10 @@ function Receive-WinhostFile {
         Stop-Winhost 'Winhost.NotSent' 'ObjectNotFound' 'Nothing of it was sent to this host.'
     }
     if ($found -ne $Key.sha256) {
-        Remove-WinhostPart $Key $Path
+        Remove-WinhostFile $beside
+        if ($sent) {
+            Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $null
+        }
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' "The source gave SHA-256 $found, and not $($Key.sha256)."
     }
     Remove-WinhostFile $Path
