@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_crashes import Abandoned
+from tests.engine.test_crashes import Abandoned, abandon, crash_points, lines_of
 from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
 from winhost.connect.agent import Agent
 from winhost.connect.errors import SessionDropped, TimedOut
@@ -265,6 +265,33 @@ def test_whoever_goes_back_after_a_kill_leaves_no_piece(tmp_path: Path) -> None:
     for number, when in KILLS:
         here = killed(tmp_path, number, when)
         assert_gives_back(here, found, (number, when))
+
+
+def test_going_back_from_the_middle_of_a_file_survives_a_crash_of_its_own(tmp_path: Path) -> None:
+    found = sent(tmp_path / "found").state()
+    straight = killed(tmp_path / "straight", 3, "after")
+    there = lines_of(straight)
+    straight.rollback()
+    for line, when in crash_points(there + 1, lines_of(straight)):
+        here = killed(tmp_path / f"{line}-{when}", 3, "after")
+        abandon(here, line, when, here.rollback)
+        assert_gives_back(here, found, (line, when))
+
+
+def test_going_on_survives_being_killed_again(tmp_path: Path) -> None:
+    here = killed(tmp_path, 1, "after")
+    for number in (3, 4):
+
+        def hook(at: int, number: int = number) -> None:
+            if at == number:
+                raise Abandoned
+
+        here.after = hook
+        with pytest.raises(Abandoned):
+            here.resume()
+    here.after = nothing
+    assert here.resume().holds
+    assert here.pieces == PIECES
 
 
 def test_the_journal_knows_where_the_files_lie(tmp_path: Path) -> None:
