@@ -218,7 +218,7 @@ def test_files_are_sent_from_the_folder_of_the_plan_and_progress_is_told(
     monkeypatch.chdir("elsewhere")
     said = line("apply", "../plan.json", "--fleet", "../fleet.yaml", *ACCEPT)
     assert said.code == 0, said.err
-    assert "The distro's image: sent 1 MiB of" in said.err
+    assert "The distro's image: sent 1.0 of 2.1 MB" in said.err
     assert machine.software.wsl == "2.7.14.0"
     (run,) = line("runs", "--json").json
     assert line("rollback", run["run"], "--fleet", "../fleet.yaml", *ACCEPT).code == 0

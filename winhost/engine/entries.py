@@ -34,7 +34,7 @@ class Run(Line):
     winhost: str
     plan: Plan
     accepted: tuple[str, ...]
-    folder: str = ""
+    folder: str
 
 
 @dataclass(frozen=True)

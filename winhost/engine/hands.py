@@ -14,7 +14,6 @@ from winhost.engine import sending
 from winhost.engine.detect import read_facts
 from winhost.model.facts import Facts, Json, Key, RemoteFault
 from winhost.model.plan import Step
-from winhost.model.units import size
 from winhost.resources.base import Beside
 
 T = TypeVar("T")
@@ -115,7 +114,7 @@ class Hands:
         return sending.Receiver(put, ask)
 
     def _tell_sent(self, step: Step, at: int, whole: int) -> None:
-        text = f"{step.title}: sent {size(at)} of {size(whole)}"
+        text = f"{step.title}: sent {at / 1e6:.1f} of {whole / 1e6:.1f} MB"
         self._tell(Event(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def restart(self, old_boot: str) -> str:
