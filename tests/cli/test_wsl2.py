@@ -1,6 +1,8 @@
 """WSL 2 through the command line: the story, what a plan shows, settings that cannot be, exit codes."""
 
+import os
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from tests.cli.conftest import Line
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
 from winhost.model.shipped import shipped
+from winhost.model.units import MiB
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBQmLs1Q0m2Y8gRZ0nT9vJwqK4cE7hX5uPdFbVt6SyaA desk"
 WITH_KEY = ("--set", f"access.key={KEY}")
@@ -112,6 +115,13 @@ WRONG = {
     "bridge.address=10.0.0.5": "settings.bridge.address",
     "containers.toolkit=1.19.1-1": "should be 1.20.0 or later",
     "wsl.source=http://example.test/x.msi": "settings.wsl.source",
+    "wsl.source=./": "should be ./ and a plain name without folders",
+    "wsl.source=./..": "should be ./ and a plain name without folders",
+    "wsl.source=./msi/wsl.msi": "should be ./ and a plain name without folders",
+    "wsl.source=.\\..\\wsl.msi": "should be ./ and a plain name without folders",
+    "wsl.source=./nul.msi": "a device of Windows",
+    "image.source=../ubuntu.wsl": "settings.image.source",
+    "image.source=ubuntu.wsl": "settings.image.source",
     "account.name=x": "account is no group of settings",
     "network": "'network' is not NAME=VALUE",
     "=x": "is not NAME=VALUE",
@@ -164,6 +174,74 @@ def test_a_refusal_tells_what_to_do_and_where_the_story_is(line: Line) -> None:
     assert "--set bridge.adapter=NAME" in said.err
     assert "winhost explain wsl.switch-missing" in said.err
     assert line("explain", "wsl.switch-missing").code == 0
+
+
+# ---- files beside the plan
+
+MSI, IMAGE = "wsl.2.7.14.0.x64.msi", "ubuntu.wsl"
+
+
+@pytest.fixture
+def files(line: Line) -> tuple[str, ...]:
+    """Both, beside plan.json, and the words that name them."""
+    words: list[str] = []
+    for setting, name in {"wsl": MSI, "image": IMAGE}.items():
+        Path(name).write_bytes(os.urandom(2 * MiB + 9))
+        digest = sha256(Path(name).read_bytes()).hexdigest()
+        words += ["--set", f"{setting}.source=./{name}", "--set", f"{setting}.sha256={digest}"]
+    return tuple(words)
+
+
+def test_a_plan_names_the_files_that_it_sends(line: Line, files: tuple[str, ...]) -> None:
+    said = plan(line, *WITH_KEY, *files)
+    assert (said.code, said.err) == (0, "")
+    assert f"have to lie beside its own: {IMAGE}, {MSI}" in " ".join(said.out.split())
+
+
+def test_a_backslash_names_the_same_file(line: Line, files: tuple[str, ...]) -> None:
+    said = plan(line, *WITH_KEY, *files, "--set", f"image.source=.\\{IMAGE}", "--json")
+    sources = {step["key"]["source"] for step in said.json["stages"][0]["steps"] if step["noun"] == "StagedFile"}
+    assert sources == {f"./{MSI}", f"./{IMAGE}"}
+
+
+@pytest.mark.parametrize("spoiled", ["missing", "another"])
+def test_no_plan_is_written_of_a_file_that_is_not_the_pinned_one(
+    line: Line, files: tuple[str, ...], spoiled: str
+) -> None:
+    Path(IMAGE).unlink() if spoiled == "missing" else Path(IMAGE).write_bytes(b"another")
+    said = plan(line, *WITH_KEY, *files, "-o", "plan.json")
+    assert (said.code, IMAGE in said.err) == (2, True), said.err
+    assert not Path("plan.json").exists()
+
+
+def test_files_are_sent_from_the_folder_of_the_plan_and_progress_is_told(
+    line: Line, files: tuple[str, ...], desk: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = desk.hosts["desk-01"].machine
+    words = ("plan", "desk-01", "--path", "wsl2", *files, "-o", "plan.json")
+    assert line(*words).code == 0
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    said = line("apply", "../plan.json", "--fleet", "../fleet.yaml", *ACCEPT)
+    assert said.code == 0, said.err
+    assert "The distro's image: sent 1.0 of 2.1 MB" in said.err
+    assert machine.software.wsl == "2.7.14.0"
+    (run,) = line("runs", "--json").json
+    assert line("rollback", run["run"], "--fleet", "../fleet.yaml", *ACCEPT).code == 0
+    assert machine.there("StagedFile") == ()
+
+
+def test_apply_refuses_before_anything_where_a_file_is_not_beside_the_plan(
+    line: Line, files: tuple[str, ...], desk: Lab
+) -> None:
+    found = desk.hosts["desk-01"].machine.settled_state()
+    assert line("plan", "desk-01", "--path", "wsl2", *files, "-o", "plan.json").code == 0
+    Path("elsewhere").mkdir()
+    Path("plan.json").rename("elsewhere/plan.json")
+    said = line("apply", "elsewhere/plan.json", *ACCEPT)
+    assert (said.code, "is not there, or is no file" in " ".join(said.err.split())) == (2, True), said.err
+    assert desk.hosts["desk-01"].machine.settled_state() == found
+    assert line("runs", "--json").json == []
 
 
 # ---- done

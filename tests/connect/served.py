@@ -143,8 +143,10 @@ class Served:
     def open(self, **transport: Any) -> Agent:
         return self.way(**transport).open()
 
-    def hands(self, tell: Callable[[Event], None] | None = None, way: Way | None = None) -> Hands:
-        return Hands(way or self.way(), QUICK, tell or self.events.append, within=0)
+    def hands(
+        self, tell: Callable[[Event], None] | None = None, way: Way | None = None, folder: Path = Path()
+    ) -> Hands:
+        return Hands(way or self.way(), QUICK, tell or self.events.append, within=0, folder=folder)
 
     def boot_id(self) -> str:
         return str(self.host.answers.machine.answer("Boot")[0].state["boot_id"])  # type: ignore[index]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,19 @@ class Case:
     stays: tuple[str, ...] = ("Wsl",)
 
     def world(self, folder: Path) -> Wsl2World:
-        return wsl2_world(folder, self.host, unverified=self.unverified, **self.settings)
+        here = wsl2_world(folder, self.host, unverified=self.unverified, **self.settings)
+        here.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in BESIDE.items():
+            (folder / name).write_bytes(content)
+        return here
+
+
+BESIDE = {"wsl.2.7.14.0.x64.msi": b"an MSI", "ubuntu.wsl": b"an image"}  # what lies beside every plan
+
+
+def beside(name: str) -> dict[str, str]:
+    return {"source": f"./{name}", "sha256": sha256(BESIDE[name]).hexdigest()}
 
 
 ACCOUNTS = ("Wsl", "AccountRight", "AccountTasks")
@@ -68,6 +81,15 @@ CASES = {
         "mirrored",
         ("VirtualMachinePlatform", *COMMON, "HyperVFirewall", *ACCOUNTS),
         stays=(),
+    ),
+    "from files beside the plan": Case(
+        "win11-pro-1gpu",
+        "mirrored",
+        (*COMMON, "HyperVFirewall", *ACCOUNTS),
+        {
+            "wsl": {"version": "2.7.14", **beside("wsl.2.7.14.0.x64.msi")},
+            "image": beside("ubuntu.wsl"),
+        },
     ),
     "nothing there, bridged": Case(
         "win11-hyperv-off-vbs-on",

@@ -155,7 +155,7 @@ class TwoMachines(World):
 
     @property
     def means(self) -> Means:
-        return Means(self.way, self.store, QUICK, 300, self.events.append, self.stop, self.around)
+        return Means(self.way, self.store, QUICK, 300, self.events.append, self.stop, self.around, self.folder)
 
     def _enter(self, target: SshTarget, program: str) -> Agent:
         self.targets.append(target)

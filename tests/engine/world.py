@@ -62,6 +62,7 @@ class World:
     around: Callable[[str, Any], None] = lambda when, entry: None
     stop: Callable[[], bool] = lambda: False
     events: list[Event] = field(default_factory=list)
+    folder: Path = Path()
 
     def __post_init__(self) -> None:
         self.answers = AgentAnswers(self.machine)
@@ -71,7 +72,7 @@ class World:
 
     @property
     def means(self) -> Means:
-        return Means(self, self.store, QUICK, 300, self.events.append, self.stop, self.around)
+        return Means(self, self.store, QUICK, 300, self.events.append, self.stop, self.around, self.folder)
 
     def facts(self) -> Facts:
         self.machine.settle()

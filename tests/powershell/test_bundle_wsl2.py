@@ -388,3 +388,35 @@ def test_somebody_at_the_console_is_told_what_moves_and_what_to_type(person: Per
     lines = [line.strip() for line in done.output.splitlines()]
     assert f"{moved}: what it has goes over to another interface." in lines
     assert lines[-1] == f".\\Apply.ps1 -Accept {','.join(CONSENTS)} -Keep"
+
+
+# ---- files beside the scripts
+
+
+def test_files_that_a_plan_sends_lie_beside_the_scripts_there(person: Person, tmp_path: Path) -> None:
+    here, reader, book = at_hand(person, tmp_path)
+    found = here.state()
+    book["settings"]["wsl"]["source"] = "./wsl.2.7.14.0.x64.msi"
+    book["settings"]["image"]["source"] = "./ubuntu.wsl"
+    made = unpack(here.plan(reader, book), tmp_path / "made")
+    readme = (made / "README.md").read_text("utf-8")
+    for file in (book["settings"]["wsl"], book["settings"]["image"]):
+        assert f"- {file['source'][2:]}: `{file['sha256']}`" in readme
+    assert here.there(made).said["outcome"] == "applied"
+    assert {record.key["source"][:2] for record in here.machine.there("StagedFile")} == {"./"}
+    assert here.back(made).said["outcome"] == "rolled back"
+    assert but("Wsl", here.state()) == but("Wsl", found)
+
+
+def test_what_was_sent_in_part_before_is_not_put_back(person: Person, tmp_path: Path) -> None:
+    here, reader, book = at_hand(person, tmp_path)
+    book["settings"]["wsl"]["source"] = "./wsl.2.7.14.0.x64.msi"
+    key = {"sha256": book["settings"]["wsl"]["sha256"], "name": "wsl.2.7.14.0.x64.msi"}
+    here.machine.software.write_registry(f"part {key['sha256']}-{key['name']}", "./wsl.2.7.14.0.x64.msi")
+    part = f"{here.machine.software.path_of(key['sha256'], key['name'])}.part"
+    here.machine.files.write(part, b"a")
+    made = unpack(here.plan(reader, book), tmp_path / "made")
+    assert here.there(made).said["outcome"] == "applied"
+    assert here.back(made).said["outcome"] == "rolled back"
+    assert here.machine.there("StagedFile") == ()
+    assert not [name for name in here.machine.software.record if name.startswith(("part ", "file "))]

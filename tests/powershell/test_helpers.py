@@ -1,6 +1,7 @@
 """What the agent's own helpers do with bytes and command lines, in a real PowerShell and without stand-ins for them."""
 
 import subprocess
+from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -64,6 +65,50 @@ def test_what_cannot_be_fetched_leaves_what_was_there(engine: Scripts, tmp_path:
     with pytest.raises(PipelineError) as caught:
         receive(engine, source, sha256(CONTENT).hexdigest(), target)
     assert caught.value.error_id == "Winhost.NotFetched"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_pieces_make_the_file_and_one_at_its_beginning_begins_anew(engine: Scripts, tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    assert engine.run(f"Read-WinhostLength '{part}'") == ["0"]
+    for anew, begin, end in ((True, 0, 700_000), (False, 700_000, len(CONTENT))):
+        text = b64encode(CONTENT[begin:end]).decode()
+        engine.run(f"Add-WinhostPiece '{part}' ${anew} (ConvertFrom-WinhostBase64 '{text}')")
+        assert part.read_bytes() == CONTENT[:end]
+    assert engine.run(f"Read-WinhostLength '{part}'") == [str(len(CONTENT))]
+    engine.run(f"Add-WinhostPiece '{part}' $true (ConvertFrom-WinhostBase64 'YQ==')")
+    assert part.read_bytes() == b"a"
+    engine.run(f"Add-WinhostPiece '{part}' $false (ConvertFrom-WinhostBase64 '')")
+    assert part.read_bytes() == b"a"
+
+
+@pytest.mark.parametrize("text", ["'not base64!'", "'YQ='", "$null", "5", "@('YQ==')"])
+def test_what_is_no_base64_is_nothing(engine: Scripts, text: str) -> None:
+    assert engine.run(f"$null -eq (ConvertFrom-WinhostBase64 {text})") == ["True"]
+
+
+def test_scripts_take_a_file_that_lies_beside_them(engine: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "wsl.msi").write_bytes(CONTENT)
+    engine.run(f"$script:WinhostBeside = '{tmp_path / 'beside'}'")
+    try:
+        receive(engine, "./wsl.msi", sha256(CONTENT).hexdigest(), tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == CONTENT
+        with pytest.raises(PipelineError) as caught:
+            receive(engine, "./other.msi", sha256(CONTENT).hexdigest(), tmp_path / "target")
+        assert caught.value.error_id == "Winhost.NotFetched"
+    finally:
+        engine.run("$script:WinhostBeside = $null")
+
+
+def test_over_the_wire_it_is_taken_of_what_was_sent(engine: Scripts, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    with pytest.raises(PipelineError) as caught:
+        receive(engine, "./wsl.msi", sha256(CONTENT).hexdigest(), target)
+    assert caught.value.error_id == "Winhost.NotSent"
+    (tmp_path / "target.part").write_bytes(CONTENT)
+    receive(engine, "./wsl.msi", sha256(CONTENT).hexdigest(), target)
+    assert target.read_bytes() == CONTENT
     assert list(tmp_path.iterdir()) == [target]
 
 

@@ -318,7 +318,7 @@ def test_a_program_is_allowed_only_if_a_noun_runs_it() -> None:
 
 
 def test_every_function_is_defined_once_and_used() -> None:
-    entries = {"Invoke-Winhost", "Invoke-WinhostSwitchTask", "Restart-WinhostBoot"}
+    entries = {"Invoke-Winhost", "Invoke-WinhostSwitchTask", "Restart-WinhostBoot", "Send-WinhostStagedFile"}
     entries |= {f"{verb}-Winhost{noun}" for noun in NOUNS for verb in ("Get", "Set")}
     called = {call.name for script in scripts() for call in calls(script)}
     assert len(set(functions())) == len(functions())

@@ -57,6 +57,27 @@ def test_what_cannot_be_read_may_be_there(noun: int) -> None:
         wsl_and_distros({}, facts(*answers))
 
 
+# ---- files
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "back"),
+    [
+        (False, True, {"present": False}),
+        (False, None, {"present": False}),  # killed while it was sent
+        (False, False, {}),
+        (None, True, {"present": False}),  # what lay there in part was used up
+        (None, False, {}),
+        (True, None, {"present": True}),
+    ],
+)
+def test_a_file_that_is_there_in_part_is_ours_and_never_put_back(
+    before: Json, now: Json, back: dict[str, Json]
+) -> None:
+    after = {"present": before is not True}
+    assert STAGED.undo({"present": before}, after, {"present": now}) == back
+
+
 # ---- WSL
 
 

@@ -91,13 +91,14 @@ def apply(
     deadlines = Deadlines(guest_deadline, restart_deadline)
     with watching(as_jsonl) as watch, stop_on_interrupt(len(read)) as stop:
 
-        def one(plan: Plan) -> Any:
-            return run(plan, accepted, means_for(hosts[plan.host], deadlines, stop, watch))
+        def one(named: tuple[Path, Plan]) -> Any:
+            file, plan = named
+            return run(plan, accepted, means_for(hosts[plan.host], deadlines, stop, watch, file))
 
-        results = each(read, one, at_once=at_once, stop_on_failure=stop_on_failure)
-    errors = [r.error or (NotBegun(r.work.host, r.because.host) if r.because else None) for r in results]
+        results = each(list(zip(plans, read, strict=True)), one, at_once=at_once, stop_on_failure=stop_on_failure)
+    errors = [r.error or (NotBegun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
     shown = [
-        {"host": result.work.host, "outcome": result.value, "error": error}
+        {"host": result.work[1].host, "outcome": result.value, "error": error}
         for result, error in zip(results, errors, strict=True)
     ]
     if as_jsonl:

@@ -54,6 +54,7 @@ def plan(
     from winhost.cli.output import print_json, write_file
     from winhost.cli.reach import read_one
     from winhost.cli.show_plan import show_plan
+    from winhost.engine import sending
     from winhost.engine.planning import make_plan
     from winhost.model.documents import write_document
     from winhost.model.plan import Wish
@@ -62,6 +63,7 @@ def plan(
     wish = Wish(path, _playbook(path, playbook, settings), vm, cards, low, high, power, allow_unverified)
     facts = read_one(host, facts_file, fleet_file)
     made = make_plan(HostFacts(facts), wish)
+    sending.check(made.steps, Path())
     if output is not None:
         write_file(output, write_document(made))
     if as_json:

@@ -92,14 +92,28 @@ class Deadlines:
     restart: float
 
 
-def means_for(host: "Host", deadlines: Deadlines, stop: Callable[[], bool], watch: Callable[[Any], None]) -> "Means":
-    """What a run of this host works with."""
+def means_for(
+    host: "Host",
+    deadlines: Deadlines,
+    stop: Callable[[], bool],
+    watch: Callable[[Any], None],
+    plan_file: Path | None = None,
+) -> "Means":
+    """What a run of this host works with. plan_file: beside which files may lie; a run that has begun knows it."""
     from winhost.cli.reach import way_to
     from winhost.connect.reboot import Patience
     from winhost.engine.run import Means
     from winhost.engine.store import Store
 
-    return Means(way_to(host), Store(), Patience(deadline=deadlines.restart), deadlines.guest, watch, stop)
+    return Means(
+        way_to(host),
+        Store(),
+        Patience(deadline=deadlines.restart),
+        deadlines.guest,
+        watch,
+        stop,
+        folder=plan_file.parent if plan_file else Path(),
+    )
 
 
 def show_outcome(outcome: "Outcome") -> None:

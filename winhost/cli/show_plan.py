@@ -44,6 +44,7 @@ def show_plan(plan: Plan, written_to: Path | None) -> None:
     say(f"{plan.host}: {plan.wish.path}{simulated}", bold=True)
     for stage in plan.stages:
         show_stage(stage)
+    _show_sent(plan)
     _show_consents(plan)
     for note in plan.notes:
         say(f"  {note}", hang=2)
@@ -96,6 +97,14 @@ def show_steps(steps: Iterable[Step], title: str) -> None:
 def _asks(step: Step) -> str:
     maybe = tuple(f"perhaps {risk}" for risk in step.may_need)
     return ", ".join((*step.risks, *maybe))
+
+
+def _show_sent(plan: Plan) -> None:
+    from winhost.engine.sending import beside
+
+    names = sorted(wanted.name for wanted in map(beside, plan.steps) if wanted)
+    if names:
+        say(f"It sends files, which have to lie beside its own: {', '.join(map(visible, names))}")
 
 
 def _show_consents(plan: Plan) -> None:

@@ -36,6 +36,7 @@ def _document(event: Event) -> dict[str, object]:
         "step": step.id if step else None,
         "number": event.number,
         "total": event.total,
+        "percent": event.percent,
     }
 
 
@@ -45,14 +46,23 @@ class Lines:
     def __init__(self, write: Callable[[str], None] = lambda text: click.echo(text, err=True)) -> None:
         self._write = write
         self._began: dict[str, float] = {}
+        self._sent: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def tell(self, event: Event) -> None:
         with self._lock:
             if event.kind in ("step", "restart"):
                 self._began[event.host] = time.monotonic()
-            if event.kind != "step":
+            if event.kind != "step" and self._is_news(event):
                 self._write(self.line(event))
+
+    def _is_news(self, event: Event) -> bool:
+        """Of a file that is being sent a line for each tenth stays."""
+        if event.percent is None:
+            return True
+        before = self._sent.get(event.host, 0)
+        self._sent[event.host] = event.percent
+        return event.percent // 10 > before // 10
 
     def line(self, event: Event) -> str:
         """What stays on the screen of an event."""

@@ -1,5 +1,6 @@
 """The agent's protocol: batches of get and set as JSON over any wire."""
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,14 @@ class SetAnswer:
     warnings: tuple[str, ...] = field(default=())
 
 
+@dataclass(frozen=True)
+class Held:
+    """How many bytes a host holds of what is being sent to it; their SHA-256, where it was only asked."""
+
+    size: int
+    sha256: str | None
+
+
 class Agent:
     """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included."""
 
@@ -86,6 +95,25 @@ class Agent:
         if not answer["ok"]:
             raise self._error(answer, f"set {noun}")
         return SetAnswer(answer["before"], answer["after"] or {}, bool(answer["restart"]), tuple(answer["warnings"]))
+
+    def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Held:
+        """What was sent so far of what `set` needs of here. Raises Drifted, RemoteError."""
+        return self._send({"noun": noun, "verb": "send", "key": key, "expect": expect})
+
+    def send(self, noun: str, key: Key, at: int, piece: bytes) -> Held:
+        """A piece that begins at byte `at`: where the last one ended, or 0, and all begins anew. Raises RemoteError."""
+        content = {"at": at, "bytes": base64.b64encode(piece).decode()}
+        held = self._send({"noun": noun, "verb": "send", "key": key, "piece": content})
+        if held.size != at + len(piece):  # something there takes it away again: no patience would ever end that
+            message = f"{held.size} bytes are there, and not {at + len(piece)}"
+            raise RemoteError(self.host, RemoteFault("InvalidResult", BAD_ANSWER, message=message), f"send {noun}")
+        return held
+
+    def _send(self, call: Mapping[str, Json]) -> Held:
+        (answer,) = self._call([call])
+        if not answer["ok"]:
+            raise self._error(answer, f"send {call['noun']}")
+        return Held(answer["held"], answer["sha256"])
 
     def restart(self) -> None:
         """Ask the host to restart; it answers before it goes."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from winhost.connect.agent import Agent, SetAnswer, Way
+from winhost.connect.agent import Agent, Held, SetAnswer, Way
 from winhost.connect.errors import (
     AuthenticationFailed,
     NotAvailable,
@@ -123,6 +123,14 @@ class TwofoldAgent(Agent):
     ) -> SetAnswer:
         """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
         return self._asked(noun, f"set {noun}", lambda agent: agent.set(noun, key, want, expect, how))
+
+    def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Held:
+        """As of any agent."""
+        return self._asked(noun, f"send {noun}", lambda agent: agent.held(noun, key, expect))
+
+    def send(self, noun: str, key: Key, at: int, piece: bytes) -> Held:
+        """As of any agent."""
+        return self._asked(noun, f"send {noun}", lambda agent: agent.send(noun, key, at, piece))
 
     def _asked(self, noun: str, doing: str, ask: Callable[[Agent], T]) -> T:
         if noun not in self._way.nouns:

@@ -26,7 +26,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Run(Line):
-    """The first line. accepted: consents given for going there."""
+    """The first line. accepted: consents given for going there; folder: of the plan, for the files beside it."""
 
     event: Literal["run"]
     schema: Literal["winhost.journal/1"]
@@ -34,6 +34,7 @@ class Run(Line):
     winhost: str
     plan: Plan
     accepted: tuple[str, ...]
+    folder: str
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,10 @@ class ConsentNeeded(UsageFault):
 
 @dataclass(eq=False)
 class Stopped(WinhostError):
-    """The user stopped it, after the step in flight. run: None where it was before the first."""
+    """The user stopped it, after the step in flight or between two pieces of a file that it sends.
+
+    run: None where it was before the first.
+    """
 
     run: str | None
     host: str

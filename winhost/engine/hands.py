@@ -3,15 +3,18 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from winhost.connect import reboot
-from winhost.connect.agent import Agent, SetAnswer, Way
+from winhost.connect.agent import Agent, Held, SetAnswer, Way
 from winhost.connect.errors import AuthenticationFailed, NotFound, SessionDropped, TimedOut, Unreachable
 from winhost.connect.reboot import Patience
+from winhost.engine import sending
 from winhost.engine.detect import read_facts
 from winhost.model.facts import Facts, Json, Key, RemoteFault
 from winhost.model.plan import Step
+from winhost.resources.base import Beside
 
 T = TypeVar("T")
 
@@ -20,7 +23,8 @@ T = TypeVar("T")
 class Event:
     """Something that happened in a run, for whoever watches it.
 
-    kind: step, done, skipped, kept, restart, waiting, stage, note or failed; count: step `number` of `total`.
+    kind: step, sending, done, skipped, kept, restart, waiting, stage, note or failed; count: step `number` of `total`;
+    percent: of a file that is being sent.
     """
 
     host: str
@@ -29,13 +33,26 @@ class Event:
     step: Step | None = None
     number: int = 0
     total: int = 0
+    percent: int | None = None
 
 
 class Hands:
-    """`tell` hears of waiting; `within`: seconds that a guest has to shut down."""
+    """`tell` hears of waiting and sending; `within`: seconds that a guest has to shut down; `folder`: of files that are
+    sent; `stop`: whether somebody asked to stop, which ends sending between two pieces.
+    """
 
-    def __init__(self, way: Way, patience: Patience, tell: Callable[[Event], None], within: float = 300) -> None:
+    def __init__(
+        self,
+        way: Way,
+        patience: Patience,
+        tell: Callable[[Event], None],
+        within: float = 300,
+        folder: Path | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.host = way.host
+        self._folder = folder or Path()
+        self._stop = stop
         self._way = way
         self._patience = patience
         self._tell = tell
@@ -57,13 +74,48 @@ class Hands:
         return self._reading(lambda agent: agent.get(noun, key, settled=settled))
 
     def set(self, step: Step, accepted: frozenset[str]) -> SetAnswer:
-        """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again."""
+        """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again.
+
+        What the step takes from beside the plan is sent first. Raises PutOff, NotBeside.
+        """
         how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self._within}
+        wanted = sending.beside(step)
+        expect = self._send(step, wanted) if wanted else step.before
         try:
-            return self._calling(lambda agent: agent.set(step.noun, step.key, step.want, step.before, how))
+            return self._calling(lambda agent: agent.set(step.noun, step.key, step.want, expect, how))
         except (SessionDropped, TimedOut) as lost:
             self._tell(Event(self.host, "waiting", f"{lost.what}; reading what is so", step))
             return self._settle(step, how)
+
+    def _send(self, step: Step, wanted: Beside) -> Mapping[str, Json]:
+        """What the step's properties are, once all of the file is there."""
+        held = self._reading(lambda agent: agent.held(step.noun, step.key, step.before))
+        with sending.opened(wanted, self._folder) as source:
+            for at in sending.send(source, held, self._receiver(step)):
+                self._tell_sent(step, at, source.size)
+                if self._stop():
+                    raise sending.PutOff
+        now = self.state(step.noun, step.key) or {}
+        return {name: now.get(name) for name in step.before}
+
+    def _receiver(self, step: Step) -> sending.Receiver:
+        """A lost answer does not tell whether the piece came: the host does, once it is in reach again."""
+
+        def put(at: int, piece: bytes) -> Held:
+            try:
+                return self._calling(lambda agent: agent.send(step.noun, step.key, at, piece))
+            except (SessionDropped, TimedOut) as lost:
+                self._tell(Event(self.host, "waiting", f"{lost.what}; asking how much has come", step))
+                raise
+
+        def ask() -> Held:
+            return self._waiting(lambda: self._calling(lambda agent: agent.held(step.noun, step.key, {})))
+
+        return sending.Receiver(put, ask)
+
+    def _tell_sent(self, step: Step, at: int, whole: int) -> None:
+        text = f"{step.title}: sent {at / 1e6:.1f} of {whole / 1e6:.1f} MB"
+        self._tell(Event(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def restart(self, old_boot: str) -> str:
         """Restart unless another boot is running already, and wait. Returns the new boot id."""

@@ -64,6 +64,7 @@ class Record:
     outcome: str | None = None
     began: str = ""
     last: str = ""
+    folder: str = ""
 
 
 @dataclass(eq=False)
@@ -126,6 +127,7 @@ def _begun(run: str, entry: entries.Line) -> Record:
         plan=entry.plan,
         accepted=frozenset(entry.accepted),
         stages=entry.plan.stages[:1],
+        folder=entry.folder,
         began=entry.at,
         last=entry.at,
     )
@@ -204,9 +206,19 @@ def _restarting(record: Record, entry: entries.Restarting) -> Record:
 def _restarted(record: Record, entry: entries.Restarted) -> Record:
     """A change that took effect with the restart is what it is now, not what it was while pending."""
     record = replace(record, restarting_from=None, restart_due=False)
-    for left in () if record.going_back else entry.left:
-        record = _left(record, left)
+    for left in entry.left:
+        record = _left(record, left) if not record.going_back else _owed(record, left)
     return record
+
+
+def _owed(record: Record, left: entries.Left) -> Record:
+    """On the way back: a run that was killed on the way there may still owe the restart of that."""
+    id_ = identity(left.noun, left.key)
+    known = record.touched.get(id_)
+    if known is None or known.moved or left.after is None:
+        return record
+    touched = replace(known, after={**known.after, **left.after})
+    return replace(record, touched={**record.touched, id_: touched})
 
 
 def _stage(record: Record, entry: entries.Finished) -> Record:

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from winhost import __version__
 from winhost.connect.agent import SetAnswer, Way
 from winhost.connect.errors import Drifted, RemoteError, WireError
 from winhost.connect.reboot import NotBack, Patience
+from winhost.engine import sending
 from winhost.engine.failures import (
     CannotTell,
     CannotWrite,
@@ -40,7 +42,9 @@ from winhost.resources.nouns import NOUNS
 
 @dataclass(frozen=True)
 class Means:
-    """What a run works with. within: seconds that a guest has to shut down; around: the journal's hook."""
+    """What a run works with. within: seconds that a guest has to shut down; around: the journal's hook; folder: of the
+    plan, for the files beside it: of a run that is gone on with its journal knows it.
+    """
 
     way: Way
     store: Store
@@ -49,6 +53,7 @@ class Means:
     tell: Callable[[Event], None] = lambda event: None
     stop: Callable[[], bool] = lambda: False
     around: Callable[[str, Entry], None] = lambda when, entry: None
+    folder: Path = Path()
 
 
 @dataclass(frozen=True)
@@ -109,14 +114,16 @@ class Runner:
     ) -> None:
         self.run = run
         self.means = means
-        self.hands = Hands(means.way, means.patience, means.tell, means.within)
         self.changed = 0
         self._journal: Journal | None = None
         if plan is None:
             self._journal = Journal(means.store.existing(run), means.around)
             self.record = replay(run, self._journal.entries)
         else:
-            self.record = Record(run, plan.host, plan, accepted, plan.stages[:1])
+            folder = str(means.folder.absolute())
+            self.record = Record(run, plan.host, plan, accepted, plan.stages[:1], folder=folder)
+        self.folder = Path(self.record.folder)
+        self.hands = Hands(means.way, means.patience, means.tell, means.within, self.folder, means.stop)
 
     # ---- forward
 
@@ -196,6 +203,7 @@ class Runner:
         risks = asked_risks(HostFacts(facts), self.record.plan.wish)
         owed = self._owed()
         steps = steps_for((*stage.wanted, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
+        sending.check(steps, self.folder)
         self.do(tuple(_as_give_back(step, owed) for step in steps), facts)
         if self._journal is not None:
             self.write("stage", number=stage.number)
@@ -267,6 +275,8 @@ class Runner:
         self.tell("step", step.title, step, number, total)
         try:
             answer = self._answer(step)
+        except sending.PutOff:
+            raise Stopped(self.begun, self.record.host, self.changed, self.record.going_back) from None
         except Drifted as error:
             self._write_failed(step, found, str(error))
             raise
@@ -362,6 +372,7 @@ class Runner:
                 winhost=__version__,
                 plan=plain(self.record.plan),
                 accepted=sorted(self.record.accepted),
+                folder=self.record.folder,
             )
             for stage in self.record.stages[1:]:
                 journal.write("planned", stage=plain(stage))

@@ -9,7 +9,7 @@ from typing import Any
 from winhost.lab.errors import CmdletError, NotYet, own_error
 from winhost.lab.faults import Faults
 from winhost.lab.machine import Machine
-from winhost.lab.setters import SETTERS
+from winhost.lab.setters import SENDERS, SETTERS
 from winhost.lab.wish import Wish
 from winhost.lab.work import HostDown
 from winhost.model.facts import Json, Key, Record, Unavailable, Unknown
@@ -67,10 +67,12 @@ class AgentAnswers:
                     return self._get(call)
                 case "set":
                     return self._set(call, stop)
+                case "send":
+                    return self._send(call)
                 case "restart":
                     return self._restart(call)
                 case _:
-                    raise own_error("BadRequest", "InvalidArgument", "The verb is get, set or restart.")
+                    raise own_error("BadRequest", "InvalidArgument", "The verb is get, set, send or restart.")
         except NotYet as missing:
             return {"ok": False, "unavailable": missing.noun}
         except CmdletError as error:
@@ -145,6 +147,21 @@ class AgentAnswers:
     def _read(self, noun: str, key: Key) -> Json:
         found = self._instances(noun, key)
         return dict(found[0].state) if found else None
+
+    # ---- send
+
+    def _send(self, call: Mapping[str, Json]) -> Answer:
+        noun, asked = str(call.get("noun", "")), call.get("key")
+        self._can(noun, "send", SENDERS)
+        if asked is None:
+            raise own_error("BadRequest", "InvalidArgument", "A send says of what.")
+        found = self._instances(noun, asked)[0]
+        if drift := _differences(call.get("expect") or {}, found.state):
+            return {"ok": False, "drift": drift, "before": dict(found.state), "warnings": []}
+        self._meet_fault(noun, "send", after=False)
+        held = SENDERS[noun](self.machine, found.key, call.get("piece"))
+        self._meet_fault(noun, "send", after=True)
+        return {"ok": True, **held, "warnings": []}
 
     # ---- restart
 

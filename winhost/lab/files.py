@@ -24,12 +24,24 @@ class Files:
 
     links: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
-    _there: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    _there: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
         """All of its bytes, or None where there is none."""
         found = self._there.get(_same(path))
-        return None if found is None else found[1]
+        return None if found is None else bytes(found[1])
+
+    def length(self, path: str) -> int:
+        """In bytes; 0 where there is none."""
+        return len(self._there.get(_same(path), ("", b""))[1])
+
+    def append(self, path: str, piece: bytes, *, anew: bool) -> None:
+        """At its end, or as all of it."""
+        found = None if anew else self._there.get(_same(path))
+        if found is not None and isinstance(found[1], bytearray):
+            found[1].extend(piece)  # large ones come in many pieces
+        else:
+            self._there[_same(path)] = (path, bytearray((found[1] if found else b"") + piece))
 
     def write(self, path: str, content: bytes) -> None:
         self._there[_same(path)] = (path, content)

@@ -32,7 +32,7 @@ class GuestPhysics(BaseModel):
 
 
 class SourcePhysics(BaseModel):
-    """Of one source of a staged file: an address, or a path on the host."""
+    """Of one source of a staged file: an address, a path on the host, or ./name beside the plan."""
 
     model_config = _CLOSED
 

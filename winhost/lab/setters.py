@@ -9,8 +9,8 @@ from winhost.lab.errors import CmdletError, own_error
 from winhost.lab.feature_cmdlets import ROLE, TOOLS
 from winhost.lab.machine import Machine
 from winhost.lab.setters_network import NETWORK
-from winhost.lab.setters_software import SOFTWARE, set_client_role
-from winhost.lab.wish import Setter, Wish
+from winhost.lab.setters_software import SOFTWARE, send_staged, set_client_role
+from winhost.lab.wish import Sender, Setter, Wish
 from winhost.model.facts import Json, Key
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 
@@ -173,3 +173,5 @@ SETTERS: Mapping[str, Setter] = {
     **setters_accounts.SETTERS,
     **setters_distros.SETTERS,
 }
+
+SENDERS: Mapping[str, Sender] = {"StagedFile": send_staged}

@@ -1,5 +1,7 @@
 """What the scripts of features, staged files, WSL and driver models do, on a simulated host."""
 
+import base64
+import binascii
 import re
 from collections.abc import Mapping
 
@@ -13,7 +15,10 @@ from winhost.model.facts import Json, Key
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
-_SOURCE = re.compile(r"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+""")
+_SOURCE = re.compile(
+    r"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+|\./[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]"""
+)
+_BESIDE = "./"
 _VERSION = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){2,3}")
 _HEADLESS = "headless"
 
@@ -47,45 +52,90 @@ def _set_platform(machine: Machine, wish: Wish) -> bool:
 
 def _set_staged(machine: Machine, wish: Wish) -> bool:
     software, key = machine.software, wish.key
-    if not _is_stageable(key):
-        message = (
-            "sha256 is 64 digits in lower case, name of plain characters, source an https address or a path on a drive."
-        )
-        raise own_error("BadRequest", "InvalidArgument", message)
+    _check_key(key)
     if not isinstance(wish.want["present"], bool):
         raise own_error("BadRequest", "InvalidArgument", "present is true or false.")
     path, entry = software.path_of(key["sha256"], key["name"]), f"file {key['sha256']}-{key['name']}"
-    if not wish.want["present"]:
+    if wish.want["present"]:
+        machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
+        _receive(machine, key, path)
+        software.write_registry(entry, key["source"])
+    elif software.record.get(entry, "").casefold() == key["source"].casefold():
         machine.files.remove(path)
         software.write_registry(entry, None)
-        return False
-    machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
-    _receive(machine, key, path)
-    software.write_registry(entry, key["source"])
+    _remove_part(machine, key, path)
     return False
 
 
-def _is_stageable(key: Key) -> bool:
-    return all(
-        pattern.fullmatch(str(key[part]))
-        for part, pattern in (("sha256", _SHA256), ("name", _NAME), ("source", _SOURCE))
-    )
+def send_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
+    """What is held of it then, and the sum of that where nothing was sent. Raises CmdletError."""
+    _check_key(key)
+    if not key["source"].startswith(_BESIDE):
+        message = "Only a file that lies beside the plan, as ./name, is sent."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    part = f"{machine.software.path_of(key['sha256'], key['name'])}.part"
+    held = machine.files.length(part)
+    if piece is None:
+        return {"held": held, "sha256": machine.software.read_hash(part)}
+    at, content = piece.get("at"), _decoded(piece.get("bytes"))
+    if content is None or type(at) is not int:
+        message = "A piece says at which byte it begins, and what it holds as base64."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    if at == 0:
+        machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
+        machine.software.write_registry(f"part {key['sha256']}-{key['name']}", key["source"])
+    elif at != held:
+        message = f"{held} bytes of it are here, and this piece begins at {at}."
+        raise own_error("OutOfStep", "InvalidOperation", message)
+    machine.files.append(part, content, anew=at == 0)
+    return {"held": machine.files.length(part), "sha256": None}
+
+
+def _decoded(text: Json) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else None
+    except binascii.Error:
+        return None
+
+
+def _check_key(key: Key) -> None:
+    parts = (("sha256", _SHA256), ("name", _NAME), ("source", _SOURCE))
+    if not all(pattern.fullmatch(str(key[part])) for part, pattern in parts):
+        message = (
+            "sha256 is 64 digits in lower case, name of plain characters, "
+            "source an https address, a path on a drive or ./name."
+        )
+        raise own_error("BadRequest", "InvalidArgument", message)
+
+
+def _remove_part(machine: Machine, key: Key, path: str) -> None:
+    machine.files.remove(f"{path}.part")
+    machine.software.write_registry(f"part {key['sha256']}-{key['name']}", None)
 
 
 def _receive(machine: Machine, key: Key, path: str) -> None:
     beside = f"{path}.part"
-    machine.files.remove(beside)
-    try:
-        found = machine.software.copy_source(key["source"], beside)
-    except CmdletError as error:
-        machine.files.remove(beside)
-        raise own_error("NotFetched", "ReadError", f"It could not be fetched: {error.message}") from None
+    sent = key["source"].startswith(_BESIDE)
+    found = machine.software.read_hash(beside) if sent else _fetch(machine, key["source"], beside)
+    if not found:
+        raise own_error("NotSent", "ObjectNotFound", "Nothing of it was sent to this host.")
     if found != key["sha256"]:
         machine.files.remove(beside)
+        if sent:
+            machine.software.write_registry(f"part {key['sha256']}-{key['name']}", None)
         message = f"The source gave SHA-256 {found}, and not {key['sha256']}."
         raise own_error("WrongHash", "InvalidData", message)
     machine.files.remove(path)
     machine.software.move_file(beside, path)
+
+
+def _fetch(machine: Machine, source: str, path: str) -> str:
+    machine.files.remove(path)
+    try:
+        return machine.software.copy_source(source, path)
+    except CmdletError as error:
+        machine.files.remove(path)
+        raise own_error("NotFetched", "ReadError", f"It could not be fetched: {error.message}") from None
 
 
 # ---- WSL

@@ -1,7 +1,7 @@
 """Software of a simulated host: an optional feature, files that were brought, WSL, Windows Installer, driver models."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
@@ -83,7 +83,7 @@ class Software:
         """What tells all instances of each of its nouns."""
         return {
             "VirtualMachinePlatform": lambda: (Record({"feature": self.platform}),),
-            "StagedFile": self._staged,
+            "StagedFile": self._with_parts,
             "Wsl": lambda: (Record(self._wsl_state()),),
             "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self._machine.devices if drives(d)),
         }
@@ -107,13 +107,21 @@ class Software:
         ours = self.wsl is not None and self.record.get("wsl version") == self.wsl
         return self.record.get("wsl package") if ours else None
 
+    def _with_parts(self) -> Iterator[Record]:
+        yield from self._staged()
+        yield from (Record({"present": None}, key) for key in self._noted("part"))
+
     def _staged(self) -> list[Record]:
-        entries = [re.fullmatch(r"file ([0-9a-f]{64})-(.+)", name) for name in self.record]
+        keys = self._noted("file")
         return [
-            Record({"present": True}, {"sha256": found[1], "name": found[2], "source": self.record[found[0]]})
-            for found in entries
-            if found and self.read_hash(self.path_of(found[1], found[2])) == found[1]
+            Record({"present": True}, key)
+            for key in keys
+            if self.read_hash(self.path_of(key["sha256"], key["name"])) == key["sha256"]
         ]
+
+    def _noted(self, kind: str) -> list[dict[str, str]]:
+        entries = [re.fullmatch(rf"{kind} ([0-9a-f]{{64}})-(.+)", name) for name in self.record]
+        return [{"sha256": e[1], "name": e[2], "source": self.record[e[0]]} for e in entries if e]
 
     # ---- files and registry
 
@@ -146,7 +154,9 @@ class Software:
 
     def move_file(self, path: str, target: str) -> None:
         """Give it another name."""
-        self._keep(target, self.read_hash(path), self._brought.pop(path))
+        sent = self.record.get(f"part {PureWindowsPath(target).name}", "")
+        physics = self._brought.pop(path) if path in self._brought else self._source(sent)
+        self._keep(target, self.read_hash(path), physics)
         self._machine.files.remove(path)
 
     def _keep(self, path: str, found: str, physics: SourcePhysics) -> None:

@@ -23,3 +23,6 @@ class Wish:
 
 Setter = Callable[[Machine, Wish], bool]
 """Changes the host; tells whether that takes a restart. Raises CmdletError."""
+
+Sender = Callable[[Machine, Key, Mapping[str, Json] | None], Mapping[str, Json]]
+"""Takes a piece, or none; tells how much is held. Raises CmdletError."""

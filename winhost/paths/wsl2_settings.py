@@ -17,6 +17,7 @@ _ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what noun ExternalSwitch makes
 _LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{0,63}[A-Za-z0-9_-]")  # of a file, as the host keeps it
 _VERSION = r"^[0-9][A-Za-z0-9.+:~-]{0,63}$"
 FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
 
@@ -59,9 +60,20 @@ def _key(text: str) -> str:
 
 
 def _source(text: str) -> str:
+    if text.startswith(("./", ".\\")):
+        return f"./{_beside(text[2:])}"
     if not re.match(r"https://\S+$|[A-Za-z]:\\", text) or not text.isprintable():
-        raise ValueError("should be an https:// address, or the absolute path of a file on the host")
+        raise ValueError(
+            "should be an https:// address, the absolute path of a file on the host, or ./ and the name of a file that "
+            "lies beside the plan"
+        )
     return text
+
+
+def _beside(name: str) -> str:
+    if not _PLAIN.fullmatch(name):
+        raise ValueError("should be ./ and a plain name without folders: letters, digits, dot, dash and underscore")
+    return _no_device(name)
 
 
 Name = Annotated[str, Field(pattern=f"^{_NAME}$"), AfterValidator(_no_device)]
@@ -77,7 +89,8 @@ class File(_Closed):
     """Something to be brought to the host, known by its hash."""
 
     source: Source
-    """An https:// address that the host can reach, or a path on the host."""
+    """An https:// address that the host can reach, a path on the host, or ./ and the name of a file beside the plan,
+    which is sent to the host."""
     sha256: Sha256
 
     @property

@@ -20,14 +20,14 @@ from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources import linux
-from winhost.resources.base import Noun, undo_property_by_property
+from winhost.resources.base import Beside, Change, Noun, undo_property_by_property
 from winhost.resources.linux import scripts as linux_scripts
 from winhost.resources.windows import NOUNS
 from winhost.resources.windows.accounts import distros_of, undo_account, undo_tasks, undo_whole
 from winhost.resources.windows.distros import distro_risks, ends_distros, undo_distro, undo_vm
 from winhost.resources.windows.network import cuts_the_wire, undo_switch
 from winhost.resources.windows.scripts import agent_digest, agent_text
-from winhost.resources.windows.software import restart, undo_feature, undo_wsl, wsl_and_distros
+from winhost.resources.windows.software import restart, undo_feature, undo_staged, undo_wsl, wsl_and_distros
 from winhost.resources.windows.vm import devices_of, vm_off
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ _UNDO = {
     undo_tasks: "tasks",
     undo_whole: "whole",
     undo_feature: "feature",
+    undo_staged: "staged",
     undo_wsl: "wsl",
     undo_switch: "switch",
     undo_distro: "distro",
@@ -238,6 +239,7 @@ def _readme(plan: Plan) -> dict[str, object]:
         "plan": plan,
         "stage": first,
         "steps": [_told(step) for step in first.steps if step.noun in NOUNS],
+        "beside": [wanted for wanted in map(_beside, first.steps) if wanted],
         "later": first.deferred,
         "linux": _is_for_linux(first),
         "linux_steps": [_told(step) for step in first.steps if step.noun in linux.NOUNS],
@@ -255,6 +257,10 @@ def _told(step: Step) -> dict[str, object]:
     changes = [(name, step.before[name], want) for name, want in step.want.items()]
     asks = (*step.risks, *(f"perhaps {risk}" for risk in step.may_need))
     return {"step": step, "changes": changes, "asks": ", ".join(asks)}
+
+
+def _beside(step: Step) -> Beside | None:
+    return NOUNS[step.noun].sends(Change(step.key, step.before, step.want)) if step.noun in NOUNS else None
 
 
 def _meanings(risks: Iterable[str]) -> list[tuple[str, str]]:

@@ -51,6 +51,14 @@ class Keep:
     rest: Mapping[str, Json] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A file that lies beside the plan, and the SHA-256 that it must have."""
+
+    name: str
+    sha256: str
+
+
 Undo = Mapping[str, Json] | Keep
 
 
@@ -71,7 +79,8 @@ class Noun:
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; users: what rests on an instance as it is, so that rollback keeps it for those that came
-    since; irreversible: why a change cannot be taken back, or nothing.
+    since; sends: the file beside the plan that a change takes, sent to the host before it, or nothing;
+    irreversible: why a change cannot be taken back, or nothing.
     """
 
     name: str
@@ -86,6 +95,7 @@ class Noun:
     risks: Callable[[Change], Iterable[str]] = lambda change: ()
     may_need: Callable[[Change], Iterable[str]] = lambda change: ()
     users: Callable[[Key, Facts], Iterable[tuple[str, Key]]] = lambda key, facts: ()
+    sends: Callable[[Change], Beside | None] = lambda change: None
     irreversible: Callable[[Change], str | None] = lambda change: None
     undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
     state: type[State] = field(default=State)
@@ -162,4 +172,4 @@ def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
     return declare
 
 
-__all__ = ["Change", "Instance", "Keep", "Need", "Noun", "State", "Undo", "Within", "resource"]
+__all__ = ["Beside", "Change", "Instance", "Keep", "Need", "Noun", "State", "Undo", "Within", "resource"]

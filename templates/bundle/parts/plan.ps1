@@ -2,6 +2,7 @@
 
 function Open-WinhostPlan {
     $script = [System.IO.Path]::GetFileName($PSCommandPath)
+    $script:WinhostBeside = $PSScriptRoot
     Assert-WinhostSums $PSScriptRoot @($script, 'plan.json')
     $bytes = [System.IO.File]::ReadAllBytes((Join-WinhostPath $PSScriptRoot 'plan.json'))
     $plan = ConvertFrom-WinhostPlan $bytes

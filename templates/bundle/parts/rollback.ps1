@@ -175,6 +175,13 @@ function Find-WinhostUndo {
             # Between two restarts it is nobody else's state.
             $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.role
         }
+        'staged' {
+            # What is there in part is nobody else's, and never put back.
+            $ours = $null -eq $Now.present
+            if ($null -eq (Read-WinhostField $Touched.before 'present')) {
+                $Touched.before.present = $false
+            }
+        }
         'feature' {
             $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.feature
         }

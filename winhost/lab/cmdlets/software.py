@@ -1,5 +1,6 @@
 """Cmdlets of optional features and signatures, and the helpers of our agent that bring files."""
 
+import base64
 from collections.abc import Iterable
 from typing import Any
 
@@ -77,6 +78,17 @@ def _write_registry(desk: Cmdlets, given: Given) -> Iterable[Any]:
 @answers("Read-WinhostHash", "Path")
 def _hash(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [desk.machine.software.read_hash(given["Path"])]
+
+
+@answers("Read-WinhostLength", "Path")
+def _length(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [desk.machine.files.length(given["Path"])]
+
+
+@answers("Add-WinhostPiece", "Path", "Anew", "Bytes")
+def _add(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    desk.machine.files.append(given["Path"], base64.b64decode(given["Bytes"]), anew=given["Anew"])
+    return ()
 
 
 @answers("Copy-WinhostSource", "Source", "Path")

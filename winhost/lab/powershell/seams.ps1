@@ -111,6 +111,16 @@ function Move-WinhostFile {
     Read-Lab 'Move-WinhostFile' @{ Path = $Path; Target = $Target }
 }
 
+function Read-WinhostLength {
+    param([string]$Path)
+    Read-Lab 'Read-WinhostLength' @{ Path = $Path }
+}
+
+function Add-WinhostPiece {
+    param([string]$Path, [bool]$Anew, [byte[]]$Bytes)
+    Read-Lab 'Add-WinhostPiece' @{ Path = $Path; Anew = $Anew; Bytes = [System.Convert]::ToBase64String($Bytes) }
+}
+
 function Read-WinhostProgramData {
     'C:\ProgramData'
 }

@@ -1,4 +1,4 @@
-# Json {exclusive: bool, calls: [{noun, verb: get | set | restart, key, want, expect, how}]}   answer {answers: [...]}
+# Json {exclusive: bool, calls: [{noun, verb: get | set | send | restart, key, want, expect, how, piece}]}   answer {answers: [...]}
 # Constant text. Values come in as JSON and go out as JSON; none ever becomes part of a script.
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
@@ -138,6 +138,12 @@ function Test-WinhostAccepted {
     @(Read-WinhostField $How 'accept') -contains $Risk
 }
 
+function Assert-WinhostWidth {
+    if (-not [System.Environment]::Is64BitProcess) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A 32-bit PowerShell sees another Windows; nothing is changed from it.'
+    }
+}
+
 # ---- one call
 
 function Find-WinhostFunction {
@@ -240,9 +246,7 @@ function Invoke-WinhostGet {
 
 function Invoke-WinhostSet {
     param($Call, $Warnings)
-    if (-not [System.Environment]::Is64BitProcess) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A 32-bit PowerShell sees another Windows; nothing is changed from it.'
-    }
+    Assert-WinhostWidth
     $script:WinhostOnce = @{}
     $noun = "$(Read-WinhostField $Call 'noun')"
     $key = Read-WinhostField $Call 'key'
@@ -293,6 +297,28 @@ function Read-WinhostAgain {
     }
 }
 
+function Invoke-WinhostSend {
+    param($Call, $Warnings)
+    # A piece of what a later set takes; without one, how much of it is here already.
+    Assert-WinhostWidth
+    $script:WinhostOnce = @{}
+    $noun = "$(Read-WinhostField $Call 'noun')"
+    $key = Read-WinhostField $Call 'key'
+    $function = Find-WinhostFunction 'Send' $noun
+    if ($null -eq $key) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A send says of what.'
+    }
+    $before = Read-WinhostState $noun $key $Warnings
+    $drift = Select-WinhostDifferences (Read-WinhostField $Call 'expect') $before
+    if ($drift.Count -gt 0) {
+        return @{ ok = $false; drift = $drift; before = $before; warnings = @($Warnings.texts) }
+    }
+    $arguments = @{ Key = $key; Piece = Read-WinhostField $Call 'piece' }
+    $there = @(Invoke-WinhostFunction $function $arguments $Warnings)[0]
+    $script:WinhostOnce = @{}
+    @{ ok = $true; held = $there.held; sha256 = $there.sha256; warnings = @($Warnings.texts) }
+}
+
 function Invoke-WinhostRestart {
     param($Call, $Warnings)
     $function = Find-WinhostFunction 'Restart' "$(Read-WinhostField $Call 'noun')"
@@ -311,11 +337,14 @@ function Invoke-WinhostCall {
             'set' {
                 Invoke-WinhostSet $Call $warnings
             }
+            'send' {
+                Invoke-WinhostSend $Call $warnings
+            }
             'restart' {
                 Invoke-WinhostRestart $Call $warnings
             }
             default {
-                Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The verb is get, set or restart.'
+                Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The verb is get, set, send or restart.'
             }
         }
     }

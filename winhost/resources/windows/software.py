@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from winhost.model.facts import Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
-from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Beside, Change, Keep, Noun, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, one_of, text
 from winhost.resources.windows.hyperv import INSTALLED, PENDING, UNINSTALLING
 
@@ -58,23 +58,38 @@ class VirtualMachinePlatform(State):
     feature: str
 
 
+def from_beside(change: Change) -> Beside | None:
+    """./name is a file in the folder of the plan, on the computer that winhost runs on."""
+    before, _, name = change.key["source"].partition("./")
+    return Beside(name, change.key["sha256"]) if not before and change.want.get("present") else None
+
+
+def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """What is there in part is nobody else's, and never put back."""
+    found = {"present": before["present"] is True}
+    return found if now["present"] is None else undo_property_by_property(found, after, now)
+
+
 @resource(
     Noun(
         "StagedFile",
         key=("sha256", "name", "source"),
         sets={"present": FLAG},
         absent={"present": False},
+        sends=from_beside,
+        undo=undo_staged,
     )
 )
 class StagedFile(State):
     """A file that winhost brings, in a folder of administrators: %ProgramData%\\winhost\\files\\<sha256>-<name>.
 
-    source: an https address that the host can reach, or the absolute path of a file on a drive of the host; name:
-    letters, digits, dot, dash and underscore. present: it is there with this SHA-256; with any other it is as good as
-    absent, and replaced.
+    source: an https address that the host can reach, the absolute path of a file on a drive of the host, or ./ and the
+    name of a file that lies beside the plan; name: letters, digits, dot, dash and underscore. present: it is there with
+    this SHA-256; with any other it is as good as absent, and replaced. null: a part of it was sent, and the rest is
+    still to come.
     """
 
-    present: bool
+    present: bool | None
 
 
 def _irreversible(change: Change) -> str | None:

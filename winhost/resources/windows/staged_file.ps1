@@ -1,5 +1,9 @@
-# key {sha256: text, name: text, source: https address or path}   state {present: bool}; set: present
+# key {sha256: text, name: text, source: https address or path or ./name}   state {present: bool or null}; set: present
+# send {at: bytes, bytes: base64}   {held: bytes, sha256 of them where nothing is sent}; of ./name, a file beside the plan;
+# present is null while only a part of it is here
 $script:WinhostRecord = 'SOFTWARE\winhost'
+# Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
+$script:WinhostBeside = $null
 
 function Get-WinhostStagedFile {
     param($Key)
@@ -7,6 +11,9 @@ function Get-WinhostStagedFile {
     Assert-WinhostAdministrator
     foreach ($file in @(Find-WinhostStagedFiles "$(Read-WinhostField $Key 'sha256')")) {
         @{ key = @{ sha256 = $file.sha256; name = $file.name; source = $file.source }; state = @{ present = $true } }
+    }
+    foreach ($file in @(Find-WinhostStagedRecords 'part' "$(Read-WinhostField $Key 'sha256')")) {
+        @{ key = @{ sha256 = $file.sha256; name = $file.name; source = $file.source }; state = @{ present = $null } }
     }
     if ($null -ne $Key) {
         $sha256 = Read-WinhostField $Key 'sha256'
@@ -19,17 +26,26 @@ function Get-WinhostStagedFile {
 function Find-WinhostStagedFiles {
     param([string]$Sha256)
     # Those that winhost brought and that still are what they were; of one hash, or of every one.
+    foreach ($file in @(Find-WinhostStagedRecords 'file' $Sha256)) {
+        if ((Read-WinhostHash (Join-WinhostStagedPath $file)) -eq $file.sha256) {
+            $file
+        }
+    }
+}
+
+function Find-WinhostStagedRecords {
+    param([string]$Kind, [string]$Sha256)
+    # What winhost noted of whole files, or of those of which a part was sent.
     $record = Open-WinhostRegistry $script:WinhostRecord
     if ($null -eq $record) {
         return
     }
     foreach ($entry in @($record.GetValueNames() | Sort-Object)) {
-        if ($entry -cnotmatch '^file ([0-9a-f]{64})-([A-Za-z0-9._-]+)\z') {
+        if ($entry -cnotmatch '^(file|part) ([0-9a-f]{64})-([A-Za-z0-9._-]+)\z' -or $Matches[1] -cne $Kind) {
             continue
         }
-        $file = @{ sha256 = $Matches[1]; name = $Matches[2]; source = "$($record.GetValue($entry))" }
-        $asked = $Sha256 -eq '' -or (Test-WinhostText $Sha256 $file.sha256 'OrdinalIgnoreCase')
-        if ($asked -and (Read-WinhostHash (Join-WinhostStagedPath $file)) -eq $file.sha256) {
+        $file = @{ sha256 = $Matches[2]; name = $Matches[3]; source = "$($record.GetValue($entry))" }
+        if ($Sha256 -eq '' -or (Test-WinhostText $Sha256 $file.sha256 'OrdinalIgnoreCase')) {
             $file
         }
     }
@@ -58,17 +74,66 @@ function Set-WinhostStagedFile {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'present is true or false.'
     }
     $path = Join-WinhostStagedPath $Key
-    $entry = "file $($Key.sha256)-$($Key.name)"
-    if (-not $Want.present) {
-        Remove-WinhostFile $path
-        Write-WinhostRegistry $script:WinhostRecord $entry $null
-        return
+    if ($Want.present) {
+        Initialize-WinhostStaging
+        Receive-WinhostFile $Key $path
+        Write-WinhostRegistry $script:WinhostRecord "file $($Key.sha256)-$($Key.name)" $Key.source
     }
+    else {
+        Remove-WinhostStagedFile $Key $path
+    }
+    Remove-WinhostPart $Key $path
+}
+
+function Send-WinhostStagedFile {
+    param($Key, $Piece)
+    Assert-WinhostStagedKey $Key
+    if ("$($Key.source)" -cnotlike './*') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'Only a file that lies beside the plan, as ./name, is sent.'
+    }
+    $part = "$(Join-WinhostStagedPath $Key).part"
+    $held = Read-WinhostLength $part
+    if ($null -eq $Piece) {
+        return @{ held = $held; sha256 = Read-WinhostHash $part }
+    }
+    $at = Read-WinhostField $Piece 'at'
+    $bytes = ConvertFrom-WinhostBase64 (Read-WinhostField $Piece 'bytes')
+    if ($null -eq $bytes -or ($at -isnot [int] -and $at -isnot [long])) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A piece says at which byte it begins, and what it holds as base64.'
+    }
+    if ($at -eq 0) {
+        # Noted first: whatever comes between, what is here can be told and taken away.
+        Initialize-WinhostStaging
+        Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $Key.source
+    }
+    elseif ($at -ne $held) {
+        Stop-Winhost 'Winhost.OutOfStep' 'InvalidOperation' "$held bytes of it are here, and this piece begins at $at."
+    }
+    Add-WinhostPiece $part ($at -eq 0) $bytes
+    @{ held = Read-WinhostLength $part; sha256 = $null }
+}
+
+function Initialize-WinhostStaging {
     # Administrators alone write there; the account that imports a distro from it reads.
     Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" ''
     Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\files" 'everybody'
-    Receive-WinhostFile $Key $path
-    Write-WinhostRegistry $script:WinhostRecord $entry $Key.source
+}
+
+function Remove-WinhostStagedFile {
+    param($Key, [string]$Path)
+    # Only what came from there: the same file may have been brought from somewhere else as well.
+    foreach ($file in @(Find-WinhostStagedRecords 'file' $Key.sha256)) {
+        if ($file.name -eq $Key.name -and (Test-WinhostText $file.source $Key.source 'OrdinalIgnoreCase')) {
+            Remove-WinhostFile $Path
+            Write-WinhostRegistry $script:WinhostRecord "file $($file.sha256)-$($file.name)" $null
+        }
+    }
+}
+
+function Remove-WinhostPart {
+    param($Key, [string]$Path)
+    Remove-WinhostFile "$Path.part"
+    Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $null
 }
 
 function Assert-WinhostStagedKey {
@@ -77,8 +142,9 @@ function Assert-WinhostStagedKey {
     $fits = $fits -and "$($Key.name)" -cmatch '^[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]\z'
     $address = '^https://[A-Za-z0-9.:\[\]-]+/[!-~]+\z'
     $local = '^[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+\z'
-    if (-not $fits -or ("$($Key.source)" -cnotmatch $address -and "$($Key.source)" -cnotmatch $local)) {
-        $why = 'sha256 is 64 digits in lower case, name of plain characters, source an https address or a path on a drive.'
+    $beside = '^\./[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]\z'
+    if (-not $fits -or "$($Key.source)" -cnotmatch "$address|$local|$beside") {
+        $why = 'sha256 is 64 digits in lower case, name of plain characters, source an https address, a path on a drive or ./name.'
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' $why
     }
 }
@@ -87,21 +153,38 @@ function Receive-WinhostFile {
     param($Key, [string]$Path)
     # Beside it, and only what has the right sum gets the name. What stood there is never trusted, nor kept.
     $beside = "$Path.part"
-    Remove-WinhostFile $beside
-    try {
-        $found = Copy-WinhostSource $Key.source $beside
+    $sent = "$($Key.source)" -clike './*' -and $null -eq $script:WinhostBeside
+    if ($sent) {
+        $found = Read-WinhostHash $beside
     }
-    catch {
-        $why = $_.Exception.GetBaseException().Message
-        Remove-WinhostFile $beside
-        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "It could not be fetched: $why"
+    else {
+        $found = Copy-WinhostFetched $Key.source $beside
+    }
+    if ($found -eq '') {
+        Stop-Winhost 'Winhost.NotSent' 'ObjectNotFound' 'Nothing of it was sent to this host.'
     }
     if ($found -ne $Key.sha256) {
         Remove-WinhostFile $beside
+        if ($sent) {
+            Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $null
+        }
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' "The source gave SHA-256 $found, and not $($Key.sha256)."
     }
     Remove-WinhostFile $Path
     Move-WinhostFile $beside $Path
+}
+
+function Copy-WinhostFetched {
+    param([string]$Source, [string]$Path)
+    Remove-WinhostFile $Path
+    try {
+        Copy-WinhostSource $Source $Path
+    }
+    catch {
+        $why = $_.Exception.GetBaseException().Message
+        Remove-WinhostFile $Path
+        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "It could not be fetched: $why"
+    }
 }
 
 # ---- bytes: what reaches past cmdlets
@@ -145,6 +228,9 @@ function Copy-WinhostSource {
 
 function Open-WinhostSource {
     param([string]$Source)
+    if ($Source -clike './*') {
+        $Source = [System.IO.Path]::Combine($script:WinhostBeside, $Source.Substring(2))
+    }
     if ($Source -cnotlike 'https://*') {
         return [System.IO.File]::Open($Source, 'Open', 'Read', 'Read')
     }
@@ -164,4 +250,42 @@ function Open-WinhostSource {
 function Move-WinhostFile {
     param([string]$Path, [string]$Target)
     [System.IO.File]::Move($Path, $Target)
+}
+
+function Read-WinhostLength {
+    param([string]$Path)
+    # In bytes; 0 where there is none.
+    if (-not [System.IO.File]::Exists($Path)) {
+        return 0
+    }
+    (New-Object -TypeName System.IO.FileInfo -ArgumentList $Path).Length
+}
+
+function Add-WinhostPiece {
+    param([string]$Path, [bool]$Anew, [byte[]]$Bytes)
+    $how = 'Append'
+    if ($Anew) {
+        $how = 'Create'
+    }
+    $stream = [System.IO.File]::Open($Path, $how, 'Write', 'None')
+    try {
+        $stream.Write($Bytes, 0, $Bytes.Length)
+    }
+    finally {
+        $stream.Dispose()
+    }
+}
+
+function ConvertFrom-WinhostBase64 {
+    param($Text)
+    # Nothing where it is none. The comma keeps one byte a list of one.
+    if ($Text -isnot [string]) {
+        return
+    }
+    try {
+        , [System.Convert]::FromBase64String($Text)
+    }
+    catch [System.FormatException] {
+        return
+    }
 }

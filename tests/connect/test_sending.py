@@ -1,0 +1,86 @@
+"""A file beside the plan, over the real wire: in more fragments than an envelope holds, and cut on the way."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.connect.conftest import Serve
+from tests.connect.served import Served
+from winhost.connect.errors import RemoteError
+from winhost.engine.hands import Event
+from winhost.engine.sending import NotBeside
+from winhost.lab.endpoint import Action, When, drop
+from winhost.model.plan import Step
+from winhost.model.units import MiB
+
+CONTENT = os.urandom(MiB) * 3 + b"its end"
+NAME = "wsl.msi"
+KEY = {"sha256": sha256(CONTENT).hexdigest(), "name": NAME, "source": f"./{NAME}"}
+STEP = Step("1", "StagedFile", KEY, "wish", {"present": False}, {"present": True}, "The MSI", "")
+PIECES = 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / NAME).write_bytes(CONTENT)
+    return tmp_path
+
+
+@pytest.fixture(params=[False, True], ids=["sealed", "tls"])
+def host(serve: Serve, request: pytest.FixtureRequest) -> Served:
+    return serve(tls=request.param)
+
+
+def test_all_of_it_comes_in_pieces_that_the_wire_carries(host: Served, folder: Path) -> None:
+    hands = host.hands(folder=folder)
+    answer = hands.set(STEP, frozenset())
+    hands.close()
+    assert (answer.before["present"], answer.after["present"]) == (None, True)
+    sent = [call["piece"]["at"] for call in host.host.calls("send") if call.get("piece")]
+    assert sent == [number * MiB for number in range(PIECES)]
+    assert [event.percent for event in host.events] == [0, 33, 66, 99, 100]
+    assert [call["expect"] for call in host.host.calls("set")] == [{"present": None}]
+
+
+CUTS = {
+    "before a piece": (Action.COMMAND, When.ARRIVED),
+    "in the middle of a piece": (Action.SEND, When.ARRIVED),
+    "with its answer": (Action.RECEIVE, When.FINISHED),
+}
+
+
+@pytest.mark.parametrize(("action", "when"), CUTS.values(), ids=CUTS)
+def test_a_wire_that_breaks_costs_no_more_than_a_piece(
+    served: Served, folder: Path, action: Action, when: When
+) -> None:
+    def tell(event: Event) -> None:
+        served.events.append(event)
+        if [each.percent for each in served.events] == [0, 33]:
+            served.endpoint.faults.plan(drop, action, when)
+
+    hands = served.hands(tell, folder=folder)
+    assert hands.set(STEP, frozenset()).after["present"] is True
+    hands.close()
+    assert len([call for call in served.host.calls("send") if call.get("piece")]) == PIECES
+    assert [event.kind for event in served.events].count("waiting") == 1
+
+
+def test_another_file_than_was_pinned_is_not_kept(served: Served, folder: Path) -> None:
+    (folder / NAME).write_bytes(b"?" + CONTENT[1:])
+    hands = served.hands(folder=folder)
+    with pytest.raises(RemoteError) as refused:
+        hands.set(STEP, frozenset())
+    assert refused.value.fault.code == "Winhost.WrongHash"
+    assert hands.state("StagedFile", KEY) == {"present": False}
+    hands.close()
+
+
+def test_without_the_file_nothing_is_sent(served: Served, folder: Path) -> None:
+    (folder / NAME).unlink()
+    hands = served.hands(folder=folder)
+    with pytest.raises(NotBeside):
+        hands.set(STEP, frozenset())
+    hands.close()
+    assert [call for call in served.host.calls("send") if call.get("piece")] == []

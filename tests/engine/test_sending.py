@@ -1,0 +1,415 @@
+"""A file beside the plan gets to the host whole or not at all, however often the way there is cut."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.test_crashes import Abandoned, abandon, crash_points, lines_of
+from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
+from winhost.connect.agent import Agent
+from winhost.connect.errors import SessionDropped, TimedOut
+from winhost.engine import sending
+from winhost.engine.failures import OutOfReach, StepFailed, Stopped
+from winhost.engine.planning import make_plan
+from winhost.engine.sending import NotBeside
+from winhost.engine.store import Store
+from winhost.lab.clock import LabClock
+from winhost.lab.errors import own_error
+from winhost.lab.faults import Fault
+from winhost.lab.files import FOLDER
+from winhost.lab.hostfile import expand, find
+from winhost.lab.machine import Machine
+from winhost.model.plan import Plan, Step, Wish
+from winhost.resources.host import HostFacts
+
+CONTENT = os.urandom(1000) * 3 + b"its end"
+NAME = "wsl.2.7.14.0.x64.msi"
+KEY = {"sha256": sha256(CONTENT).hexdigest(), "name": NAME, "source": f"./{NAME}"}
+PIECES = 6  # of 512 bytes, the last one shorter
+RESOURCES = [
+    {
+        "noun": "Wsl",
+        "title": "WSL",
+        "want": {"version": "2.7.14.0", "package": KEY["sha256"]},
+        "why": "To see it used.",
+    },
+    {"noun": "StagedFile", "title": "The MSI", "key": KEY, "want": {"present": True}, "why": "It is sent."},
+    {
+        "noun": "VirtualMachinePlatform",
+        "title": "Feature",
+        "want": {"feature": "installed"},
+        "why": "Something before.",
+    },
+]
+
+Hook = Callable[[int], None]
+
+
+def nothing(number: int) -> None:
+    pass
+
+
+class Wire(DirectWire):
+    """Counts pieces; something can happen before each, and after it."""
+
+    def __init__(self, here: "Sent") -> None:
+        super().__init__(here.host, here.answers)
+        self._here = here
+
+    def invoke(self, request: str, within: float) -> str:
+        if '"piece"' not in request:
+            return super().invoke(request, within)
+        number, self._here.pieces = self._here.pieces, self._here.pieces + 1
+        self._here.before(number)
+        answer = super().invoke(request, within)
+        self._here.after(number)
+        return answer
+
+
+@dataclass
+class Sent(World):
+    """pieces: that were sent so far."""
+
+    pieces: int = 0
+    before: Hook = nothing
+    after: Hook = nothing
+
+    def open(self) -> Agent:
+        return Agent(Wire(self), 60)
+
+    def plan(self, vm: str | None = "llm-01", **wish: Any) -> Plan:
+        return make_plan(HostFacts(self.facts()), Wish("dda", {**PLAYBOOK, "resources": RESOURCES}, vm))
+
+    def state(self) -> dict[str, Any]:
+        """Also what no noun tells."""
+        return {**super().state(), "files": self.files, "noted": dict(self.machine.software.record)}
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(self.machine.files.below(FOLDER))
+
+    def lose(self, kind: type[SessionDropped | TimedOut], *numbers: int, after: bool) -> None:
+        def hook(number: int) -> None:
+            if number in numbers:
+                raise kind(self.host, "lost")
+
+        setattr(self, "after" if after else "before", hook)
+
+
+@pytest.fixture(autouse=True)
+def pieces_of_512(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "PIECE", 512)
+
+
+def sent(folder: Path) -> Sent:
+    (folder / "plans").mkdir(parents=True)
+    (folder / "plans" / NAME).write_bytes(CONTENT)
+    facts, section = expand(find("server2025-role-installed"))
+    machine = Machine(facts, section, LabClock(0))
+    return Sent(machine, Store(folder / "state"), facts.host, folder=folder / "plans")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Sent:
+    return sent(tmp_path)
+
+
+def part_of(here: Sent) -> str:
+    return f"{here.machine.software.path_of(KEY['sha256'], NAME)}.part"
+
+
+def assert_gives_back(here: Sent, found: dict[str, Any], at: object = "") -> None:
+    outcome = here.rollback()
+    assert (outcome.outcome, outcome.kept) == ("rolled back", ()), at
+    assert here.state() == found, at
+
+
+def test_it_is_sent_used_verified_and_taken_away_again(here: Sent) -> None:
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.pieces == PIECES
+    assert here.files == [part_of(here).removesuffix(".part")]
+    assert here.state()["Wsl"][0]["state"]["package"] == KEY["sha256"]
+    assert [event.percent for event in here.events if event.kind == "sending"] == [0, 17, 34, 51, 68, 85, 100]
+    again = here.plan()
+    assert list(again.steps) == []
+    assert_gives_back(here, found)
+
+
+def test_what_is_not_sent_is_not_looked_for(here: Sent) -> None:
+    here.apply(here.plan())
+    (here.folder / NAME).unlink()
+    assert here.apply(here.plan()).outcome == "nothing to do"
+    assert here.rollback().holds
+
+
+# ---- before anything is changed
+
+WRONG = {
+    "missing": (lambda file: file.unlink(), "is not there"),
+    "a folder": (lambda file: (file.unlink(), file.mkdir()), "is not there, or is no file"),
+    "another": (lambda file: file.write_bytes(CONTENT[:-1]), sha256(CONTENT[:-1]).hexdigest()),
+}
+
+
+@pytest.mark.parametrize(("spoil", "said"), WRONG.values(), ids=WRONG)
+def test_another_file_is_refused_before_anything_is_changed(
+    here: Sent, spoil: Callable[[Path], Any], said: str
+) -> None:
+    found, plan = here.state(), here.plan()
+    spoil(here.folder / NAME)
+    with pytest.raises(NotBeside) as refused:
+        here.apply(plan)
+    assert said in refused.value.what
+    assert here.state() == found
+    assert here.store.runs() == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "..",
+        "../wsl.msi",
+        "a/b",
+        "a\\b",
+        "C:\\wsl.msi",
+        "/etc/passwd",
+        "nul",
+        "COM1.msi",
+        "wsl.msi.",
+        "a\n",
+        "x" * 101,
+    ],
+)
+def test_a_hostile_name_is_no_file_beside_the_plan(tmp_path: Path, name: str) -> None:
+    key = {**KEY, "source": f"./{name}"}
+    step = Step("1", "StagedFile", key, "wish", {"present": False}, {"present": True}, "It", "")
+    with pytest.raises(NotBeside, match="is no plain name"):
+        sending.check([step], tmp_path)
+
+
+def test_a_name_with_folders_on_the_host_or_an_address_is_not_sent_from_here() -> None:
+    for source in ("https://a.example/./wsl.msi", "C:\\a\\./wsl.msi"):
+        step = Step(
+            "1", "StagedFile", {**KEY, "source": source}, "wish", {"present": False}, {"present": True}, "It", ""
+        )
+        assert sending.beside(step) is None
+
+
+def test_to_take_a_file_away_needs_none() -> None:
+    step = Step("1", "StagedFile", KEY, "undo", {"present": True}, {"present": False}, "It", "")
+    assert sending.beside(step) is None
+
+
+# ---- cut on the way
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the host had it", "after"])
+@pytest.mark.parametrize("kind", [SessionDropped, TimedOut])
+def test_a_lost_answer_costs_at_most_its_piece(here: Sent, kind: type[SessionDropped | TimedOut], after: bool) -> None:
+    here.lose(kind, 0, 3, 5, after=after)
+    assert here.apply(here.plan()).holds
+    assert here.pieces == PIECES + (0 if after else 3)
+    assert len([event for event in here.events if "asking how much has come" in event.text]) == 3
+
+
+def test_a_piece_that_is_lost_twice_is_left_to_whoever_resumes(here: Sent) -> None:
+    found = here.state()
+    here.lose(SessionDropped, 3, 4, after=False)
+    with pytest.raises(OutOfReach):
+        here.apply(here.plan())
+    assert here.state()["StagedFile"] == [{"key": KEY, "state": {"present": None}}]
+    assert here.resume().holds
+    assert here.pieces == PIECES + 2
+    assert_gives_back(here, found)
+
+
+def killed(folder: Path, number: int, when: str) -> Sent:
+    here = sent(folder / f"{number}-{when}")
+
+    def hook(at: int) -> None:
+        if at == number:
+            raise Abandoned
+
+    setattr(here, when, hook)
+    with pytest.raises(Abandoned):
+        here.apply(here.plan())
+    setattr(here, when, nothing)
+    return here
+
+
+KILLS = [(number, when) for number in range(PIECES) for when in ("before", "after")]
+
+
+def test_whoever_goes_on_after_a_kill_sends_the_rest(tmp_path: Path) -> None:
+    straight = sent(tmp_path / "straight")
+    found = straight.state()
+    straight.apply(straight.plan())
+    made = straight.state()
+    for number, when in KILLS:
+        here = killed(tmp_path, number, when)
+        assert here.resume().holds, (number, when)
+        assert here.state() == made, (number, when)
+        assert here.pieces == PIECES + (when == "before"), (number, when)
+        assert_gives_back(here, found, (number, when))
+
+
+def test_whoever_goes_back_after_a_kill_leaves_no_piece(tmp_path: Path) -> None:
+    found = sent(tmp_path / "found").state()
+    for number, when in KILLS:
+        here = killed(tmp_path, number, when)
+        assert_gives_back(here, found, (number, when))
+
+
+def test_going_back_from_the_middle_of_a_file_survives_a_crash_of_its_own(tmp_path: Path) -> None:
+    found = sent(tmp_path / "found").state()
+    straight = killed(tmp_path / "straight", 3, "after")
+    there = lines_of(straight)
+    straight.rollback()
+    for line, when in crash_points(there + 1, lines_of(straight)):
+        here = killed(tmp_path / f"{line}-{when}", 3, "after")
+        abandon(here, line, when, here.rollback)
+        assert_gives_back(here, found, (line, when))
+
+
+def test_going_on_survives_being_killed_again(tmp_path: Path) -> None:
+    here = killed(tmp_path, 1, "after")
+    for number in (3, 4):
+
+        def hook(at: int, number: int = number) -> None:
+            if at == number:
+                raise Abandoned
+
+        here.after = hook
+        with pytest.raises(Abandoned):
+            here.resume()
+    here.after = nothing
+    assert here.resume().holds
+    assert here.pieces == PIECES
+
+
+def test_the_journal_knows_where_the_files_lie(tmp_path: Path) -> None:
+    here = killed(tmp_path, 3, "after")
+    here.folder = tmp_path / "elsewhere"
+    assert here.resume().holds
+
+
+def test_who_goes_on_without_the_file_is_told_where_it_should_lie(tmp_path: Path) -> None:
+    here = killed(tmp_path, 3, "after")
+    (here.folder / NAME).rename(tmp_path / "moved")
+    with pytest.raises(NotBeside) as refused:
+        here.resume()
+    assert str(here.folder / NAME) in refused.value.what
+    (tmp_path / "moved").rename(here.folder / NAME)
+    assert here.resume().holds
+
+
+def test_to_stop_does_not_wait_for_the_whole_file(here: Sent) -> None:
+    found = here.state()
+    here.stop = lambda: here.pieces == 3
+    with pytest.raises(Stopped):
+        here.apply(here.plan())
+    assert here.machine.files.length(part_of(here)) == 3 * 512
+    here.stop = lambda: False
+    assert here.resume().holds
+    assert here.pieces == PIECES
+    assert_gives_back(here, found)
+
+
+# ---- what the host has of it
+
+LEFT = {
+    "its beginning": (CONTENT[:1100], 4),
+    "all of it": (CONTENT, 0),
+    "a beginning with an error": (CONTENT[:600] + b"?", PIECES),
+    "more than it": (CONTENT + b"?", PIECES),
+    "nothing": (b"", PIECES),
+}
+
+
+@pytest.mark.parametrize(("left", "pieces"), LEFT.values(), ids=LEFT)
+def test_what_lies_there_is_used_only_if_it_is_a_beginning(here: Sent, left: bytes, pieces: int) -> None:
+    here.machine.software.write_registry(f"part {KEY['sha256']}-{NAME}", KEY["source"])
+    here.machine.files.append(part_of(here), left, anew=True)
+    assert here.apply(here.plan()).holds
+    assert here.pieces == pieces
+    assert here.rollback().holds
+    assert here.state()["StagedFile"] == []
+    assert here.files == []
+
+
+def test_a_host_that_loses_pieces_ends_the_step(here: Sent) -> None:
+    found = here.state()
+
+    def take_away(number: int) -> None:
+        here.machine.files.remove(part_of(here))
+
+    here.before = take_away
+    with pytest.raises(StepFailed, match="0 bytes of it are here"):
+        here.apply(here.plan())
+    here.before = nothing
+    assert_gives_back(here, found)
+
+
+def test_a_disk_that_gets_full_ends_the_step_and_what_came_stays_for_who_goes_on(here: Sent) -> None:
+    found = here.state()
+    full = own_error("Full", "WriteError", "There is not enough space on the disk.")
+
+    def fill(number: int) -> None:
+        if number == 2:
+            here.answers.faults.add(Fault("StagedFile", "send", full))
+
+    here.before = fill
+    with pytest.raises(StepFailed, match="not enough space"):
+        here.apply(here.plan())
+    assert here.resume().holds
+    assert here.pieces == PIECES + 1
+    assert_gives_back(here, found)
+
+
+def test_a_file_that_changes_while_it_is_sent_is_not_used(here: Sent) -> None:
+    def change(number: int) -> None:
+        if number == 2:
+            (here.folder / NAME).write_bytes(b"?" * len(CONTENT))
+
+    here.before = change
+    with pytest.raises(StepFailed, match=KEY["sha256"]):
+        here.apply(here.plan())
+    assert here.files == []
+    here.before = nothing
+    (here.folder / NAME).write_bytes(CONTENT)
+    assert here.resume().holds
+
+
+def test_a_file_that_gets_shorter_while_it_is_sent_is_told(here: Sent) -> None:
+    found = here.state()
+
+    def cut(number: int) -> None:
+        (here.folder / NAME).write_bytes(CONTENT[:512])
+
+    here.after = cut
+    with pytest.raises(NotBeside, match="got shorter"):
+        here.apply(here.plan())
+    assert_gives_back(here, found)
+
+
+def test_somebody_s_file_of_before_the_run_is_drift(here: Sent) -> None:
+    plan = here.plan()
+    here.machine.software.write_registry(f"part {KEY['sha256']}-{NAME}", KEY["source"])
+    here.machine.files.append(part_of(here), CONTENT[:9], anew=True)
+    with pytest.raises(Exception, match="present"):
+        here.apply(plan)
+    assert here.pieces == 0
+
+
+def test_patience_is_of_each_loss_and_not_of_the_whole(here: Sent) -> None:
+    here.lose(SessionDropped, *range(0, 2 * PIECES, 2), after=False)
+    assert here.apply(here.plan()).holds
+    assert here.pieces == 2 * PIECES
+    assert QUICK.deadline < 60

@@ -1,0 +1,133 @@
+"""Files that lie beside the plan: checked here before anything is changed, then sent to the host, piece by piece."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from winhost.connect.agent import Held
+from winhost.connect.errors import SessionDropped, TimedOut
+from winhost.model.errors import UsageFault, visible
+from winhost.model.plan import Step
+from winhost.model.units import MiB
+from winhost.resources.base import Beside, Change
+from winhost.resources.nouns import NOUNS
+
+# As base64 it stays below what ConvertFrom-Json of Windows PowerShell 5.1 surely takes, 2 MiB; smaller ones are slower.
+PIECE = MiB
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+
+
+@dataclass(eq=False)
+class NotBeside(UsageFault):
+    """A file that the plan needs is not there, or is another."""
+
+    path: str
+    why: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.path)} {visible(self.why)}"
+
+    @property
+    def meaning(self) -> str:
+        return "The plan sends this file to the host, and knows it by its SHA-256."
+
+    @property
+    def hint(self) -> str:
+        return "Lay the right file there and give the command again. A run that has begun: winhost runs"
+
+
+class PutOff(Exception):
+    """Somebody asked to stop. What was sent by then stays, and whoever goes on sends the rest."""
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """The host, as far as it takes one file. put: a piece that begins at a byte; ask: how much is there, once the host
+    is in reach again.
+    """
+
+    put: Callable[[int, bytes], Held]
+    ask: Callable[[], Held]
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open file. size: in bytes."""
+
+    path: str
+    size: int
+    file: FileIO
+
+    def goes_on_at(self, held: Held) -> int:
+        """Where the host's part of it ends; what is no beginning of this file is as good as nothing."""
+        if held.size > self.size:
+            return 0
+        digest = hashlib.sha256()
+        self.file.seek(0)
+        left = held.size
+        while left and (piece := self.file.read(min(left, PIECE))):
+            digest.update(piece)
+            left -= len(piece)
+        return held.size if digest.hexdigest() == held.sha256 else 0
+
+    def piece(self, at: int) -> bytes:
+        """Raises NotBeside for a file that got shorter meanwhile."""
+        self.file.seek(at)
+        if piece := self.file.read(min(PIECE, self.size - at)):
+            return piece
+        raise NotBeside(self.path, "got shorter while it was sent")
+
+
+def beside(step: Step) -> Beside | None:
+    """The file that a step takes from beside the plan."""
+    return NOUNS[step.noun].sends(Change(step.key, step.before, step.want))
+
+
+def check(steps: Iterable[Step], folder: Path) -> None:
+    """All files that these steps send, by their sums. Raises NotBeside."""
+    for wanted in dict.fromkeys(filter(None, map(beside, steps))):
+        with opened(wanted, folder) as source:
+            found = hashlib.file_digest(source.file, "sha256").hexdigest()
+        if found != wanted.sha256:
+            raise NotBeside(source.path, f"has SHA-256 {found}, and the plan wants {wanted.sha256}")
+
+
+@contextmanager
+def opened(wanted: Beside, folder: Path) -> Iterator[Source]:
+    """Raises NotBeside."""
+    path = folder / wanted.name
+    if not _PLAIN.fullmatch(wanted.name) or _DEVICE.fullmatch(wanted.name):
+        raise NotBeside(f"./{wanted.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
+    if not path.is_file():
+        raise NotBeside(str(path), "is not there, or is no file")
+    try:
+        with path.open("rb", buffering=0) as file:
+            yield Source(str(path), path.stat().st_size, file)
+    except OSError as error:
+        raise NotBeside(str(path), f"cannot be read: {error.strerror}") from error
+
+
+def send(source: Source, held: Held, to: Receiver) -> Iterator[int]:
+    """What the host does not hold yet; gives, before each piece and after the last, how many bytes it holds.
+
+    A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever
+    resumes. Raises SessionDropped, TimedOut, RemoteError, NotBeside.
+    """
+    at = source.goes_on_at(held)
+    lost_at = -1
+    while at < source.size:
+        yield at
+        try:
+            at = to.put(at, source.piece(at)).size
+        except (SessionDropped, TimedOut):
+            if at == lost_at:
+                raise
+            lost_at, at = at, source.goes_on_at(to.ask())
+    yield at
