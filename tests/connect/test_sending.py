@@ -1,6 +1,7 @@
 """A file beside the plan, over the real wire: in more fragments than an envelope holds, and cut on the way."""
 
 import os
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from winhost.connect.errors import RemoteError
 from winhost.engine.hands import Event
 from winhost.engine.sending import NotBeside
 from winhost.lab.endpoint import Action, When, drop
+from winhost.model.fleet import Kind
 from winhost.model.plan import Step
 from winhost.model.units import MiB
 
@@ -28,9 +30,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=[False, True], ids=["sealed", "tls"])
+WIRES = [(kind, tls) for kind in Kind for tls in (False, True)]
+
+
+@pytest.fixture(params=WIRES, ids=[f"{kind}, {'tls' if tls else 'sealed'}" for kind, tls in WIRES])
 def host(serve: Serve, request: pytest.FixtureRequest) -> Served:
-    return serve(tls=request.param)
+    kind, tls = request.param
+    served = serve(tls=tls)
+    served.target = replace(served.target, transport=replace(served.target.transport, kind=kind))
+    return served
 
 
 def test_all_of_it_comes_in_pieces_that_the_wire_carries(host: Served, folder: Path) -> None:
