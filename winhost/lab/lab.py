@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 USER = "LAB\\admin"
 ALL = ("*",)
 KEY = "ssh-key"  # in the lab's folder; its public half has .pub
-CONTRACT, PWSH = ENGINES = ("contract", "pwsh")
+CONTRACT, PWSH = ("contract", "pwsh")
 
 
 class Lab:

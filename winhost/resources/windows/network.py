@@ -11,7 +11,6 @@ from winhost.resources.values import Value, one_of
 
 ETHERNET, WIFI, TEAM, VIRTUAL, VPN = "ethernet", "wifi", "team", "virtual", "vpn"
 NONE, SETTLED, UNDONE = "none", "settled", "undone"
-IN_FLIGHT = ("pending", "awaiting")
 WSL = "40e0ac32-46a5-438a-a0b2-2b479e8f2e90"  # Microsoft: "Configure Hyper-V firewall", the VMCreatorId of WSL
 
 _GUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
