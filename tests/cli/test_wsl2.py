@@ -92,6 +92,31 @@ def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:
     assert first == second
 
 
+PINNED = {
+    "source": "https://releases.ubuntu.com/24.04.4/ubuntu-24.04.4-wsl-amd64.wsl",
+    "sha256": "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5",
+}
+IMAGES: dict[tuple[str, ...], dict[str, str]] = {
+    (): PINNED,
+    ("image=Ubuntu-24.04",): PINNED,
+    (r"image.source=C:\images\u.wsl",): {**PINNED, "source": r"C:\images\u.wsl"},
+    (r"image.source=C:\u.tar", f"image.sha256={'ab' * 32}"): {"source": r"C:\u.tar", "sha256": "ab" * 32},
+    (r"image.source=C:\u.tar", "image=Ubuntu-24.04"): PINNED,
+}
+
+
+@pytest.mark.parametrize("given", IMAGES)
+def test_an_image_goes_by_name_and_the_plan_holds_its_source_and_hash(line: Line, given: tuple[str, ...]) -> None:
+    document = plan(line, *(word for setting in given for word in ("--set", setting)), "--json").json
+    assert document["wish"]["playbook"]["settings"]["image"] == IMAGES[given]
+    (staged,) = (
+        step["key"]
+        for step in document["stages"][0]["steps"]
+        if step["noun"] == "StagedFile" and not step["key"]["name"].endswith(".msi")
+    )
+    assert {"source": staged["source"], "sha256": staged["sha256"]} == IMAGES[given]
+
+
 # ---- what cannot be
 
 WRONG = {
@@ -112,6 +137,9 @@ WRONG = {
     "bridge.address=10.0.0.5": "settings.bridge.address",
     "containers.toolkit=1.19.1-1": "should be 1.20.0 or later",
     "wsl.source=http://example.test/x.msi": "settings.wsl.source",
+    "image=Ubuntu-24.4": "settings.image: no image is pinned as 'Ubuntu-24.4'; did you mean 'Ubuntu-24.04'?",
+    "image=Debian": "no image is pinned as 'Debian'; there are: Ubuntu-24.04",
+    "image={source: https://example.test/x.wsl}": "settings.image.sha256: is missing",
     "account.name=x": "account is no group of settings",
     "network": "'network' is not NAME=VALUE",
     "=x": "is not NAME=VALUE",

@@ -74,7 +74,7 @@ def plan(
 def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dict[str, object]":
     from winhost.cli.show_verdicts import check_path
     from winhost.model.shipped import shipped
-    from winhost.paths.playbook import faults_of, read_playbook
+    from winhost.paths.playbook import faults_of, read_playbook, spelled_out
 
     check_path(path)
     known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
@@ -86,6 +86,7 @@ def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dic
     content = playbook.model_dump(by_alias=True, mode="json")
     for setting in settings:
         _decide(path, content["settings"], setting)
+        content["settings"] = spelled_out(path, content["settings"])
     if settings and (faults := faults_of(content)):
         raise click.BadParameter("; ".join(map(visible, faults)), param_hint="--set")
     return content

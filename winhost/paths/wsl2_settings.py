@@ -8,6 +8,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from winhost.model.units import Bytes, MiB, parse_size, size
+from winhost.paths.images import named
 from winhost.resources.windows.distros import PUBLIC_KEY
 
 AUTO = "auto"
@@ -162,7 +163,8 @@ class Settings(_Closed):
     administrator: bool = False
     """Whether the account that owns the distro is an administrator: only for where WSL is seen to refuse others."""
     distro: Name = "winhost"
-    image: File
+    image: Annotated[File, BeforeValidator(named)]
+    """The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."""
     wsl: Package
     memory: Annotated[str, AfterValidator(_memory)] = "auto"
     """What Linux gets: auto, or as 48 GiB."""
