@@ -132,6 +132,7 @@ WRONG = {
     "swap=-1": "settings.swap: should be a size",
     "processors=yes": "settings.processors: should be a whole number, not true",
     "access.key=hello": "should be one line of a public key file",
+    "access.key=ssh-rsa xx": "this is no whole ssh-rsa key",
     "access.key=": "access.key is given nothing; for none say access.key=null",
     "access.port=0": "settings.access.port",
     "bridge.address=10.0.0.5": "settings.bridge.address",
@@ -150,6 +151,18 @@ WRONG = {
 def test_a_setting_that_cannot_be_is_refused_by_name(line: Line, setting: str) -> None:
     said = plan(line, "--set", setting)
     assert (said.code, WRONG[setting] in said.err) == (2, True), said.err
+
+
+PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjE=\n-----END OPENSSH PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("setting", [f"access.key={PRIVATE}", f"access.port={PRIVATE}", PRIVATE, f"{PRIVATE}=x"])
+def test_a_private_key_is_refused_and_nothing_of_it_is_shown(line: Line, setting: str) -> None:
+    said = plan(line, "--set", setting)
+    assert said.code == 2
+    assert "this is a private key" in said.err
+    assert "ssh-keygen -t ed25519" in said.err
+    assert "b3Blbn" not in said.err + said.out
 
 
 FILED = {
@@ -233,6 +246,6 @@ def test_somebody_who_is_logged_on_is_told_by_verify_with_exit_4_and_by_plan_wit
 
 
 def test_hashes_and_keys_are_shown_by_their_ends(line: Line) -> None:
-    said = plan(line, "--set", f"access.key=ssh-ed25519 {'AAAAC3NzaC1lZDI1NTE5' + 'B' * 48} me@here")
+    said = plan(line, "--set", f"access.key=ssh-ed25519 {'AAAAC3NzaC1lZDI1NTE5AAAAI' + 'B' * 43} me@here")
     assert "none → db084e53…ebcd" in said.out
     assert "db084e536279a59e" not in said.out

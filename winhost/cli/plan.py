@@ -94,6 +94,12 @@ def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dic
 
 def _decide(path: str, settings: "dict[str, object]", setting: str) -> None:
     """`bridge.switch=lan` into the settings of a path, by the names between the dots."""
+    from winhost.paths.public_key import refuse_private
+
+    try:
+        refuse_private(setting)  # before any message could show it
+    except ValueError as refused:
+        raise click.BadParameter(str(refused), param_hint="--set") from None
     name, equals, value = setting.partition("=")
     if not equals or not all(name.split(".")):
         raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")

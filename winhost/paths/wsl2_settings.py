@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from winhost.model.units import Bytes, MiB, parse_size, size
 from winhost.paths.images import named
-from winhost.resources.windows.distros import PUBLIC_KEY
+from winhost.paths.public_key import public_key
 
 AUTO = "auto"
 NO_SWAP = "0"
@@ -50,12 +50,6 @@ def _memory(text: str) -> str:
 def _no_device(text: str) -> str:
     if _DEVICE.fullmatch(text):
         raise ValueError("should be another name: this is a device of Windows, wherever it stands")
-    return text
-
-
-def _key(text: str) -> str:
-    if not re.fullmatch(PUBLIC_KEY, text):
-        raise ValueError("should be one line of a public key file, as ssh-ed25519 AAAA… name; the name has no blanks")
     return text
 
 
@@ -101,7 +95,7 @@ class Package(File):
 class Access(_Closed):
     """The way into the distro by SSH; without a key there is none, and the plan ends with the distro."""
 
-    key: Annotated[str, AfterValidator(_key)] | None = None
+    key: Annotated[str, AfterValidator(public_key)] | None = None
     """The public key of the machine that runs winhost."""
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
     """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
