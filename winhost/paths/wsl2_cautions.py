@@ -1,6 +1,6 @@
 """What a plan of the WSL 2 path does because it was told to, and what should be known of that beforehand."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from winhost.model.facts import MissingFact
@@ -14,9 +14,16 @@ from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
 
 
-def cautions(facts: HostFacts, settings: Settings, resources: Iterable[Mapping[str, Any]]) -> Iterator[Caution]:
+def cautions(facts: HostFacts, settings: Settings, resources: Collection[Mapping[str, Any]]) -> Iterator[Caution]:
     """Of the settings, and of what a playbook's own resources want."""
     yield from _of_memory(facts, settings)
+    if settings.access.key is None and any(each["noun"] == "WslAccess" for each in resources):
+        yield Caution(
+            "wsl.no-way-in",
+            Severity.NOTE,
+            "Without access.key the plan ends with the distro: no way in by SSH, no Docker, no NVIDIA toolkit. "
+            'Plan with all of it: --set access.key="$(cat ~/.ssh/id_ed25519.pub)", now or later.',
+        )
     if settings.administrator:
         yield Caution(
             "wsl.administrator",
