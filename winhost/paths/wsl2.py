@@ -10,7 +10,7 @@ from typing import Literal
 from packaging.version import Version
 
 from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.model.units import Bytes, MiB, size
+from winhost.model.units import Bytes, MiB, about, size
 from winhost.paths.budget import WINDOWS_USABLE, wsl_default_ram
 from winhost.paths.cards import memory_of, runs_cuda
 from winhost.paths.dda import NoSuchThing, card_label
@@ -115,15 +115,15 @@ def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Mem
     half, most = wsl_default_ram(total), total - WINDOWS_USABLE
     if most < half:
         given = half // MiB * MiB
-        small = f"half of the host's {size(total)}, as WSL takes by itself: beside what Windows needs there is no more"
+        small = f"half of the host's {about(total)}, as WSL takes by itself: beside what Windows needs there is no more"
         return Memory(given, f"{size(given)}, {small}")
     try:
         cards_have = sum(map(memory_of, cards))
     except MissingFact as missing:
         given = half // MiB * MiB
-        return Memory(given, f"{size(given)}, half of the host's {size(total)}, because {missing}")
+        return Memory(given, f"{size(given)}, half of the host's {about(total)}, because {missing}")
     given = max(half, min(cards_have, most)) // MiB * MiB
-    larger = f"the larger of half the host's {size(total)} and the {size(cards_have)} of its GPUs"
+    larger = f"the larger of half the host's {about(total)} and the {size(cards_have)} of its GPUs"
     return Memory(given, f"{size(given)}, {larger}, and {size(WINDOWS_USABLE)} stay with Windows")
 
 

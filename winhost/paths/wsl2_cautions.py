@@ -5,7 +5,7 @@ from typing import Any
 
 from winhost.model.facts import MissingFact
 from winhost.model.reason import Severity
-from winhost.model.units import size
+from winhost.model.units import about, size
 from winhost.paths.budget import WINDOWS_USABLE
 from winhost.paths.cards import memory_of, runs_cuda
 from winhost.paths.refusal import Caution
@@ -56,5 +56,5 @@ def _of_memory(facts: HostFacts, settings: Settings) -> Iterator[Caution]:
         yield Caution(
             "wsl.memory-of-windows",
             Severity.DEGRADED,
-            f"Linux gets {size(given)} of {size(total)}, which leaves Windows {size(max(0, total - given))}.",
+            f"Linux gets {size(given)} of {about(total)}, which leaves Windows {about(max(0, total - given))}.",
         )
