@@ -35,6 +35,7 @@ from winhost.resources.windows import ExternalSwitch, NetworkAdapter, Wsl, WslCo
 from winhost.resources.windows.network import ETHERNET, TEAM, VIRTUAL, WIFI, WSL
 
 Mode = Literal["bridged", "mirrored", "nat"]
+UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first
 
 SSH, BESIDE_WINDOWS = 22, 2222
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - of the distro; who may come there, a firewall of Windows says
