@@ -22,6 +22,8 @@ def named(image: object) -> object:
     if not isinstance(image, str):
         return image
     if image not in images():
-        near = did_you_mean(image, images()) or f"; there are: {', '.join(images())}"
-        raise ValueError(f"no image is pinned as '{visible(image)}'{near} Any other one goes by source and sha256")
+        near = did_you_mean(image, images()) or f"; there are: {', '.join(images())}."
+        raise ValueError(
+            f"no image is pinned as '{visible(image)}'{near} Any other one goes by image.source and image.sha256"
+        )
     return images()[image]

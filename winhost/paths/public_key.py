@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from winhost.resources.windows.distros import PUBLIC_KEY
 
-NEXT = "Make a pair: ssh-keygen -t ed25519; the .pub file is the one to give"
+NEXT = "A new pair: ssh-keygen -t ed25519; the .pub file is the one to give"
 _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File")
 _POINTS = {b"nistp256": 65, b"nistp384": 97, b"nistp521": 133}  # RFC 5656, uncompressed
 
