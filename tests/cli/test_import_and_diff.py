@@ -47,6 +47,13 @@ def test_json_is_the_facts_document(line: Line) -> None:
     assert len(said.json["nouns"]["PciDevice"]) == 2
 
 
+@pytest.mark.parametrize("name", ["", "a b", "../x", "gpu-01\n", "größe", "-x"])
+def test_a_machine_is_called_only_what_a_fleet_could_call_it(line: Line, name: str) -> None:
+    said = line("facts", "import", DATA / "recorded" / "nvidia-smi-2xH200-linux.xml", f"--host={name}", "-o", "x.json")
+    assert (said.code, "is not a host name: letters, digits" in said.err) == (2, True)
+    assert not (line.folder / "x.json").exists()
+
+
 def test_imported_facts_are_never_planned_from(line: Line) -> None:
     line("facts", "import", *DESK, "-o", "desk.json")
     said = line("plan", "--facts", "desk.json", "--allow-unverified")

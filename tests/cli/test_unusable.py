@@ -66,6 +66,19 @@ def test_a_state_folder_that_cannot_be_is_named(line: Line, lab: Lab, monkeypatc
     said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     assert said.code == 2
     assert said.err.startswith("error: file/")
+    assert "WINHOST_STATE" in said.err
+
+
+def test_a_state_folder_that_takes_no_lock_is_named_with_where_to_choose_another(
+    line: Line, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    monkeypatch.setenv("WINHOST_STATE", "mine")
+    Path("mine/locks/gpu-03.lock").mkdir(parents=True)
+    said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
+    assert said.code == 2
+    assert "gpu-03.lock cannot be made: " in said.err
+    assert "Set WINHOST_STATE to a folder of yours" in said.err
 
 
 def test_a_place_that_cannot_be_is_a_document_too(line: Line, facts: Path) -> None:

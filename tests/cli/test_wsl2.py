@@ -95,25 +95,55 @@ def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:
     assert first == second
 
 
+PINNED = {
+    "source": "https://releases.ubuntu.com/24.04.4/ubuntu-24.04.4-wsl-amd64.wsl",
+    "sha256": "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5",
+}
+IMAGES: dict[tuple[str, ...], dict[str, str]] = {
+    (): PINNED,
+    ("image=Ubuntu-24.04",): PINNED,
+    (r"image.source=C:\images\u.wsl",): {**PINNED, "source": r"C:\images\u.wsl"},
+    (r"image.source=C:\u.tar", f"image.sha256={'ab' * 32}"): {"source": r"C:\u.tar", "sha256": "ab" * 32},
+    (r"image.source=C:\u.tar", "image=Ubuntu-24.04"): PINNED,
+}
+
+
+@pytest.mark.parametrize("given", IMAGES)
+def test_an_image_goes_by_name_and_the_plan_holds_its_source_and_hash(line: Line, given: tuple[str, ...]) -> None:
+    document = plan(line, *(word for setting in given for word in ("--set", setting)), "--json").json
+    assert document["wish"]["playbook"]["settings"]["image"] == IMAGES[given]
+    (staged,) = (
+        step["key"]
+        for step in document["stages"][0]["steps"]
+        if step["noun"] == "StagedFile" and not step["key"]["name"].endswith(".msi")
+    )
+    assert {"source": staged["source"], "sha256": staged["sha256"]} == IMAGES[given]
+
+
 # ---- what cannot be
 
 WRONG = {
     "network=bridge": "settings.network: should be 'auto', 'bridged', 'mirrored' or 'nat', not 'bridge'",
     "network=bridged": "`bridge` says how network: bridged is done",
-    "distro=../x": "settings.distro",
+    "distro=../x": "settings.distro: should be 1 to 63 letters, digits, dots, - and _, with a letter or a digit first",
     "distro=nul": "a device of Windows",
-    "account=aaaaaaaaaaaaaaaaaaaaa": "settings.account",
+    "account=aaaaaaaaaaaaaaaaaaaaa": "settings.account: should be 1 to 20 letters, digits, - and _",
     "acount=x": "settings.acount: unknown key; did you mean 'account'?",
     "bridge={swich: lan}": "settings.bridge.swich: unknown key; did you mean 'switch'?",
-    "memory=lots": "settings.memory: should be a size",
-    "memory=1": "settings.memory: should be a size",
-    "swap=-1": "settings.swap: should be a size",
+    "memory=lots": "settings.memory: should be auto, or a size with its unit, as 48 GiB, of 256 MiB at least",
+    "memory=1": "settings.memory: should be auto, or a size with its unit",
+    "swap=-1": "settings.swap: should be auto, 0 for none, or a size with its unit, as 48 GiB, of 1 MiB at least",
     "processors=yes": "settings.processors: should be a whole number, not true",
     "access.key=hello": "should be one line of a public key file",
+    "access.key=ssh-rsa xx": "this is no whole ssh-rsa key",
     "access.key=": "access.key is given nothing; for none say access.key=null",
     "access.port=0": "settings.access.port",
     "bridge.address=10.0.0.5": "settings.bridge.address",
     "containers.toolkit=1.19.1-1": "should be 1.20.0 or later",
+    "wsl.version=2.7": "settings.wsl.version: should be three or four numbers with dots between, as 2.7.14",
+    "wsl.sha256=DB08": "settings.wsl.sha256: should be a SHA-256",
+    "containers.ubuntu=24.04": "settings.containers.ubuntu: should be one word in small letters, as noble",
+    "containers.docker=latest": "settings.containers.docker: should be the version of a package as apt writes it",
     "wsl.source=http://example.test/x.msi": "settings.wsl.source",
     "wsl.source=./": "should be ./ and a plain name without folders",
     "wsl.source=./..": "should be ./ and a plain name without folders",
@@ -122,6 +152,9 @@ WRONG = {
     "wsl.source=./nul.msi": "a device of Windows",
     "image.source=../ubuntu.wsl": "settings.image.source",
     "image.source=ubuntu.wsl": "settings.image.source",
+    "image=Ubuntu-24.4": "settings.image: no image is pinned as 'Ubuntu-24.4'; did you mean 'Ubuntu-24.04'?",
+    "image=Debian": "no image is pinned as 'Debian'; there are: Ubuntu-24.04",
+    "image={source: https://example.test/x.wsl}": "settings.image.sha256: is missing",
     "account.name=x": "account is no group of settings",
     "network": "'network' is not NAME=VALUE",
     "=x": "is not NAME=VALUE",
@@ -132,6 +165,18 @@ WRONG = {
 def test_a_setting_that_cannot_be_is_refused_by_name(line: Line, setting: str) -> None:
     said = plan(line, "--set", setting)
     assert (said.code, WRONG[setting] in said.err) == (2, True), said.err
+
+
+PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjE=\n-----END OPENSSH PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("setting", [f"access.key={PRIVATE}", f"access.port={PRIVATE}", PRIVATE, f"{PRIVATE}=x"])
+def test_a_private_key_is_refused_and_nothing_of_it_is_shown(line: Line, setting: str) -> None:
+    said = plan(line, "--set", setting)
+    assert said.code == 2
+    assert "this is a private key" in said.err
+    assert "ssh-keygen -t ed25519" in said.err
+    assert "b3Blbn" not in said.err + said.out
 
 
 FILED = {
@@ -283,6 +328,6 @@ def test_somebody_who_is_logged_on_is_told_by_verify_with_exit_4_and_by_plan_wit
 
 
 def test_hashes_and_keys_are_shown_by_their_ends(line: Line) -> None:
-    said = plan(line, "--set", f"access.key=ssh-ed25519 {'AAAAC3NzaC1lZDI1NTE5' + 'B' * 48} me@here")
+    said = plan(line, "--set", f"access.key=ssh-ed25519 {'AAAAC3NzaC1lZDI1NTE5AAAAI' + 'B' * 43} me@here")
     assert "none → db084e53…ebcd" in said.out
     assert "db084e536279a59e" not in said.out

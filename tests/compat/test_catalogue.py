@@ -43,6 +43,7 @@ SEEN = {
     "wsl.controller-outside",
     "wsl.distro-taken",
     "wsl.no-adapter",
+    "wsl.no-way-in",
     "wsl.nobody-allowed",
     "wsl.memory-beyond-host",
     "wsl.switch-taken",

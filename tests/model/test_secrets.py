@@ -140,6 +140,8 @@ def test_a_variable_that_is_unset_or_empty_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("WINHOST_TEST", raising=False)
     error = refused("env:WINHOST_TEST")
     assert str(error) == "the secret env:WINHOST_TEST cannot be read: the environment variable is not set"
+    assert "WINHOST_TEST" in str(error.hint)
+    assert str(error.hint).startswith("In the shell that runs winhost: ")
     assert error.exit_code is Exit.USAGE
     monkeypatch.setenv("WINHOST_TEST", "")
     assert refused("env:WINHOST_TEST").why == "it is empty"

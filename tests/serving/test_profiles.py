@@ -13,6 +13,9 @@ from packaging.version import Version
 from tests.serving.situations import EIGHT_CARDS, ONE_CARD, TWO_CARDS, model, shipped, workload
 from winhost.compat import catalogue
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
+from winhost.engine.plan_wsl2 import Wsl2Plan
+from winhost.model.plan import Wish
+from winhost.model.shipped import shipped as folder
 from winhost.model.units import GiB, MiB
 from winhost.model.workload import (
     Availability,
@@ -28,6 +31,7 @@ from winhost.model.workload import (
 )
 from winhost.paths.budget import budget
 from winhost.paths.engines import engine
+from winhost.paths.playbook import read_playbook
 from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import START
@@ -260,5 +264,30 @@ def test_every_reference_is_well_formed() -> None:
 
 
 def test_the_mode_that_wsl_runs_in_now_is_the_one_that_is_told() -> None:
-    assert serving(shipped("win11-wsl-served"), workload(model("chat"))).way == "wsl2/nat"
-    assert serving(shipped(ONE_CARD), workload(model("chat"))).way == "wsl2/bridged"
+    found = serving(shipped("win11-wsl-served"), workload(model("chat")))
+    assert (found.way, found.chosen) == ("wsl2/nat", "the network mode that WSL runs in now")
+
+
+@pytest.mark.parametrize("host", [ONE_CARD, "win11-home-1gpu", "win11-policy-fixes-nat", "win10-pro-1gpu"])
+def test_before_anything_runs_the_mode_is_that_of_a_plan_without_settings(host: str) -> None:
+    facts = shipped(host)
+    found = serving(facts, workload(model("chat")))
+    playbook = read_playbook(folder("playbooks") / "wsl2.yaml").model_dump(by_alias=True, mode="json")
+    assert found.way == Wsl2Plan(facts, Wish("wsl2", playbook)).verdict.path
+    assert (
+        found.chosen
+        == "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "way", "told"),
+    [
+        ("win11-home-1gpu", "wsl2/nat", "--set network=nat"),
+        (ONE_CARD, "wsl2/bridged", "--set network=bridged --set bridge.switch=NAME"),
+    ],
+)
+def test_a_mode_that_a_plan_does_not_take_by_itself_is_told_with_how_to_plan_it(host: str, way: str, told: str) -> None:
+    found = serving(shipped(host), workload(model("chat"), needs=Needs(("criu",))))
+    assert found.way == way
+    assert found.chosen == f"wsl2/mirrored cannot carry this workload here; winhost plan takes this with {told}"

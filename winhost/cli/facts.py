@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 KINDS = ("nvidia-smi", "dxdiag", "computer-info", "lspci", "survey-dda")
 
 
+def _host(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    from winhost.model.errors import visible
+    from winhost.model.fleetfile import host_name
+
+    try:
+        return None if value is None else host_name(value)
+    except ValueError as wrong:
+        raise click.BadParameter(f"'{visible(str(value))}' {wrong}") from None
+
+
 @click.group(cls=Group)
 def facts() -> None:
     """Make facts of a machine from what its own tools print."""
@@ -22,7 +32,7 @@ def facts() -> None:
 
 @facts.command("import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("--host", help="What to call the machine. Default: its own name, where a file tells it.")
+@click.option("--host", callback=_host, help="What to call the machine. Default: its own name, where a file tells it.")
 @click.option("--kind", type=click.Choice(KINDS), help="What the FILES are. Default: recognised by what is in each.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the facts to this file.")
 @json_option

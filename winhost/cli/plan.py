@@ -76,7 +76,7 @@ def plan(
 def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dict[str, object]":
     from winhost.cli.show_verdicts import check_path
     from winhost.model.shipped import shipped
-    from winhost.paths.playbook import faults_of, read_playbook
+    from winhost.paths.playbook import faults_of, read_playbook, spelled_out
 
     check_path(path)
     known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
@@ -88,6 +88,7 @@ def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dic
     content = playbook.model_dump(by_alias=True, mode="json")
     for setting in settings:
         _decide(path, content["settings"], setting)
+        content["settings"] = spelled_out(path, content["settings"])
     if settings and (faults := faults_of(content)):
         raise click.BadParameter("; ".join(map(visible, faults)), param_hint="--set")
     return content
@@ -95,6 +96,12 @@ def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dic
 
 def _decide(path: str, settings: "dict[str, object]", setting: str) -> None:
     """`bridge.switch=lan` into the settings of a path, by the names between the dots."""
+    from winhost.paths.public_key import refuse_private
+
+    try:
+        refuse_private(setting)  # before any message could show it
+    except ValueError as refused:
+        raise click.BadParameter(str(refused), param_hint="--set") from None
     name, equals, value = setting.partition("=")
     if not equals or not all(name.split(".")):
         raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")

@@ -7,7 +7,7 @@ supported rests on (grounds). Severity and condition are in the rules.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -46,12 +46,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Topic:
-    """A path or a capability. title, means: for people; grounds: evidence ids, by way; loses: what a path gives up."""
+    """A path or a capability. title, means: for people; grounds: evidence ids, by way; loses: what a path gives up.
+
+    asks: what a plan has to be told, by way, before it takes that one.
+    """
 
     title: str
     means: str
     grounds: Mapping[str, tuple[str, ...]]
     loses: str | None = None
+    asks: Mapping[str, str] = field(default_factory=dict)
 
     def rests_on(self, way: str) -> tuple[str, ...]:
         """Evidence that it works this way where no reason speaks against it: that of the variant, else of the path."""

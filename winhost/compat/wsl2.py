@@ -88,11 +88,11 @@ def commit_leaks(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("wsl2", unknown=NOTES)
+@rule("wsl2", unknown=BLOCKS)
 def on_domain_controller(facts: HostFacts) -> Finding | None:
     """WSL belongs to a user, and there are no local ones."""
     if is_domain_controller(facts):
-        return note("wsl2.domain-controller", observed=facts.os.named)
+        return unsupported("wsl2.domain-controller", observed=facts.os.named)
     return None
 
 

@@ -10,13 +10,11 @@ from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.plan import Wanted, Wish, in_order
 from winhost.model.reason import PathVerdict
 from winhost.paths.refusal import Caution
-from winhost.paths.wsl2 import Decisions, Mode, adapter
+from winhost.paths.wsl2 import UNBRIDGED, Decisions, Mode, adapter
 from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
-
-_UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # the better one first
 
 
 class Wsl2Plan:
@@ -58,7 +56,7 @@ class Wsl2Plan:
             return self._settings.network
         if self._settings.bridge:
             return "bridged"
-        return min(_UNBRIDGED, key=lambda mode: judge(self._as_planned, f"wsl2/{mode}").verdict.rank)
+        return min(UNBRIDGED, key=lambda mode: judge(self._as_planned, f"wsl2/{mode}").verdict.rank)
 
     @cached_property
     def _as_planned(self) -> HostFacts:

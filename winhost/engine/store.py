@@ -34,12 +34,12 @@ class Busy(WinhostError):
 class NoStore(UsageFault):
     """There is no place for journals, so nothing can be begun."""
 
-    folder: Path
+    place: Path
     why: str
 
     @property
     def what(self) -> str:
-        return f"{visible(str(self.folder))} cannot be made: {visible(self.why)}"
+        return f"{visible(str(self.place))} cannot be made: {visible(self.why)}"
 
     @property
     def hint(self) -> str:
@@ -104,7 +104,7 @@ class Store:
 
     @contextmanager
     def lock(self, host: str, doing: str) -> Iterator[None]:
-        """Hold the host for this process. Raises Busy, naming the holder; a dead holder's lock is free."""
+        """Hold the host for this process. Raises NoStore, and Busy, naming the holder; a dead one's lock is free."""
         from filelock import FileLock, Timeout
 
         path = self._own("locks") / f"{_safe(host)}.lock"
@@ -114,6 +114,8 @@ class Store:
             lock.acquire()
         except Timeout:
             raise Busy(host, _holder(note)) from None
+        except OSError as error:
+            raise NoStore(path, error.strerror or str(error)) from error
         try:
             with suppress(OSError):  # a full disk; the lock holds without it
                 note.write_text(json.dumps({"who": _me(), "doing": doing}), encoding="utf-8")

@@ -134,8 +134,8 @@ class UnknownHostFile(UsageFault):
         return f"there is no host file {self.name!r}{did_you_mean(self.name, [path.stem for path in host_files()])}"
 
     @property
-    def hint(self) -> str | None:
-        return f"Give a path, or one of: {', '.join(path.stem for path in host_files())}."
+    def hint(self) -> str:
+        return "Give the path of a host file, or one of these: winhost lab list"
 
 
 def host_files() -> list[Path]:

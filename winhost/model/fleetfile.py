@@ -53,7 +53,8 @@ _HOST_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_-])?"
 _GROUP_NAME = r"[a-z0-9_](?:[a-z0-9._-]{0,61}[a-z0-9_-])?"
 
 
-def _host_name(text: str) -> str:
+def host_name(text: str) -> str:
+    """What a host may be called. Raises ValueError."""
     if re.fullmatch(_HOST_NAME, text):
         return text
     raise ValueError("is not a host name: letters, digits, '.', '_' and '-', starting with a letter or digit")
@@ -65,7 +66,7 @@ def _group_name(text: str) -> str:
     raise ValueError("is not a group name: lower case letters, digits, '.', '_' and '-'")
 
 
-_HostName = Annotated[str, AfterValidator(_host_name), WithJsonSchema(text_schema(_HOST_NAME))]
+_HostName = Annotated[str, AfterValidator(host_name), WithJsonSchema(text_schema(_HOST_NAME))]
 _GroupName = Annotated[str, AfterValidator(_group_name), WithJsonSchema(text_schema(_GROUP_NAME))]
 _Address = Annotated[str, AfterValidator(_address)]
 _Port = Annotated[int, Field(ge=1, le=65535)]

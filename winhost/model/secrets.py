@@ -137,7 +137,9 @@ def _variable_problem(target: str) -> str | None:
 def _read_variable(ref: SecretRef) -> str:
     value = os.environ.get(ref.target)
     if value is None:
-        raise ref.unreadable("the environment variable is not set")
+        # Typed after the command, so that it stands in no history.
+        mend = f"$env:{ref.target} = Read-Host" if os.name == "nt" else f"read -rs {ref.target}; export {ref.target}"
+        raise ref.unreadable("the environment variable is not set", f"In the shell that runs winhost: {mend}")
     return value
 
 

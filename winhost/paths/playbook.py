@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from winhost.model.errors import did_you_mean
 from winhost.model.facts import Json, MissingFact, Unavailable
 from winhost.model.plan import Deferred, Wanted
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
+from winhost.paths.images import images
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.nouns import NOUNS
 
@@ -27,11 +28,15 @@ class NoSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items."""
+    """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
+
+    named: settings that may be a name, and what the names stand for.
+    """
 
     decisions: tuple[str, ...]
     lists: Mapping[str, tuple[str, ...]]
     settings: type[BaseModel] = NoSettings
+    named: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
 
 
 _FUNCTION = ("location", "device", "name")
@@ -62,11 +67,12 @@ VOCABULARIES = {
             "openings": ("creator", "ports", "allowed", "who"),
             "sources": ("name", "title", "uri", "suite", "components", "key", "key_sha256"),
             "packages_inside": ("name", "version", "title"),
-            "files": ("path", "text", "title"),
+            "files": ("path", "text", "title", "why"),
             "units": ("name",),
             "specs": ("title",),
         },
         Settings,
+        {"image": images()},
     ),
 }
 
@@ -107,8 +113,21 @@ class Playbook(BaseModel):
 
 
 def read_playbook(path: Path) -> Playbook:
-    """Raises FileFaults with every fault of the file."""
-    return load_placed(path, Playbook, _faults).value
+    """With names spelled out. Raises FileFaults with every fault of the file."""
+    playbook = load_placed(path, Playbook, _faults).value
+    return playbook.model_copy(update={"settings": spelled_out(playbook.path, playbook.settings)})
+
+
+def spelled_out(path: str, settings: Mapping[str, Json]) -> dict[str, Json]:
+    """The settings with what their names stand for: a plan holds that, and no later winhost means another by it.
+
+    A name that is not known stays, for `faults_of` to tell.
+    """
+    named = VOCABULARIES[path].named if path in VOCABULARIES else {}
+    return {
+        name: dict(named[name][value]) if isinstance(value, str) and value in named.get(name, {}) else value
+        for name, value in settings.items()
+    }
 
 
 def faults_of(content: Json) -> list[str]:

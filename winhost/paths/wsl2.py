@@ -10,7 +10,7 @@ from typing import Literal
 from packaging.version import Version
 
 from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.model.units import Bytes, MiB, size
+from winhost.model.units import Bytes, MiB, about, size
 from winhost.paths.budget import WINDOWS_USABLE, wsl_default_ram
 from winhost.paths.cards import memory_of, runs_cuda
 from winhost.paths.dda import NoSuchThing, card_label
@@ -35,6 +35,7 @@ from winhost.resources.windows import ExternalSwitch, NetworkAdapter, Wsl, WslCo
 from winhost.resources.windows.network import ETHERNET, TEAM, VIRTUAL, WIFI, WSL
 
 Mode = Literal["bridged", "mirrored", "nat"]
+UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first
 
 SSH, BESIDE_WINDOWS = 22, 2222
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - of the distro; who may come there, a firewall of Windows says
@@ -115,15 +116,15 @@ def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Mem
     half, most = wsl_default_ram(total), total - WINDOWS_USABLE
     if most < half:
         given = half // MiB * MiB
-        small = f"half of the host's {size(total)}, as WSL takes by itself: beside what Windows needs there is no more"
+        small = f"half of the host's {about(total)}, as WSL takes by itself: beside what Windows needs there is no more"
         return Memory(given, f"{size(given)}, {small}")
     try:
         cards_have = sum(map(memory_of, cards))
     except MissingFact as missing:
         given = half // MiB * MiB
-        return Memory(given, f"{size(given)}, half of the host's {size(total)}, because {missing}")
+        return Memory(given, f"{size(given)}, half of the host's {about(total)}, because {missing}")
     given = max(half, min(cards_have, most)) // MiB * MiB
-    larger = f"the larger of half the host's {size(total)} and the {size(cards_have)} of its GPUs"
+    larger = f"the larger of half the host's {about(total)} and the {size(cards_have)} of its GPUs"
     return Memory(given, f"{size(given)}, {larger}, and {size(WINDOWS_USABLE)} stay with Windows")
 
 
@@ -340,12 +341,17 @@ class Decisions:
 
     @property
     def files(self) -> tuple[Mapping[str, str], ...]:
-        wanted = (
-            (CDI_SERVICE_FILE, CDI_SERVICE, "The unit that tells containers of the GPUs"),
-            (CDI_PATH_FILE, CDI_PATH, "The unit that watches NVIDIA's tool"),
-            (DOCKER_FILE, DOCKER_SETTINGS, "Docker's settings"),
+        moved = (
+            "With a new driver of Windows the files that containers get are others; they are looked up at each start."
         )
-        return tuple({"path": p, "text": t, "title": title} for p, t, title in wanted if self.ways_in)
+        updated = "A new version of NVIDIA's tool may find more of them, so they are looked up then, too."
+        runtime = "With NVIDIA's runtime Docker gives GPUs to the containers that ask for them."
+        wanted = (
+            (CDI_SERVICE_FILE, CDI_SERVICE, "The unit that tells containers of the GPUs", moved),
+            (CDI_PATH_FILE, CDI_PATH, "The unit that watches NVIDIA's tool", updated),
+            (DOCKER_FILE, DOCKER_SETTINGS, "Docker's settings", runtime),
+        )
+        return tuple({"path": p, "text": t, "title": n, "why": why} for p, t, n, why in wanted if self.ways_in)
 
     @property
     def units(self) -> tuple[Mapping[str, str], ...]:

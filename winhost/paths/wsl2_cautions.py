@@ -1,11 +1,11 @@
 """What a plan of the WSL 2 path does because it was told to, and what should be known of that beforehand."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from winhost.model.facts import MissingFact
 from winhost.model.reason import Severity
-from winhost.model.units import size
+from winhost.model.units import about, size
 from winhost.paths.budget import WINDOWS_USABLE
 from winhost.paths.cards import memory_of, runs_cuda
 from winhost.paths.refusal import Caution
@@ -14,9 +14,16 @@ from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
 
 
-def cautions(facts: HostFacts, settings: Settings, resources: Iterable[Mapping[str, Any]]) -> Iterator[Caution]:
+def cautions(facts: HostFacts, settings: Settings, resources: Collection[Mapping[str, Any]]) -> Iterator[Caution]:
     """Of the settings, and of what a playbook's own resources want."""
     yield from _of_memory(facts, settings)
+    if settings.access.key is None and any(each["noun"] == "WslAccess" for each in resources):
+        yield Caution(
+            "wsl.no-way-in",
+            Severity.NOTE,
+            "Without access.key the plan ends with the distro: no way in by SSH, no Docker, no NVIDIA toolkit. "
+            'Plan with all of it: --set access.key="$(cat ~/.ssh/id_ed25519.pub)", now or later.',
+        )
     if settings.administrator:
         yield Caution(
             "wsl.administrator",
@@ -49,5 +56,5 @@ def _of_memory(facts: HostFacts, settings: Settings) -> Iterator[Caution]:
         yield Caution(
             "wsl.memory-of-windows",
             Severity.DEGRADED,
-            f"Linux gets {size(given)} of {size(total)}, which leaves Windows {size(max(0, total - given))}.",
+            f"Linux gets {size(given)} of {about(total)}, which leaves Windows {about(max(0, total - given))}.",
         )

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from winhost.model.facts import Instance, MissingFact, Unavailable
 from winhost.model.plan import Wanted
-from winhost.model.units import size
+from winhost.model.units import about, size
 from winhost.paths.refusal import Refusal
 from winhost.paths.wsl2 import adapter, allowed
 from winhost.paths.wsl2_settings import Bridge, Settings
@@ -68,9 +68,10 @@ def _of_access(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
 def _of_memory(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
     stated, total = settings.stated("memory"), facts.memory.total
     if stated is not None and stated > total:
+        told = size if about(stated) == about(total) else about
         yield Refusal(
             "wsl.memory-beyond-host",
-            f"Linux cannot have {size(stated)}: the host has {size(total)}.",
+            f"Linux cannot have {told(stated)}: the host has {told(total)}.",
             "Let it be computed, --set memory=auto, or name a size.",
         )
 

@@ -8,17 +8,19 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from winhost.model.units import Bytes, MiB, parse_size, size
-from winhost.resources.windows.distros import PUBLIC_KEY
+from winhost.paths.images import named
+from winhost.paths.public_key import public_key
 
 AUTO = "auto"
 NO_SWAP = "0"
+_ENDS = "with a letter or a digit first and last"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what noun ExternalSwitch makes
 _LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,63}[A-Za-z0-9_-]")  # of a file, as the host keeps it
-_VERSION = r"^[0-9][A-Za-z0-9.+:~-]{0,63}$"
+_VERSION = r"[0-9][A-Za-z0-9.+:~-]{0,63}"
 FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
 
 
@@ -30,10 +32,19 @@ def _address(text: str) -> str:
     return text
 
 
-def _swap(text: str) -> str:
-    if text not in ("auto", NO_SWAP) and parse_size(text) < MiB:
-        raise ValueError("should be auto, 0 for none, or a size of at least 1 MiB")
+def _at_least(text: str, least: Bytes, should: str) -> str:
+    """The text of a size; a setting is text, and a number without its unit says too little."""
+    try:
+        enough = parse_size(text) >= least
+    except ValueError:
+        enough = False
+    if not enough:
+        raise ValueError(f"should be {should} a size with its unit, as 48 GiB, of {size(least)} at least")
     return text
+
+
+def _swap(text: str) -> str:
+    return text if text in ("auto", NO_SWAP) else _at_least(text, MiB, "auto, 0 for none, or")
 
 
 def _as_text(given: object) -> object:
@@ -42,20 +53,23 @@ def _as_text(given: object) -> object:
 
 
 def _memory(text: str) -> str:
-    if text != "auto" and parse_size(text) < _LEAST_MEMORY:
-        raise ValueError(f"should be auto, or {size(_LEAST_MEMORY)} at least")
-    return text
+    return text if text == "auto" else _at_least(text, _LEAST_MEMORY, "auto, or")
+
+
+def _like(pattern: str, should: str) -> AfterValidator:
+    """What a text has to match, whole, and the same in words."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"should be {should}")
+        return text
+
+    return AfterValidator(check)
 
 
 def _no_device(text: str) -> str:
     if _DEVICE.fullmatch(text):
         raise ValueError("should be another name: this is a device of Windows, wherever it stands")
-    return text
-
-
-def _key(text: str) -> str:
-    if not re.fullmatch(PUBLIC_KEY, text):
-        raise ValueError("should be one line of a public key file, as ssh-ed25519 AAAA… name; the name has no blanks")
     return text
 
 
@@ -76,8 +90,10 @@ def _beside(name: str) -> str:
     return _no_device(name)
 
 
-Name = Annotated[str, Field(pattern=f"^{_NAME}$"), AfterValidator(_no_device)]
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Name = Annotated[str, _like(_NAME, f"1 to 63 letters, digits, dots, - and _, {_ENDS}"), AfterValidator(_no_device)]
+Account = Annotated[str, _like(_ACCOUNT, f"1 to 20 letters, digits, - and _, {_ENDS}"), AfterValidator(_no_device)]
+Sha256 = Annotated[str, _like("[0-9a-f]{64}", "a SHA-256: 64 digits of 0-9 and a-f, in small letters")]
+Debian = Annotated[str, _like(_VERSION, "the version of a package as apt writes it, as 1.20.0-1")]
 Source = Annotated[str, AfterValidator(_source)]
 
 
@@ -102,7 +118,9 @@ class File(_Closed):
 class Package(File):
     """The MSI of WSL."""
 
-    version: Annotated[str, Field(pattern=r"^\d{1,4}(\.\d{1,5}){2,3}$")]
+    version: Annotated[
+        str, _like(r"[0-9]{1,4}(\.[0-9]{1,5}){2,3}", "three or four numbers with dots between, as 2.7.14")
+    ]
 
     @property
     def full(self) -> str:
@@ -113,7 +131,7 @@ class Package(File):
 class Access(_Closed):
     """The way into the distro by SSH; without a key there is none, and the plan ends with the distro."""
 
-    key: Annotated[str, AfterValidator(_key)] | None = None
+    key: Annotated[str, AfterValidator(public_key)] | None = None
     """The public key of the machine that runs winhost."""
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
     """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
@@ -149,10 +167,10 @@ class Bridge(_Closed):
 class Containers(_Closed):
     """What runs containers in the distro, pinned; later versions do not come by themselves."""
 
-    ubuntu: Annotated[str, Field(pattern="^[a-z]{2,20}$")]
+    ubuntu: Annotated[str, _like("[a-z]{2,20}", "one word in small letters, as noble")]
     """The code name of the image's Ubuntu, by which Docker sorts its packages."""
-    docker: Annotated[str, Field(pattern=_VERSION)]
-    toolkit: Annotated[str, Field(pattern=_VERSION)]
+    docker: Debian
+    toolkit: Debian
     """nvidia-container-toolkit: 1.20.0 and later know the whole driver that WSL mounts."""
 
     @field_validator("toolkit")
@@ -171,11 +189,12 @@ class Settings(_Closed):
     network: Literal["auto", "bridged", "mirrored", "nat"] = "auto"
     """auto: bridged where `bridge` says how, else mirrored where this Windows and WSL can, else NAT."""
     bridge: Bridge | None = None
-    account: Annotated[str, Field(pattern=f"^{_ACCOUNT}$"), AfterValidator(_no_device)] = "winhost"
+    account: Account = "winhost"
     administrator: bool = False
     """Whether the account that owns the distro is an administrator: only for where WSL is seen to refuse others."""
     distro: Name = "winhost"
-    image: File
+    image: Annotated[File, BeforeValidator(named)]
+    """The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."""
     wsl: Package
     memory: Annotated[str, AfterValidator(_memory)] = "auto"
     """What Linux gets: auto, or as 48 GiB."""

@@ -24,7 +24,8 @@ def recommendation(fit: Fit, needs: Needs) -> tuple[str, ...]:
         wanted = " with what is needed" if needs.must else ""
         return (f"No way works here{wanted} as it is.",)
     topic = catalogue.topics()[path_of(fit.way)]
-    return f"Recommended: {fit.way}. {topic.means}", f"What it costs: {topic.loses}", _standing(fit, needs)
+    costs = " ".join(filter(None, (topic.loses, topic.asks.get(fit.way))))
+    return f"Recommended: {fit.way}. {topic.means}", f"What it costs: {costs}", _standing(fit, needs)
 
 
 def _standing(fit: Fit, needs: Needs) -> str:

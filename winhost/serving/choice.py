@@ -16,6 +16,7 @@ from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verd
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Needs, Room, Workload
 from winhost.paths.budget import WINDOWS, WINDOWS_USABLE, budget
+from winhost.paths.wsl2 import UNBRIDGED
 from winhost.paths.wslconfig import effective
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import WslConfig, WslVm
@@ -77,11 +78,12 @@ class Served:
 
 @dataclass(frozen=True)
 class Serving:
-    """All models of a workload by one way; vllm: its version, where it is stated."""
+    """All models of a workload by one way; vllm: its version, where it is stated; chosen: why that way."""
 
     host: str
     origin: str
     way: str
+    chosen: str
     verdict: Verdict
     vllm: str | None
     models: tuple[Served, ...]
@@ -98,7 +100,8 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
     granted, set_now = _granted(by_default, workload), _set_now(facts, by_default.ram)
     choices = [_choice(case, named) for case in _cases(target, workload, granted, set_now)]
     awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
-    way, verdict = _fit(judged, workload, awake, granted, _modes(facts))
+    running, own = _running(facts), _own(judged)
+    way, verdict = _fit(judged, workload, awake, granted, running or frozenset(VARIANTS[PATH]), own)
     cases = _cases(target.on(way), awake, granted, set_now)
     models = tuple(
         _served(case, choice, FIRST_PORT + position, _lost(replace(case, model=model), choice, read_speed))
@@ -106,7 +109,9 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
     )
     vllm = workload.versions.get("vllm")
     document = facts.document
-    return Serving(document.host, document.origin, way, verdict, str(vllm) if vllm else None, models)
+    return Serving(
+        document.host, document.origin, way, _chosen(way, own, running), verdict, str(vllm) if vllm else None, models
+    )
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
@@ -160,28 +165,47 @@ def _as_served(model: Model, choice: Choice) -> Model:
     return replace(model, sleep_level=0) if choice[0] == NO_SLEEP else model
 
 
-def _modes(facts: HostFacts) -> frozenset[str]:
-    """Network modes to choose from: those that WSL runs in now, else all."""
+def _running(facts: HostFacts) -> frozenset[str]:
+    """Network modes that WSL runs in now."""
     try:
-        running = frozenset(vm.state.mode for vm in facts.all(WslVm) if vm.state.running and vm.state.mode)
+        modes = {vm.state.mode for vm in facts.all(WslVm) if vm.state.running and vm.state.mode}
     except MissingFact:
-        running = frozenset()
-    return (running & set(VARIANTS[PATH])) or frozenset(VARIANTS[PATH])
+        return frozenset()
+    return frozenset(modes & set(VARIANTS[PATH]))
+
+
+def _own(judged: Assessment) -> str:
+    """The way that a plan takes by itself."""
+    verdicts = {way.path: way.verdict for way in judged.path(PATH).ways}
+    return min((f"{PATH}/{mode}" for mode in UNBRIDGED), key=lambda way: verdicts[way].rank)
+
+
+def _chosen(way: str, own: str, running: frozenset[str]) -> str:
+    if running:
+        return "the network mode that WSL runs in now"
+    if way == own:
+        return "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
+    switch = " --set bridge.switch=NAME" if way == f"{PATH}/bridged" else ""
+    return (
+        f"{own} cannot carry this workload here; winhost plan takes this with --set network={variant_of(way)}{switch}"
+    )
 
 
 def _fit(
-    judged: Assessment, workload: Workload, awake: Workload, granted: Room, modes: frozenset[str]
+    judged: Assessment, workload: Workload, awake: Workload, granted: Room, modes: frozenset[str], own: str
 ) -> tuple[str, Verdict]:
-    """The best way of the path. Sleep is not asked of it: that is what profiles are chosen by. Raises NoProfile."""
+    """The way of a plan where that can serve, else the best one. Sleep is not asked of it: that is what profiles are
+    chosen by. Raises NoProfile.
+    """
     must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
     offered = [way for way in judged.path(PATH).ways if variant_of(way.path) in modes]
     ways = [replace(way, room=replace(granted, way=way.path)) for way in offered]
     found = [(way, fit_of(way, Needs(must), awake)) for way in ways]
-    way, fit = min(found, key=lambda each: _verdict(*each).rank)
+    way, fit = min(found, key=lambda each: _preference(own, *each))
     if _verdict(way, fit) is not Verdict.UNSUPPORTED:
         return fit.way, _verdict(way, fit)
     reasons = [reason for reason in way.every_reason if reason.code in way.because]
-    reasons += [reason for offered in fit.lacking for reason in offered.reasons]
+    reasons += [reason for lacking in fit.lacking for reason in lacking.reasons]
     why = [_told(reason) for reason in reasons if reason.severity is Severity.UNSUPPORTED]
     why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
     best = fits(judged, needs_of(workload), workload)[0]
@@ -189,8 +213,14 @@ def _fit(
     raise NoProfile(judged.host, tuple(dict.fromkeys(why)), path_of(best.way) if possible else None)
 
 
+def _preference(own: str, way: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:
+    """The least is taken."""
+    verdict = _verdict(way, fit)
+    return verdict is Verdict.UNSUPPORTED, way.path != own, verdict.rank
+
+
 def _verdict(way: PathVerdict, fit: Fit) -> Verdict:
-    return Verdict.worst([way.verdict, *(offered.verdict for offered in fit.lacking)])
+    return Verdict.worst([way.verdict, *(lacking.verdict for lacking in fit.lacking)])
 
 
 def _told(reason: Reason) -> str:
