@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from winhost.lab.section import AdapterPhysics
 from winhost.lab.shown import Shown, shown
 from winhost.lab.state import told
-from winhost.lab.switch_records import Records, in_flight
+from winhost.lab.switch_records import Records, found, in_flight
 from winhost.model.facts import Json, Record
 from winhost.resources.windows.network import VIRTUAL, WSL
 
@@ -231,14 +231,14 @@ class Network:
         return [each for each in self.switches if each.state["kind"] == "external"]
 
     def _names(self) -> list[str]:
-        ours = [str(record["name"]) for record in self.ours.all()]
+        ours = [str(record["name"]) for record in self.ours.believed()]
         every = [*(str(each.state["name"]) for each in self.external()), *ours]
         return list({name.casefold(): name for name in reversed(every)}.values())[::-1]
 
     def switch_state(self, name: str) -> dict[str, Json]:
         """What noun ExternalSwitch tells of this name."""
         state: dict[str, Json] = {"adapter": None, "management_os": False, "vms": 0, "phase": "none", "detail": None}
-        record = self.ours.of(name)
+        record = found(self.ours.believed(), name)
         switch = next((each for each in self.external() if each.state["name"].casefold() == name.casefold()), None)
         if switch is not None:
             state |= {
