@@ -170,7 +170,8 @@ class AccountTasks(State):
     jobs: runs wsl.exe for winhost, one job at a time; stale, where its script is gone or another winhost's.
     keep_alive: holds `distro` from the start of Windows on, by `program`; whether it holds it now, WslDistro tells.
     logon: password, a secret made anew whenever the tasks are; or s4u, without one: whether WSL starts like that is
-    unverified; refused, where somebody gave the account another password. What is set, and what is read, runs a job that does nothing: its first logon makes the account's profile.
+    unverified; refused, where somebody gave the account another password. What is set, and what is read, runs a job
+    that does nothing: its first logon makes the account's profile.
     """
 
     jobs: str
