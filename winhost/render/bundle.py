@@ -237,6 +237,7 @@ def _readme(plan: Plan) -> dict[str, object]:
     return {
         "plan": plan,
         "stage": first,
+        "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
         "steps": [_told(step) for step in first.steps if step.noun in NOUNS],
         "later": first.deferred,
         "linux": _is_for_linux(first),
