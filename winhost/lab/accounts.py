@@ -36,7 +36,7 @@ from winhost.lab.tasks import (
     script_path,
 )
 from winhost.lab.text_files import decoded, encoded
-from winhost.model.facts import Json, Record
+from winhost.model.facts import Json, Key, Record
 from winhost.resources.windows.accounts import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.scripts import job_script
 
@@ -59,6 +59,7 @@ class Accounts(LocalAccounts):
         machine.files.taken |= {path.casefold() for path in machine.lab.accounts.taken}
         self._register_tasks(given)
         self._write_configs(given)
+        machine.known_as["AccountRight"] = self._by_name
         for noun in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
             machine.refusals[noun] = partial(self._refusal, noun)
 
@@ -151,6 +152,10 @@ class Accounts(LocalAccounts):
             for holder in self.rights[right]:
                 account = self.by_sid(holder)
                 yield Record({"granted": True}, {"account": account.name if account else holder, "right": right})
+
+    def _by_name(self, key: Key) -> Key:
+        account = self.by_sid(str(key["account"]).upper())
+        return key if account is None else {**key, "account": account.name}
 
     def _tasks(self) -> Iterator[Record]:
         for account in {task.account.casefold(): task.account for task in self.tasks.values()}.values():
