@@ -12,8 +12,10 @@ import pytest
 from tests.engine.test_crashes import abandon, crash_points, lines_of
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, BOOK, CONSENTS, DATA, Wsl2World, wsl2_world
+from winhost.connect.errors import NotAvailable
 from winhost.connect.ssh import KeyRefused, NotThere
 from winhost.engine.failures import OutOfReach, StepFailed
+from winhost.lab.local_accounts import BATCH
 from winhost.lab.section import AdapterPhysics, ImagePhysics, WslPhysics
 from winhost.lab.wsl_session import Distro
 from winhost.model.errors import WinhostError
@@ -230,6 +232,31 @@ def test_an_import_that_fails_leaves_nothing_behind_once_it_is_given_back(tmp_pa
     with pytest.raises(StepFailed):
         here.apply(here.plan())
     assert_gives_back(here, found, ("Wsl",))
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_right_that_is_lost_in_the_middle_names_the_ways_on_and_back(tmp_path: Path, back: bool) -> None:
+    here = wsl2_world(tmp_path)
+    rights, lost = here.machine.accounts.rights, list[str]()
+    if back:
+        here.apply(here.plan())
+
+    def lose() -> bool:
+        done = [event.step.noun for event in here.events if event.kind == "done" and event.step]
+        if not lost and done and done[-1] == ("WslConf" if back else "WslConfig"):
+            lost.extend(rights[BATCH])
+            rights[BATCH] = []
+        return False
+
+    here.stop = lose
+    with pytest.raises(StepFailed) as failed:
+        here.rollback() if back else here.apply(here.plan())
+    assert isinstance(failed.value.error, NotAvailable)
+    assert failed.value.error.needs == "AccountRight"
+    assert here.run in (failed.value.hint or "")
+    assert ("winhost resume" in (failed.value.hint or "")) is not back
+    rights[BATCH] = lost
+    assert here.rollback().outcome == "rolled back" if back else here.resume().holds
 
 
 def test_a_distro_of_theirs_keeps_the_account_its_right_and_its_tasks(tmp_path: Path) -> None:

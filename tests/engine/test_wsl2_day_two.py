@@ -16,6 +16,7 @@ from winhost.lab.accounts import config_path
 from winhost.lab.local_accounts import BATCH, DENY_BATCH, Account
 from winhost.lab.network import ANY
 from winhost.lab.section import AccountPhysics
+from winhost.lab.tasks import script_path
 
 BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
 A_WHILE = 30  # lab seconds
@@ -33,6 +34,10 @@ def restart(here: Wsl2World) -> None:
 
 def disable(here: Wsl2World, kind: str = "keep-alive") -> None:
     here.machine.accounts.switch_scheduled_task(f"{kind}-{ACCOUNT}", "Disable-ScheduledTask", enabled=False)
+
+
+def lose_script(here: Wsl2World) -> None:
+    here.machine.files.remove(script_path(ACCOUNT))
 
 
 def disable_and_restart(here: Wsl2World) -> None:
@@ -212,6 +217,14 @@ DAYS = {
     ),
     "the task for jobs was disabled": Day(
         lambda here: disable(here, "jobs"), {("AccountTasks", "jobs")}, [("AccountTasks", {"jobs"})]
+    ),
+    "the script of the task for jobs is gone": Day(
+        lose_script, {("AccountTasks", "jobs")}, [("AccountTasks", {"jobs"})]
+    ),
+    "another winhost wrote the script of the task for jobs": Day(
+        lambda here: here.machine.files.write(script_path(ACCOUNT), b"# of an older one\n"),
+        {("AccountTasks", "jobs")},
+        [("AccountTasks", {"jobs"})],
     ),
     "wsl was updated": Day(
         update_wsl,

@@ -20,6 +20,7 @@ from winhost.engine.planning import make_plan
 from winhost.lab import loopback
 from winhost.lab.machine import Machine
 from winhost.lab.network import ANY
+from winhost.lab.tasks import script_path
 from winhost.model.plan import Plan, Wish
 from winhost.resources.host import HostFacts
 
@@ -145,6 +146,26 @@ def test_a_distro_that_was_terminated_is_started_by_a_bundle_and_lets_in(person:
     assert here.verify(second).code == 0
     assert here.back(repair).said["outcome"] == "rolled back"
     assert here.state() == found
+
+
+def test_tasks_that_could_not_work_are_mended_by_a_bundle_for_good(person: Person, tmp_path: Path) -> None:
+    here, reader, book = at_hand(person, tmp_path)
+    here.made(reader, book)
+    account = here.machine.accounts.find(ACCOUNT)
+    assert account is not None
+    here.machine.accounts.set_local_user(account.sid, "Somebody's own, 1")
+    here.machine.files.write(script_path(ACCOUNT), b"# of an older one\n")
+    plan = here.plan(reader, book)
+    assert [(step.noun, dict(step.before)) for step in plan.steps] == [
+        ("AccountTasks", {"jobs": "stale", "logon": "refused"})
+    ]
+    repair = unpack(plan, tmp_path / "repair")
+    assert here.there(repair).said["outcome"] == "applied"
+    made = here.state()
+    back = here.back(repair).said
+    kept = "Tasks of winhost: kept: they log on again and they run jobs again"
+    assert (back["outcome"], back["kept"]) == ("rolled back", [kept])
+    assert here.state() == made
 
 
 def edit(on: Machine) -> None:

@@ -9,8 +9,10 @@ import pytest
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import Scripts, comparable, contract, hosts, machine, of, scripts, verdict
 from winhost.lab.machine import Machine
+from winhost.lab.tasks import script_path
 from winhost.model.facts import Record, Unavailable
 from winhost.resources.windows import NOUNS, STATES
+from winhost.resources.windows.scripts import job_script
 
 A_DATE = "2024-01-31T12:00:00Z"  # of which PowerShell 7 makes one while it reads JSON
 HOSTILE = (
@@ -204,6 +206,24 @@ def test_policies_for_wsl_read_the_same(engine: Scripts, value: bool) -> None:
     host = of(replace(facts, nouns={**facts.nouns, "WslPolicy": (policy,)}), section)
     (answer,) = same(engine, host, host, {"noun": "WslPolicy", "verb": "get"})
     assert answer["instances"][0]["state"] == dict(policy.state)
+
+
+@pytest.mark.parametrize("script", [b"# of an older winhost\n", job_script().replace("\n", "\r\n").encode(), None])
+def test_a_script_for_jobs_reads_the_same_whoever_wrote_it(engine: Scripts, script: bytes | None) -> None:
+    hosts_ = one, other = machine("win11-wsl-served"), machine("win11-wsl-served")
+    for each in hosts_:
+        each.files.remove(script_path("winhost"))
+        if script is not None:
+            each.files.write(script_path("winhost"), script)
+    key = {"account": "winhost"}
+    same(engine, one, other, {"noun": "AccountTasks", "verb": "get"}, {"noun": "WslDistro", "verb": "get"})
+    same(engine, one, other, {"noun": "AccountTasks", "verb": "set", "key": key, "want": {"jobs": "ready"}})
+    (told,) = same(engine, one, other, {"noun": "AccountTasks", "verb": "get", "key": key})
+    assert told["state"]["jobs"] == "ready"
+    for each in hosts_:
+        written = each.files.read(script_path("winhost"))
+        assert written is not None
+        assert written.replace(b"\r", b"") == job_script().encode()
 
 
 # ---- every case

@@ -164,5 +164,28 @@ def test_a_folder_that_leads_elsewhere_is_not_used(made: Scripts, tmp_path: Path
     assert made.run("$script:LabRights") == [""]
 
 
+@pytest.mark.parametrize(
+    ("folder", "owner", "believed"),
+    [
+        ("there", "S-1-5-18", True),
+        ("there", "S-1-5-21-1-2-3-1004", False),
+        ("link", "S-1-5-18", False),
+        ("nothing", "S-1-5-18", False),
+    ],
+)
+def test_what_stands_in_a_folder_of_ours_alone_is_believed(
+    made: Scripts, tmp_path: Path, folder: str, owner: str, believed: bool
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    said = made.run(f"$script:LabOwner = '{owner}'; Test-WinhostOwnFolder '{tmp_path / folder}'")
+    assert said == [str(believed)]
+
+
+def test_a_folder_that_may_not_be_asked_after_is_not_believed(made: Scripts, tmp_path: Path) -> None:
+    made.run("function Read-WinhostOwner { throw [System.UnauthorizedAccessException]::new() }")
+    assert made.run(f"Test-WinhostOwnFolder '{tmp_path}'") == ["False"]
+
+
 def test_a_file_that_is_not_there_has_no_sum(engine: Scripts, tmp_path: Path) -> None:
     assert engine.run(f"Read-WinhostHash '{tmp_path / 'nothing'}'") == [""]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import winhost
 from tests.engine.world import world
+from tests.engine.wsl2_world import wsl2_world
 from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
@@ -27,6 +28,8 @@ READMES = yaml.safe_load((ROOT / "tests" / "data" / "render" / "readmes.yaml").r
 
 
 def plan_of(folder: Path, case: dict[str, Any]) -> Plan:
+    if case.pop("path", "dda") == "wsl2":
+        return wsl2_world(folder, case.pop("host")).plan()
     here = world(folder, case.pop("host"))
     vm, machine = next(iter(here.machine.vms.items()))
     machine.traits = {**machine.traits, "name": case.pop("rename", machine.name)}

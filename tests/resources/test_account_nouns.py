@@ -49,6 +49,17 @@ def test_nobody_gives_an_account_the_password_back_that_somebody_gave_it() -> No
     assert irreversible(Change({}, {"logon": None}, {"logon": "password"})) is None
 
 
+def test_nobody_gives_tasks_back_what_kept_them_from_working() -> None:
+    before: Mapping[str, Json] = {"jobs": "stale", "logon": "refused"}
+    after: Mapping[str, Json] = {"jobs": "ready", "logon": "password"}
+    assert undo_tasks(before, after, after) == Keep("they log on again and they run jobs again", {})
+    assert undo_tasks({"jobs": "stale", "distro": None}, after, {"jobs": "ready", "distro": "x"}) == Keep(
+        "they run jobs again", {"distro": None}
+    )
+    irreversible = NOUNS["AccountTasks"].irreversible
+    assert irreversible(Change({}, {"jobs": "stale"}, after)) == "the script that was there is not kept"
+
+
 @pytest.mark.parametrize(
     ("now", "undo"),
     [

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from winhost.connect.errors import RemoteError
+from winhost.connect.errors import NotAvailable, RemoteError
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step
@@ -153,14 +153,15 @@ class CutShort(WinhostError):
 
 @dataclass(eq=False)
 class StepFailed(WinhostError):
-    """The host refused a step. What was done before it stands. lacking: consents that could have helped; alone: it was
-    the first step of its run.
+    """The host refused a step, or what it rests on is gone. What was done before it stands.
+
+    lacking: consents that could have helped; alone: it was the first step of its run.
     """
 
     run: str
     host: str
     step: Step
-    error: RemoteError
+    error: RemoteError | NotAvailable
     going_back: bool = False
     lacking: tuple[str, ...] = ()
     alone: bool = False

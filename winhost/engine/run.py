@@ -8,7 +8,7 @@ from typing import Any
 
 from winhost import __version__
 from winhost.connect.agent import SetAnswer, Way
-from winhost.connect.errors import Drifted, RemoteError, WireError
+from winhost.connect.errors import Drifted, NotAvailable, RemoteError, WireError
 from winhost.connect.reboot import NotBack, Patience
 from winhost.engine import sending
 from winhost.engine.failures import (
@@ -280,8 +280,10 @@ class Runner:
         except Drifted as error:
             self._write_failed(step, found, str(error))
             raise
-        except RemoteError as error:
-            self._write_failed(step, error.after, str(error))
+        except (RemoteError, NotAvailable) as error:
+            # What it rests on was lost meanwhile: how far it came nobody can tell then.
+            after = error.after if isinstance(error, RemoteError) else None
+            self._write_failed(step, after, str(error))
             lacking = tuple(risk for risk in step.may_need if risk not in self.record.accepted)
             alone = len(self.record.touched) == 1
             raise StepFailed(self.run, self.record.host, step, error, self.record.going_back, lacking, alone) from error

@@ -33,10 +33,12 @@ from winhost.lab.tasks import (
     job_folder,
     jobs_task,
     keep_alive_task,
+    script_path,
 )
 from winhost.lab.text_files import decoded, encoded
-from winhost.model.facts import Json, Record
-from winhost.resources.windows.accounts import NO_TASKS, REFUSED
+from winhost.model.facts import Json, Key, Record
+from winhost.resources.windows.accounts import NO_TASKS, REFUSED, STALE
+from winhost.resources.windows.scripts import job_script
 
 if TYPE_CHECKING:
     from winhost.lab.machine import Machine
@@ -57,6 +59,7 @@ class Accounts(LocalAccounts):
         machine.files.taken |= {path.casefold() for path in machine.lab.accounts.taken}
         self._register_tasks(given)
         self._write_configs(given)
+        machine.known_as["AccountRight"] = self._by_name
         for noun in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
             machine.refusals[noun] = partial(self._refusal, noun)
 
@@ -70,6 +73,8 @@ class Accounts(LocalAccounts):
             logon, secret = ("password", "another") if logon == REFUSED else (logon, None)
             if state["jobs"] != "absent":
                 self._put(jobs_task(name, logon, secret), str(state["jobs"]))
+                if state["jobs"] != STALE:
+                    self._machine.files.write(script_path(name), job_script().encode())
             if state["keep_alive"] != "absent":
                 task = keep_alive_task(name, logon, secret, str(state["program"]), str(state["distro"]))
                 held = {"account": name, "distro": state["distro"]}
@@ -148,6 +153,10 @@ class Accounts(LocalAccounts):
                 account = self.by_sid(holder)
                 yield Record({"granted": True}, {"account": account.name if account else holder, "right": right})
 
+    def _by_name(self, key: Key) -> Key:
+        account = self.by_sid(str(key["account"]).upper())
+        return key if account is None else {**key, "account": account.name}
+
     def _tasks(self) -> Iterator[Record]:
         for account in {task.account.casefold(): task.account for task in self.tasks.values()}.values():
             yield Record(self.tasks_of(account), {"account": account})
@@ -159,12 +168,22 @@ class Accounts(LocalAccounts):
         if some is None:
             return NO_TASKS
         return {
-            "jobs": "absent" if jobs is None else jobs.state.lower().replace("running", "ready"),
+            "jobs": self._jobs_word(jobs),
             "keep_alive": "absent" if alive is None else alive.state.lower().replace("running", "ready"),
             "distro": alive.distro if alive else None,
             "program": alive.program if alive else None,
             "logon": REFUSED if self._has_lost_password(account, some) else some.logon,
         }
+
+    def _jobs_word(self, task: Task | None) -> str:
+        if task is None:
+            return "absent"
+        return STALE if task.enabled and self.has_stale_script(task.account) else task.state.lower()
+
+    def has_stale_script(self, account: str) -> bool:
+        """Whether what the task for its jobs runs is not what this winhost writes."""
+        found = self._machine.files.read(script_path(account))
+        return found is None or found.replace(b"\r", b"") != job_script().encode()
 
     def _has_lost_password(self, account: str, task: Task) -> bool:
         """As far as a job of the account can tell."""
@@ -172,9 +191,10 @@ class Accounts(LocalAccounts):
         return task.logon == "password" and jobs is not None and self.logon_problem(jobs) == WRONG_PASSWORD
 
     def jobs_task(self, account: str) -> Task | None:
-        """Where it may run, and there still is somebody to run as."""
+        """Where it may run, has something to run, and there still is somebody to run as."""
         task = self.task("jobs", account)
         there = not self.is_controller and self.find(account) is not None
+        there = there and self._machine.files.read(script_path(account)) is not None
         return task if task is not None and task.enabled and there else None
 
     def jobs_tasks(self) -> list[Task]:

@@ -101,7 +101,8 @@ class AgentAnswers:
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
         if (answer or NOUNS[noun].absent) and key is not None and set(key) != set(NOUNS[noun].key):
             raise own_error("BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(NOUNS[noun].key))}.")
-        found = [r for r in answer if all(_same(r.key[name], value) for name, value in (key or {}).items())]
+        asked = self.machine.known_as[noun](key) if key is not None and noun in self.machine.known_as else key
+        found = [r for r in answer if all(_same(r.key[name], value) for name, value in (asked or {}).items())]
         absent = NOUNS[noun].absent
         return [Record(absent, key)] if absent is not None and key is not None and not found else found
 

@@ -58,6 +58,10 @@ class Files:
                 )
                 raise own_error("NotOurs", "InvalidOperation", message)
 
+    def is_own(self, folder: str) -> bool:
+        """Whether it is no link, and nobody else made it."""
+        return _same(folder) not in self.links | self.taken
+
     def remove(self, path: str) -> None:
         """Whether or not it is there."""
         self._there.pop(_same(path), None)

@@ -3,7 +3,7 @@
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from winhost.lab.section import AdapterPhysics
 from winhost.lab.shown import Shown, shown
 from winhost.lab.state import told
-from winhost.lab.switch_records import Records, in_flight
+from winhost.lab.switch_records import Records, found, in_flight
 from winhost.model.facts import Json, Record
 from winhost.resources.windows.network import VIRTUAL, WSL
 
@@ -128,9 +128,10 @@ class Network:
         self.switches = [self._make_switch(record) for record in host.there("VmSwitch")]
         self.carrier = next((a.guid for a in self.adapters.values() if a.state["management"] is True), None)
         self.proxies = dict(host.lab.port_proxies)  # listening port to address/port, as the registry has it
-        self.rules: dict[str, list[str]] = {}  # of the firewall, by our names: who may come in
+        self.rules: dict[str, list[str]] = {}  # by our names: who may come in; nobody where one is off
         builds = [record.state["build"] for record in host.there("OperatingSystem")]
         self.has_hyper_v_firewall = any(isinstance(build, int) and build >= HYPER_V_FIREWALL for build in builds)
+        self._fail = list(host.lab.network_fails)
         self.inbound = "not-configured"
         self.vm_rules: dict[int, list[str]] = {}  # of the firewall of VMs: who may come to a port
         self._take_over()
@@ -142,7 +143,8 @@ class Network:
     def _take_over(self) -> None:
         for record in self.host.there("PortForward"):
             port = record.key["port"]
-            self.proxies[port] = f"{record.state['target']}/{record.state['connect_port']}"
+            if record.state["target"] is not None:
+                self.proxies[port] = f"{record.state['target']}/{record.state['connect_port']}"
             self.rules[rule_name(port)] = list(record.state["allowed"])
         for record in self.host.there("HyperVFirewall"):
             self.inbound = record.state["inbound"]
@@ -229,14 +231,14 @@ class Network:
         return [each for each in self.switches if each.state["kind"] == "external"]
 
     def _names(self) -> list[str]:
-        ours = [str(record["name"]) for record in self.ours.all()]
+        ours = [str(record["name"]) for record in self.ours.believed()]
         every = [*(str(each.state["name"]) for each in self.external()), *ours]
         return list({name.casefold(): name for name in reversed(every)}.values())[::-1]
 
     def switch_state(self, name: str) -> dict[str, Json]:
         """What noun ExternalSwitch tells of this name."""
         state: dict[str, Json] = {"adapter": None, "management_os": False, "vms": 0, "phase": "none", "detail": None}
-        record = self.ours.of(name)
+        record = found(self.ours.believed(), name)
         switch = next((each for each in self.external() if each.state["name"].casefold() == name.casefold()), None)
         if switch is not None:
             state |= {
@@ -480,20 +482,40 @@ class Network:
         given = dict(word.partition("=")[::2] for word in words[2:])
         if not self.host.lab.administrator:
             return 1, "The requested operation requires elevation (Run as administrator)."
+        if self._fails(f"netsh.exe {words[0]}"):
+            return 1, "The system cannot find the file specified."
         if words[0] == "set":
             self.proxies[given["listenport"]] = f"{given['connectaddress']}/{given['connectport']}"
         elif self.proxies.pop(given["listenport"], None) is None:
             return 1, "The system cannot find the file specified."
         return 0, ""
 
-    def new_net_firewall_rule(self, name: str, remote: list[str]) -> None:
-        """One that lets them in."""
-        with self.host.at_work("New-NetFirewallRule"):
+    def new_net_firewall_rule(self, name: str) -> None:
+        """One that is off."""
+        with self._at_the_firewall("New-NetFirewallRule"):
+            self.rules[name] = []
+
+    def set_net_firewall_rule(self, name: str, remote: list[str]) -> None:
+        """On for them, or off."""
+        with self._at_the_firewall("Set-NetFirewallRule"):
             self.rules[name] = list(remote)
 
     def remove_net_firewall_rule(self, name: str) -> None:
-        with self.host.at_work("Remove-NetFirewallRule"):
+        with self._at_the_firewall("Remove-NetFirewallRule"):
             del self.rules[name]
+
+    @contextmanager
+    def _at_the_firewall(self, cmdlet: str) -> Iterator[None]:
+        with self.host.at_work(cmdlet):
+            if self._fails(cmdlet):
+                raise self.host.fail("firewall-stopped", cmdlet)
+            yield
+
+    def _fails(self, name: str) -> bool:
+        found = name in self._fail
+        if found:
+            self._fail.remove(name)
+        return found
 
     def set_net_firewall_hyper_v_vm_setting(self, inbound: str) -> None:
         with self.host.at_work("Set-NetFirewallHyperVVMSetting"):

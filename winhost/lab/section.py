@@ -119,6 +119,9 @@ class LabSection(BaseModel):
     adapters: Mapping[str, AdapterPhysics] = Field(default_factory=dict)
     switch_vms: Mapping[str, int] = Field(default_factory=dict, description="adapters of VMs, by their switch's name")
     port_proxies: Mapping[str, str] = Field(default_factory=dict, description="ports that others forward already")
+    network_fails: tuple[str, ...] = Field(
+        default=(), description="what of rules and forwards fails once: a cmdlet, netsh.exe set or delete"
+    )
     accounts: AccountPhysics = Field(default_factory=AccountPhysics)
     sources: Mapping[str, SourcePhysics] = Field(default_factory=dict)
     wsl: WslPhysics = Field(default_factory=WslPhysics)

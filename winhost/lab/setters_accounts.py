@@ -12,10 +12,11 @@ from winhost.lab.errors import CmdletError, NotYet, own_error
 from winhost.lab.files import FOLDER
 from winhost.lab.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
 from winhost.lab.shown import registry
-from winhost.lab.tasks import job_folder, jobs_task, keep_alive_task
+from winhost.lab.tasks import job_folder, jobs_task, keep_alive_task, script_path
 from winhost.lab.text_files import encoded
 from winhost.model.facts import Json
-from winhost.resources.windows.accounts import REFUSED
+from winhost.resources.windows.accounts import REFUSED, STALE
+from winhost.resources.windows.scripts import job_script
 
 if TYPE_CHECKING:
     from winhost.lab.machine import Machine
@@ -104,7 +105,7 @@ def _set_tasks(machine: "Machine", wish: "Wish") -> bool:
         return False
     account = _account(machine, name)
     holds = goal["keep_alive"] != "absent" and any(goal[each] != now[each] for each in ("distro", "program"))
-    runs = goal["jobs"] != "absent" and now["jobs"] == "absent"
+    runs = goal["jobs"] != "absent" and (now["jobs"] == "absent" or accounts.has_stale_script(name))
     if holds or runs or goal["logon"] != now["logon"]:
         _register_tasks(machine, account, goal)
         if goal["jobs"] == "ready":
@@ -122,6 +123,7 @@ def _goal(machine: "Machine", want: Mapping[str, Json], now: Mapping[str, Json])
     goal: dict[str, Json] = {**now, "program": None, **want}
     if goal["keep_alive"] == "absent" and "distro" not in want:
         goal["distro"] = None
+    goal["jobs"] = "ready" if goal["jobs"] == STALE else goal["jobs"]
     goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
     nothing = goal["jobs"] is None or goal["keep_alive"] is None
     if nothing or (goal["keep_alive"] == "absent") != (goal["distro"] is None):
@@ -158,6 +160,7 @@ def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Jso
     secret, logon = None, str(goal["logon"])
     if goal["jobs"] != "absent":
         machine.files.make_folders(FOLDER, f"{FOLDER}\\accounts", job_folder(account.name))
+        machine.files.write(script_path(account.name), job_script().encode())
     if logon == "password":
         _check_ours(account)
         secret = _new_secret()

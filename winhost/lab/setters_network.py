@@ -144,21 +144,26 @@ def _set_forward(machine: Machine, wish: Wish) -> bool:
         message = f"Port {port} is forwarded already, and not by winhost."
         raise own_error("WrongPlace", "InvalidOperation", message)
     if name in network.rules:
-        network.remove_net_firewall_rule(name)
+        network.set_net_firewall_rule(name, [])
     if wanted is None:
-        _netsh(machine, ["delete", "v4tov4", "listenaddress=0.0.0.0", f"listenport={port}"])
+        if port in network.proxies:
+            _netsh(machine, ["delete", "v4tov4", "listenaddress=0.0.0.0", f"listenport={port}"])
+        if name in network.rules:
+            network.remove_net_firewall_rule(name)
         return False
     target, connect, allowed = wanted
+    if name not in network.rules:
+        network.new_net_firewall_rule(name)
     ends = [f"listenport={port}", f"connectaddress={target}", f"connectport={connect}"]
     _netsh(machine, ["set", "v4tov4", "listenaddress=0.0.0.0", *ends])
-    network.new_net_firewall_rule(name, allowed)
+    network.set_net_firewall_rule(name, allowed)
     return False
 
 
 def _forward(machine: Machine, wish: Wish, port: str) -> tuple[str, str, list[str]] | None:
     before = next((r.state for r in machine.there("PortForward") if r.key["port"] == port), {})
     target, connect, allowed = ({**before, **wish.want}.get(n) for n in ("target", "connect_port", "allowed"))
-    missing = [each for each in (target, connect, allowed) if each is None]
+    missing = [each for each in (target, connect, allowed or None) if each is None]
     if len(missing) == 3:
         return None
     if missing:

@@ -76,10 +76,11 @@ class HostState:
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[Part] = []
-        # What parts add: to noun Session; why a noun is refused, if it is; which one it waits for; registry keys; CIM
-        # classes.
+        # What parts add: to noun Session; why a noun is refused, if it is; under which key it lists what is asked for;
+        # which one it waits for; registry keys; CIM classes.
         self.session: dict[str, Callable[[], Json]] = {}
         self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
+        self.known_as: dict[str, Callable[[Key], Key]] = {}
         self.awaits: dict[str, Callable[[], str | None]] = {}
         self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
         self.cim_classes: dict[str, Callable[[], Iterable[Any]]] = {}

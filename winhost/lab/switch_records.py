@@ -1,7 +1,7 @@
 """What winhost keeps on a host of the switches that it makes there: a few small files."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from winhost.lab.files import FOLDER as DATA
@@ -19,26 +19,35 @@ class Records:
 
     def read(self, path: str) -> Any:
         """What is in a file, or None where there is none."""
-        found = self.files.read(path)
-        return None if found is None else json.loads(found)
+        content = self.files.read(path)
+        return None if content is None else json.loads(content)
 
     def write(self, path: str, content: Mapping[str, Any]) -> None:
         self.files.write(path, json.dumps(content).encode())
 
     def all(self) -> list[dict[str, Any]]:
         """As they were left."""
-        found: list[dict[str, Any]] = (self.read(SWITCHES) or {"records": []})["records"]
-        return found
+        records: list[dict[str, Any]] = (self.read(SWITCHES) or {"records": []})["records"]
+        return records
 
     def of(self, name: str) -> dict[str, Any] | None:
         """The one of this switch."""
-        return next((each for each in self.all() if each["name"].casefold() == name.casefold()), None)
+        return found(self.all(), name)
+
+    def believed(self) -> list[dict[str, Any]]:
+        """None where others could have put them."""
+        return self.all() if self.files.is_own(DATA) and self.files.is_own(FOLDER) else []
 
     def save(self, record: Mapping[str, Any]) -> None:
         """In the place of the one before. A switch that is gone for good is forgotten."""
         others = [each for each in self.all() if each["name"] != record["name"]]
         kept = record["phase"] != "settled" or record["make"]
         self.write(SWITCHES, {"records": [*others, *([dict(record)] if kept else [])]})
+
+
+def found(records: Iterable[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """The one of this switch."""
+    return next((each for each in records if each["name"].casefold() == name.casefold()), None)
 
 
 def in_flight(record: Mapping[str, Any] | None) -> bool:

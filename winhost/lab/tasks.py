@@ -42,7 +42,7 @@ class Task:
 
 def jobs_task(account: str, logon: str, secret: str | None) -> Task:
     """As winhost registers it."""
-    arguments = f'-NoProfile -NonInteractive -ExecutionPolicy Bypass -File "{job_folder(account)}\\job.ps1"'
+    arguments = f'-NoProfile -NonInteractive -ExecutionPolicy Bypass -File "{script_path(account)}"'
     return Task(f"jobs-{account}", account, POWERSHELL, arguments, at_startup=False, logon=logon, secret=secret)
 
 
@@ -50,6 +50,11 @@ def keep_alive_task(account: str, logon: str, secret: str | None, program: str, 
     """As winhost registers it."""
     arguments = f'-d {distro} -u root --cd / -e /bin/sh -c "exec sleep infinity"'
     return Task(f"keep-alive-{account}", account, program, arguments, at_startup=True, logon=logon, secret=secret)
+
+
+def script_path(account: str) -> str:
+    """What its task runs."""
+    return f"{job_folder(account)}\\job.ps1"
 
 
 def job_folder(account: str) -> str:

@@ -238,6 +238,7 @@ def _readme(plan: Plan) -> dict[str, object]:
     return {
         "plan": plan,
         "stage": first,
+        "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
         "steps": [_told(step) for step in first.steps if step.noun in NOUNS],
         "beside": [wanted for wanted in map(_beside, first.steps) if wanted],
         "later": first.deferred,

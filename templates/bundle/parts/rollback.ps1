@@ -157,7 +157,7 @@ function Find-WinhostUndo {
     # want: what is to be put back, perhaps nothing; keep: why it, or a part of it, is left as it is.
     $ours = $false
     $whole = $false
-    $lost = $false
+    $mended = @{}
     switch ((Find-WinhostNoun $Touched.noun).undo) {
         'place' {
             $known = @($Touched.before.place, $Touched.after.place)
@@ -219,7 +219,8 @@ function Find-WinhostUndo {
         }
         'tasks' {
             $ours = $true
-            $lost = (Read-WinhostField $Touched.before 'logon') -ceq 'refused' -and $Now.logon -cne 'refused'
+            # To a password that nobody here knew, and to a script that is not kept, nothing goes back.
+            $mended = [ordered]@{ logon = @('refused', 'they log on again'); jobs = @('stale', 'they run jobs again') }
         }
         'whole' {
             $whole = $true
@@ -247,12 +248,13 @@ function Find-WinhostUndo {
             $foreign += $name
         }
     }
-    $keep = ''
-    if ($lost -and $want.Contains('logon')) {
-        # To a password that nobody here knew.
-        $want.Remove('logon')
-        $keep = 'they log on again'
-    }
+    $said = @(foreach ($name in @($mended.Keys)) {
+        if ($want.Contains($name) -and $want[$name] -ceq $mended[$name][0]) {
+            $want.Remove($name)
+            $mended[$name][1]
+        }
+    })
+    $keep = $said -join ' and '
     if ($foreign.Count -gt 0) {
         $keep = "$($foreign -join ', ') changed since by somebody else"
         if ($whole) {

@@ -186,6 +186,11 @@ def _folder(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return ()
 
 
+@answers("Test-WinhostOwnFolder", "Path")
+def _own_folder(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [desk.machine.files.is_own(given["Path"])]
+
+
 @answers("Remove-WinhostFolder", "Path")
 def _remove_folder(desk: Cmdlets, given: Given) -> Iterable[Any]:
     desk.machine.files.remove_folder(given["Path"])

@@ -238,7 +238,11 @@ def _rules(desk: Cmdlets, given: Given) -> Iterable[Any]:
     rules = desk.machine.network.rules if given["Group"] == ["winhost"] else {}
     if not rules:
         raise desk.machine.fail("rule-unknown", "Get-NetFirewallRule", group=given["Group"][0])
-    return [shown("MSFT_NetFirewallRule", DeviceID=name, Name=name) for name in rules]
+    return [_shown_rule(name, "True" if remote else "False") for name, remote in rules.items()]
+
+
+def _shown_rule(name: str, enabled: str) -> Shown:
+    return shown("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled=enabled)
 
 
 @answers("Get-NetFirewallAddressFilter", "AssociatedNetFirewallRule")
@@ -247,12 +251,20 @@ def _filter(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [shown("MSFT_NetAddressFilter", RemoteAddress=[_as_windows_shows(each) for each in remote])]
 
 
-_RULE = ("Name", "DisplayName", "Group", "Direction", "Action", "Protocol", "LocalPort", "RemoteAddress")
+_RULE = ("Name", "DisplayName", "Group", "Enabled", "Direction", "Action", "Protocol", "LocalPort", "RemoteAddress")
 
 
 @_change("New-NetFirewallRule", *_RULE)
 def _new_rule(network: Network, given: Given) -> None:
-    network.new_net_firewall_rule(given["Name"], given["RemoteAddress"])
+    assert given["Enabled"] == "False"
+    network.new_net_firewall_rule(given["Name"])
+
+
+@_change("Set-NetFirewallRule", "Name", "InputObject", "RemoteAddress", "Enabled")
+def _set_rule(network: Network, given: Given) -> None:
+    names = given["Name"] if "Name" in given else [each["DeviceID"] for each in given["InputObject"]]
+    for name in names:
+        network.set_net_firewall_rule(name, given["RemoteAddress"] if given["Enabled"] == "True" else [])
 
 
 @_change("Remove-NetFirewallRule", "InputObject")

@@ -67,6 +67,11 @@ function Initialize-WinhostFolder {
     }
 }
 
+function Test-WinhostOwnFolder {
+    param([string]$Path)
+    Read-Lab 'Test-WinhostOwnFolder' @{ Path = $Path }
+}
+
 function Remove-WinhostFolder {
     param([string]$Path)
     Read-Lab 'Remove-WinhostFolder' @{ Path = $Path }

@@ -4,12 +4,8 @@ $script:WinhostRights = @('SeBatchLogonRight', 'SeServiceLogonRight', 'SeDenyBat
 function Get-WinhostAccountRight {
     param($Key)
     Assert-WinhostAdministrator
-    $names = @{}
-    if (-not (Test-WinhostController)) {
-        foreach ($user in @(Find-WinhostAccounts)) {
-            $names["*$($user.SID)"] = "$($user.Name)"
-        }
-    }
+    $names = Read-WinhostHolderNames
+    $granted = @{}
     $rights = @(Read-WinhostOnce 'rights' { Read-WinhostRights })[0]
     foreach ($right in $script:WinhostRights) {
         foreach ($holder in @($rights[$right])) {
@@ -18,13 +14,30 @@ function Get-WinhostAccountRight {
             if ($names.ContainsKey($holder)) {
                 $account = $names[$holder]
             }
+            $granted["$right $account"] = $true
             @{ key = @{ account = $account; right = $right }; state = @{ granted = $true } }
         }
     }
     if ($null -ne $Key) {
         $parts = @{ account = "$(Read-WinhostField $Key 'account')"; right = "$(Read-WinhostField $Key 'right')" }
-        @{ key = $parts; state = @{ granted = $false } }
+        $account = $parts.account
+        if ($names.ContainsKey("*$account")) {
+            # Asked for by its SID all the same.
+            $account = $names["*$account"]
+        }
+        @{ key = $parts; state = @{ granted = $granted.ContainsKey("$($parts.right) $account") } }
     }
+}
+
+function Read-WinhostHolderNames {
+    # The names of local accounts, by what stands for them in a policy.
+    $names = @{}
+    if (-not (Test-WinhostController)) {
+        foreach ($user in @(Find-WinhostAccounts)) {
+            $names["*$($user.SID)"] = "$($user.Name)"
+        }
+    }
+    $names
 }
 
 function Read-WinhostRights {
@@ -73,8 +86,9 @@ function Set-WinhostAccountRight {
     }
     $holder = Find-WinhostHolder $Key.account
     $holders = @((Read-WinhostRights)[$Key.right])
+    $mine = @($holder, $Key.account, (Read-WinhostHolderNames)[$holder])
     # A list, for the others stay as they are.
-    $others = @(foreach ($each in $holders) { if ($each -ne $holder -and $each -ne $Key.account) { $each } })
+    $others = @(foreach ($each in $holders) { if ($mine -notcontains $each) { $each } })
     if ($Want.granted) {
         $others += $holder
     }

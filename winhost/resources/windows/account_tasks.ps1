@@ -1,4 +1,4 @@
-# key {account}   state {jobs: absent | ready | disabled, keep_alive: absent | ready | disabled, distro: text or null, program: text or null, logon: password | s4u | refused or null}; how {within: seconds}
+# key {account}   state {jobs: absent | ready | disabled | stale, keep_alive: absent | ready | disabled, distro: text or null, program: text or null, logon: password | s4u | refused or null}; how {within: seconds}
 $script:WinhostTaskPath = '\winhost\'
 
 function Get-WinhostAccountTasks {
@@ -24,7 +24,7 @@ function Read-WinhostTasksOf {
     $jobs = Find-WinhostTask "jobs-$Account"
     $alive = Find-WinhostTask "keep-alive-$Account"
     $state = @{
-        jobs = Read-WinhostTaskWord $jobs
+        jobs = Read-WinhostJobsWord $Account $jobs
         keep_alive = Read-WinhostTaskWord $alive
         distro = Read-WinhostTaskDistro $alive
         program = Read-WinhostTaskProgram $alive
@@ -60,6 +60,15 @@ function Read-WinhostTaskWord {
         return 'ready'
     }
     ConvertTo-WinhostWord "$($Task.State)"
+}
+
+function Read-WinhostJobsWord {
+    param([string]$Account, $Task)
+    $word = Read-WinhostTaskWord $Task
+    if ($word -eq 'ready' -and -not (Test-WinhostJobScript $Account)) {
+        return 'stale'
+    }
+    $word
 }
 
 function Read-WinhostTaskDistro {
@@ -114,9 +123,13 @@ function Test-WinhostTaskPassword {
 
 function Find-WinhostJobsTask {
     param([string]$Account)
-    # Where it may run, and there still is somebody to run as.
+    # Where it may run, has something to run, and there still is somebody to run as. The script of another winhost is
+    # tried: most understand the same jobs.
     $task = Find-WinhostTask "jobs-$Account"
     if ($null -eq $task -or "$($task.State)" -eq 'Disabled' -or (Test-WinhostController)) {
+        return
+    }
+    if ($null -eq (Read-WinhostJobScript $Account)) {
         return
     }
     if ($null -ne (Find-WinhostAccount $Account)) {
@@ -129,7 +142,7 @@ function Invoke-WinhostJob {
     # wsl.exe as the account, in the session of a batch logon: @{ code; output; errors }. InputFile: '' for none.
     $task = Find-WinhostJobsTask $Account
     if ($null -eq $task) {
-        $why = "$Account cannot run anything here: there is no task for its jobs, or it is disabled."
+        $why = "$Account cannot run anything here: there is no task for its jobs, it is disabled, or its script is gone."
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' $why 'AccountTasks'
     }
     $job = @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile; seconds = $Seconds }
@@ -241,7 +254,7 @@ function Set-WinhostAccountTasks {
         Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $account."
     }
     $holds = $goal.keep_alive -ne 'absent' -and ($goal.distro -ne $now.distro -or $goal.program -ne $now.program)
-    $runs = $goal.jobs -ne 'absent' -and $now.jobs -eq 'absent'
+    $runs = $goal.jobs -ne 'absent' -and ($now.jobs -eq 'absent' -or -not (Test-WinhostJobScript $account))
     if ($holds -or $runs -or $goal.logon -ne $now.logon) {
         Register-WinhostTasks $user $goal
         if ($goal.jobs -eq 'ready') {
@@ -269,6 +282,9 @@ function Read-WinhostTaskGoal {
     }
     if ($goal.keep_alive -eq 'absent' -and -not (Test-WinhostWanted $Want 'distro')) {
         $goal.distro = $null
+    }
+    if ($goal.jobs -eq 'stale') {
+        $goal.jobs = 'ready'
     }
     if ($null -eq $goal.logon -or $goal.logon -eq 'refused') {
         $goal.logon = 'password'
@@ -426,6 +442,21 @@ function Switch-WinhostTask {
 }
 
 # ---- what runs as the account
+
+function Test-WinhostJobScript {
+    param([string]$Account)
+    # Whether it is ours, of this version.
+    Test-WinhostText (Read-WinhostJobScript $Account) "$script:WinhostJobScript".Replace("`r", '') 'Ordinal'
+}
+
+function Read-WinhostJobScript {
+    param([string]$Account)
+    $bytes = Read-WinhostFile "$(Read-WinhostJobFolder $Account)\job.ps1"
+    if ($null -ne $bytes) {
+        # Lines end as they did on the way here.
+        [System.Text.Encoding]::ASCII.GetString($bytes).Replace("`r", '')
+    }
+}
 
 function Write-WinhostJobScript {
     param($User)

@@ -14,7 +14,13 @@ NO_TASKS: Mapping[str, Json] = {
     "logon": None,
 }
 REFUSED = "refused"  # a logon: the password that the tasks have is not the account's any more
+STALE = "stale"  # jobs: what the task runs is gone, or of another winhost
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
+# What does not go back to how it was: what rollback says of it, and what the plan.
+_MENDED = {
+    "logon": (REFUSED, "they log on again", "nobody knows the password that the account had"),
+    "jobs": (STALE, "they run jobs again", "the script that was there is not kept"),
+}
 _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letters, digits, dots and dashes")
 
 
@@ -58,18 +64,20 @@ def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
 def undo_tasks(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """What bears our name and stands where only ours stand goes back, whatever it was changed to since.
 
-    But nobody can give an account a password back that nobody here knew.
+    But nobody can give an account a password back that nobody here knew, or a script that is not kept.
     """
     undone = {name: value for name, value in before.items() if now[name] != value}
-    if undone.get("logon") != REFUSED:
+    mended = [name for name, (broken, _, _) in _MENDED.items() if undone.get(name) == broken]
+    if not mended:
         return undone
-    del undone["logon"]
-    return Keep("they log on again", undone)
+    rest = {name: value for name, value in undone.items() if name not in mended}
+    return Keep(" and ".join(_MENDED[name][1] for name in mended), rest)
 
 
-def new_password(change: Change) -> str | None:
-    """Why tasks that could not log on do not go back to that."""
-    return "nobody knows the password that the account had" if change.before.get("logon") == REFUSED else None
+def mended_for_good(change: Change) -> str | None:
+    """Why tasks that could not work do not go back to that."""
+    why = [why for name, (broken, _, why) in _MENDED.items() if change.before.get(name) == broken]
+    return ", and ".join(why) or None
 
 
 def undo_whole(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
@@ -133,6 +141,7 @@ class AccountRight(State):
     """A right of the local security policy, granted to an account by name, or by SID where it is no local one.
 
     Read: SeBatchLogonRight, SeServiceLogonRight, SeDenyBatchLogonRight; the first two can be granted and taken back.
+    A local account can be asked for by its SID, too; it is listed by its name, and a playbook has to call it so.
     A group that has a right is listed by its SID. Where a policy of the domain says who has it, that wins in the end.
     """
 
@@ -152,17 +161,18 @@ class AccountRight(State):
         after=("LocalAccount", "AccountRight", "Wsl"),
         absent=NO_TASKS,
         users=distros_of,
-        irreversible=new_password,
+        irreversible=mended_for_good,
         undo=undo_tasks,
     )
 )
 class AccountTasks(State):
     """The scheduled tasks that run as the account, in the folder `winhost`.
 
-    jobs: runs wsl.exe for winhost, one job at a time; keep_alive: holds `distro` from the start of Windows on, by
-    `program`; whether it holds it now, WslDistro tells. logon: password, a secret made anew whenever the tasks are; or
-    s4u, without one: whether WSL starts like that is unverified; refused, where somebody gave the account another
-    password. What is set, and what is read, runs a job that does nothing: its first logon makes the account's profile.
+    jobs: runs wsl.exe for winhost, one job at a time; stale, where its script is gone or another winhost's.
+    keep_alive: holds `distro` from the start of Windows on, by `program`; whether it holds it now, WslDistro tells.
+    logon: password, a secret made anew whenever the tasks are; or s4u, without one: whether WSL starts like that is
+    unverified; refused, where somebody gave the account another password. What is set, and what is read, runs a job
+    that does nothing: its first logon makes the account's profile.
     """
 
     jobs: str

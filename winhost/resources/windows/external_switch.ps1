@@ -2,7 +2,7 @@
 function Get-WinhostExternalSwitch {
     param($Key)
     Assert-WinhostHyperV
-    $records = @(Read-WinhostSwitchRecords)
+    $records = @(Read-WinhostOwnSwitchRecords)
     $names = @(foreach ($switch in @(Find-WinhostExternalSwitches)) { "$($switch.Name)" })
     $names += @(foreach ($record in $records) { $record.name })
     if ($null -ne $Key) {
@@ -14,6 +14,14 @@ function Get-WinhostExternalSwitch {
             $seen += $name
             @{ key = @{ name = $name }; state = New-WinhostSwitchState $name $records }
         }
+    }
+}
+
+function Read-WinhostOwnSwitchRecords {
+    # Where others could have put something, nothing is a record of winhost's. Setting refuses such a folder by name.
+    $data = "$(Read-WinhostProgramData)\winhost"
+    if ((Test-WinhostOwnFolder $data) -and (Test-WinhostOwnFolder "$data\switch")) {
+        Read-WinhostSwitchRecords
     }
 }
 

@@ -1,4 +1,4 @@
-# key {port: number}   state {target: IPv4 address or null, connect_port: number or null, allowed: [network] or null}
+# key {port: number}   state {target: IPv4 address or null, connect_port: number or null, allowed: [network] or null}; allowed is empty while nobody may come in
 function Get-WinhostPortForward {
     param($Key)
     $rules = @(Find-WinhostRules)
@@ -12,8 +12,7 @@ function Get-WinhostPortForward {
             # Without our rule a forward is somebody else's.
             if (Test-WinhostText "$($rule.Name)" "winhost-port-$port" 'Ordinal') {
                 $state.target, $state.connect_port = @(Read-WinhostProxy $port)
-                $filter = Get-NetFirewallAddressFilter -AssociatedNetFirewallRule $rule -ErrorAction Stop
-                $state.allowed = @(foreach ($network in @($filter.RemoteAddress)) { ConvertTo-WinhostNetwork $network })
+                $state.allowed = @(Read-WinhostRuleNetworks $rule)
             }
         }
         @{ key = @{ port = $port }; state = $state }
@@ -32,16 +31,41 @@ function Set-WinhostPortForward {
     if ($rules.Count -eq 0 -and @(Read-WinhostProxy $port).Count -gt 0) {
         Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "Port $port is forwarded already, and not by winhost."
     }
-    # The rule goes first and comes last: nobody comes in to what is not there.
+    # As long as there is a forward there is our rule, which makes it ours; meanwhile it lets nobody in. So whatever
+    # fails on the way leaves what is shut, and can be taken back.
     foreach ($rule in $rules) {
-        Remove-NetFirewallRule -InputObject $rule -Confirm:$false -ErrorAction Stop
+        Set-NetFirewallRule -InputObject $rule -Enabled 'False' -ErrorAction Stop
     }
     if ($null -eq $wish.target) {
-        Invoke-WinhostNetsh @('delete', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$port")
+        Remove-WinhostForward $port $rules
         return
     }
+    if ($rules.Count -eq 0) {
+        $null = New-NetFirewallRule -Name "winhost-port-$port" -DisplayName "winhost port $port" -Group 'winhost' -Enabled 'False' -Direction 'Inbound' -Action 'Allow' -Protocol 'TCP' -LocalPort $port -RemoteAddress $wish.allowed -ErrorAction Stop
+    }
     Invoke-WinhostNetsh @('set', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$port", "connectaddress=$($wish.target)", "connectport=$($wish.connect_port)")
-    $null = New-NetFirewallRule -Name "winhost-port-$port" -DisplayName "winhost port $port" -Group 'winhost' -Direction 'Inbound' -Action 'Allow' -Protocol 'TCP' -LocalPort $port -RemoteAddress $wish.allowed -ErrorAction Stop
+    Set-NetFirewallRule -Name "winhost-port-$port" -RemoteAddress $wish.allowed -Enabled 'True' -ErrorAction Stop
+}
+
+function Remove-WinhostForward {
+    param([int]$Port, $Rules)
+    if (@(Read-WinhostProxy $Port).Count -gt 0) {
+        Invoke-WinhostNetsh @('delete', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$Port")
+    }
+    foreach ($rule in $Rules) {
+        Remove-NetFirewallRule -InputObject $rule -Confirm:$false -ErrorAction Stop
+    }
+}
+
+function Read-WinhostRuleNetworks {
+    param($Rule)
+    if ("$($Rule.Enabled)" -eq 'False') {
+        return
+    }
+    $filter = Get-NetFirewallAddressFilter -AssociatedNetFirewallRule $Rule -ErrorAction Stop
+    foreach ($network in @($filter.RemoteAddress)) {
+        ConvertTo-WinhostNetwork $network
+    }
 }
 
 function ConvertTo-WinhostNetwork {
@@ -69,6 +93,10 @@ function Join-WinhostForward {
     $wish = @{ target = $Before.target; connect_port = $Before.connect_port; allowed = $Before.allowed }
     foreach ($property in @($Want.PSObject.Properties)) {
         $wish[$property.Name] = $property.Value
+    }
+    if (@($wish.allowed).Count -eq 0) {
+        # Of a forward that is shut: a rule for no network at all would let in everybody.
+        $wish.allowed = $null
     }
     $missing = @(foreach ($each in @($wish.target, $wish.connect_port, $wish.allowed)) { if ($null -eq $each) { 1 } }).Count
     if ($missing -eq 3) {

@@ -42,6 +42,12 @@ def inside_script() -> str:
     return rest.partition("@'\n")[2].partition("\n'@")[0]
 
 
+def job_script() -> str:
+    """What the task for an account's jobs runs, as `AccountTasks` writes it."""
+    _, _, rest = agent_text().partition("$script:WinhostJobScript = {")
+    return rest.partition("\n}")[0] + "\n"
+
+
 def agent_digest() -> str:
     """SHA-256 of `agent_text`, in hexadecimal: by it people tell whether two places have the same agent."""
     return sha256(agent_text().encode("ascii")).hexdigest()

@@ -66,12 +66,28 @@ function Initialize-WinhostFolder {
         Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$Path is a link."
     }
     $owner = Read-WinhostOwner $Path
-    $ours = @('S-1-5-18', 'S-1-5-32-544', (Read-WinhostOwnSid))
-    if ($ours -cnotcontains $owner) {
+    if (-not (Test-WinhostOwner $owner)) {
         $why = "$Path was made by $owner, who is neither the system nor an administrator. Look into it, and remove it."
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' $why
     }
     Write-WinhostFolderRights $Path $rights
+}
+
+function Test-WinhostOwnFolder {
+    param([string]$Path)
+    # Whether it is there and Initialize-WinhostFolder would use it. One that may not be asked after may not be read.
+    if (-not [System.IO.Directory]::Exists($Path)) {
+        return $false
+    }
+    if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
+        return $false
+    }
+    try {
+        Test-WinhostOwner (Read-WinhostOwner $Path)
+    }
+    catch [System.UnauthorizedAccessException] {
+        $false
+    }
 }
 
 function Add-WinhostFolder {
@@ -103,6 +119,12 @@ function Read-WinhostOwner {
     # By SID: its name is in the host's language.
     $acl = Get-Acl -LiteralPath $Path -ErrorAction Stop
     $acl.GetOwner([System.Security.Principal.SecurityIdentifier]).Value
+}
+
+function Test-WinhostOwner {
+    param([string]$Sid)
+    # The system, the administrators, or who asks.
+    @('S-1-5-18', 'S-1-5-32-544', (Read-WinhostOwnSid)) -ccontains $Sid
 }
 
 function Read-WinhostOwnSid {
