@@ -1,0 +1,244 @@
+# Jobs: one program at a time, run as the account by its task; and the script that the task runs.
+
+function Find-WinhostJobsTask {
+    param([string]$Account)
+    # Where it may run, has something to run, and there still is somebody to run as. The script of another winhost is
+    # tried: most understand the same jobs.
+    $task = Find-WinhostTask "jobs-$Account"
+    if ($null -eq $task -or "$($task.State)" -eq 'Disabled' -or (Test-WinhostController)) {
+        return
+    }
+    if ($null -eq (Read-WinhostJobScript $Account)) {
+        return
+    }
+    if ($null -ne (Find-WinhostAccount $Account)) {
+        $task
+    }
+}
+
+function Invoke-WinhostJob {
+    param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
+    # wsl.exe as the account, in the session of a batch logon: @{ code; output; errors }. InputFile: '' for none.
+    $task = Find-WinhostJobsTask $Account
+    if ($null -eq $task) {
+        $why = "$Account cannot run anything here: there is no task for its jobs, it is disabled, or its script is gone."
+        Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' $why 'AccountTasks'
+    }
+    $job = @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile; seconds = $Seconds }
+    try {
+        $answer = Complete-WinhostJob $Account $task $job ($Seconds + 60)
+    }
+    catch {
+        # What has to be mended before anything can be asked again.
+        $mends = @{
+            'Winhost.NoBatchRight' = 'AccountRight'
+            'Winhost.PasswordChanged' = 'AccountTasks'
+            'Winhost.AccountDisabled' = 'LocalAccount'
+        }
+        $code = "$($_.FullyQualifiedErrorId)"
+        if ($mends.ContainsKey($code)) {
+            Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($_.Exception.Message)" $mends[$code]
+        }
+        throw
+    }
+    if ($answer.timed_out) {
+        Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "wsl.exe did not end within $Seconds s."
+    }
+    @{ code = $answer.code; output = $answer.output; errors = $answer.errors }
+}
+
+function Complete-WinhostJob {
+    param([string]$Account, $Task, $Job, [int]$Seconds)
+    $id = [System.Guid]::NewGuid().ToString('N')
+    $folder = Read-WinhostJobFolder $Account
+    $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Job -Depth 5 -Compress -ErrorAction Stop)
+    Write-WinhostFile "$folder\job-$id.json" ([System.Text.Encoding]::ASCII.GetBytes($json))
+    $begun = Read-WinhostClock
+    try {
+        Start-ScheduledTask -InputObject $Task -ErrorAction Stop
+        do {
+            $bytes = Read-WinhostFile "$folder\answer-$id.json"
+            if ($null -ne $bytes) {
+                return ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+            }
+            Start-Sleep -Seconds 1 -ErrorAction Stop
+            $waited = (Read-WinhostClock) - $begun
+            if ($waited -ge 5) {
+                # Until then the result may still be that of the run before.
+                Resume-WinhostJobs $Account $Task
+            }
+        } while ($waited -lt $Seconds)
+        Stop-Winhost 'Winhost.JobTimedOut' 'OperationTimeout' "The task for jobs of $Account did not answer within $Seconds s."
+    }
+    finally {
+        Remove-WinhostFile "$folder\job-$id.json"
+        Remove-WinhostFile "$folder\answer-$id.json"
+    }
+}
+
+function Resume-WinhostJobs {
+    param([string]$Account, $Task)
+    $result = (Get-ScheduledTaskInfo -InputObject $Task -ErrorAction Stop).LastTaskResult
+    Assert-WinhostLogon $Account $result
+    # 0x41301: it runs. Otherwise it had looked for jobs, of somebody else, just before this one came.
+    if ($result -ne 267009) {
+        Start-ScheduledTask -InputObject $Task -ErrorAction Stop
+    }
+}
+
+function Assert-WinhostLogon {
+    param([string]$Account, $Result)
+    # 0x80070569: the logon type is not granted; 0x8007052E: the password is another one by now; 0x80070533: disabled.
+    if ($Result -eq 2147943785) {
+        $why = "$Account may not log on as a batch job: right SeBatchLogonRight is missing or denied."
+        Stop-Winhost 'Winhost.NoBatchRight' 'PermissionDenied' $why
+    }
+    if ($Result -eq 2147943726) {
+        $why = "The password of $Account was changed: its tasks cannot log on any more."
+        Stop-Winhost 'Winhost.PasswordChanged' 'AuthenticationError' $why
+    }
+    if ($Result -eq 2147943731) {
+        $why = "The account $Account was disabled: its tasks cannot log on any more."
+        Stop-Winhost 'Winhost.AccountDisabled' 'PermissionDenied' $why
+    }
+}
+
+function Complete-WinhostLogon {
+    param([string]$Account, $Task, [int]$Seconds)
+    # A job that runs nothing.
+    $job = @{ kind = 'nothing'; arguments = @(); input = ''; seconds = 0 }
+    $null = Complete-WinhostJob $Account $Task $job $Seconds
+}
+
+function Read-WinhostJobFolder {
+    param([string]$Account)
+    "$(Read-WinhostProgramData)\winhost\accounts\$Account"
+}
+
+# ---- what runs as the account
+
+function Test-WinhostJobScript {
+    param([string]$Account)
+    # Whether it is ours, of this version.
+    Test-WinhostText (Read-WinhostJobScript $Account) "$script:WinhostJobScript".Replace("`r", '') 'Ordinal'
+}
+
+function Read-WinhostJobScript {
+    param([string]$Account)
+    $bytes = Read-WinhostFile "$(Read-WinhostJobFolder $Account)\job.ps1"
+    if ($null -ne $bytes) {
+        # Lines end as they did on the way here.
+        [System.Text.Encoding]::ASCII.GetString($bytes).Replace("`r", '')
+    }
+}
+
+function Write-WinhostJobScript {
+    param($User)
+    $data = "$(Read-WinhostProgramData)\winhost"
+    Initialize-WinhostFolder $data ''
+    Initialize-WinhostFolder "$data\accounts" ''
+    $folder = Read-WinhostJobFolder "$($User.Name)"
+    Initialize-WinhostFolder $folder "$($User.SID)"
+    Write-WinhostFile "$folder\job.ps1" ([System.Text.Encoding]::ASCII.GetBytes("$script:WinhostJobScript"))
+}
+
+$script:WinhostJobScript = {
+    # Runs the jobs in its folder, one after the other: wsl.exe with the arguments given, or nothing at all.
+    Set-StrictMode -Version 3.0
+    $ErrorActionPreference = 'Stop'
+
+    function Find-WinhostJobProgram {
+        $folder = ''
+        try {
+            $machine = [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
+            $folder = "$($machine.OpenSubKey('SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI').GetValue('InstallLocation'))"
+        }
+        catch {
+            # Not installed from its package, or not there: then this is where it would be.
+            $folder = ''
+        }
+        if ($folder -eq '') {
+            return 'C:\Program Files\WSL\wsl.exe'
+        }
+        "$($folder.TrimEnd('\'))\wsl.exe"
+    }
+
+    function ConvertTo-WinhostJobArgument {
+        param([string]$Argument)
+        # As C programs take them apart: a quote after a backslash, and a backslash before the last quote, are doubled.
+        '"' + (($Argument -replace '(\\*)"', '$1$1\"') -replace '(\\+)$', '$1$1') + '"'
+    }
+
+    function Invoke-WinhostJobProgram {
+        param($Job)
+        $file = $null
+        if ("$($Job.input)" -ne '') {
+            $file = [System.IO.File]::OpenRead($Job.input)
+        }
+        $start = New-Object -TypeName System.Diagnostics.ProcessStartInfo
+        $start.FileName = Find-WinhostJobProgram
+        $start.Arguments = @(foreach ($argument in $Job.arguments) { ConvertTo-WinhostJobArgument $argument }) -join ' '
+        $start.UseShellExecute = $false
+        $start.CreateNoWindow = $true
+        $start.RedirectStandardInput = $true
+        $start.RedirectStandardOutput = $true
+        $start.RedirectStandardError = $true
+        $start.StandardOutputEncoding = New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false
+        $start.StandardErrorEncoding = $start.StandardOutputEncoding
+        # Or its own messages would be UTF-16.
+        $start.EnvironmentVariables['WSL_UTF8'] = '1'
+        $process = [System.Diagnostics.Process]::Start($start)
+        # Both streams at once: a program that fills one while we wait for the other would hang.
+        $output = $process.StandardOutput.ReadToEndAsync()
+        $errors = $process.StandardError.ReadToEndAsync()
+        Send-WinhostJobInput $process $file
+        $timedOut = -not $process.WaitForExit($Job.seconds * 1000)
+        if ($timedOut) {
+            $process.Kill()
+            return @{ code = -1; output = ''; errors = ''; timed_out = $true }
+        }
+        @{ code = $process.ExitCode; output = $output.Result; errors = $errors.Result; timed_out = $false }
+    }
+
+    function Send-WinhostJobInput {
+        param($Process, $File)
+        try {
+            if ($null -ne $File) {
+                $File.CopyTo($Process.StandardInput.BaseStream)
+                $File.Dispose()
+            }
+            # Not the writer over it: where the code page is UTF-8, closing that writes a byte order mark first.
+            $Process.StandardInput.BaseStream.Close()
+        }
+        catch [System.IO.IOException] {
+            # It ended without reading all of it; its code says why.
+            $null = $_
+        }
+    }
+
+    function Complete-WinhostJobFile {
+        param([string]$Path)
+        $answer = @{ code = 0; output = ''; errors = ''; timed_out = $false }
+        try {
+            $job = ConvertFrom-Json -InputObject ([System.IO.File]::ReadAllText($Path)) -ErrorAction Stop
+            if ($job.kind -eq 'wsl') {
+                $answer = Invoke-WinhostJobProgram $job
+            }
+        }
+        catch {
+            $answer = @{ code = -1; output = ''; errors = "$($_.Exception.Message)"; timed_out = $false }
+        }
+        $json = ConvertTo-Json -InputObject $answer -Compress -ErrorAction Stop
+        $target = $Path -replace 'job-([0-9a-f]+)\.json$', 'answer-$1.json'
+        [System.IO.File]::WriteAllText("$target.new", $json)
+        [System.IO.File]::Delete($Path)
+        [System.IO.File]::Move("$target.new", $target)
+    }
+
+    do {
+        $paths = @([System.IO.Directory]::GetFiles($PSScriptRoot, 'job-*.json'))
+        foreach ($path in $paths) {
+            Complete-WinhostJobFile $path
+        }
+    } while ($paths.Count -gt 0)
+}
