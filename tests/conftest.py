@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,12 @@ def pytest_collection() -> Iterator[None]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are processors: many tests wait for programs that others of the machine run for them."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
