@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.powershell.bundles import twin
 from winhost.lab.clock import LabClock
 from winhost.lab.devices import Device
 from winhost.lab.errors import CmdletError
@@ -305,3 +306,14 @@ def give_everything_back(host: Machine) -> None:
         if device.dismounted:
             host.mount_vm_host_assignable_device(device.location)
         host.enable_pnp_device(device.instance)
+
+
+def test_a_copy_of_a_host_tells_of_itself() -> None:
+    """By it a run is filmed, moment by moment."""
+    host = machine("server2025-role-installed")
+    found = host.snapshot()  # whatever it keeps to tell of itself is kept by now
+    copied = twin(host)
+    device = next(each for each in copied.devices if each.healthy["name"] == "NVIDIA L40S")
+    copied.disable_pnp_device(device.instance)
+    assert copied.snapshot()["PciDevice"] != found["PciDevice"]
+    assert host.snapshot() == found

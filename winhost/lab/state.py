@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
 from winhost.lab.clock import LabClock
@@ -270,8 +270,9 @@ class HostState:
                 return tells
         return self._tellers.get(noun, lambda: self._given.get(noun, ()))
 
-    @cached_property
+    @property
     def _tellers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        # Not kept: in a copy of this host they would go on telling of this one.
         return {
             "Session": partial(self._with, "Session", self._session_state),
             "Boot": partial(self._with, "Boot", self._boot_state),
