@@ -15,12 +15,12 @@ from winhost.model.plan import Step
 from winhost.model.units import MiB
 from winhost.resources.base import Beside, Change
 from winhost.resources.nouns import NOUNS
+from winhost.resources.values import is_device
 
 # As base64 it stays below what ConvertFrom-Json of Windows PowerShell 5.1 surely takes, 2 MiB; smaller ones are slower.
 PIECE = MiB
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
-_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -103,7 +103,7 @@ def check(steps: Iterable[Step], folder: Path) -> None:
 def opened(wanted: Beside, folder: Path) -> Iterator[Source]:
     """Raises NotBeside."""
     path = folder / wanted.name
-    if not _PLAIN.fullmatch(wanted.name) or _DEVICE.fullmatch(wanted.name):
+    if not _PLAIN.fullmatch(wanted.name) or is_device(wanted.name):
         raise NotBeside(f"./{wanted.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
     if not path.is_file():
         raise NotBeside(str(path), "is not there, or is no file")

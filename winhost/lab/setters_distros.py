@@ -13,6 +13,7 @@ from winhost.lab.files import FOLDER
 from winhost.lab.setters_accounts import check_account_name
 from winhost.lab.wsl_session import Distro
 from winhost.model.facts import Json, Key
+from winhost.resources.values import is_device
 from winhost.resources.windows.distros import NO_CONF, PUBLIC_KEY
 from winhost.resources.windows.network import NETWORKS
 from winhost.resources.windows.scripts import inside_script
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 DATA, STOP = "data", "vm-stop"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_DEVICE = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])(\.|\Z)", re.IGNORECASE)
 _SHA256 = re.compile("[0-9a-f]{64}")
 _HELD = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 _TEE, _SH = ("/usr/bin/tee", "/var/lib/winhost.wanted"), ("/bin/sh", "-s")
@@ -103,7 +103,7 @@ def _check_key(key: Key) -> None:
         raise own_error("BadRequest", "InvalidArgument", message)
     check_account_name(key["account"])
     for part in (key["account"], key["distro"]):
-        if _DEVICE.match(part):
+        if is_device(part):
             raise own_error("BadRequest", "InvalidArgument", f"{part} is a device of Windows.")
 
 

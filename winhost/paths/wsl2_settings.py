@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from winhost.model.units import Bytes, MiB, parse_size, size
 from winhost.paths.images import named
 from winhost.paths.public_key import public_key
+from winhost.resources.values import is_device
 
 AUTO = "auto"
 NO_SWAP = "0"
 _ENDS = "with a letter or a digit first and last"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
-_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what noun ExternalSwitch makes
 _LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,63}[A-Za-z0-9_-]")  # of a file, as the host keeps it
@@ -68,7 +68,7 @@ def _like(pattern: str, should: str) -> AfterValidator:
 
 
 def _no_device(text: str) -> str:
-    if _DEVICE.fullmatch(text):
+    if is_device(text):
         raise ValueError("should be another name: this is a device of Windows, wherever it stands")
     return text
 

@@ -16,7 +16,14 @@ class Value:
     fits: Callable[[Json], bool]
 
 
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+
 FLAG = Value("true or false", lambda value: isinstance(value, bool))
+
+
+def is_device(name: str) -> bool:
+    """Whether Windows takes it for a device, wherever it stands and whatever follows its first dot."""
+    return _DEVICE.fullmatch(name) is not None
 
 
 def one_of(*words: str) -> Value:
