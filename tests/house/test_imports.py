@@ -65,21 +65,63 @@ def test_every_part_has_its_rule() -> None:
     assert folders == set(MAY_IMPORT) - {"__main__"}
 
 
-def test_help_loads_click_and_nothing_else() -> None:
+# What a tab may load beside that: each press starts winhost anew, and whoever waits for it types on.
+TAB_MAY_LOAD = {"yaml", "_yaml", "platformdirs"}
+TOO_HEAVY = {"winhost.lab", "winhost.render", "winhost.connect", "winhost.model.fleetfile", "winhost.compat.assess"}
+
+
+def loaded_by(words: list[str], **variables: str) -> tuple[set[str], str]:
+    """What a command loads beside what click alone loads, and its output."""
     code = (
-        "import sys\n"
+        "import os, sys\n"
+        f"os.environ.update({variables!r})\n"
         "from winhost.__main__ import main\n"
-        "sys.argv = ['winhost', '--help']\n"
+        f"sys.argv = ['winhost', *{words!r}]\n"
         "try: main()\n"
         "except SystemExit as end: assert end.code in (0, None), end.code\n"
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stderr.split())
     plain = subprocess.run(
         [sys.executable, "-I", "-c", "import click, sys; print(*sorted(sys.modules))"], capture_output=True, text=True
     )
+    return set(done.stderr.split()) - set(plain.stdout.split()), done.stdout
+
+
+def test_help_loads_click_and_nothing_else() -> None:
+    loaded, out = loaded_by(["--help"])
     known = {*sys.stdlib_module_names, "click"}
-    beyond = {name for name in loaded - set(plain.stdout.split()) if name.split(".")[0] not in known}
-    assert beyond <= HELP_MAY_LOAD
-    assert "Usage: winhost" in done.stdout
+    assert {name for name in loaded if name.split(".")[0] not in known} <= HELP_MAY_LOAD
+    assert "Usage: winhost" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("winhost de", "detect"),
+        ("winhost detect ", "gpu-01"),
+        ("winhost rollback ", "gpu-01.20261121-101502"),
+        ("winhost explain dda.client", "dda.client-sku"),
+        ("winhost assess --need nv", "nvlink"),
+        ("winhost apply --accept vm-stop,", "vm-stop,restart"),
+        ("winhost lab up server2025-3", "server2025-3gpu"),
+    ],
+)
+def test_a_tab_loads_little(tmp_path: Path, line: str, offered: str) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "gpu-01.20261121-101502.jsonl").write_text("")
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("hosts: {gpu-01: {}}")
+    words = line.split(" ")
+    loaded, out = loaded_by(
+        [],
+        _WINHOST_COMPLETE="bash_complete",
+        COMP_WORDS=line,
+        COMP_CWORD=str(len(words) - 1),
+        WINHOST_FLEET=str(fleet),
+        WINHOST_STATE=str(tmp_path),
+    )
+    assert f"plain,{offered}\n" in out
+    known = {*sys.stdlib_module_names, "click", "winhost", *TAB_MAY_LOAD}
+    assert {name for name in loaded if name.split(".")[0] not in known and "cython" not in name} == set()
+    assert not {name for name in loaded if any(f"{name}.".startswith(f"{heavy}.") for heavy in TOO_HEAVY)}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.options import at_once_option, facts_option, fleet_option, hosts_argument, json_option
 from winhost.model.errors import Exit
 
@@ -17,11 +18,23 @@ if TYPE_CHECKING:
 @click.command()
 @hosts_argument
 @facts_option
-@click.option("--path", help="Judge by this path alone: exit 3 when it is not possible.")
-@click.option("--need", "needed", multiple=True, metavar="CAPABILITY", help="A way must offer it; may be repeated.")
+@click.option("--path", help="Judge by this path alone: exit 3 when it is not possible.", **completion.PATHS)
+@click.option(
+    "--need",
+    "needed",
+    multiple=True,
+    metavar="CAPABILITY",
+    help="A way must offer it; may be repeated.",
+    **completion.CAPABILITIES,
+)
 @click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="What shall be served.")
 @click.option(
-    "--what-if", "remedies", multiple=True, metavar="REMEDY", help="Judge as if it were done; may be repeated."
+    "--what-if",
+    "remedies",
+    multiple=True,
+    metavar="REMEDY",
+    help="Judge as if it were done; may be repeated.",
+    **completion.REMEDIES,
 )
 @click.option("--explain", "everything", is_flag=True, help="Show notes, and every reason of every way.")
 @fleet_option

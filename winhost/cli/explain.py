@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.options import json_option
 from winhost.cli.output import say
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("code", required=False)
+@click.argument("code", required=False, **completion.CODES)
 @click.option("--list", "listed", is_flag=True, help="List all codes, or those that begin with CODE.")
 @json_option
 def explain(code: str | None, listed: bool, as_json: bool) -> int:

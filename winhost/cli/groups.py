@@ -9,7 +9,7 @@ class Group(click.Group):
     """A group of commands in our words."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if self.get_command(ctx, args[0]) is None:
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             from winhost.model.errors import did_you_mean, visible
 
             ctx.fail(f"no command '{visible(args[0])}'{did_you_mean(args[0], self.list_commands(ctx))}")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.groups import Group
 from winhost.cli.options import json_option
 
@@ -34,7 +35,7 @@ def lab() -> None:
 
 
 @lab.command()
-@click.argument("hosts", nargs=-1, required=True, metavar="HOST_OR_FACTS...")
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST_OR_FACTS...", **completion.LAB_HOSTS)
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where fleet.yaml goes.")
 @click.option("--tls", is_flag=True, help="Serve HTTPS with a throw-away certificate.")
 @engine_option

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from winhost.cli import completion
 from winhost.model.errors import UsageFault
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +42,7 @@ facts_option = click.option(
 yes_option = click.option(
     "--yes", is_flag=True, help="Do not ask whether to begin. Consents are asked for all the same."
 )
-hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...")
+hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
 
 
 def _risks(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
@@ -60,6 +61,7 @@ accept_option = click.option(
     multiple=True,
     metavar="RISK[,RISK...]",
     callback=_risks,
+    **completion.CONSENTS,
     help="Consent to a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, data.",
 )
 

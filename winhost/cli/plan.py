@@ -6,14 +6,15 @@ from typing import Literal
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.options import Size, fleet_option, json_option
 from winhost.model.errors import UsageFault, visible
 
 
 @click.command()
-@click.argument("host", required=False)
+@click.argument("host", required=False, **completion.HOSTS)
 @click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="Plan from this facts file, offline.")
-@click.option("--path", default="dda", show_default=True, help="The way to serve.")
+@click.option("--path", default="dda", show_default=True, help="The way to serve.", **completion.PATHS)
 @click.option("--vm", help="The VM that gets the cards, by name or GUID. Needed where there are several.")
 @click.option("--card", "cards", multiple=True, help="A card, by name or location path. Default: all that can go.")
 @click.option("--high", type=Size(), help="High MMIO window, as 64GiB. Default: computed from the cards' BARs.")

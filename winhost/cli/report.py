@@ -4,15 +4,23 @@ from pathlib import Path
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.options import at_once_option, fleet_option, json_option
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...")
+@click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write."
 )
-@click.option("--need", "needed", multiple=True, metavar="CAPABILITY", help="A way must offer it; may be repeated.")
+@click.option(
+    "--need",
+    "needed",
+    multiple=True,
+    metavar="CAPABILITY",
+    help="A way must offer it; may be repeated.",
+    **completion.CAPABILITIES,
+)
 @click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="What shall be served.")
 @fleet_option
 @at_once_option

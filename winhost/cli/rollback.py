@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.options import run_options
 
 
 @click.command()
-@click.argument("run_name", metavar="RUN")
+@click.argument("run_name", metavar="RUN", **completion.RUNS)
 @run_options
 def rollback(
     run_name: str,

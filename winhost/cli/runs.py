@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from winhost.cli import completion
 from winhost.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
 @json_option
 def runs(run_name: str | None, as_json: bool) -> int:
     """List runs, or show one.

@@ -33,7 +33,7 @@ from winhost.lab.machine import Machine
 from winhost.lab.section import LabSection
 from winhost.model.errors import Fault, FileFaults, UsageFault, did_you_mean
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
-from winhost.model.shipped import shipped
+from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
 from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load_placed
 from winhost.resources.host import WrongState, typed
@@ -140,12 +140,7 @@ class UnknownHostFile(UsageFault):
 
 def host_files() -> list[Path]:
     """Those that are shipped, by name."""
-    return list(_by_name().values())
-
-
-@cache
-def _by_name() -> Mapping[str, Path]:
-    return {path.stem: path for path in sorted((shipped("examples") / "hosts").glob("*.yaml"))}
+    return list(example_hosts().values())
 
 
 def find(name: str) -> Path:
@@ -153,7 +148,7 @@ def find(name: str) -> Path:
     path = Path(name)
     if path.suffix and path.is_file():
         return path
-    known = _by_name().get(name)
+    known = example_hosts().get(name)
     if known is None:
         raise UnknownHostFile(name)
     return known
@@ -166,7 +161,7 @@ def expand_all() -> dict[str, tuple[Facts, LabSection]]:
 
 def expand(path: Path) -> tuple[Facts, LabSection]:
     """The facts that a session sees of this host, and what they do not show. Raises FileFaults."""
-    facts, lab = _expanded_shipped(path) if path in _by_name().values() else _expanded(path)
+    facts, lab = _expanded_shipped(path) if path in example_hosts().values() else _expanded(path)
     return deepcopy(facts), lab.model_copy(deep=True)
 
 
@@ -256,7 +251,7 @@ class _Whole:
 
 
 def _base(path: Path, above: tuple[Path, ...]) -> _Whole:
-    return _shipped_base(path) if path in _by_name().values() and path not in above else _Whole(path, above)
+    return _shipped_base(path) if path in example_hosts().values() and path not in above else _Whole(path, above)
 
 
 @cache
@@ -268,7 +263,7 @@ def _shipped_base(path: Path) -> _Whole:
 def _base_of(path: Path, name: str) -> Path:
     """Beside the file; else the shipped one, so that a delta may lie anywhere. Where neither is, the place beside."""
     beside = path.with_name(f"{name}.yaml")
-    return beside if beside.is_file() else _by_name().get(name, beside)
+    return beside if beside.is_file() else example_hosts().get(name, beside)
 
 
 def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[Finding]:

@@ -1,5 +1,7 @@
 """Folders that users copy from: at the top of the source tree, inside the package once installed."""
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import winhost
@@ -12,3 +14,9 @@ def shipped(name: str) -> Path:
         if folder.is_dir():
             return folder
     raise FileNotFoundError(f"this winhost was installed without its folder {name!r}")
+
+
+@cache
+def example_hosts() -> Mapping[str, Path]:
+    """The host files that the lab serves by their names, in alphabetical order."""
+    return {path.stem: path for path in sorted((shipped("examples") / "hosts").glob("*.yaml"))}
