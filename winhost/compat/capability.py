@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from winhost.compat import catalogue
 from winhost.compat.rule import Finding, Unread, finding_of_gap, reason_of, unverified
 from winhost.compat.target import Target
 from winhost.model.capability import CAPABILITIES
 from winhost.model.facts import MissingFact
+from winhost.model.once import once
 from winhost.model.path import PATHS, path_of
 from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
@@ -81,14 +82,14 @@ class Question:
         return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings), measured
 
 
-@cache
+@once
 def _questions(way: str) -> tuple[Question, ...]:
     places = {way, path_of(way)}
     asked = ((name, tuple(r for r in RULES if r.capability == name and r.on & places)) for name in CAPABILITIES)
     return tuple(_question(name, rules) for name, rules in asked)
 
 
-@cache
+@once
 def _question(capability: str, rules: tuple[CapabilityRule, ...]) -> Question:
     """The same for all ways with the same rules, so that its answer can be, too."""
     return Question(capability, rules, MEASURES.get(capability))

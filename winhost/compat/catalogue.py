@@ -8,12 +8,12 @@ supported rests on (grounds). Severity and condition are in the rules.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.once import once
 from winhost.model.path import PATHS, path_of
 from winhost.model.reason import Confidence, Evidence, Kind, Remedy
 
@@ -87,7 +87,7 @@ def entry(code: str) -> Entry:
     return found
 
 
-@cache
+@once
 def entries() -> Mapping[str, Entry]:
     """By code."""
     topics = (*PATHS, *CAPABILITIES)
@@ -95,25 +95,25 @@ def entries() -> Mapping[str, Entry]:
     return {**own_entries(), **lacking}
 
 
-@cache
+@once
 def own_entries() -> Mapping[str, Entry]:
     """Those with a condition of their own, by code."""
     return {code: Entry(**_tuples(row)) for code, row in _read_all("reasons").items()}
 
 
-@cache
+@once
 def gaps() -> Mapping[str, Entry]:
     """What is said of any path or capability where something lacks, by `*.unknown`."""
     return {f"{ANY}.{name}": Entry(**row) for name, row in _read("gaps.yaml").items()}
 
 
-@cache
+@once
 def remedies() -> Mapping[str, Remedy]:
     """By id."""
     return {key: Remedy(key, **row) for key, row in _read("remedies.yaml").items()}
 
 
-@cache
+@once
 def evidence() -> Mapping[str, Evidence]:
     """By id."""
     return {key: Evidence(key, **_complete(row)) for key, row in _read_all("evidence").items()}
@@ -123,7 +123,7 @@ def _complete(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"confidence": CONFIDENCE[row["kind"]], **row, "seen": str(row["seen"])}
 
 
-@cache
+@once
 def topics() -> Mapping[str, Topic]:
     """Paths and capabilities, by name."""
     rows = {**_read("paths.yaml"), **_read_all("capabilities")}

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from winhost.compat import catalogue
 from winhost.model.facts import MissingFact, Unavailable
+from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import Reason, Severity
 
@@ -131,7 +132,7 @@ def asks(way: str, each: Each) -> bool:
     return bool(_rules(path_of(way), each) or _rules(way, each))
 
 
-@cache
+@once
 def _rules(topic: str, each: Each) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.path == topic and rule.each is each)
 

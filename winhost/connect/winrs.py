@@ -7,7 +7,6 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from importlib.resources import files
 from math import ceil
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from winhost.connect.errors import RemoteError, SessionDropped, TimedOut, Unreac
 from winhost.connect.libraries import ACCESS_DENIED, check_bundle, quieten, translated
 from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Host
+from winhost.model.once import once
 
 if TYPE_CHECKING:
     from winrm.protocol import Protocol
@@ -99,7 +99,7 @@ class WinrsWire:
                 return said, complained, code
 
 
-@cache
+@once
 def encoded_command() -> str:
     """The constant text that reads the agent and its request, as powershell.exe takes it on its command line."""
     text = (files(__package__) / "winrs.ps1").read_bytes().decode("ascii").replace("\r\n", "\n")

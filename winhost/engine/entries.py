@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
 from winhost.engine.journal import Entry
 from winhost.model.facts import Json, Key
+from winhost.model.once import once
 from winhost.model.plan import Plan, Stage, Step
 
 
@@ -151,7 +151,7 @@ AnyLine = Annotated[
 ]
 
 
-@cache
+@once
 def _adapter() -> "TypeAdapter[Line]":
     return TypeAdapter(AnyLine)
 

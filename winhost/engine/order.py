@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from graphlib import TopologicalSorter
 
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.model.once import once
 from winhost.model.plan import Role, Step, Wanted
 from winhost.resources.base import Change, Need, Noun
 from winhost.resources.nouns import NOUNS, answer
@@ -145,7 +145,7 @@ def _change(step: Step) -> Change:
     return Change(step.key, step.before, step.want)
 
 
-@cache
+@once
 def _noun_order() -> dict[str, int]:
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for noun in NOUNS.values():

@@ -1,13 +1,13 @@
 """How Windows says no: category, code and HRESULTs are the same everywhere, the text is in the host's language."""
 
 from collections.abc import Mapping
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
 from winhost.model.facts import Json, RemoteFault
+from winhost.model.once import once
 
 _SPOKEN_EVERYWHERE = "en-US"
 _OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts wrap their own codes
@@ -86,7 +86,7 @@ def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, obje
     )
 
 
-@cache
+@once
 def _catalogue() -> Mapping[str, Mapping[str, Any]]:
     text = files(__package__).joinpath("errors.yaml").read_text(encoding="utf-8")
     catalogue: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)

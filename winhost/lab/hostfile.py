@@ -13,7 +13,6 @@ card, the machine knows.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +32,7 @@ from winhost.lab.machine import Machine
 from winhost.lab.section import LabSection
 from winhost.model.errors import Fault, FileFaults, UsageFault, did_you_mean
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
+from winhost.model.once import once
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
 from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load_placed
@@ -165,7 +165,7 @@ def expand(path: Path) -> tuple[Facts, LabSection]:
     return deepcopy(facts), lab.model_copy(deep=True)
 
 
-@cache
+@once
 def _expanded_shipped(path: Path) -> tuple[Facts, LabSection]:
     # Nobody writes to these while we run; a file of the user's may be another one the next time.
     return _expanded(path)
@@ -199,7 +199,7 @@ def _recorded(path: Path) -> Facts:
     raise FileFaults(tuple(faults))
 
 
-@cache
+@once
 def _facts_adapter() -> TypeAdapter[Facts]:
     return TypeAdapter(Facts)
 
@@ -254,7 +254,7 @@ def _base(path: Path, above: tuple[Path, ...]) -> _Whole:
     return _shipped_base(path) if path in example_hosts().values() and path not in above else _Whole(path, above)
 
 
-@cache
+@once
 def _shipped_base(path: Path) -> _Whole:
     """Most of the shipped ones are deltas on a few: none of these is read twice."""
     return _Whole(path)

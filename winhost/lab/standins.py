@@ -6,11 +6,12 @@ as it would on Windows; what they do, the simulated host says.
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
+
+from winhost.model.once import once
 
 _FOLDER = files(__package__) / "powershell"
 _ENGINES_OWN = "Microsoft.PowerShell."
@@ -32,7 +33,7 @@ _READ_ONLY = {"PSEdition"}  # variables of the engine, which only a real cmdlet 
 _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, which only Windows can fill
 
 
-@cache
+@once
 def cmdlets() -> Mapping[str, Mapping[str, Any]]:
     """Those that are stood in for, by name: module, parameters, sets and what else the table tells."""
     every: Mapping[str, Mapping[str, Any]] = json.loads(_text("cmdlets.json"))["cmdlets"]
@@ -43,7 +44,7 @@ def _of_the_engine(module: str) -> bool:
     return module.startswith(_ENGINES_OWN) and module != _WINDOWS_OWN
 
 
-@cache
+@once
 def standins() -> str:
     """For a runspace, before the agent. It connects to the lab that WINHOST_LAB names."""
     parts = [*_types(), _text("standins.ps1"), *(_function(name, entry) for name, entry in cmdlets().items())]
@@ -59,7 +60,7 @@ def _text(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="ascii")
 
 
-@cache
+@once
 def _table() -> Mapping[str, Mapping[str, Any]]:
     table: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_text("types.yaml"))
     return table

@@ -1,10 +1,10 @@
 """Folders that users copy from: at the top of the source tree, inside the package once installed."""
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import winhost
+from winhost.model.once import once
 
 
 def shipped(name: str) -> Path:
@@ -16,7 +16,7 @@ def shipped(name: str) -> Path:
     raise FileNotFoundError(f"this winhost was installed without its folder {name!r}")
 
 
-@cache
+@once
 def example_hosts() -> Mapping[str, Path]:
     """The host files that the lab serves by their names, in alphabetical order."""
     return {path.stem: path for path in sorted((shipped("examples") / "hosts").glob("*.yaml"))}

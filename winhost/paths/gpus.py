@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.model.once import once
 from winhost.model.reason import Kind
 from winhost.model.units import Bytes, MiB
 
@@ -101,7 +101,7 @@ class Gpu:
         return self.vendor == "NVIDIA"
 
 
-@cache
+@once
 def known(device: str) -> Gpu | None:
     """The card by its ids, `VEN_10DE&DEV_26B9&SUBSYS_…` or `10de:26b9`; None for one that is not in the catalogue."""
     ids = IDS.match(device)
@@ -164,7 +164,7 @@ READ: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-@cache
+@once
 def _catalogue() -> Row:
     text = files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
     book: Row = yaml.load(text, yaml.CSafeLoader)

@@ -1,15 +1,15 @@
 """Images of distros that have a name, so that nobody has to look up a hash."""
 
 from collections.abc import Mapping
-from functools import cache
 from importlib.resources import files
 
 import yaml
 
 from winhost.model.errors import did_you_mean, visible
+from winhost.model.once import once
 
 
-@cache
+@once
 def images() -> Mapping[str, Mapping[str, str]]:
     """Source and SHA-256 of each, by name."""
     text = files(__package__).joinpath("images.yaml").read_text("utf-8")

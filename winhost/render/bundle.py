@@ -6,7 +6,6 @@ The scripts are constant text: every value of a plan stays in plan.json, which t
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from graphlib import TopologicalSorter
 from hashlib import sha256
 from importlib.resources import files as packaged
@@ -16,6 +15,7 @@ from winhost import __version__
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageFault, visible
 from winhost.model.facts import Json
+from winhost.model.once import once
 from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
@@ -136,7 +136,7 @@ def _is_for_linux(stage: Stage) -> bool:
     return not nouns.isdisjoint(linux.NOUNS)
 
 
-@cache
+@once
 def linux_script() -> bytes:
     """What runs in the Linux: read as text, because only there it can be imported."""
     text = (packaged(__package__) / "on_linux.py").read_bytes().decode("ascii").replace("\r\n", "\n")
@@ -154,7 +154,7 @@ def sums(files: Mapping[str, bytes]) -> bytes:
     return "".join(f"{sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode("ascii")
 
 
-@cache
+@once
 def scripts() -> Mapping[str, bytes]:
     """The scripts: the same for every plan."""
     return {name: _script(name).encode("ascii") for name in SCRIPTS}
@@ -182,7 +182,7 @@ def _tables() -> str:
     return template.render(version=__version__, nouns=nouns, linux=linux.NOUNS, risks=RISKS.items())
 
 
-@cache
+@once
 def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -222,7 +222,7 @@ def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: Noun) -> st
     return names[rule]
 
 
-@cache
+@once
 def _order() -> Mapping[str, int]:
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for noun in NOUNS.values():

@@ -6,7 +6,6 @@ escape what would be markup.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
@@ -17,6 +16,7 @@ from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
+from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import Assessment, Evidence, Explanation, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
@@ -207,7 +207,7 @@ def _evidence(hosts: Iterable[Host], codes: Iterable[Explanation]) -> tuple[Evid
 # ---- the page
 
 
-@cache
+@once
 def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

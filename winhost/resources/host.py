@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.model.errors import UsageFault
 from winhost.model.facts import NOT_THERE, Facts, Instance, MissingFact, Record
+from winhost.model.once import once
 from winhost.resources.base import State
 from winhost.resources.nouns import NOUNS, answer
 from winhost.resources.windows import (
@@ -46,7 +47,7 @@ class WrongState(UsageFault):
         return "Read the host again with this winhost: winhost detect"
 
 
-@cache
+@once
 def _adapter(noun: str) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
+
+from winhost.model.once import once
 
 PLAIN, NO_SLEEP = "wsl2", "wsl2-no-sleep"
 NAMES = (PLAIN, NO_SLEEP)
@@ -50,7 +51,7 @@ class Profile:
     chosen: tuple[Cause, ...] = ()
 
 
-@cache
+@once
 def profile(name: str) -> Profile:
     """One of NAMES."""
     read = _read(name)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from importlib.resources import files
 
 import yaml
 
 from winhost.model.errors import visible
+from winhost.model.once import once
 from winhost.paths.wslconfig.format import Dialect
 
 
@@ -44,7 +44,7 @@ def codes() -> list[str]:
     return list(_sentences())
 
 
-@cache
+@once
 def _sentences() -> Mapping[str, Mapping[str, str]]:
     text = files(__package__).joinpath("findings.yaml").read_text(encoding="utf-8")
     said: Mapping[str, Mapping[str, str]] = yaml.load(text, yaml.CSafeLoader)

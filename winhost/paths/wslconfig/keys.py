@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.model.once import once
 from winhost.paths.wslconfig.format import WSLCONF, WSLCONFIG, Dialect
 
 Id = tuple[str, str]
@@ -64,7 +64,7 @@ def other(dialect: Dialect) -> Dialect:
     return WSLCONF if dialect.windows else WSLCONFIG
 
 
-@cache
+@once
 def _table(file: str) -> Mapping[Id, Key]:
     keys = {key.id: key for key in _rows(file)}
     return {name: keys[_id(key.alias)] if key.alias else key for name, key in keys.items()}
@@ -82,7 +82,7 @@ def _id(dotted: str) -> Id:
     return section, name
 
 
-@cache
+@once
 def _book() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     text = files(__package__).joinpath("keys.yaml").read_text(encoding="utf-8")
     book: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.load(text, yaml.CSafeLoader)

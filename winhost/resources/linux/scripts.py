@@ -1,10 +1,11 @@
 """The Python that runs on a Linux target: the agent and one script per noun, as one constant text."""
 
 import ast
-from functools import cache
 from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
+
+from winhost.model.once import once
 
 AGENT = "agent.py"
 _LAST_LINE = "serve()\n"
@@ -17,7 +18,7 @@ def files() -> list[Traversable]:
     return sorted(scripts, key=lambda script: (script.name != AGENT, script.name))
 
 
-@cache
+@once
 def agent_text() -> str:
     """The agent and its nouns: definitions only. The same for every target and every call; values travel as JSON."""
     texts = [script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files()]

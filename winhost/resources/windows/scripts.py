@@ -1,9 +1,10 @@
 """The PowerShell that runs on a host: the agent, its helpers and one script per noun, as one constant text."""
 
-from functools import cache
 from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
+
+from winhost.model.once import once
 
 AGENT = "agent.ps1"
 HELPERS = "helpers"  # the folder of what reaches past cmdlets for every noun: files, registry, programs
@@ -25,7 +26,7 @@ def _scripts(folder: Traversable) -> list[Traversable]:
     return [entry for entry in folder.iterdir() if entry.name.endswith(".ps1")]
 
 
-@cache
+@once
 def agent_text() -> str:
     """All of them as one: definitions only. The same for every host and every call; values travel as JSON."""
     return "\n".join(script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files())
