@@ -5,7 +5,7 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
-from winhost.compat.answer import Wish
+from winhost.compat.answer import Wish, judge
 from winhost.compat.needs import wanted
 from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
@@ -32,7 +32,8 @@ def wish(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Wish:
 
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:
     meant = load_workload(WORKLOADS / f"{workload}.yaml") if workload else None
-    return report(facts, (), wish(meant, must))
+    meaning = wish(meant, must)
+    return "".join(report(((each, judge(each, meaning)) for each in facts), meaning.needs))
 
 
 @dataclass(eq=False)

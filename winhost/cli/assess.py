@@ -1,6 +1,6 @@
 """winhost assess: verdicts for every path."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from winhost.model.errors import Exit
 
 if TYPE_CHECKING:
     from winhost.cli.reach import Read
-    from winhost.compat.answer import AssessmentDocument, Judged, Wish
+    from winhost.compat.answer import Judged, NotJudged, Wish
 
 
 @click.command()
@@ -56,10 +56,10 @@ def assess(
 
     Needs a HOST or a --facts file. Changes nothing. Exit 3 when no way works, or none offers what is needed.
     """
-    from winhost.cli.output import print_json
-    from winhost.cli.reach import read_all, worst
+    from winhost.cli.output import print_results
+    from winhost.cli.reach import judge_each, read_each, worst
     from winhost.cli.show_verdicts import check_path, possible
-    from winhost.compat.answer import Wish, judge
+    from winhost.compat.answer import ASSESSMENT, Wish
     from winhost.compat.needs import check, wanted
     from winhost.compat.remedy import named
     from winhost.model.workloadfile import load_workload
@@ -68,31 +68,39 @@ def assess(
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
     wish = Wish(wanted(needed, workload), path, workload, tuple(named(word) for word in remedies))
-    reads = read_all(hosts, facts_files, fleet_file, at_once)
-    judged = [judge(read.facts, wish) if read.facts else None for read in reads]
+    codes = [0]
+
+    def counted() -> "Iterator[tuple[Read, Judged | None]]":
+        for read, found in judge_each(read_each(hosts, facts_files, fleet_file, at_once), wish):
+            refused = found is not None and not possible(found.fits, path)
+            codes.append(worst([read.error], int(Exit.REFUSED) if refused else 0))
+            yield read, found
+
     if as_json:
-        print_json(_document(reads, judged))
+        print_results(map(_result, counted()), ASSESSMENT)
     else:
-        _show(reads, judged, wish, everything)
-    refused = any(each and not possible(each.fits, path) for each in judged)
-    return worst([read.error for read in reads], int(Exit.REFUSED) if refused else 0)
+        _show([*counted()], wish, everything)
+    return max(codes)
 
 
-def _document(reads: "Sequence[Read]", judged: "Sequence[Judged | None]") -> "AssessmentDocument":
+def _result(answer: "tuple[Read, Judged | None]") -> "Judged | NotJudged":
     from winhost.cli.output import error_document
-    from winhost.compat.answer import AssessmentDocument, NotJudged
+    from winhost.compat.answer import NotJudged
 
-    unread = [NotJudged(read.host, error_document(read.error)) if read.error else None for read in reads]
-    return AssessmentDocument(tuple(found for both in zip(judged, unread, strict=True) for found in both if found))
+    read, found = answer
+    if found is not None:
+        return found
+    assert read.error is not None
+    return NotJudged(read.host, error_document(read.error))
 
 
-def _show(reads: "Sequence[Read]", judged: "Sequence[Judged | None]", wish: "Wish", everything: bool) -> None:
+def _show(answers: "Sequence[tuple[Read, Judged | None]]", wish: "Wish", everything: bool) -> None:
     from winhost.cli.output import tell_error
     from winhost.cli.show_verdicts import show_assessment, show_summary
 
-    if len(reads) > 1:
-        show_summary([(each.host, each.fits[0]) for each in judged if each])
-    for read, found in zip(reads, judged, strict=True):
+    if len(answers) > 1:
+        show_summary([(found.host, found.fits[0]) for _, found in answers if found])
+    for read, found in answers:
         if found:
             show_assessment(found, wish, everything)
         elif read.error:

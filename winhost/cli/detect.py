@@ -1,11 +1,16 @@
 """winhost detect: read hosts."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from winhost.cli.options import at_once_option, fleet_option, hosts_argument, json_option
+
+if TYPE_CHECKING:
+    from winhost.cli.reach import Read
+    from winhost.model.errors import WinhostError
 
 
 @click.command()
@@ -29,19 +34,29 @@ def detect(hosts: tuple[str, ...], output: Path | None, fleet_file: Path | None,
     from winhost.cli.reach import read_hosts, worst
     from winhost.cli.show_facts import show_facts
 
-    reads = read_hosts(hosts, fleet_file, at_once)
-    results: list[dict[str, Any]] = []
-    for read in reads:
-        if read.facts is not None and output is not None:
-            _write(output, read.host, read.facts)
-        results.append({"host": read.host, "facts": read.facts, "error": read.error})
-    show_results(as_json, results, lambda result: show_facts(result["facts"], output))
-    return worst([read.error for read in reads])
+    codes = [0]
+
+    def results() -> Iterator[dict[str, Any]]:
+        for read in read_hosts(hosts, fleet_file, at_once):
+            error = read.error or _written(output, read)
+            codes.append(worst([error]))
+            yield {"host": read.host, "facts": read.facts, "error": error}
+
+    show_results(as_json, results(), lambda result: show_facts(result["facts"], output))
+    return max(codes)
 
 
-def _write(folder: Path, host: str, facts: object) -> None:
+def _written(folder: Path | None, read: "Read") -> "WinhostError | None":
+    """Why a host's facts could not be written: the others' can still be."""
+    from winhost.cli.faults import of_system
     from winhost.cli.output import write_file
     from winhost.model.documents import write_document
 
-    folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / f"{host}.json", write_document(facts))
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(folder / f"{read.host}.json", write_document(read.facts))
+    except OSError as error:
+        return of_system(error)
+    return None

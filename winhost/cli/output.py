@@ -82,20 +82,37 @@ def print_line(document: object) -> None:
     _echo_json(document)
 
 
+def print_results(results: Iterable[object], schema: str | None = None) -> None:
+    """One document of several hosts, each written as it comes, so that memory does not grow with their number."""
+    before = "{\n" if schema is None else f'{{\n  "schema": {json.dumps(schema)},\n'
+    before += '  "results": ['
+    between = "\n"
+    for result in results:  # what is wrong with the command itself is told here, before anything is written
+        click.echo(before + between + textwrap.indent(_json(result, indent=2), "    "), nl=False)
+        before, between = "", ",\n"
+    click.echo(f"{before}]\n}}" if before else "\n  ]\n}")
+
+
 def _echo_json(document: object, indent: int | None = None) -> None:
+    click.echo(_json(document, indent))
+
+
+def _json(document: object, indent: int | None) -> str:
     """Programs read JSON as UTF-8: where stdout has another encoding, in plain ASCII, which is the same in both."""
     from winhost.model.documents import plain
 
     text = visible_json(plain(document), indent=indent)
     if not speaks_unicode(sys.stdout):
         text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
-    click.echo(text)
+    return text
 
 
-def write_file(path: Path, text: str) -> None:
-    """A file that the user named. Raises OSError, which names the file also where the disk is full."""
+def write_file(path: Path, text: str | Iterable[str]) -> None:
+    """A file that the user named, whole or in pieces. Raises OSError, which names the file also where the disk is
+    full."""
     try:
-        path.write_text(text, encoding="utf-8", newline="\n")
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines([text] if isinstance(text, str) else text)
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
@@ -168,11 +185,11 @@ def _paragraphs(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def show_results(
-    as_json: bool, results: Sequence[Mapping[str, Any]], human: Callable[[Mapping[str, Any]], None]
+    as_json: bool, results: Iterable[Mapping[str, Any]], human: Callable[[Mapping[str, Any]], None]
 ) -> None:
     """The results of several hosts: a document of all, or each for people, errors on stderr."""
     if as_json:
-        print_json({"results": [_result_document(result) for result in results]})
+        print_results(map(_result_document, results))
         return
     for result in results:
         error = result.get("error")

@@ -1,7 +1,8 @@
 """From words on the command line to hosts and their facts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from winhost.cli.options import NothingNamed
 from winhost.model.errors import UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
+    from winhost.compat.answer import Judged, Wish
     from winhost.connect.twofold import Twofold
     from winhost.model.facts import Facts
     from winhost.model.fleet import Host
@@ -72,30 +74,57 @@ def check_reach(host: "Host", plan: "Plan") -> None:
         raise NoLinuxKey(host.name)
 
 
-def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int) -> list[Read]:
-    """Facts of live hosts, several at a time, in the order of the words."""
-    from winhost.engine.many import each
-
-    results = each(hosts_named(words, fleet_file), _read, at_once=at_once)
-    return [Read(result.work.name, result.value, result.error) for result in results]
+def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int) -> Iterator[Read]:
+    """Facts of live hosts, several at a time, in the order of the words, one by one. Raises what `hosts_named` does."""
+    return _each_host(hosts_named(words, fleet_file), at_once)
 
 
-def read_all(
+def _each_host(hosts: "Sequence[Host]", at_once: int) -> Iterator[Read]:
+    from winhost.engine.many import stream
+
+    for result in stream(hosts, _read, at_once=at_once):
+        yield Read(result.work.name, result.value, result.error)
+
+
+def read_each(
     words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None, at_once: int = 16
-) -> list[Read]:
-    """Facts from files first, then from hosts. Raises NothingNamed when there are neither."""
+) -> Iterator[Read]:
+    """Facts from files first, then from hosts, one by one: nothing is kept of those before.
+
+    A file that cannot be used is that reading's error. Raises, before anything is read, NothingNamed when there are
+    neither, and what `hosts_named` raises.
+    """
+    if not words and not facts_files:
+        raise NothingNamed(offline=True)
+    live = read_hosts(words, fleet_file, at_once) if words else ()
+    return chain(map(_read_file, facts_files), live)
+
+
+def _read_file(path: Path) -> Read:
     from winhost.model.documents import read_document
     from winhost.model.facts import Facts
 
-    if not words and not facts_files:
-        raise NothingNamed(offline=True)
-    read = []
-    for path in facts_files:
+    try:
         facts = read_document(path, Facts)
-        read.append(Read(facts.host, facts))
-    if words:
-        read += read_hosts(words, fleet_file, at_once)
-    return read
+    except WinhostError as error:
+        return Read(str(path), error=error)
+    return Read(facts.host, facts)
+
+
+def judge_each(reads: Iterable[Read], wish: "Wish") -> "Iterator[tuple[Read, Judged | None]]":
+    """Each reading with what is said of it, one by one; facts that cannot be judged are that reading's error."""
+    from winhost.compat.answer import judge
+
+    for read in reads:
+        if read.facts is None:
+            yield read, None
+            continue
+        try:
+            judged = judge(read.facts, wish)
+        except WinhostError as error:
+            yield Read(read.host, error=error), None
+        else:
+            yield read, judged
 
 
 def read_one(word: str | None, facts_file: Path | None, fleet_file: Path | None) -> "Facts":
@@ -105,7 +134,7 @@ def read_one(word: str | None, facts_file: Path | None, fleet_file: Path | None)
         raise SeveralNamed(str(word), tuple(host.name for host in several))
     if facts_file and word:
         raise SeveralNamed(f"{word} and --facts {facts_file}", (word, str(facts_file)))
-    (read,) = read_all(words, (facts_file,) if facts_file else (), fleet_file)
+    (read,) = read_each(words, (facts_file,) if facts_file else (), fleet_file)
     if read.error is not None:
         raise read.error
     assert read.facts is not None
@@ -122,6 +151,6 @@ def _read(host: "Host") -> "Facts":
         return hands.facts()
 
 
-def worst(errors: Sequence[WinhostError | None], otherwise: int = 0) -> int:
+def worst(errors: Iterable[WinhostError | None], otherwise: int = 0) -> int:
     """The exit code over several hosts: the highest."""
     return max([otherwise, *(int(error.exit_code) for error in errors if error)])

@@ -1,11 +1,19 @@
 """winhost report: what assess says, as a file to look at, print and pass on."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from winhost.cli import completion
 from winhost.cli.options import at_once_option, fleet_option, json_option
+
+if TYPE_CHECKING:
+    from winhost.compat.answer import Judged
+    from winhost.model.errors import WinhostError
+    from winhost.model.facts import Facts
+    from winhost.render.report import Unread
 
 
 @click.command()
@@ -40,7 +48,7 @@ def report(
     beside it: no script and no network.
     """
     from winhost.cli.output import print_json, say, tell_error, write_file
-    from winhost.cli.reach import read_all, worst
+    from winhost.cli.reach import judge_each, read_each, worst
     from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
     from winhost.model.workloadfile import load_workload
@@ -52,14 +60,23 @@ def report(
     wish = Wish(wanted(needed, workload), workload=workload)
     files = [word for word in words if word.endswith(".json") or Path(word).is_file()]
     hosts = [word for word in words if word not in files]
-    reads = read_all(hosts, [Path(word) for word in files], fleet_file, at_once)
-    found = [read.facts for read in reads if read.facts is not None]
-    unread = [Unread(read.host, read.error) for read in reads if read.error is not None]
-    for each in unread:
-        tell_error(each.error)
-    write_file(output, render(found, unread, wish))
+    reads = read_each(hosts, [Path(word) for word in files], fleet_file, at_once)
+    names: list[str] = []
+    errors: list[WinhostError] = []
+
+    def told() -> "Iterator[tuple[Facts, Judged] | Unread]":
+        for read, judged in judge_each(reads, wish):
+            if read.error is not None:
+                errors.append(read.error)
+                tell_error(read.error)
+                yield Unread(read.host, read.error)
+            elif read.facts and judged:
+                names.append(read.host)
+                yield read.facts, judged
+
+    write_file(output, render(told(), wish.needs))
     if as_json:
-        print_json({"file": str(output), "hosts": [facts.host for facts in found]})
+        print_json({"file": str(output), "hosts": names})
     else:
-        say(f"Written to {output}: {len(found)} host{'' if len(found) == 1 else 's'}")
-    return worst([read.error for read in reads])
+        say(f"Written to {output}: {len(names)} host{'' if len(names) == 1 else 's'}")
+    return worst(errors)

@@ -19,7 +19,7 @@ def verify(plan_file: Path, facts_file: Path | None, fleet_file: Path | None, as
     Reads the plan's host, or --facts, and compares property by property. Changes nothing. Exit 4 on a difference.
     """
     from winhost.cli.output import print_json, say, table
-    from winhost.cli.reach import read_all
+    from winhost.cli.reach import read_one
     from winhost.cli.show_plan import shown
     from winhost.engine.failures import WrongHost
     from winhost.engine.verify import verify_plan
@@ -28,11 +28,7 @@ def verify(plan_file: Path, facts_file: Path | None, fleet_file: Path | None, as
     from winhost.resources.host import HostFacts
 
     plan = read_document(plan_file, Plan)
-    (read,) = read_all(() if facts_file else (plan.host,), (facts_file,) if facts_file else (), fleet_file)
-    if read.error is not None:
-        raise read.error
-    assert read.facts is not None
-    facts = HostFacts(read.facts)
+    facts = HostFacts(read_one(None if facts_file else plan.host, facts_file, fleet_file))
     if facts.os.machine_id != plan.machine_id:
         raise WrongHost(plan.host, plan.machine_id, facts.os.machine_id)
     checks = verify_plan(plan, facts)

@@ -49,9 +49,12 @@ class NotJudged:
     error: ErrorDocument
 
 
+ASSESSMENT = "winhost.assessment/1"
+
+
 @dataclass(frozen=True)
 class AssessmentDocument:
-    """The answer to `assess --json`: hosts as they were named."""
+    """The answer to `assess --json`: hosts as they were named, each written before the next one is judged."""
 
     schema: Literal["winhost.assessment/1"] = field(default="winhost.assessment/1", kw_only=True)
     results: tuple[Judged | NotJudged, ...]

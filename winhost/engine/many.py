@@ -1,7 +1,8 @@
 """The same for several hosts at once: bounded threads, results in order, one failure does not stop the others."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -25,6 +26,15 @@ def each(
     works: Sequence[W], do: Callable[[W], T], *, at_once: int = 16, stop_on_failure: bool = False
 ) -> list[Result[W, T]]:
     """Results in the order of `works`. Only errors meant for users are results; a defect is raised."""
+    return list(stream(works, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(works)))
+
+
+def stream(
+    works: Sequence[W], do: Callable[[W], T], *, at_once: int = 16, stop_on_failure: bool = False, ahead: int = 64
+) -> Iterator[Result[W, T]]:
+    """The same one by one, so that memory does not grow with the number of hosts. ahead: how many results may wait for
+    one that is slow; work beyond them begins when that is there.
+    """
     failed: list[W] = []
 
     def one(work: W) -> Result[W, T]:
@@ -37,6 +47,21 @@ def each(
             return Result(work, error=error)
 
     if len(works) == 1:  # in this thread, where Ctrl-C arrives
-        return [one(works[0])]
-    with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(works)))) as pool:
-        return list(pool.map(one, works))
+        yield one(works[0])
+    else:
+        yield from _in_threads(works, one, max(1, min(at_once, len(works))), ahead)
+
+
+def _in_threads(works: Sequence[W], one: Callable[[W], T], threads: int, ahead: int) -> Iterator[T]:
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        try:
+            for work in works:
+                waiting.append(pool.submit(one, work))
+                if len(waiting) > max(ahead, threads):
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # whoever asks for no more waits for what runs, not for what has not begun
+            for future in waiting:
+                future.cancel()

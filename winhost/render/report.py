@@ -4,13 +4,15 @@ All that hosts and files say is data: `_shown` writes what would hide or reorder
 escape what would be markup.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
 from winhost.compat import catalogue
-from winhost.compat.answer import Judged, Wish, judge
+from winhost.compat.answer import Judged
 from winhost.compat.explanation import explain
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
@@ -18,7 +20,7 @@ from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.once import once
 from winhost.model.path import path_of
-from winhost.model.reason import Assessment, Evidence, Explanation, PathVerdict, Reason, SubjectVerdict, Verdict
+from winhost.model.reason import Assessment, Reason, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.render import words
 from winhost.render.machine import Machine, machine
@@ -99,39 +101,106 @@ class Host:
     memories: tuple[Memory, ...]
 
 
-def report(read: Sequence[Facts], unread: Sequence[Unread], wish: Wish) -> str:
-    """The file. The same facts and the same wish give the same text."""
-    judged = [judge(facts, wish) for facts in read]
-    hosts = tuple(
-        _host(facts, answer, number, wish.needs)
-        for number, (facts, answer) in enumerate(zip(read, judged, strict=True), 1)
-    )
-    codes = _codes(judged)
-    return (
+@dataclass(frozen=True)
+class Line:
+    """A host in the summary. decides: the sentence of the first reason that its verdict rests on, and its code."""
+
+    id: str
+    name: str
+    kind: str
+    system: str
+    cards: tuple[str, ...]
+    way: str
+    verdict: Verdict
+    decides: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A host as it stands in the report, with the codes and the evidence that it names."""
+
+    line: Line
+    html: str
+    codes: frozenset[str]
+    cited: frozenset[str]
+
+
+@dataclass
+class Contents:
+    """What summary and appendices say of all hosts. It is all that is kept of one whose chapter is written."""
+
+    lines: list[Line] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    codes: set[str] = field(default_factory=set)
+    cited: set[str] = field(default_factory=set)
+
+    def add(self, chapter: Chapter) -> None:
+        """Its line, and what it names."""
+        self.lines.append(chapter.line)
+        self.codes |= chapter.codes
+        self.cited |= chapter.cited
+
+
+_PIECE = 1 << 16  # characters that are handed on at once
+
+
+def report(hosts: Iterable[tuple[Facts, Judged] | Unread], needs: Needs) -> Iterator[str]:
+    """The file, in pieces. The same facts and the same wish give the same text.
+
+    Hosts are taken one by one. The summary stands before their chapters and is known after them, so they wait in a
+    temporary file. Raises OSError where there is no room for that.
+    """
+    contents = Contents()
+    with TemporaryFile("w+", encoding="utf-8", newline="\n") as waiting:
+        for host in hosts:
+            if isinstance(host, Unread):
+                contents.unread.append(host)
+                continue
+            chapter = chapter_of(*host, f"host-{len(contents.lines) + 1}", needs)
+            waiting.write(chapter.html)
+            contents.add(chapter)
+        waiting.seek(0)
+        yield from page(contents, iter(partial(waiting.read, _PIECE), ""), needs)
+
+
+def page(contents: Contents, chapters: Iterable[str], needs: Needs) -> Iterator[str]:
+    """Summary, chapters and appendices, in pieces."""
+    codes = tuple(explain(code) for code in sorted(contents.codes))
+    cited = contents.cited | {evidence.id for code in codes for evidence in code.evidence}
+    made = (
         _environment()
         .get_template("page.html.j2")
-        .render(
-            hosts=hosts,
-            unread=unread,
-            needs=wish.needs,
+        .stream(
+            contents=contents,
+            chapters=chapters,
+            needs=needs,
             codes=codes,
-            evidence=_evidence(hosts, codes),
+            evidence=[catalogue.evidence()[key] for key in sorted(cited)],
             version=__version__,
         )
     )
+    made.enable_buffering(100)
+    return made
+
+
+def chapter_of(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Chapter:
+    """One host, told to the end."""
+    host = _host(facts, judged, id_, needs)
+    html = _environment().get_template("host.html.j2").render(host=host)
+    return Chapter(_line(host), html, _codes(judged), _cited(host))
 
 
 # ---- a host
 
 
-def _host(facts: Facts, judged: Judged, number: int, needs: Needs) -> Host:
+def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Host:
     host = HostFacts(facts)
     shown = machine(host)
     ways = [_way(judged.assessment, fit) for fit in judged.fits]
     columns = [way for path in judged.assessment.paths for way in path.ways]
     cards = [f"Card {card.number}: {card.name}" for card in shown.cards if card.cuda]
     return Host(
-        id=f"host-{number}",
+        id=id_,
         name=facts.host,
         origin=ORIGINS.get(facts.origin, facts.origin),
         kind=facts.origin,
@@ -148,6 +217,20 @@ def _host(facts: Facts, judged: Judged, number: int, needs: Needs) -> Host:
         rows=matrix(columns, needs),
         layout=layout(host, judged.assessment.path("dda"), {card.location: card.number for card in shown.cards}),
         memories=tuple(found for fit in judged.fits if (found := memory(fit, cards))),
+    )
+
+
+def _line(host: Host) -> Line:
+    reason = host.best.decisive
+    return Line(
+        id=host.id,
+        name=host.name,
+        kind=host.kind,
+        system=host.machine.system,
+        cards=host.machine.counted,
+        way=host.best.fit.way,
+        verdict=host.best.fit.verdict,
+        decides=(reason.sentence, reason.code) if reason else None,
     )
 
 
@@ -181,27 +264,22 @@ def _alike(subjects: Iterable[SubjectVerdict]) -> Iterable[Subjects]:
 # ---- what it rests on
 
 
-def _codes(judged: Iterable[Judged]) -> tuple[Explanation, ...]:
-    ways = [way for each in judged for path in each.assessment.paths for way in path.ways]
+def _codes(judged: Judged) -> frozenset[str]:
+    """All that a chapter names: by paths, by what they offer, and by what speaks against the wish."""
+    ways = [way for path in judged.assessment.paths for way in path.ways]
     offered = [offer for way in ways for offer in way.capabilities]
-    lacking = [offer for each in judged for fit in each.fits for offer in fit.lacking]
-    denied = (reason for each in judged for fit in each.fits for reason in fit.denied)
-    found = [*_reasons(ways), *denied, *(reason for offer in (*offered, *lacking) for reason in offer.reasons)]
-    return tuple(explain(code) for code in sorted({reason.code for reason in found}))
+    lacking = [offer for fit in judged.fits for offer in fit.lacking]
+    own = (reason for way in ways for reason in way.every_reason)
+    denied = (reason for fit in judged.fits for reason in fit.denied)
+    found = [*own, *denied, *(reason for offer in (*offered, *lacking) for reason in offer.reasons)]
+    return frozenset(reason.code for reason in found)
 
 
-def _reasons(ways: Iterable[PathVerdict]) -> Iterable[Reason]:
-    return (reason for way in ways for reason in way.every_reason)
-
-
-def _evidence(hosts: Iterable[Host], codes: Iterable[Explanation]) -> tuple[Evidence, ...]:
-    """All that the page cites, by id."""
-    cited = {evidence.id for code in codes for evidence in code.evidence}
-    for host in hosts:
-        cited |= {key for way in (host.best, *host.others) for key in way.grounds}
-        cited |= {ground.key for row in host.rows for ground in row.grounds}
-        cited |= {key for found in host.memories for bar in found.bars for key in bar.cited}
-    return tuple(catalogue.evidence()[key] for key in sorted(cited))
+def _cited(host: Host) -> frozenset[str]:
+    """The evidence that a chapter names itself, by id; what its codes rest on comes with them."""
+    ways = {key for way in (host.best, *host.others) for key in way.grounds}
+    rows = {ground.key for row in host.rows for ground in row.grounds}
+    return frozenset(ways | rows | {key for found in host.memories for bar in found.bars for key in bar.cited})
 
 
 # ---- the page
