@@ -29,7 +29,14 @@ MAY_IMPORT = {
 MODULES = sorted(ROOT.rglob("*.py"))
 
 # All that `winhost --help` may load beside the standard library and click: a slow help is a tool that feels broken.
-HELP_MAY_LOAD = {"winhost", "winhost.__main__", "winhost.cli", "winhost.cli.groups", "winhost.cli.streams"}
+HELP_MAY_LOAD = {
+    "winhost",
+    "winhost.__main__",
+    "winhost.cli",
+    "winhost.cli.groups",
+    "winhost.cli.lines",
+    "winhost.cli.streams",
+}
 
 
 def part_of(module: str) -> str:

@@ -1,7 +1,6 @@
 """The command line: each command in its own module, imported only when it is called, so that `--help` is quick."""
 
 import importlib
-import os
 import sys
 from typing import Any
 
@@ -9,7 +8,8 @@ import click
 
 from winhost import __version__
 from winhost.cli.groups import Group
-from winhost.cli.streams import GONE, ReaderGone, let_go_of_streams, prepare_streams, telling_gone_readers
+from winhost.cli.lines import HelpFormatter, help_width
+from winhost.cli.streams import GONE, ReaderGone, colour, let_go_of_streams, prepare_streams, telling_gone_readers
 
 # Command → the first line of its help, which a test holds equal to the command's own.
 COMMANDS = {
@@ -33,6 +33,8 @@ COMMANDS = {
     "demo": "Tell a whole job on simulated hosts, in under a minute.",
 }
 
+click.Context.formatter_class = HelpFormatter  # of every command, in whatever group
+
 
 class Commands(Group):
     """Knows its commands by name and help line, and imports the one that runs."""
@@ -47,6 +49,7 @@ class Commands(Group):
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        kwargs.setdefault("terminal_width", help_width())
         with telling_gone_readers():
             return super().make_context(*args, **kwargs)
 
@@ -66,8 +69,7 @@ def winhost(context: click.Context) -> None:
 
     Begin with `winhost demo`, which needs no Windows, or with `winhost detect HOST`, which changes nothing.
     """
-    # https://no-color.org: set and not empty. Every command below asks this context.
-    context.color = False if os.environ.get("NO_COLOR") else None
+    context.color = colour()  # every command below asks this context
 
 
 def run(args: list[str] | None = None) -> int:

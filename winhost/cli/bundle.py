@@ -48,7 +48,7 @@ def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_js
     """
     from hashlib import sha256
 
-    from winhost.cli.output import print_json
+    from winhost.cli.output import print_json, say
     from winhost.engine.planning import check_plan
     from winhost.model.documents import read_document
     from winhost.model.plan import Plan
@@ -66,8 +66,8 @@ def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_js
     if as_json:
         print_json({"folder": str(output), "files": sorted(written), "sha256sums": digest})
     else:
-        click.echo(f"Written to {visible(str(output))}: {', '.join(sorted(written))}")
-        click.echo(f"The sum of {SUMS}, to compare on the host: {digest}")
+        say(f"Written to {output}: {', '.join(sorted(written))}")
+        say(f"The sum of {SUMS}, to compare on the host: {digest}")
     return 0
 
 

@@ -30,7 +30,7 @@ def explain(code: str | None, listed: bool, as_json: bool) -> int:
         if as_json:
             print_json([{"code": code, "sentence": sentence} for code, sentence in rows])
         else:
-            table(("code", "sentence"), rows, ids=("code",))
+            table(("code", "sentence"), rows)
         return 0
     told = story_of(code)
     if as_json:

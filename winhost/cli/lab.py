@@ -58,6 +58,7 @@ def up(hosts: tuple[str, ...], output: Path | None, tls: bool, engine: str, spee
     from contextlib import nullcontext
     from tempfile import TemporaryDirectory
 
+    from winhost.cli.output import say
     from winhost.lab.hostfile import find
     from winhost.lab.lab import ALL, Lab
 
@@ -67,8 +68,8 @@ def up(hosts: tuple[str, ...], output: Path | None, tls: bool, engine: str, spee
     place = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
     with place as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
-        click.echo(f"Simulated, and up: {', '.join(running.hosts)}. In another terminal:", err=True)
-        click.echo(f"  winhost detect '*' --fleet {running.fleet_file}", err=True)
+        say(f"Simulated, and up: {', '.join(running.hosts)}. In another terminal:", err=True)
+        say(f"  winhost detect '*' --fleet {running.fleet_file}", err=True)
         try:
             click.echo("Ctrl-C ends them.", err=True)
             while True:
@@ -89,4 +90,4 @@ def list_hosts(as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, "about": about} for name, about in rows.items()])
     else:
-        table(("name", "about"), rows.items(), ids=("name",))
+        table(("name", "about"), rows.items())

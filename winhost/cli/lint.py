@@ -101,7 +101,7 @@ def _lint(
         print_json({"file": str(file), "findings": findings})
     elif findings:
         rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]
-        table(("place", "effect", "code", "finding"), rows, ids=("code",))
+        table(("place", "effect", "code", "finding"), rows)
     else:
         say(f"{file}: nothing to find")
     return int(Exit.FAILURE if any(it.severity is not Severity.NOTE for it in findings) else Exit.SUCCESS)

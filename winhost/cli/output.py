@@ -2,15 +2,15 @@
 
 import json
 import re
-import shutil
 import sys
-import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from winhost.cli.lines import columns as columns_of
+from winhost.cli.lines import glued, unglued, wrapped
 from winhost.cli.streams import speaks_unicode
 from winhost.model.errors import ErrorDocument, WinhostError, visible, visible_json
 
@@ -19,31 +19,15 @@ if TYPE_CHECKING:
 
 WIDE = 160  # columns of tables that go to a file or a pipe
 _BETWEEN = 3  # blanks between two columns of a table
-_COMMAND = re.compile(r"(?:^|: )\s*winhost [a-z]")
-_BROKEN = 12  # characters of a word that stay together wherever it is broken
 
 
 def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     """A paragraph for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed.
 
-    A terminal gets it in lines of its width, the further ones indented as the first and by `hang` more; a file or a
-    pipe gets one line, which can be searched. A paragraph that ends with a command of ours is left to the terminal,
-    which breaks it so that it can be copied whole.
+    It is broken into lines as `lines.wrapped` does.
     """
     lines = wrapped(visible(text), hang, sys.stderr if err else sys.stdout)
     click.echo(click.style(lines, **style) if style else lines, err=err)
-
-
-def wrapped(text: str, hang: int, stream: TextIO) -> str:
-    """The lines of a paragraph, for a stream: see `say`."""
-    if not stream.isatty() or _COMMAND.search(text):
-        return text
-    indent = " " * (len(text) - len(text.lstrip(" ")) + hang)
-    width = shutil.get_terminal_size().columns
-    lines = textwrap.wrap(
-        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
-    )
-    return "\n".join(lines)
 
 
 def show_error(error: WinhostError, as_json: bool) -> None:
@@ -118,27 +102,31 @@ def write_file(path: Path, text: str | Iterable[str]) -> None:
         raise
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, ids: Collection[str] = ()
-) -> None:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """A plain table, in the terminal's width and colours only on one; text from hosts is data and never markup.
 
-    Words are broken only where a terminal is too narrow for them. Those of the columns `ids` are to be copied, and are
-    never broken: where there is no room for that each row is a paragraph, and a file or a pipe gets wider lines.
+    No word is ever broken: where a terminal has no room for the longest of each column each row is a paragraph, and a
+    file or a pipe gets wider lines.
     """
+    from rich.cells import cell_len
     from rich.text import Text
 
-    cells = [[cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row] for row in rows]
-    texts = [[name, *(row[place].plain for row in cells)] for place, name in enumerate(columns)]
-    words = [max((len(word) for text in column for word in text.split()), default=0) for column in texts]
-    least = [word if name in ids else min(word, _BROKEN) for name, word in zip(columns, words, strict=True)]
+    cells = [[_cell(cell) for cell in row] for row in rows]
+    texts = [[Text(name), *(row[place] for row in cells)] for place, name in enumerate(columns)]
+    words = [max((cell_len(word) for text in column for word in text.plain.split()), default=0) for column in texts]
     between = _BETWEEN * len(columns)
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else max(WIDE, sum(words) + between)
-    if sum(least) + between > room:
-        _paragraphs(columns, [[cell.plain for cell in row] for row in cells], title)
+    room = columns_of(sys.stdout) or max(WIDE, sum(words) + between)
+    if sum(words) + between > room:
+        _paragraphs(columns, [[unglued(cell.plain) for cell in row] for row in cells], title)
     else:
-        whole = _shared(least, words, room - between)
-        _grid(columns, cells, title, room, _shared(whole, [max(map(len, column)) for column in texts], room - between))
+        whole = [max(text.cell_len for text in column) for column in texts]
+        _grid(columns, cells, title, room, _shared(words, whole, room - between))
+
+
+def _cell(cell: object) -> "Text":
+    from rich.text import Text
+
+    return cell if isinstance(cell, Text) else Text(glued(visible(str(cell))))
 
 
 def _grid(
@@ -148,7 +136,8 @@ def _grid(
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, width=room)
+    # Always with colours: click takes them away again where nobody wants them.
+    console = Console(highlight=False, width=room, force_terminal=True, color_system="standard", no_color=False)
     made = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for name, width in zip(columns, widths, strict=True):
         made.add_column(name, overflow="fold", width=width)
@@ -156,8 +145,8 @@ def _grid(
         made.add_row(*row)
     with console.capture() as captured:
         console.print(made)
-    for line in captured.get().strip("\n").splitlines():
-        if line.strip():
+    for line in unglued(captured.get()).strip("\n").splitlines():
+        if click.unstyle(line).strip():
             click.echo(line.rstrip())
 
 

@@ -65,13 +65,13 @@ def _state(store: "Store", record: "Record") -> str:
 
 
 def _list(rows: list[dict[str, object]]) -> None:
-    from winhost.cli.output import table
+    from winhost.cli.output import say, table
 
     if not rows:
-        click.echo("No runs yet. winhost apply makes them.")
+        say("No runs yet. winhost apply makes them.")
         return
     columns = ("run", "host", "state", "began")
-    table(columns, ([row[name] for name in columns] for row in rows), ids=("run",))
+    table(columns, ([row[name] for name in columns] for row in rows))
 
 
 def _show(store: "Store", name: str, entries: "list[Entry]") -> None:

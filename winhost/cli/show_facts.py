@@ -23,7 +23,7 @@ def show_facts(facts: Facts, written_to: Path | None = None) -> None:
         say(f"  {line}")
     try:
         columns = ("card", "place", "BARs", "displays", "location")
-        table(columns, (_card(host, card) for card in host.cards), ids=("location",))
+        table(columns, (_card(host, card) for card in host.cards))
     except MissingFact as gap:
         say(f"  Cards: {gap}")
     _show_listed("VMs", ("VM", "state", "generation", "MMIO low / high", "id"), lambda: _vms(host))
@@ -52,7 +52,7 @@ def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tupl
     """A table, or why there is none; nothing where there can be none yet."""
     try:
         if found := rows():
-            table(columns, found, ids=("id",))
+            table(columns, found)
     except MissingFact as gap:
         if isinstance(gap.missing, Unknown):
             say(f"  {what}: {gap}")

@@ -54,7 +54,7 @@ def show_plan(plan: Plan, written_to: Path | None) -> None:
 def show_stage(stage: Stage) -> None:
     """Its steps, and what waits for its end."""
     if not stage.steps and not stage.deferred:
-        click.echo("  Nothing to do: everything is as wanted.")
+        say("  Nothing to do: everything is as wanted.")
     if stage.steps:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""))
     if stage.deferred:
@@ -109,22 +109,22 @@ def _show_sent(plan: Plan) -> None:
 
 def _show_consents(plan: Plan) -> None:
     if plan.risks:
-        click.echo("Consents that it needs:")
+        say("Consents that it needs:")
         for risk in plan.risks:
             say(f"  {risk}: {RISKS[risk]}", hang=2)
     if plan.possible_risks:
-        click.echo("Consents that the host or a later stage may turn out to need:")
+        say("Consents that the host or a later stage may turn out to need:")
         for risk in plan.possible_risks:
             say(f"  {risk}: {RISKS[risk]}", hang=2)
     if plan.notes:
-        click.echo("Good to know:")
+        say("Good to know:")
 
 
 def _show_next(plan: Plan, written_to: Path | None) -> None:
     if not any(True for _ in plan.steps) and not plan.deferred:
         return
     if written_to is None:
-        click.echo("Keep it with -o plan.json; then: winhost apply plan.json")
+        say("Keep it with -o plan.json; then: winhost apply plan.json")
         return
     accept = f" --accept {','.join(plan.risks)}" if plan.risks else ""
     # A command stands in a line of its own, which no terminal of any width breaks when it is copied.

@@ -1,10 +1,12 @@
 """Profiles for people: a command for each model, to copy, and what there is to know beside it as comments."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from winhost.cli.lines import wrapped
 from winhost.compat import catalogue
 from winhost.model.documents import plain
 from winhost.model.errors import visible
@@ -98,6 +100,6 @@ def _doubt(cause: Because) -> str:
 
 
 def _comment(text: str, *, bold: bool = False) -> None:
-    """Never wrapped: what follows a line break would be a command."""
-    line = visible(f"# {text}")
-    click.echo(click.style(line, bold=True) if bold else line)
+    """In each of its lines a comment: else what follows a line break would be a command."""
+    lines = wrapped(visible(text), 2, sys.stdout, lead="# ")
+    click.echo(click.style(lines, bold=True) if bold else lines)

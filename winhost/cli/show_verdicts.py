@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.output import say, table, wrapped
+from winhost.cli.lines import wrapped
+from winhost.cli.output import say, table
 from winhost.cli.show_budget import show_budget
 from winhost.compat.needs import Fit, Needs
 from winhost.model.errors import UsageFault, did_you_mean, visible
@@ -70,7 +71,7 @@ def show_assessment(answer: "Judged", wish: "Wish", everything: bool) -> None:
         if everything or path or fit is found[0]:
             _show_way(ways[fit.way], fit, everything)
     _show_changes(answer.changes, found[0], path)
-    click.echo(f"{'' if everything else 'Everything: --explain. '}The whole story of a reason: winhost explain CODE")
+    say(f"{'' if everything else 'Everything: --explain. '}The whole story of a reason: winhost explain CODE")
 
 
 def _deciding(way: PathVerdict, fit: Fit) -> str:
@@ -104,32 +105,34 @@ def _coloured(verdict: Verdict) -> object:
 def _show_way(way: PathVerdict, fit: Fit, everything: bool) -> None:
     click.secho(f"\n{way.path}: {way.verdict}", fg=COLOURS[way.verdict])
     if fit.denied:
-        click.echo("  What speaks against the workload's wishes:")
+        say("  What speaks against the workload's wishes:")
         _show_reasons(fit.denied, everything, indent="    ")
     _show_reasons(way.reasons, everything)
     for subject in (*way.cards, *way.vms):
-        click.echo(f"  {visible(subject.name)}: " + click.style(subject.verdict, fg=COLOURS[subject.verdict]))
+        _show_verdict(f"  {visible(subject.name)}: ", subject.verdict)
         _show_reasons(subject.reasons, everything, indent="    ")
     _show_capabilities(way.capabilities, everything)
     click.echo()
 
 
 def _show_capabilities(offered: Sequence[CapabilityVerdict], everything: bool) -> None:
-    click.echo("  What it offers:")
+    say("  What it offers:")
     if everything:
         for each in offered:
-            _show_offered(each.verdict, visible(words.named(each)))
+            _show_verdict("    ", each.verdict, f": {visible(words.named(each))}")
             _show_reasons(each.reasons, everything, indent="      ")
         return
     for verdict in Verdict:
         names = [each.capability for each in offered if each.verdict is verdict]
         if names:
-            _show_offered(verdict, ", ".join(names))
+            _show_verdict("    ", verdict, f": {', '.join(names)}")
 
 
-def _show_offered(verdict: Verdict, names: str) -> None:
-    line = wrapped(f"    {verdict}: {names}", 2, sys.stdout)
-    click.echo(line.replace(verdict, click.style(verdict, fg=COLOURS[verdict]), 1))
+def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
+    """A line with the verdict in its colour, where it stands by itself."""
+    lines = wrapped(f"{before}{verdict}{after}", 2, sys.stdout)
+    start = len(lines) - len(verdict) if not after else len(before)
+    click.echo(lines[:start] + click.style(verdict, fg=COLOURS[verdict]) + lines[start + len(verdict) :])
 
 
 def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:

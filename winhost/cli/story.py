@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from winhost.cli import output
 from winhost.cli.streams import GONE
 
 SCALE = 0.01  # real seconds per lab second
@@ -56,7 +57,7 @@ def chapter(title: str) -> None:
 
 
 def say(text: str) -> None:
-    click.secho(text, fg="cyan")
+    output.say(text, fg="cyan")
 
 
 def require(holds: bool, what: str) -> None:

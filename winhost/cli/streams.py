@@ -60,3 +60,20 @@ def let_go_of_streams() -> None:
 def speaks_unicode(stream: TextIO) -> bool:
     """Whether it takes every character."""
     return codecs.lookup(stream.encoding).name.startswith("utf-")
+
+
+def colour() -> bool | None:
+    """Whether to use colours; None: on a terminal only, as click does.
+
+    https://no-color.org and https://force-color.org: set and not empty. Whoever asks for none always gets none.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return False if is_dumb() else None
+
+
+def is_dumb() -> bool:
+    """Whether the terminal is one that knows lines of text and nothing else."""
+    return os.environ.get("TERM") in ("dumb", "unknown")
