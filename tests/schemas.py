@@ -12,8 +12,8 @@ TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-SAID = {"$schema", "$defs", "title", "description", "default"}
-CHECKED = {"$ref", "anyOf", "type", "enum", "const", "properties", "required", "additionalProperties"}
+SAID = {"$schema", "$defs", "title", "description", "default", "discriminator"}
+CHECKED = {"$ref", "anyOf", "oneOf", "type", "enum", "const", "properties", "required", "additionalProperties"}
 CHECKED |= {"items", "prefixItems", "minItems", "maxItems"}
 
 
@@ -24,6 +24,8 @@ def faults(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "
         yield from faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
     if "anyOf" in schema and all(list(faults(value, each, root, at)) for each in schema["anyOf"]):
         yield f"{at}: none of {len(schema['anyOf'])} shapes fits"
+    if "oneOf" in schema and [list(faults(value, each, root, at)) for each in schema["oneOf"]].count([]) != 1:
+        yield f"{at}: not one of {len(schema['oneOf'])} shapes fits"
     if "type" in schema and not is_a(value, schema["type"]):
         yield f"{at}: {value!r:.60} is no {schema['type']}"
     if value not in schema.get("enum", [value]) or value != schema.get("const", value):

@@ -26,6 +26,17 @@ class Said:
     def json(self) -> Any:
         return json.loads(self.out)
 
+    @property
+    def results(self) -> Any:
+        """Of the document of --json, whatever the command."""
+        return self.json["results"]
+
+    @property
+    def result(self) -> Any:
+        """The only one."""
+        (result,) = self.results
+        return result
+
 
 @dataclass
 class Line:

@@ -1,26 +1,130 @@
-"""The documents of --json name their schema, and `winhost schema` prints it."""
+"""What commands answer programs with: one envelope, published by `winhost schema`, written result by result."""
 
+import json
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cli.conftest import Line
+import click
+import pytest
+import yaml
+
+from tests.cli.conftest import Line, Said
 from tests.schemas import faults
-
-
-def test_what_is_printed_is_what_is_published(line: Line) -> None:
-    one, other = line.facts("win11-pro-1gpu"), line.facts("server2025-3gpu")
-    printed = {
-        "assessment": line("assess", "--facts", one, "--facts", other, "--json").json,
-        "diff": line("diff", one, other, "--json").json,
-        "explanation": line("explain", "dda.client-sku", "--json").json,
-    }
-    for name, document in printed.items():
-        assert document["schema"] == f"winhost.{name}/1"
-        schema = line("schema", name).json
-        assert list(faults(document, schema, schema)) == []
-    assert len(printed["assessment"]["results"]) == 2
-
+from winhost.cli.answers import LabHost
+from winhost.cli.envelope import KINDS, Form, answer, answering, asked_form, schema_of
+from winhost.compat.catalogue import UnknownCode
+from winhost.lab.lab import Lab
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
+
+
+@pytest.fixture
+def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
+    """What commands answer with --json, by the kind of their answer, errors beside what was found."""
+    one, other = line.facts("win11-pro-1gpu"), line.facts("server2025-role-installed")
+    Path("wsl.conf").write_text("[boot]\n; x\n")
+    said: dict[str, list[Said]] = defaultdict(list)
+
+    def ask(kind: str, *words: object) -> Said:
+        said[kind].append(line(*words, "--json"))
+        return said[kind][-1]
+
+    ask("planning", "plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json")
+    ask("planning", "plan", "--facts", one, "--path", "wsl2", "--set", "network=nat")
+    ask("bundle", "bundle", "plan.json", "-o", "bundle")
+    ask("outcome", "apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
+    (run,) = (each["run"] for each in ask("runs", "runs").results)
+    ask("run", "runs", run)
+    ask("verification", "verify", "plan.json")
+    ask("outcome", "rollback", run, "--yes", "--accept", "vm-stop")
+    lab.endpoints["desk-01"].stop()
+    ask("detection", "detect", "*")
+    ask("assessment", "assess", "*", "--facts", one)
+    ask("report", "report", "*", "-o", "report.html")
+    ask("diff", "diff", one, other)
+    ask("explanation", "explain", "dda.client-sku")
+    ask("codes", "explain", "--list")
+    ask("lint", "lint", "wslconf", "wsl.conf")
+    ask("profile", "serve", "profile", "--target", one, "--workload", EXAMPLES / "one-7b-on-24gb.yaml")
+    ask("lab", "lab", "list")
+    ask("error", "explain", "no.such-code")
+    return said
+
+
+def test_every_command_answers_in_the_one_published_envelope(line: Line, every: dict[str, list[Said]]) -> None:
+    assert every.keys() == KINDS.keys()
+    for kind, answers in every.items():
+        schema = line("schema", kind).json
+        for said in answers:
+            assert said.json.keys() == {"schema", "results"}
+            assert said.json["schema"] == schema_of(kind)
+            assert said.err == "" or kind == "outcome"
+            assert list(faults(said.json, schema, schema)) == []
+    assert [each.code for each in (*every["detection"], *every["assessment"])] == [5, 5]
+    for kind in ("detection", "assessment", "report"):
+        (lost,) = (result for result in every[kind][0].results if "error" in result)
+        assert (lost["host"], lost["error"]["kind"]) == ("desk-01", "Unreachable")
+
+
+def one_and_an_error() -> Iterator[LabHost]:
+    yield LabHost("one", "fine")
+    raise UnknownCode("no.such")
+
+
+def test_a_document_that_was_begun_is_ended_whatever_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("json", "yaml"):
+        with pytest.raises(click.exceptions.Exit) as ended:
+            answer("lab", one_and_an_error(), form)
+        assert ended.value.exit_code == 2
+        one, wrong = yaml.safe_load(capsys.readouterr().out)["results"]
+        assert (one["name"], wrong["error"]["kind"]) == ("one", "UnknownCode")
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_nothing_found_is_a_document_too(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
+    answer("runs", (), form)
+    assert yaml.safe_load(capsys.readouterr().out) == {"schema": "winhost.runs/1", "results": []}
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_results_leave_as_they_come(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering("lab", form) as add:
+        for number in range(3):
+            add(LabHost(f"host-{number}", "fine"))
+            assert f"host-{number}" in capsys.readouterr().out
+
+
+def test_it_reads_as_if_it_had_been_written_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [{"host": "a\n", "text": ["\x85", "ü"]}, {}]
+    answer("lab", results)
+    whole = json.dumps({"schema": "winhost.lab/1", "results": results}, indent=2, ensure_ascii=False) + "\n"
+    assert capsys.readouterr().out == whole.replace("\x85", "\\u0085")
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_what_a_host_is_called_moves_no_cursor(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["\x1b[2J", "a\nb: c", "\u202egpj", "’$(x)", "no", "ü", "- x", "", "\ud800", "x" * 300 + " y"]
+    answer("lab", (LabHost(name, "fine") for name in names), form)
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable()
+    assert [each["name"] for each in yaml.safe_load(out)["results"]] == names
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        (["assess", "--json"], "json"),
+        (["assess", "-o", "yaml"], "yaml"),
+        (["assess", "-oyaml"], "yaml"),
+        (["assess", "--output=json"], "json"),
+        (["assess", "--output", "json"], "json"),
+        (["assess", "json"], None),
+        (["plan", "-o", "json.json"], None),
+    ],
+)
+def test_errors_take_the_form_that_was_asked_for(words: list[str], form: Form | None) -> None:
+    assert asked_form(words) == form
 
 
 def test_what_speaks_against_a_workloads_wishes_is_shown_with_its_way(line: Line) -> None:

@@ -60,7 +60,7 @@ def test_the_same_plan_makes_the_same_bundle_to_the_byte(line: Line, plan: Path)
 
 def test_it_can_be_told_as_a_document(line: Line, plan: Path) -> None:
     Path("made").mkdir()  # an empty folder may be there already
-    said = line("bundle", plan, "-o", "made", "--json").json
+    said = line("bundle", plan, "-o", "made", "--json").result
     assert (said["folder"], set(said["files"])) == ("made", EVERY)
     assert said["sha256sums"] == sha256(Path("made/SHA256SUMS").read_bytes()).hexdigest()
 

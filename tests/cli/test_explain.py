@@ -12,7 +12,7 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
     said = line("explain", code)
     _, _, related = said.out.partition("  Related:\n")
     assert [row.partition(":")[0].strip() for row in related.splitlines()] == list(told.related)
-    assert line("explain", code, "--json").json["related"] == list(told.related)
+    assert line("explain", code, "--json").result["related"] == list(told.related)
 
 
 def test_evidence_says_how_sure_it_makes(line: Line) -> None:
@@ -22,5 +22,5 @@ def test_evidence_says_how_sure_it_makes(line: Line) -> None:
 
 
 def test_what_is_listed_can_be_explained(line: Line) -> None:
-    for row in line("explain", "--list", "kv-", "--json").json:
+    for row in line("explain", "--list", "kv-", "--json").results:
         assert line("explain", row["code"]).code == 0

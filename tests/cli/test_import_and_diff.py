@@ -35,16 +35,16 @@ def test_what_was_imported_can_be_judged(line: Line) -> None:
     assert document["winhost"].endswith(", from computer-info, lspci, dxdiag")
     judged = line("assess", "--facts", "desk.json", "--json")
     assert "Traceback" not in judged.err
-    (result,) = judged.json["results"]
+    (result,) = judged.results
     dda = next(path for path in result["assessment"]["paths"] if path["path"] == "dda")
     assert "dda.client-sku" in dda["because"]
 
 
-def test_json_is_the_facts_document(line: Line) -> None:
+def test_json_holds_the_facts_document(line: Line) -> None:
     said = line("facts", "import", DATA / "recorded" / "nvidia-smi-2xH200-linux.xml", "--host", "h200", "--json")
-    assert said.json["schema"] == "winhost.facts/1"
-    assert said.json["host"] == "h200"
-    assert len(said.json["nouns"]["PciDevice"]) == 2
+    assert said.result["facts"]["schema"] == "winhost.facts/1"
+    assert said.result["host"] == "h200"
+    assert len(said.result["facts"]["nouns"]["PciDevice"]) == 2
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "gpu-01\n", "größe", "-x"])
@@ -121,7 +121,7 @@ def test_a_difference_is_exit_4_with_what_it_costs(line: Line) -> None:
 def test_diff_as_one_document(line: Line) -> None:
     one = line.facts("server2025-3gpu")
     other = edited(one, "later.json", lambda d: d["nouns"]["PciDevice"].pop())
-    document = line("diff", one, other, "--json").json
+    document = line("diff", one, other, "--json").result
     assert document["before"]["host"] == document["after"]["host"]
     gone = [each for each in document["differences"] if each["what"] == "gone"]
     assert [each["noun"] for each in gone] == ["PciDevice"]

@@ -48,13 +48,13 @@ def test_json_is_one_document(line: Line) -> None:
     Path("wsl.conf").write_text("[boot]\n; x\nsystemd=true\n")
     said = line("lint", "wslconf", "wsl.conf", "--json")
     assert said.code == 1
-    assert said.json["file"] == "wsl.conf"
-    assert [(it["code"], it["severity"], it["line"], it["column"]) for it in said.json["findings"]] == [
+    assert said.result["file"] == "wsl.conf"
+    assert [(it["code"], it["severity"], it["line"], it["column"]) for it in said.result["findings"]] == [
         ("wslconf.semicolon", "ignored", 2, 1),
         ("wslconf.unread", "ignored", 3, 1),
     ]
     Path("wsl.conf").write_text("[boot]\nsystemd=true\n")
-    assert line("lint", "wslconf", "wsl.conf", "--json").json == {"file": "wsl.conf", "findings": []}
+    assert line("lint", "wslconf", "wsl.conf", "--json").result == {"file": "wsl.conf", "findings": []}
 
 
 def test_a_file_that_cannot_be_read_is_one_sentence(line: Line) -> None:

@@ -41,7 +41,7 @@ def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:
     facts = line.facts("server2025-role-installed")
     plans = [line("plan", "--facts", facts, "--vm", "llm-01", "--json").out for _ in range(2)]
     assert plans[0] == plans[1]
-    assert json.loads(plans[0])["schema"] == "winhost.plan/1"
+    assert json.loads(plans[0])["results"][0]["plan"]["schema"] == "winhost.plan/1"
 
 
 def test_apply_verify_rollback_as_documents(line: Line, lab: Lab) -> None:
@@ -49,9 +49,9 @@ def test_apply_verify_rollback_as_documents(line: Line, lab: Lab) -> None:
     events = [json.loads(text) for text in line("apply", "plan.json", *ACCEPT, "--jsonl").out.splitlines()]
     assert {event["event"] for event in events[:-1]} >= {"step", "done"}
     assert events[-1]["outcome"]["outcome"] == "applied"
-    assert line("verify", "plan.json", "--json").json["holds"] is True
-    (run,) = (row["run"] for row in line("runs", "--json").json)
-    assert line("rollback", run, *ACCEPT, "--json").json["outcome"] == "rolled back"
+    assert line("verify", "plan.json", "--json").result["holds"] is True
+    (run,) = (row["run"] for row in line("runs", "--json").results)
+    assert line("rollback", run, *ACCEPT, "--json").result["outcome"]["outcome"] == "rolled back"
     assert line("verify", "plan.json", "--json").code == 4
 
 
@@ -61,7 +61,7 @@ def test_several_hosts_at_once_and_one_failing_does_not_stop_the_other(line: Lin
     Path("bad.json").write_text(json.dumps({**document, "host": "desk-01"}))
     said = line("apply", "bad.json", "good.json", *ACCEPT, "--json")
     assert said.code == 2
-    bad, good = said.json["results"]
+    bad, good = said.results
     assert bad["error"]["kind"] == "WrongHost"
     assert good["outcome"]["outcome"] == "applied"
 
@@ -82,7 +82,7 @@ def test_schemas_are_json_schemas_that_our_own_files_meet(line: Line) -> None:
 
 
 def test_every_code_can_be_explained(line: Line) -> None:
-    codes = [row["code"] for row in line("explain", "--list", "--json").json]
+    codes = [row["code"] for row in line("explain", "--list", "--json").results]
     assert "dda.client-sku" in codes
     for code in codes:
         assert line("explain", code).code == 0

@@ -1,12 +1,9 @@
 """Many hosts are taken one by one: one that cannot be used loses nothing of the others, and nothing is kept of any."""
 
-import json
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cli.conftest import Line
-from winhost.cli.output import print_results
 from winhost.cli.reach import judge_each, read_each
 from winhost.compat.answer import Wish
 from winhost.engine.many import stream
@@ -18,7 +15,7 @@ def test_a_broken_facts_file_loses_nothing_of_the_others(line: Line) -> None:
     Path("torn.json").write_text("{")
     said = line("assess", "--facts", "torn.json", "--facts", wrong, "--facts", good, "--json")
     assert said.code == 2
-    torn, shapeless, judged = said.json["results"]
+    torn, shapeless, judged = said.results
     assert (torn["host"], torn["error"]["exit_code"]) == ("torn.json", 2)
     assert shapeless["error"]["exit_code"] == 2
     assert judged["fits"]
@@ -34,24 +31,7 @@ def test_a_folder_that_takes_no_facts_is_the_error_of_each_host(line: Line, lab:
     Path("facts").touch()
     said = line("detect", "*", "-o", "facts/below", "--json")
     assert said.code == 2
-    assert [result["error"]["kind"] for result in said.json["results"]] == ["UnusablePlace"] * 2
-
-
-def test_results_are_written_as_they_come(line: Line) -> None:
-    """And read as if they had been written at once."""
-
-    def results() -> Iterator[object]:
-        yield {"host": "a", "text": ["\u2028", "ü"]}
-        assert '"host": "a"' in line.capture.readouterr().out
-        yield {"host": "b"}
-
-    print_results(results(), "winhost.x/1")
-    print_results([{"host": "a\n"}, {}], "winhost.x/1")
-    out = line.capture.readouterr().out
-    whole = out[out.index('{\n  "schema"') :]
-    assert whole == json.dumps({"schema": "winhost.x/1", "results": [{"host": "a\n"}, {}]}, indent=2) + "\n"
-    print_results([])
-    assert line.capture.readouterr().out == '{\n  "results": []\n}\n'
+    assert [result["error"]["kind"] for result in said.results] == ["UnusablePlace"] * 2
 
 
 def test_nothing_is_kept_of_a_host_that_was_judged(line: Line) -> None:

@@ -177,4 +177,4 @@ def test_a_plan_that_goes_on_to_linux_needs_a_key_before_anything_is_changed(
     lab.fleet_file.write_text(yaml.safe_dump(fleet), encoding="utf-8")
     said = line("apply", "plan.json", *CONSENTS)
     assert (said.code, "hosts.gpu-03.ssh.key" in said.err) == (2, True), said.err
-    assert line("runs", "--json").json == []
+    assert line("runs", "--json").results == []

@@ -62,9 +62,9 @@ def test_a_journal_that_cannot_be_read_hides_no_other(
 def test_a_run_that_is_under_way_is_not_called_interrupted(line: Line, lab: Lab) -> None:
     journal = applied(line)
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:4]))
-    assert line("runs", "--json").json[0]["state"] == "interrupted"
+    assert line("runs", "--json").results[0]["state"] == "interrupted"
     with Store().lock("gpu-03", "apply"):
-        assert line("runs", "--json").json[0]["state"] == "running now"
+        assert line("runs", "--json").results[0]["state"] == "running now"
         shown = line("runs", journal.stem).out
         assert "running now" in shown
         assert "Go on" not in shown
@@ -76,7 +76,7 @@ def test_a_lock_whose_holder_is_gone_is_no_run_under_way(line: Line, lab: Lab) -
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:4]))
     note = line.folder / "state" / "locks" / "gpu-03.json"
     note.write_text(json.dumps({"who": "me", "doing": "apply"}))
-    assert line("runs", "--json").json[0]["state"] == "interrupted"
+    assert line("runs", "--json").results[0]["state"] == "interrupted"
 
 
 def test_a_host_that_was_not_begun_says_why(line: Line, lab: Lab) -> None:
@@ -87,11 +87,11 @@ def test_a_host_that_was_not_begun_says_why(line: Line, lab: Lab) -> None:
     said = line(*words)
     assert said.code == 2
     assert "error: gpu-03: not begun, because desk-01 failed" in said.err
-    results = line(*words, "--json").json["results"]
+    results = line(*words, "--json").results
     assert [result["error"]["kind"] for result in results] == ["WrongHost", "NotBegun"]
     results = [json.loads(text) for text in line(*words, "--jsonl").out.splitlines()]
     assert [result["error"]["kind"] for result in results] == ["WrongHost", "NotBegun"]
-    assert line("runs", "--json").json == []
+    assert line("runs", "--json").results == []
 
 
 def test_the_schema_of_a_journal_knows_every_kind_of_line(line: Line, lab: Lab) -> None:

@@ -73,8 +73,8 @@ def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
 def test_the_document_has_everything_and_the_command(line: Line) -> None:
     said = served(line, "70b-awq-on-2x48gb", "--json")
     assert said.code == 0
-    (chat,) = said.json["models"]
-    assert said.json["vllm"] is None
+    (chat,) = said.result["models"]
+    assert said.result["vllm"] is None
     assert chat["command"].startswith("docker run --detach --name=chat --gpus=all")
     assert all(told["why"] and told["evidence"] and told["when"] for told in (*chat["lines"], *chat["left_out"]))
     assert chat["shared_memory"] == 16 << 30
@@ -92,7 +92,7 @@ def test_what_no_profile_can_serve_is_refused(line: Line, host: str, words: str)
     assert said.code == 3
     assert said.out == ""
     assert words in said.err
-    assert served(line, "one-7b-on-24gb", "--json", host=host).json["error"]["kind"] == "NoProfile"
+    assert served(line, "one-7b-on-24gb", "--json", host=host).result["error"]["kind"] == "NoProfile"
 
 
 def test_a_profile_that_is_not_there_is_wrong_usage(line: Line) -> None:

@@ -84,7 +84,7 @@ def test_a_state_folder_that_takes_no_lock_is_named_with_where_to_choose_another
 def test_a_place_that_cannot_be_is_a_document_too(line: Line, facts: Path) -> None:
     said = line("plan", "--facts", facts, "--vm", "llm-01", "-o", "nowhere/plan.json", "--json")
     assert (said.code, said.err) == (2, "")
-    assert said.json["error"]["kind"] == "UnusablePlace"
+    assert said.result["error"]["kind"] == "UnusablePlace"
 
 
 # ---- forms
@@ -96,15 +96,15 @@ def test_a_place_that_cannot_be_is_a_document_too(line: Line, facts: Path) -> No
 def test_wrong_usage_is_a_document_where_json_was_asked_for(line: Line, words: tuple[str, ...]) -> None:
     said = line(*words, "--json")
     assert (said.code, said.err) == (2, "")
-    assert (said.json["error"]["kind"], said.json["error"]["exit_code"]) == ("WrongUsage", 2)
-    assert "--help" in said.json["error"]["hint"]
+    assert (said.result["error"]["kind"], said.result["error"]["exit_code"]) == ("WrongUsage", 2)
+    assert "--help" in said.result["error"]["hint"]
 
 
 @pytest.mark.parametrize("forms", [("--json", "--jsonl"), ("--jsonl", "--json")])
 def test_an_answer_has_one_form(line: Line, plan: Path, forms: tuple[str, str]) -> None:
     said = line("apply", plan, "--yes", *forms)
     assert said.code == 2
-    assert "choose one" in said.json["error"]["what"]
+    assert "choose one" in said.result["error"]["what"]
 
 
 # ---- numbers
@@ -238,7 +238,7 @@ def test_a_playbook_may_refer_to_every_decision_and_to_nothing_else(line: Line, 
     Path("mine.yaml").write_text(text, encoding="utf-8")
     said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", "mine.yaml", "--json")
     assert said.code == 0
-    assert "${" not in json.dumps(said.json["stages"])
+    assert "${" not in json.dumps(said.result["plan"]["stages"])
 
 
 # ---- what is said to whom
@@ -259,10 +259,10 @@ def test_missing_rights_are_blamed_for_what_they_cost_and_no_more(
 
 
 def test_codes_are_listed_by_what_they_begin_with_and_gaps_once(line: Line) -> None:
-    codes = [row["code"] for row in line("explain", "--list", "--json").json]
+    codes = [row["code"] for row in line("explain", "--list", "--json").results]
     assert [code for code in codes if code.endswith(".unknown")] == ["*.unknown"]
     assert line("explain", "nvlink.unknown").code == 0
-    listed = [row["code"] for row in line("explain", "--list", "mmio", "--json").json]
+    listed = [row["code"] for row in line("explain", "--list", "mmio", "--json").results]
     assert listed == [code for code in codes if code.startswith("mmio")] != []
     assert line("explain", "--list", "nonsense").code == 2
 

@@ -76,7 +76,7 @@ def test_one_unreachable_host_does_not_hide_the_others(line: Line, lab: Lab) -> 
     lab.endpoints["desk-01"].stop()
     said = line("detect", "*", "--json")
     assert said.code == 5
-    results = {result["host"]: result for result in said.json["results"]}
+    results = {result["host"]: result for result in said.results}
     assert results["gpu-03"]["facts"]["schema"] == "winhost.facts/1"
     assert results["desk-01"]["error"]["kind"] == "Unreachable"
 
@@ -96,7 +96,12 @@ def test_a_file_that_is_not_there(line: Line) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "told"),
-    [("winhost.facts/2", "another version"), ("winhost.plan/1", "another kind"), (7, "another kind")],
+    [
+        ("winhost.facts/2", "another version"),
+        ("winhost.plan/1", "another kind"),
+        ("winhost.detection/1", "--json printed"),
+        (7, "another kind"),
+    ],
 )
 def test_a_foreign_or_newer_schema(line: Line, schema: object, told: str) -> None:
     path = edited(line.facts("server2022-2gpu"), lambda document: document.update(schema=schema))
@@ -192,8 +197,8 @@ def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) ->
     said = line("plan", "desk-01", "--json")
     assert said.code == 3
     assert said.err == ""
-    assert said.json["error"]["kind"] == "Refused"
-    assert "dda.client-sku" in said.json["error"]["meaning"]
+    assert said.result["error"]["kind"] == "Refused"
+    assert "dda.client-sku" in said.result["error"]["meaning"]
 
 
 @pytest.mark.parametrize(

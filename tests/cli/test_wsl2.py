@@ -76,7 +76,7 @@ def test_over_another_adapter_nothing_of_the_management_moves(line: Line) -> Non
 def test_settings_go_into_the_plan_as_they_are_set(line: Line) -> None:
     wanted = ("network=nat", "distro=1.10", "account=serve", "access.allow=[192.168.1.0/24,192.0.2.0/24]")
     words = [word for setting in wanted for word in ("--set", setting)]
-    document = plan(line, *WITH_KEY, *words, "--json").json
+    document = plan(line, *WITH_KEY, *words, "--json").result["plan"]
     assert document["schema"] == "winhost.plan/1"
     steps = {step["noun"]: step for step in document["stages"][0]["steps"]}
     assert steps["LocalAccount"]["key"] == {"account": "serve"}
@@ -110,7 +110,7 @@ IMAGES: dict[tuple[str, ...], dict[str, str]] = {
 
 @pytest.mark.parametrize("given", IMAGES)
 def test_an_image_goes_by_name_and_the_plan_holds_its_source_and_hash(line: Line, given: tuple[str, ...]) -> None:
-    document = plan(line, *(word for setting in given for word in ("--set", setting)), "--json").json
+    document = plan(line, *(word for setting in given for word in ("--set", setting)), "--json").result["plan"]
     assert document["wish"]["playbook"]["settings"]["image"] == IMAGES[given]
     (staged,) = (
         step["key"]
@@ -204,7 +204,7 @@ def test_a_playbook_of_ones_own_may_do_with_less(line: Line) -> None:
     book = yaml.safe_load((shipped("playbooks") / "wsl2.yaml").read_text(encoding="utf-8"))
     book["resources"] = [entry for entry in book["resources"] if entry["noun"] not in ("HyperVFirewall", "CdiSpec")]
     Path("mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
-    document = plan(line, *WITH_KEY, "--playbook", "mine.yaml", "--json").json
+    document = plan(line, *WITH_KEY, "--playbook", "mine.yaml", "--json").result["plan"]
     assert "HyperVFirewall" not in {step["noun"] for step in document["stages"][0]["steps"]}
 
 
@@ -245,7 +245,9 @@ def test_a_plan_names_the_files_that_it_sends(line: Line, files: tuple[str, ...]
 
 def test_a_backslash_names_the_same_file(line: Line, files: tuple[str, ...]) -> None:
     said = plan(line, *WITH_KEY, *files, "--set", f"image.source=.\\{IMAGE}", "--json")
-    sources = {step["key"]["source"] for step in said.json["stages"][0]["steps"] if step["noun"] == "StagedFile"}
+    sources = {
+        step["key"]["source"] for step in said.result["plan"]["stages"][0]["steps"] if step["noun"] == "StagedFile"
+    }
     assert sources == {f"./{MSI}", f"./{IMAGE}"}
 
 
@@ -271,7 +273,7 @@ def test_files_are_sent_from_the_folder_of_the_plan_and_progress_is_told(
     assert said.code == 0, said.err
     assert "The distro's image: sent 1.0 of 2.1 MB" in said.err
     assert machine.software.wsl == "2.7.14.0"
-    (run,) = line("runs", "--json").json
+    (run,) = line("runs", "--json").results
     assert line("rollback", run["run"], "--fleet", "../fleet.yaml", *ACCEPT).code == 0
     assert machine.there("StagedFile") == ()
 
@@ -286,7 +288,7 @@ def test_apply_refuses_before_anything_where_a_file_is_not_beside_the_plan(
     said = line("apply", "elsewhere/plan.json", *ACCEPT)
     assert (said.code, "is not there, or is no file" in " ".join(said.err.split())) == (2, True), said.err
     assert desk.hosts["desk-01"].machine.settled_state() == found
-    assert line("runs", "--json").json == []
+    assert line("runs", "--json").results == []
 
 
 # ---- done
@@ -298,19 +300,19 @@ def test_apply_verify_drift_repair_and_rollback_by_their_exit_codes(line: Line, 
     words = ("plan", "desk-01", "--path", "wsl2", "--set", f"access.key={desk.public_key}")
     assert line(*words, "-o", "plan.json").code == 0
     refused = line("apply", "plan.json", "--yes")
-    assert (refused.code, line("runs", "--json").json) == (2, []), refused.err
-    assert line("apply", "plan.json", *ACCEPT, "--json").json["results"][0]["outcome"]["outcome"] == "applied"
+    assert (refused.code, line("runs", "--json").results) == (2, []), refused.err
+    assert line("apply", "plan.json", *ACCEPT, "--json").result["outcome"]["outcome"] == "applied"
     assert line("verify", "plan.json").code == 0
     machine.accounts.tasks["keep-alive-winhost"].enabled = False
     drifted = line("verify", "plan.json", "--json")
     assert drifted.code == 4
-    assert [c["title"] for c in drifted.json["checks"] if not c["holds"]] == ["Tasks of winhost"]
-    repair = line(*words, "-o", "repair.json", "--json").json
+    assert [c["title"] for c in drifted.result["checks"] if not c["holds"]] == ["Tasks of winhost"]
+    repair = line(*words, "-o", "repair.json", "--json").result["plan"]
     assert [step["want"] for step in repair["stages"][0]["steps"]] == [{"keep_alive": "ready"}]
     assert line("apply", "repair.json", "--yes").code == 0
     assert line("verify", "plan.json").code == 0
-    first = min(row["run"] for row in line("runs", "--json").json)
-    assert line("rollback", first, *ACCEPT, "--json").json["outcome"] == "rolled back"
+    first = min(row["run"] for row in line("runs", "--json").results)
+    assert line("rollback", first, *ACCEPT, "--json").result["outcome"]["outcome"] == "rolled back"
     now = machine.settled_state()
     assert {noun for noun in found if found[noun] != now[noun]} == {"Wsl"}
 

@@ -307,10 +307,9 @@ def test_the_command_writes_the_file_and_names_it(line: Line) -> None:
         "gpu-01",
         "desk-01",
     ]
-    assert line("report", *facts, "-o", "report.html", "--json").json == {
-        "file": "report.html",
-        "hosts": ["gpu-01", "desk-01"],
-    }
+    assert line("report", *facts, "-o", "report.html", "--json").results == [
+        {"host": host, "file": "report.html"} for host in ("gpu-01", "desk-01")
+    ]
 
 
 def test_what_speaks_against_a_workloads_wishes_stands_with_its_way() -> None:

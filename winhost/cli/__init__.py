@@ -79,7 +79,7 @@ def run(args: list[str] | None = None) -> int:
     130 after Ctrl-C, 141 when nobody reads our output any more, as a shell has it.
     """
     prepare_streams()
-    as_json = "--json" in (sys.argv[1:] if args is None else args)
+    words = sys.argv[1:] if args is None else args
     try:
         code = winhost.main(args, prog_name="winhost", standalone_mode=False)
     except click.exceptions.Abort:
@@ -89,36 +89,39 @@ def run(args: list[str] | None = None) -> int:
         let_go_of_streams()
         return GONE
     except click.ClickException as error:
-        return _refused(error, as_json)
+        return _refused(error, words)
     except Exception as error:  # noqa: BLE001 - decided here and nowhere else
-        return _told(error, as_json)
+        return _told(error, words)
     return code if isinstance(code, int) else 0
 
 
-def _refused(error: click.ClickException, as_json: bool) -> int:
+def _refused(error: click.ClickException, words: list[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
     else:
+        from winhost.cli.envelope import asked_form
         from winhost.cli.faults import WrongUsage
         from winhost.cli.output import show_error
 
-        show_error(WrongUsage(error), as_json)
+        show_error(WrongUsage(error), asked_form(words))
     return error.exit_code
 
 
-def _told(error: Exception, as_json: bool) -> int:
+def _told(error: Exception, words: list[str]) -> int:
+    from winhost.cli.envelope import asked_form
     from winhost.cli.faults import NotKnown, of_system
     from winhost.cli.output import show_error
     from winhost.model.errors import WinhostError
     from winhost.model.facts import MissingFact
 
+    form = asked_form(words)
     if isinstance(error, OSError):
         let_go_of_streams()
-        as_json = as_json and error.filename is not None  # else it may be stdout itself that takes nothing
+        form = form if error.filename is not None else None  # else it may be stdout itself that takes nothing
         error = of_system(error)
     elif isinstance(error, MissingFact):
         error = NotKnown(str(error))
     if not isinstance(error, WinhostError):
         raise error
-    show_error(error, as_json)
+    show_error(error, form)
     return int(error.exit_code)

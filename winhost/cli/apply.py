@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from winhost.cli.options import at_once_option, run_options
-from winhost.model.errors import UsageFault, WinhostError, visible
+from winhost.model.errors import UsageFault, WinhostError, failed, visible
 
 
 @dataclass(eq=False)
@@ -68,7 +68,9 @@ def apply(
     Refuses when a host is no longer as its plan saw it (exit 4). Survives restarts and being killed: see
     `winhost runs`, then `resume` or `rollback`. Ctrl-C stops after the step in flight.
     """
-    from winhost.cli.output import error_document, print_line, show_results
+    from winhost.cli.answers import Ended
+    from winhost.cli.envelope import show_results
+    from winhost.cli.output import print_line
     from winhost.cli.reach import check_reach, hosts_named, worst
     from winhost.cli.running import Deadlines, begin, consents, means_for, outcome_code, show_outcome, stop_on_interrupt
     from winhost.cli.watch import watching
@@ -97,14 +99,14 @@ def apply(
 
         results = each(list(zip(plans, read, strict=True)), one, at_once=at_once, stop_on_failure=stop_on_failure)
     errors = [r.error or (NotBegun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
-    shown = [
-        {"host": result.work[1].host, "outcome": result.value, "error": error}
-        for result, error in zip(results, errors, strict=True)
+    shown: list[tuple[str, Ended | WinhostError]] = [
+        (plan.host, error or Ended(plan.host, result.given))
+        for plan, result, error in zip(read, results, errors, strict=True)
     ]
     if as_jsonl:
-        for result, error in zip(shown, errors, strict=True):
-            print_line({**result, "error": error and error_document(error)})
+        for host, ended in shown:
+            print_line(failed(ended, host) if isinstance(ended, WinhostError) else ended)
     else:
-        show_results(as_json, shown, lambda result: show_outcome(result["outcome"]))
+        show_results("outcome", as_json, shown, lambda ended: show_outcome(ended.outcome))
     codes = [outcome_code(result.value) for result in results if result.value]
     return worst(errors, max(codes, default=0))

@@ -8,11 +8,11 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.options import at_once_option, facts_option, fleet_option, hosts_argument, json_option
-from winhost.model.errors import Exit
+from winhost.model.errors import Exit, failed
 
 if TYPE_CHECKING:
     from winhost.cli.reach import Read
-    from winhost.compat.answer import Judged, NotJudged, Wish
+    from winhost.compat.answer import Judged, Wish
 
 
 @click.command()
@@ -56,10 +56,10 @@ def assess(
 
     Needs a HOST or a --facts file. Changes nothing. Exit 3 when no way works, or none offers what is needed.
     """
-    from winhost.cli.output import print_results
+    from winhost.cli.envelope import answer
     from winhost.cli.reach import judge_each, read_each, worst
     from winhost.cli.show_verdicts import check_path, possible
-    from winhost.compat.answer import ASSESSMENT, Wish
+    from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
     from winhost.compat.remedy import named
     from winhost.model.workloadfile import load_workload
@@ -77,21 +77,10 @@ def assess(
             yield read, found
 
     if as_json:
-        print_results(map(_result, counted()), ASSESSMENT)
+        answer("assessment", (found or failed(read.failure, read.host) for read, found in counted()))
     else:
         _show([*counted()], wish, everything)
     return max(codes)
-
-
-def _result(answer: "tuple[Read, Judged | None]") -> "Judged | NotJudged":
-    from winhost.cli.output import error_document
-    from winhost.compat.answer import NotJudged
-
-    read, found = answer
-    if found is not None:
-        return found
-    assert read.error is not None
-    return NotJudged(read.host, error_document(read.error))
 
 
 def _show(answers: "Sequence[tuple[Read, Judged | None]]", wish: "Wish", everything: bool) -> None:

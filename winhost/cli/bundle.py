@@ -48,7 +48,9 @@ def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_js
     """
     from hashlib import sha256
 
-    from winhost.cli.output import print_json, say
+    from winhost.cli.answers import Bundled
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import say
     from winhost.engine.planning import check_plan
     from winhost.model.documents import read_document
     from winhost.model.plan import Plan
@@ -64,7 +66,7 @@ def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_js
     written = _write(output, files, signing)
     digest = sha256(written[SUMS]).hexdigest()
     if as_json:
-        print_json({"folder": str(output), "files": sorted(written), "sha256sums": digest})
+        answer("bundle", [Bundled(str(output), tuple(sorted(written)), digest)])
     else:
         say(f"Written to {output}: {', '.join(sorted(written))}")
         say(f"The sum of {SUMS}, to compare on the host: {digest}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,19 +30,20 @@ def detect(hosts: tuple[str, ...], output: Path | None, fleet_file: Path | None,
 
     Changes nothing. HOSTS are names of fleet.yaml, patterns ('gpu-*') or groups ('@lab').
     """
-    from winhost.cli.output import show_results
+    from winhost.cli.answers import Detected
+    from winhost.cli.envelope import show_results
     from winhost.cli.reach import read_hosts, worst
     from winhost.cli.show_facts import show_facts
 
     codes = [0]
 
-    def results() -> Iterator[dict[str, Any]]:
+    def results() -> "Iterator[tuple[str, Detected | WinhostError]]":
         for read in read_hosts(hosts, fleet_file, at_once):
             error = read.error or _written(output, read)
             codes.append(worst([error]))
-            yield {"host": read.host, "facts": read.facts, "error": error}
+            yield read.host, error or Detected(read.host, read.known)
 
-    show_results(as_json, results(), lambda result: show_facts(result["facts"], output))
+    show_results("detection", as_json, results(), lambda found: show_facts(found.facts, output))
     return max(codes)
 
 

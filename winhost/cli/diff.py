@@ -18,7 +18,8 @@ def diff(before: Path, after: Path, everything: bool, as_json: bool) -> int:
 
     Compares two facts files, the older one first. Exit 4 on a difference; what moves by itself counts with --all only.
     """
-    from winhost.cli.output import print_json, say
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import say
     from winhost.cli.show_comparison import show_comparison
     from winhost.compat.answer import difference
     from winhost.model.documents import read_document
@@ -27,7 +28,7 @@ def diff(before: Path, after: Path, everything: bool, as_json: bool) -> int:
     readings = read_document(before, Facts), read_document(after, Facts)
     compared, document = difference(*readings)
     if as_json:
-        print_json(document)
+        answer("diff", [document])
     else:
         for sign, reading in zip("-+", readings, strict=True):
             say(f"{sign} {reading.host}, {reading.origin} at {reading.read_at}", bold=True)

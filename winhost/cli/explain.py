@@ -22,19 +22,21 @@ def explain(code: str | None, listed: bool, as_json: bool) -> int:
     What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. What may
     lack of every path and capability is listed once, as *.unknown, and explained of any: nvlink.unknown.
     """
-    from winhost.cli.output import print_json, table
+    from winhost.cli.answers import Code
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import table
     from winhost.compat.explanation import explain as story_of
 
     if listed or code is None:
         rows = _listed(code or "")
         if as_json:
-            print_json([{"code": code, "sentence": sentence} for code, sentence in rows])
+            answer("codes", (Code(code, sentence) for code, sentence in rows))
         else:
             table(("code", "sentence"), rows)
         return 0
     told = story_of(code)
     if as_json:
-        print_json(told)
+        answer("explanation", [told])
     else:
         _show(told)
     return 0

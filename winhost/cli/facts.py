@@ -43,7 +43,9 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, output:
     lspci -vv -nn (a live Linux on the same machine) or dxdiag /x. What none of them tells is unknown. Where two differ,
     the more exact counts; two that are equally exact and differ are refused.
     """
-    from winhost.cli.output import print_json, say, write_file
+    from winhost.cli.answers import Detected
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import say, write_file
     from winhost.cli.show_facts import show_facts
     from winhost.model.documents import write_document
 
@@ -51,7 +53,7 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, output:
     if output is not None:
         write_file(output, write_document(made))
     if as_json:
-        print_json(made)
+        answer("detection", [Detected(made.host, made)])
         return 0
     show_facts(made)
     if output is None:

@@ -82,12 +82,14 @@ def up(hosts: tuple[str, ...], output: Path | None, tls: bool, engine: str, spee
 @json_option
 def list_hosts(as_json: bool) -> None:
     """List the example hosts and situations that winhost ships."""
-    from winhost.cli.output import print_json, table
+    from winhost.cli.answers import LabHost
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import table
     from winhost.lab.hostfile import HostFile, host_files
     from winhost.model.yamlfile import load
 
     rows = {path.stem: load(path, HostFile).about for path in host_files()}
     if as_json:
-        print_json([{"name": name, "about": about} for name, about in rows.items()])
+        answer("lab", (LabHost(name, about) for name, about in rows.items()))
     else:
         table(("name", "about"), rows.items())

@@ -93,12 +93,14 @@ def _lint(
     as_json: bool,
     forbidden: "frozenset[str]" = frozenset(),
 ) -> int:
-    from winhost.cli.output import print_json, say, table
+    from winhost.cli.answers import Linted
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import say, table
     from winhost.paths.wslconfig import Severity, lint
 
     findings = lint(file.read_bytes(), dialect, version=version, forbidden=forbidden)
     if as_json:
-        print_json({"file": str(file), "findings": findings})
+        answer("lint", [Linted(str(file), tuple(findings))])
     elif findings:
         rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]
         table(("place", "effect", "code", "finding"), rows)

@@ -1,10 +1,7 @@
 """How results leave: a table for people or one JSON document, on stdout; errors and progress on stderr."""
 
-import json
-import re
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +9,13 @@ import click
 
 from winhost.cli.lines import columns as columns_of
 from winhost.cli.lines import glued, unglued, wrapped
-from winhost.cli.streams import speaks_unicode
-from winhost.model.errors import ErrorDocument, WinhostError, visible, visible_json
+from winhost.cli.streams import spelled_in_json
+from winhost.model.errors import WinhostError, failed, visible, visible_json
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from winhost.cli.envelope import Form
 
 WIDE = 160  # columns of tables that go to a file or a pipe
 _BETWEEN = 3  # blanks between two columns of a table
@@ -31,10 +30,12 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     click.echo(click.style(lines, **style) if style else lines, err=err)
 
 
-def show_error(error: WinhostError, as_json: bool) -> None:
-    """What is wrong, what it means, and the next command; as a document on stdout where JSON was asked for."""
-    if as_json:
-        print_json({"error": error_document(error)})
+def show_error(error: WinhostError, form: "Form | None") -> None:
+    """What is wrong, what it means, and the next command; as a document on stdout where one was asked for."""
+    from winhost.cli.envelope import answer
+
+    if form:
+        answer("error", [failed(error)], form)
     else:
         tell_error(error)
 
@@ -52,13 +53,8 @@ def error_text(error: WinhostError) -> str:
     return f"error: {visible(error.what)}" + (f"\n{indented}" if indented else "")
 
 
-def error_document(error: WinhostError) -> ErrorDocument:
-    """The same for programs."""
-    return ErrorDocument(type(error).__name__, int(error.exit_code), error.what, error.meaning, error.hint)
-
-
 def print_json(document: object) -> None:
-    """One document and nothing else on stdout."""
+    """A document that is no answer but a thing of its own, such as a schema, and nothing else on stdout."""
     _echo_json(document, indent=2)
 
 
@@ -67,29 +63,10 @@ def print_line(document: object) -> None:
     _echo_json(document)
 
 
-def print_results(results: Iterable[object], schema: str | None = None) -> None:
-    """One document of several hosts, each written as it comes, so that memory does not grow with their number."""
-    before = "{\n" if schema is None else f'{{\n  "schema": {json.dumps(schema)},\n'
-    before += '  "results": ['
-    between = "\n"
-    for result in results:  # what is wrong with the command itself is told here, before anything is written
-        click.echo(before + between + textwrap.indent(_json(result, indent=2), "    "), nl=False)
-        before, between = "", ",\n"
-    click.echo(f"{before}]\n}}" if before else "\n  ]\n}")
-
-
 def _echo_json(document: object, indent: int | None = None) -> None:
-    click.echo(_json(document, indent))
-
-
-def _json(document: object, indent: int | None) -> str:
-    """Programs read JSON as UTF-8: where stdout has another encoding, in plain ASCII, which is the same in both."""
     from winhost.model.documents import plain
 
-    text = visible_json(plain(document), indent=indent)
-    if not speaks_unicode(sys.stdout):
-        text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
-    return text
+    click.echo(spelled_in_json(visible_json(plain(document), indent=indent), sys.stdout))
 
 
 def write_file(path: Path, text: str | Iterable[str]) -> None:
@@ -172,24 +149,3 @@ def _paragraphs(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         for name, text in zip(others, rest, strict=True):
             if text:
                 say(f"   {name}: {text}" if name else f"   {text}", hang=2)
-
-
-def show_results(
-    as_json: bool, results: Iterable[Mapping[str, Any]], human: Callable[[Mapping[str, Any]], None]
-) -> None:
-    """The results of several hosts: a document of all, or each for people, errors on stderr."""
-    if as_json:
-        print_results(map(_result_document, results))
-        return
-    for result in results:
-        error = result.get("error")
-        if isinstance(error, WinhostError):
-            tell_error(error)
-        else:
-            human(result)
-
-
-def _result_document(result: Mapping[str, Any]) -> dict[str, Any]:
-    error = result.get("error")
-    told = {"error": error_document(error)} if isinstance(error, WinhostError) else {}
-    return {**{name: value for name, value in result.items() if name != "error"}, **told}

@@ -52,7 +52,9 @@ def plan(
 
     Needs a HOST or --facts. Changes nothing. Exit 3 when the path is refused here.
     """
-    from winhost.cli.output import print_json, write_file
+    from winhost.cli.answers import Planned
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import write_file
     from winhost.cli.reach import read_one
     from winhost.cli.show_plan import show_plan
     from winhost.engine import sending
@@ -68,7 +70,8 @@ def plan(
     if output is not None:
         write_file(output, write_document(made))
     if as_json:
-        print_json(made)
+        file = str(output) if output else None
+        answer("planning", [Planned(made.host, made.wish.path, made.variant, file, made)])
     else:
         show_plan(made, output)
     return 0

@@ -25,6 +25,20 @@ class Read:
     facts: "Facts | None" = None
     error: WinhostError | None = None
 
+    @property
+    def known(self) -> "Facts":
+        """Raises the error where there are none."""
+        if self.error is not None:
+            raise self.error
+        assert self.facts is not None
+        return self.facts
+
+    @property
+    def failure(self) -> WinhostError:
+        """Why there are none."""
+        assert self.error is not None
+        return self.error
+
 
 @dataclass(eq=False)
 class SeveralNamed(UsageFault):
@@ -135,10 +149,7 @@ def read_one(word: str | None, facts_file: Path | None, fleet_file: Path | None)
     if facts_file and word:
         raise SeveralNamed(f"{word} and --facts {facts_file}", (word, str(facts_file)))
     (read,) = read_each(words, (facts_file,) if facts_file else (), fleet_file)
-    if read.error is not None:
-        raise read.error
-    assert read.facts is not None
-    return read.facts
+    return read.known
 
 
 def _read(host: "Host") -> "Facts":

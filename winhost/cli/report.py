@@ -47,10 +47,13 @@ def report(
     FACTS are facts files, HOSTS names of fleet.yaml, patterns or groups. Changes nothing. The file needs nothing
     beside it: no script and no network.
     """
-    from winhost.cli.output import print_json, say, tell_error, write_file
+    from winhost.cli.answers import Reported
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import say, tell_error, write_file
     from winhost.cli.reach import judge_each, read_each, worst
     from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
+    from winhost.model.errors import ErrorResult, failed
     from winhost.model.workloadfile import load_workload
     from winhost.render.report import Unread
     from winhost.render.report import report as render
@@ -61,22 +64,25 @@ def report(
     files = [word for word in words if word.endswith(".json") or Path(word).is_file()]
     hosts = [word for word in words if word not in files]
     reads = read_each(hosts, [Path(word) for word in files], fleet_file, at_once)
-    names: list[str] = []
+    results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 
     def told() -> "Iterator[tuple[Facts, Judged] | Unread]":
         for read, judged in judge_each(reads, wish):
             if read.error is not None:
                 errors.append(read.error)
-                tell_error(read.error)
+                results.append(failed(read.error, read.host))
+                if not as_json:
+                    tell_error(read.error)
                 yield Unread(read.host, read.error)
             elif read.facts and judged:
-                names.append(read.host)
+                results.append(Reported(read.host, str(output)))
                 yield read.facts, judged
 
     write_file(output, render(told(), wish.needs))
     if as_json:
-        print_json({"file": str(output), "hosts": names})
+        answer("report", results)
     else:
-        say(f"Written to {output}: {len(names)} host{'' if len(names) == 1 else 's'}")
+        found = len(results) - len(errors)
+        say(f"Written to {output}: {found} host{'' if found == 1 else 's'}")
     return worst(errors)

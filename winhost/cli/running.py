@@ -153,7 +153,9 @@ def go_either_way(
     as_jsonl: bool,
 ) -> int:
     """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once."""
-    from winhost.cli.output import print_json, print_line
+    from winhost.cli.answers import Ended
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import print_line
     from winhost.cli.reach import hosts_named
     from winhost.cli.watch import watching
     from winhost.engine.failures import ConsentNeeded
@@ -177,9 +179,9 @@ def go_either_way(
             raise
         outcome = watched(more)
     if as_json:
-        print_json(outcome)
+        answer("outcome", [Ended(outcome.host, outcome)])
     elif as_jsonl:
-        print_line(outcome)
+        print_line(Ended(outcome.host, outcome))
     else:
         show_outcome(outcome)
     return outcome_code(outcome)

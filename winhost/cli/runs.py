@@ -8,6 +8,7 @@ from winhost.cli import completion
 from winhost.cli.options import json_option
 
 if TYPE_CHECKING:
+    from winhost.cli.answers import Listed
     from winhost.engine.journal import Entry
     from winhost.engine.record import Record
     from winhost.engine.store import Store
@@ -21,28 +22,28 @@ def runs(run_name: str | None, as_json: bool) -> int:
 
     Reads the journals in your own state folder; asks no host.
     """
-    from winhost.cli.output import print_json
+    from winhost.cli.envelope import answer
+    from winhost.engine.journal import read_journal
     from winhost.engine.store import Store
 
     store = Store()
-    from winhost.engine.journal import read_journal
-
     if run_name is None:
         rows = [_summary(store, name) for name in store.runs()]
         if as_json:
-            print_json(rows)
+            answer("runs", rows)
         else:
             _list(rows)
         return 0
     entries = read_journal(store.existing(run_name))
     if as_json:
-        print_json(entries)
+        answer("run", [{**vars(_summary(store, run_name)), "entries": entries}])
     else:
         _show(store, run_name, entries)
     return 0
 
 
-def _summary(store: "Store", name: str) -> dict[str, object]:
+def _summary(store: "Store", name: str) -> "Listed":
+    from winhost.cli.answers import Listed
     from winhost.engine.journal import read_journal
     from winhost.engine.record import NeverBegun, replay
     from winhost.model.errors import WinhostError
@@ -50,10 +51,10 @@ def _summary(store: "Store", name: str) -> dict[str, object]:
     try:
         record = replay(name, read_journal(store.existing(name)))
     except NeverBegun:
-        return {"run": name, "host": "?", "state": "begun, nothing done", "began": "?"}
+        return Listed(name, "?", "begun, nothing done", "?")
     except WinhostError as error:
-        return {"run": name, "host": "?", "state": error.what, "began": "?"}
-    return {"run": name, "host": record.host, "state": _state(store, record), "began": record.began}
+        return Listed(name, "?", error.what, "?")
+    return Listed(name, record.host, _state(store, record), record.began)
 
 
 def _state(store: "Store", record: "Record") -> str:
@@ -64,14 +65,14 @@ def _state(store: "Store", record: "Record") -> str:
     return "was going back" if record.going_back else "interrupted"
 
 
-def _list(rows: list[dict[str, object]]) -> None:
+def _list(rows: "list[Listed]") -> None:
     from winhost.cli.output import say, table
 
     if not rows:
         say("No runs yet. winhost apply makes them.")
         return
     columns = ("run", "host", "state", "began")
-    table(columns, ([row[name] for name in columns] for row in rows))
+    table(columns, ([getattr(row, name) for name in columns] for row in rows))
 
 
 def _show(store: "Store", name: str, entries: "list[Entry]") -> None:

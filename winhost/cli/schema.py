@@ -4,20 +4,21 @@ from typing import Any
 
 import click
 
-NAMES = (
-    *("facts", "plan", "fleet", "playbook", "workload", "host", "journal"),
-    *("assessment", "diff", "explanation"),
-)
+from winhost.cli.envelope import KINDS
+
+FILES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
 
 
 @click.command()
-@click.argument("name", type=click.Choice(NAMES), metavar="FORMAT")
+@click.argument("name", type=click.Choice((*FILES, *KINDS)), metavar="FORMAT")
 def schema(name: str) -> None:
     """Print the JSON Schema of one of winhost's file formats.
 
-    FORMAT is one of: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
-    wants), workload (workload.yaml), host (a lab host), journal (a line of a run's journal), assessment, diff and
-    explanation (what assess, diff and explain CODE answer with --json).
+    FORMAT is a file: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
+    wants), workload (workload.yaml), host (a lab host), journal (a line of a run's journal). Or what a command answers
+    with --json: detection (detect, facts import), assessment, report, diff, explanation (explain CODE), codes
+    (explain --list), planning (plan), outcome (apply, resume, rollback), runs, run (runs RUN), verification (verify),
+    bundle, lint, profile (serve profile), lab (lab list), error (where a command answers nothing else).
     """
     from winhost.cli.output import print_json
 
@@ -25,14 +26,13 @@ def schema(name: str) -> None:
 
 
 def _schema(name: str) -> dict[str, object]:
-    from winhost.compat.answer import AssessmentDocument, DiffDocument
+    from winhost.cli.answers import schema as answer_schema
     from winhost.engine.entries import AnyLine
     from winhost.lab.hostfile import HostFile
-    from winhost.model.documents import answer_schema, json_schema
+    from winhost.model.documents import json_schema
     from winhost.model.facts import Facts
     from winhost.model.fleetfile import FleetFile
     from winhost.model.plan import Plan
-    from winhost.model.reason import Explanation
     from winhost.model.workloadfile import WorkloadFile
     from winhost.paths.playbook import Playbook
 
@@ -45,5 +45,4 @@ def _schema(name: str) -> dict[str, object]:
         "host": HostFile,
         "journal": AnyLine,
     }
-    answers = {"assessment": AssessmentDocument, "diff": DiffDocument, "explanation": Explanation}
-    return answer_schema(answers[name]) if name in answers else json_schema(kinds[name])
+    return json_schema(kinds[name]) if name in kinds else answer_schema(name)

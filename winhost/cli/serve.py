@@ -41,8 +41,9 @@ def profile(
     For WSL 2; those for other targets come with the Linux stage. Changes nothing. Exit 3 when no profile can serve the
     workload there.
     """
-    from winhost.cli.output import print_json
-    from winhost.cli.show_profile import document, show_serving
+    from winhost.cli.answers import Profiled
+    from winhost.cli.envelope import answer
+    from winhost.cli.show_profile import show_serving
     from winhost.model.documents import read_document
     from winhost.model.facts import Facts
     from winhost.model.workloadfile import load_workload
@@ -52,7 +53,7 @@ def profile(
     facts = HostFacts(read_document(facts_file, Facts))
     found = serving(facts, load_workload(workload_file), named, read_speed)
     if as_json:
-        print_json(document(found))
+        answer("profile", [Profiled.of(found)])
     else:
         show_serving(found, everything)
     return 0

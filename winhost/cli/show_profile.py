@@ -2,26 +2,16 @@
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
 from winhost.cli.lines import wrapped
 from winhost.compat import catalogue
-from winhost.model.documents import plain
 from winhost.model.errors import visible
 from winhost.model.units import gib
 from winhost.serving.choice import Because, Line, Served, Serving
 from winhost.serving.command import command
 from winhost.serving.lost import Lost
-
-
-def document(found: Serving) -> dict[str, Any]:
-    """For programs: with the command of each model."""
-    told: dict[str, Any] = plain(found)
-    for served, model in zip(found.models, told["models"], strict=True):
-        model["command"] = " ".join(command(served, found.vllm))
-    return told
 
 
 def show_serving(found: Serving, everything: bool) -> None:

@@ -2,7 +2,9 @@
 
 import codecs
 import errno
+import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,3 +79,10 @@ def colour() -> bool | None:
 def is_dumb() -> bool:
     """Whether the terminal is one that knows lines of text and nothing else."""
     return os.environ.get("TERM") in ("dumb", "unknown")
+
+
+def spelled_in_json(text: str, stream: TextIO) -> str:
+    """JSON for a stream: programs read it as UTF-8, so elsewhere it is plain ASCII, which is the same in both."""
+    if speaks_unicode(stream):
+        return text
+    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)

@@ -18,7 +18,9 @@ def verify(plan_file: Path, facts_file: Path | None, fleet_file: Path | None, as
 
     Reads the plan's host, or --facts, and compares property by property. Changes nothing. Exit 4 on a difference.
     """
-    from winhost.cli.output import print_json, say, table
+    from winhost.cli.answers import Verified
+    from winhost.cli.envelope import answer
+    from winhost.cli.output import say, table
     from winhost.cli.reach import read_one
     from winhost.cli.show_plan import shown
     from winhost.engine.failures import WrongHost
@@ -34,7 +36,7 @@ def verify(plan_file: Path, facts_file: Path | None, fleet_file: Path | None, as
     checks = verify_plan(plan, facts)
     holds = all(check.holds for check in checks)
     if as_json:
-        print_json({"host": plan.host, "holds": holds, "checks": checks})
+        answer("verification", [Verified(plan.host, str(plan_file), holds, tuple(checks))])
     else:
         rows = (
             ("✓" if c.holds else "✗", c.title, c.property, shown(c.want), "" if c.holds else shown(c.found))

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from packaging.version import Version
 
 from winhost.compat.compare import Comparison, Difference, VerdictChange, compare
 from winhost.compat.needs import Fit, Needs, fits
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
-from winhost.model.errors import ErrorDocument
 from winhost.model.facts import Facts
 from winhost.model.reason import Assessment, Remedy
 from winhost.model.workload import Workload
@@ -42,25 +40,6 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class NotJudged:
-    """A host that could not be read."""
-
-    host: str
-    error: ErrorDocument
-
-
-ASSESSMENT = "winhost.assessment/1"
-
-
-@dataclass(frozen=True)
-class AssessmentDocument:
-    """The answer to `assess --json`: hosts as they were named, each written before the next one is judged."""
-
-    schema: Literal["winhost.assessment/1"] = field(default="winhost.assessment/1", kw_only=True)
-    results: tuple[Judged | NotJudged, ...]
-
-
-@dataclass(frozen=True)
 class Reading:
     """Where facts come from: see Facts."""
 
@@ -71,10 +50,9 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class DiffDocument:
+class Diff:
     """The answer to `diff --json`; recommended: before and after."""
 
-    schema: Literal["winhost.diff/1"] = field(default="winhost.diff/1", kw_only=True)
     before: Reading
     after: Reading
     differences: tuple[Difference, ...]
@@ -89,10 +67,10 @@ def judge(facts: Facts, wish: Wish) -> Judged:
     return Judged(facts.host, judged, fits(judged, wish.needs, wish.workload), changes)
 
 
-def difference(before: Facts, after: Facts) -> tuple[Comparison, DiffDocument]:
+def difference(before: Facts, after: Facts) -> tuple[Comparison, Diff]:
     """What changed, to look at and to print. Raises WrongState."""
     found = compare(before, after)
-    document = DiffDocument(_reading(before), _reading(after), found.differences, found.verdicts, found.recommended)
+    document = Diff(_reading(before), _reading(after), found.differences, found.verdicts, found.recommended)
     return found, document
 
 

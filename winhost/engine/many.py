@@ -21,6 +21,12 @@ class Result(Generic[W, T]):
     error: WinhostError | None = None
     because: W | None = None
 
+    @property
+    def given(self) -> T:
+        """The value, where there is one."""
+        assert self.value is not None
+        return self.value
+
 
 def each(
     works: Sequence[W], do: Callable[[W], T], *, at_once: int = 16, stop_on_failure: bool = False

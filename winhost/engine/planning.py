@@ -12,7 +12,7 @@ from winhost.engine.plan_dda import DdaPlan
 from winhost.engine.plan_wsl2 import Wsl2Plan
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
-from winhost.model.path import path_of
+from winhost.model.path import path_of, variant_of
 from winhost.model.plan import Deferred, Plan, Stage, Step, Wanted, Wish
 from winhost.model.reason import PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
@@ -175,6 +175,7 @@ def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
         stages=(_stage(facts, wish, planned, number=1),),
         notes=_notes(verdict, planned.cautions),
         linux_key=_linux_key(facts.document),
+        variant=variant_of(verdict.path),
     )
 
 

@@ -19,6 +19,7 @@ from winhost.model.yamlfile import load_json
 
 T = TypeVar("T")
 SCHEMAS: Mapping[type[Any], str] = {Facts: FACTS, Plan: PLAN}
+_PRINTED = ("winhost.detection/", "winhost.planning/")
 
 
 @dataclass(eq=False)
@@ -37,6 +38,8 @@ class WrongDocument(UsageFault):
     def meaning(self) -> str:
         if self.found.rpartition("/")[0] == self.wanted.rpartition("/")[0]:
             return "It was written by another version of winhost, whose fields this one could misread."
+        if self.found.startswith(_PRINTED):
+            return "It is what --json printed: an answer that holds such a document, and not the document itself."
         return "It is another kind of file."
 
     @property

@@ -60,6 +60,21 @@ class ErrorDocument:
     hint: str | None
 
 
+@dataclass(frozen=True)
+class ErrorResult:
+    """The result where there is only an error. host: whose, where it is about one."""
+
+    host: str | None
+    error: ErrorDocument
+
+
+def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
+    """An error for programs. The host is asked of the error where it is not given."""
+    whose = host or getattr(error, "host", None)
+    document = ErrorDocument(type(error).__name__, int(error.exit_code), error.what, error.meaning, error.hint)
+    return ErrorResult(whose if isinstance(whose, str) else None, document)
+
+
 class UsageFault(WinhostError):
     """What we were given cannot be used: a word, a file, a secret."""
 

@@ -104,7 +104,8 @@ class Wish:
 @dataclass(frozen=True)
 class Plan:
     """For one host, by its machine id. notes: what the verdict says that a reader should know before applying;
-    linux_key: the host key of its Linux, by which that is known, where one let somebody in.
+    linux_key: the host key of its Linux, by which that is known, where one let somebody in; variant: of the path, where
+    it has some.
     """
 
     host: str
@@ -116,6 +117,7 @@ class Plan:
     stages: tuple[Stage, ...]
     notes: tuple[str, ...] = ()
     linux_key: str | None = None
+    variant: str | None = None
     schema: Literal["winhost.plan/1"] = "winhost.plan/1"
 
     @property

@@ -210,7 +210,6 @@ class Evidence:
 class Explanation:
     """The whole story of a reason's code. related: codes of reasons about the same thing, the closest first."""
 
-    schema: Literal["winhost.explanation/1"] = field(default="winhost.explanation/1", kw_only=True)
     code: str
     sentence: str
     means: str

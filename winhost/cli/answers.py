@@ -1,0 +1,186 @@
+"""The shape of a result of each kind, as `winhost schema` publishes it; envelope.py puts results together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.cli.envelope import schema_of
+from winhost.compat.answer import Diff, Judged
+from winhost.engine.entries import AnyLine
+from winhost.engine.run import Outcome
+from winhost.engine.verify import Check
+from winhost.model.documents import answer_schema
+from winhost.model.errors import ErrorResult
+from winhost.model.facts import Facts
+from winhost.model.path import path_of, variant_of
+from winhost.model.plan import Plan
+from winhost.model.reason import Explanation, Verdict
+from winhost.paths.wslconfig import Finding
+from winhost.serving.choice import Served, Serving
+from winhost.serving.command import command
+
+
+@dataclass(frozen=True)
+class Detected:
+    """A host as it was read, by `detect` or from files by `facts import`."""
+
+    host: str
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A host that is in a report. file: where it stands."""
+
+    host: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """A reason that `explain` knows."""
+
+    code: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and the file that it was written to, if it was. The file holds the plan alone."""
+
+    host: str
+    path: str
+    variant: str | None
+    file: str | None
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: of apply, resume or rollback."""
+
+    host: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run."""
+
+    run: str
+    host: str
+    state: str
+    began: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A run with its journal."""
+
+    run: str
+    host: str
+    state: str
+    began: str
+    entries: tuple[AnyLine, ...]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A host against a plan. holds: everything that the plan wants is so; plan: its file."""
+
+    host: str
+    plan: str
+    holds: bool
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """A bundle. sha256sums: the sum of its list of sums."""
+
+    folder: str
+    files: tuple[str, ...]
+    sha256sums: str
+
+
+@dataclass(frozen=True)
+class Linted:
+    """What WSL passes over in a file."""
+
+    file: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Commanded(Served):
+    """A model with the command that serves it."""
+
+    command: str
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """How the models of a workload are served on a host: see Serving."""
+
+    host: str
+    origin: str
+    path: str
+    variant: str | None
+    chosen: str
+    verdict: Verdict
+    vllm: str | None
+    models: tuple[Commanded, ...]
+
+    @classmethod
+    def of(cls, found: Serving) -> "Profiled":
+        """With the command of each model."""
+        models = tuple(
+            Commanded(**vars(served), command=" ".join(command(served, found.vllm))) for served in found.models
+        )
+        way = path_of(found.way), variant_of(found.way)
+        return cls(found.host, found.origin, *way, found.chosen, found.verdict, found.vllm, models)
+
+
+@dataclass(frozen=True)
+class LabHost:
+    """A host that the lab can simulate."""
+
+    name: str
+    about: str
+
+
+# The kinds of envelope.py. Any result may be an error instead.
+RESULTS: Mapping[str, Any] = {
+    "detection": Detected,
+    "assessment": Judged,
+    "report": Reported,
+    "diff": Diff,
+    "explanation": Explanation,
+    "codes": Code,
+    "planning": Planned,
+    "outcome": Ended,
+    "runs": Listed,
+    "run": Shown,
+    "verification": Verified,
+    "bundle": Bundled,
+    "lint": Linted,
+    "profile": Profiled,
+    "lab": LabHost,
+    "error": ErrorResult,
+}
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema of a document of this kind. Whoever reads one can rely on every field."""
+    result = answer_schema(RESULTS[kind] | ErrorResult)
+    return {
+        "title": schema_of(kind),
+        "type": "object",
+        "properties": {
+            "schema": {"const": schema_of(kind), "type": "string"},
+            "results": {"type": "array", "items": {name: part for name, part in result.items() if name != "$defs"}},
+        },
+        "required": ["schema", "results"],
+        "additionalProperties": False,
+        "$defs": result["$defs"],
+    }

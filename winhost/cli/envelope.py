@@ -1,0 +1,140 @@
+"""What every command answers programs with: `{"schema": "winhost.<kind>/<n>", "results": [...]}`, result by result."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import click
+
+from winhost.cli.output import tell_error
+from winhost.cli.streams import speaks_unicode, spelled_in_json
+from winhost.model.errors import WinhostError, failed, visible_json
+
+T = TypeVar("T")
+Form: TypeAlias = Literal["json", "yaml"]
+
+# Kind → version of its shape, which `winhost schema KIND` prints. Those at 2 had another shape before the envelope.
+KINDS: Mapping[str, int] = {
+    "detection": 1,
+    "assessment": 2,
+    "report": 1,
+    "diff": 2,
+    "explanation": 2,
+    "codes": 1,
+    "planning": 1,
+    "outcome": 1,
+    "runs": 1,
+    "run": 1,
+    "verification": 1,
+    "bundle": 1,
+    "lint": 1,
+    "profile": 1,
+    "lab": 1,
+    "error": 1,
+}
+
+
+def schema_of(kind: str) -> str:
+    """`winhost.assessment/2` of `assessment`."""
+    return f"winhost.{kind}/{KINDS[kind]}"
+
+
+@contextmanager
+def answering(kind: str, form: Form = "json") -> Iterator[Callable[[object], None]]:
+    """One document on stdout. What it yields writes one result: a dataclass, or data as JSON has it.
+
+    Nothing is kept of a result, so that a document may be larger than memory. An error of ours that comes after the
+    first result becomes the last one, and the exit code; before that it is left to whoever shows errors.
+    """
+    written = 0
+
+    def add(result: object) -> None:
+        nonlocal written
+        from winhost.model.documents import plain
+
+        click.echo(_FORMS[form].item(schema_of(kind), plain(result), first=not written), nl=False)
+        written += 1
+
+    try:
+        yield add
+    except WinhostError as error:
+        if not written:
+            raise
+        add(failed(error))
+        click.echo(_FORMS[form].end(schema_of(kind), empty=False), nl=False)
+        raise click.exceptions.Exit(int(error.exit_code)) from error
+    click.echo(_FORMS[form].end(schema_of(kind), empty=not written), nl=False)
+
+
+def answer(kind: str, results: Iterable[object], form: Form = "json") -> None:
+    """The same of results that are all there."""
+    with answering(kind, form) as add:
+        for result in results:
+            add(result)
+
+
+def show_results(
+    kind: str, as_json: bool, results: "Iterable[tuple[str, T | WinhostError]]", human: Callable[[T], None]
+) -> None:
+    """What came of each host, by name, as it comes: for programs, or for people with errors on stderr."""
+    if as_json:
+        named = (failed(result, host) if isinstance(result, WinhostError) else result for host, result in results)
+        answer(kind, named)
+        return
+    for _, result in results:
+        if isinstance(result, WinhostError):
+            tell_error(result)
+        else:
+            human(result)
+
+
+class _Json:
+    @staticmethod
+    def item(schema: str, result: Any, *, first: bool) -> str:
+        text = spelled_in_json(visible_json(result, indent=2), sys.stdout).replace("\n", "\n    ")
+        return (f'{{\n  "schema": "{schema}",\n  "results": [' if first else ",") + f"\n    {text}"
+
+    @staticmethod
+    def end(schema: str, *, empty: bool) -> str:
+        return f'{{\n  "schema": "{schema}",\n  "results": []\n}}\n' if empty else "\n  ]\n}\n"
+
+
+class _Yaml:
+    @staticmethod
+    def item(schema: str, result: Any, *, first: bool) -> str:
+        return (f"schema: {schema}\nresults:\n" if first else "") + _Yaml.text([result])
+
+    @staticmethod
+    def end(schema: str, *, empty: bool) -> str:
+        return f"schema: {schema}\nresults: []\n" if empty else ""
+
+    @staticmethod
+    def text(value: Any) -> str:
+        """In every language, but where something in it would move a cursor, or stdout lacks a character."""
+        import yaml
+
+        how: dict[str, Any] = {"sort_keys": False, "width": _NEVER_FOLDED}
+        try:
+            text: str = yaml.dump(
+                value, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), allow_unicode=True, **how
+            )
+        except UnicodeEncodeError:  # half a character, which only the slow one writes
+            text = yaml.dump(value, Dumper=yaml.SafeDumper, **how)
+        if speaks_unicode(sys.stdout) and text.replace("\n", "").isprintable():
+            return text
+        return str(yaml.dump(value, Dumper=yaml.SafeDumper, **how))
+
+
+_NEVER_FOLDED = (1 << 31) - 1  # columns
+_FORMS: Mapping[Form, type[_Json | _Yaml]] = {"json": _Json, "yaml": _Yaml}
+_ASKED = re.compile(r"(?:^|\0)(?:--json|(?:-o\0?|--output[=\0])(?P<form>json|yaml))(?:\0|$)")
+
+
+def asked_form(words: Sequence[str]) -> Form | None:
+    """What errors are written as, also where the words make no command."""
+    found = _ASKED.search("\0".join(words))
+    if found is None:
+        return None
+    return "yaml" if found["form"] == "yaml" else "json"
