@@ -1,5 +1,6 @@
 """What the agent's own helpers do with bytes and command lines, in a real PowerShell and without stand-ins for them."""
 
+import os
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
@@ -185,6 +186,14 @@ def test_what_stands_in_a_folder_of_ours_alone_is_believed(
 def test_a_folder_that_may_not_be_asked_after_is_not_believed(made: Scripts, tmp_path: Path) -> None:
     made.run("function Read-WinhostOwner { throw [System.UnauthorizedAccessException]::new() }")
     assert made.run(f"Test-WinhostOwnFolder '{tmp_path}'") == ["False"]
+
+
+@pytest.mark.parametrize("second", [0, 1_700_000_000, 1_700_000_000.9, 4_102_444_800])
+def test_a_file_tells_when_it_was_written(engine: Scripts, tmp_path: Path, second: float) -> None:
+    (tmp_path / ".wslconfig").write_bytes(b"[wsl2]")
+    os.utime(tmp_path / ".wslconfig", (second, second))
+    assert engine.run(f"Read-WinhostFileTime '{tmp_path / '.wslconfig'}'") == [str(int(second))]
+    assert engine.run(f"$null -eq (Read-WinhostFileTime '{tmp_path / 'nothing'}')") == ["True"]
 
 
 def test_a_file_that_is_not_there_has_no_sum(engine: Scripts, tmp_path: Path) -> None:

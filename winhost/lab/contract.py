@@ -133,11 +133,12 @@ class AgentAnswers:
             restart = SETTERS[noun](self.machine, wish)
             self._meet_fault(noun, "set", after=True)
         except CmdletError as error:
-            return {**_failure(error), **seen, "after": self._again(noun, wish.key)}
+            return {**_failure(error), **seen, "after": self._again(noun, wish.key), "warnings": list(wish.warnings)}
         except NotYet as missing:
             return {"ok": False, "unavailable": missing.noun}
         restarts = [{"system": "host"}] if restart else []
-        return {"ok": True, **seen, "after": self._read(noun, wish.key), "restart": restarts, "warnings": []}
+        after = self._read(noun, wish.key)
+        return {"ok": True, **seen, "after": after, "restart": restarts, "warnings": list(wish.warnings)}
 
     def _again(self, noun: str, key: Key) -> Json:
         try:

@@ -3,12 +3,11 @@
 import re
 import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from winhost.lab.accounts import config_path
 from winhost.lab.distros import vm_record
-from winhost.lab.errors import CmdletError, NotYet, own_error
+from winhost.lab.errors import NotYet, own_error
 from winhost.lab.files import FOLDER
 from winhost.lab.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
 from winhost.lab.shown import registry
@@ -192,7 +191,7 @@ def _set_config(machine: "Machine", wish: "Wish") -> bool:
     path = config_path(account.profile)
     goal: dict[str, Json] = {**machine.accounts.read_config(account), **want}
     if machine.software.wsl is not None and machine.accounts.jobs_task(account.name) is not None:
-        with suppress(CmdletError):  # its own trouble, not that of the file
+        with wish.aside(f"What the VM of {wish.key['account']} was made with could not be written down"):
             machine.accounts.first_job(account.name)
             if machine.distros.vm_is_current(account.name):
                 machine.distros.note_vm(account.name, machine.distros.vm_mode(account.name))

@@ -4,7 +4,6 @@ import base64
 import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from winhost.lab.distros import folder_of, record_of
@@ -157,7 +156,7 @@ def _add(machine: "Machine", wish: "Wish") -> None:
         if error.code.startswith("Winhost.WslFailed"):
             machine.files.remove_folder(folder)
             machine.files.remove(f"{folder}.json")
-            with suppress(CmdletError):  # what failed is told, whatever comes of this
+            with wish.aside(f"The VM of {account} could not be ended"):
                 wsl.stop_idle_vm()
         raise
     machine.distros.write_record(account, distro, record_of(image))

@@ -1,9 +1,11 @@
 """What is asked of a simulated host by one `set`."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from winhost.lab.errors import CmdletError
 from winhost.lab.machine import Machine
 from winhost.model.facts import Json, Key
 
@@ -19,6 +21,15 @@ class Wish:
     accept: frozenset[str] = frozenset()
     within: float = _WITHIN
     stop: threading.Event = field(default_factory=threading.Event)
+    warnings: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def aside(self, what: str) -> Iterator[None]:
+        """What may fail without ending the change; a warning then tells."""
+        try:
+            yield
+        except CmdletError as error:
+            self.warnings.append(f"{what}: {error.message}")
 
 
 Setter = Callable[[Machine, Wish], bool]

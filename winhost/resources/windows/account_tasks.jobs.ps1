@@ -151,10 +151,13 @@ $script:WinhostJobScript = {
         $folder = ''
         try {
             $machine = [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
-            $folder = "$($machine.OpenSubKey('SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI').GetValue('InstallLocation'))"
+            $key = $machine.OpenSubKey('SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI')
+            if ($null -ne $key) {
+                $folder = "$($key.GetValue('InstallLocation'))"
+            }
         }
-        catch {
-            # Not installed from its package, or not there: then this is where it would be.
+        catch [System.PlatformNotSupportedException] {
+            # No Windows, so no registry: a rehearsal.
             $folder = ''
         }
         if ($folder -eq '') {

@@ -80,6 +80,17 @@ function Read-WinhostList {
     , $values
 }
 
+function Invoke-WinhostAside {
+    param([string]$What, [scriptblock]$Expression)
+    # What may fail without ending a change, but never in silence. What: of what the warning then tells.
+    try {
+        $null = & $Expression
+    }
+    catch {
+        Write-Warning -Message "${What}: $($_.Exception.Message)"
+    }
+}
+
 function Read-WinhostOnce {
     param([string]$Label, [scriptblock]$Expression)
     # For this batch, and until the next change. An expression sees our names before its own: it must not use them.

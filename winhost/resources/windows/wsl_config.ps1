@@ -89,7 +89,8 @@ function Set-WinhostWslConfig {
     }
     if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
         # A VM that runs read what is there now; from the next line on nobody could tell.
-        $null = Read-WinhostValue { Save-WinhostVmConfig $Key.account }
+        $what = "What the VM of $($Key.account) was made with could not be written down"
+        Invoke-WinhostAside $what { Save-WinhostVmConfig $Key.account }
     }
     if ($null -eq $goal.text) {
         if ((Test-WinhostWanted $Want 'encoding') -and $null -ne $Want.encoding) {

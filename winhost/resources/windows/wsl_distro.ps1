@@ -306,7 +306,7 @@ function Add-WinhostDistro {
         if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.WslFailed*') {
             Remove-WinhostFolder $folder
             Remove-WinhostFile "$folder.json"
-            $null = Read-WinhostValue { Stop-WinhostIdleVm $Key.account }
+            Invoke-WinhostAside "The VM of $($Key.account) could not be ended" { Stop-WinhostIdleVm $Key.account }
         }
         throw
     }

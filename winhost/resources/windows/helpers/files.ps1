@@ -41,7 +41,8 @@ function Read-WinhostFileTime {
     if (-not [System.IO.File]::Exists($Path)) {
         return $null
     }
-    $epoch = New-Object -TypeName System.DateTime -ArgumentList 1970, 1, 1, 0, 0, 0, 'Utc'
+    # The kind as an enumeration: of a text PowerShell would make the number of milliseconds, and fail.
+    $epoch = New-Object -TypeName System.DateTime -ArgumentList 1970, 1, 1, 0, 0, 0, ([System.DateTimeKind]::Utc)
     [long][Math]::Floor(([System.IO.File]::GetLastWriteTimeUtc($Path) - $epoch).TotalSeconds)
 }
 
