@@ -37,6 +37,8 @@ FORCED = {("assignable_device.ps1", "Dismount-VMHostAssignableDevice"), ("extern
 NAMES_ANEW = {"New-VMSwitch"}  # what it makes is called so
 SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledExperimentalFeatures"}
 HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
+# Among the arguments of New-Object: their constructors with as many have a text there, and no number.
+TAKES_TEXT = {"System.Threading.Mutex", "System.Security.Principal.SecurityIdentifier"}
 CALLS_BY_VALUE = {"& $Expression", "& $Function"}  # a block that a noun hands over, a function that was looked up
 
 
@@ -222,6 +224,40 @@ def is_careful(script: Script) -> Iterator[str]:
                 yield f"{call.name} -{parameter} takes wildcards and repeats"
 
 
+# Of what is caught and not told there: why it need not be. By the function that catches it.
+QUIET = {
+    "Read-WinhostAgain": "the fault before it is told, and `after` is null",
+    "Test-WinhostOwnFolder": "who may not ask after a folder is told that it is not ours",
+    "Find-WinhostJobProgram": "only where there is no registry at all, which is no Windows",
+    "Send-WinhostJobInput": "the code of the program that did not read on says why",
+    "Test-WinhostTaskPassword": "whoever needs a job is told of it: WslVm, WslDistro and their like",
+    "Wait-WinhostSwitchReady": "whatever comes after it fails by itself, and is written down",
+    "ConvertFrom-WinhostBase64": "its caller takes nothing for no base64, and says so",
+    "Close-WinhostRun": "it was told when the line was written",
+    "ConvertFrom-WinhostLine": "its caller tells of a damaged journal, with the line",
+    "Enter-WinhostMutex": "an abandoned mutex is ours: no failure",
+}
+TELLS = re.compile(r"\bthrow\b|Stop-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure)|\.Message|= \$_$", re.MULTILINE)
+
+
+def tells_what_it_catches(script: Script) -> Iterator[str]:
+    for clause in script.nodes("catch_clause"):
+        function = clause
+        while function.parent is not None and function.type != "function_statement":
+            function = function.parent
+        name = said(first(function, "function_name"))
+        if not TELLS.search(said(clause)) and name not in QUIET:
+            yield f"{name}: what is caught is told to nobody"
+
+
+def gives_numbers_and_words_their_types(script: Script) -> Iterator[str]:
+    """Of a text PowerShell makes a number rather than a word of an enumeration, and takes another constructor."""
+    for call in calls(script):
+        if call.name == "New-Object" and "'" in call.named.get("ArgumentList", ""):
+            if call.named.get("TypeName") not in TAKES_TEXT:
+                yield f"{call.named.get('TypeName')}: a text among the arguments may be taken for a number"
+
+
 def keeps_its_own_names(script: Script) -> Iterator[str]:
     names = {said(node) for node in script.nodes("variable")}
     for name in sorted(names):
@@ -260,6 +296,8 @@ CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (
     calls_what_exists,
     stops_on_errors,
     is_careful,
+    tells_what_it_catches,
+    gives_numbers_and_words_their_types,
     keeps_its_own_names,
     is_plain_text,
     has_a_contract,
@@ -305,6 +343,11 @@ def test_each_check_has_a_case_that_proves_it() -> None:
         Script("noun.ps1", f"{c.get('contract', '# key {}   state {}')}\n{c['script']}\n") for c in REFUSED.values()
     ]
     assert [check.__name__ for check in CHECKS if not any(list(check(script)) for script in texts)] == []
+
+
+def test_what_is_caught_in_silence_is_caught_there() -> None:
+    every = {name for script in (*scripts(), *bundle_scripts()) for name in defined(script)}
+    assert set(QUIET) - every == set()
 
 
 def test_the_cmdlet_table_holds_what_is_called_and_nothing_else() -> None:

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from winhost.lab.errors import CmdletError, NotYet, own_error
@@ -208,8 +209,8 @@ class _Mutex:
 
 
 def _wish(key: Key, want: Mapping[str, Json], how: Mapping[str, Any], stop: threading.Event) -> Wish:
-    given = {"within": float(how["within"])} if how.get("within") is not None else {}
-    return Wish(key, want, frozenset(how.get("accept") or ()), stop=stop, **given)
+    wish = Wish(key, want, frozenset(how.get("accept") or ()), stop=stop)
+    return wish if how.get("within") is None else replace(wish, within=float(how["within"]))
 
 
 def _failure(error: CmdletError) -> Answer:

@@ -21,25 +21,9 @@ function Protect-WinhostFolder {
     if ($folder.Exists) {
         Assert-WinhostFolderOurs $folder
     }
-    elseif ("$($PSVersionTable.PSEdition)" -eq 'Core') {
-        # Made with its rights at once: there is no moment in which others could put something there.
-        [System.IO.FileSystemAclExtensions]::Create($folder, (New-WinhostFolderRights))
-    }
     else {
-        $folder.Create((New-WinhostFolderRights))
+        Add-WinhostFolder $Path $script:WinhostOnlyAdministrators
     }
-}
-
-function New-WinhostFolderRights {
-    $rights = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
-    $rights.SetAccessRuleProtection($true, $false)
-    foreach ($word in @('S-1-5-32-544', 'S-1-5-18')) {
-        $who = New-Object -TypeName System.Security.Principal.SecurityIdentifier -ArgumentList $word
-        $rule = New-Object -TypeName System.Security.AccessControl.FileSystemAccessRule -ArgumentList $who, 'FullControl', 'ContainerInherit,ObjectInherit', 'None', 'Allow'
-        $rights.AddAccessRule($rule)
-    }
-    $rights.SetOwner((New-Object -TypeName System.Security.Principal.SecurityIdentifier -ArgumentList 'S-1-5-32-544'))
-    $rights
 }
 
 function Assert-WinhostFolderOurs {

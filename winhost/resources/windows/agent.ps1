@@ -87,7 +87,7 @@ function Invoke-WinhostAside {
         $null = & $Expression
     }
     catch {
-        Write-Warning -Message "${What}: $($_.Exception.Message)"
+        Write-Warning -Message "${What}: $($_.Exception.Message)" -ErrorAction Stop
     }
 }
 

@@ -48,12 +48,14 @@ function Read-WinhostFileTime {
 
 # ---- folders
 
+$script:WinhostOnlyAdministrators = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
+
 function Initialize-WinhostFolder {
     param([string]$Path, [string]$Who)
     # Made where it is not there, for administrators and the system. Who: 'everybody' may read in it, a SID may change
     # it too. Below %ProgramData% anybody could have made it first, and keep a handle to it, or files in it, that would
     # outlive all permissions: such a one is never used.
-    $rights = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
+    $rights = $script:WinhostOnlyAdministrators
     if ($Who -eq 'everybody') {
         $rights = "$rights(A;OICI;FRFX;;;AU)"
     }
