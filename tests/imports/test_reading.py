@@ -63,11 +63,6 @@ def test_a_kind_that_is_named_is_believed_and_checked(kind: str) -> None:
     assert SOURCES[kind].made_by in (refused.value.hint or "")
 
 
-def test_a_file_that_is_too_large_is_not_parsed() -> None:
-    with pytest.raises(NotReadable, match="larger than 64 MiB"):
-        read("large.txt", b" " * (64 * MiB + 1))
-
-
 LAUGHS = (
     '<!DOCTYPE nvidia_smi_log [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
     "<nvidia_smi_log><driver_version>&b;</driver_version></nvidia_smi_log>"

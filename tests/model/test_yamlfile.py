@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from winhost.model import yamlfile
-from winhost.model.errors import Exit, Fault, FileFaults, did_you_mean, visible
+from winhost.model.errors import MOST_FAULTS, Exit, Fault, FileFaults, did_you_mean, visible
 from winhost.model.secrets import SecretRef
 from winhost.model.yamlfile import dotted, load, load_json
 
@@ -39,14 +39,18 @@ class Anything(BaseModel):
         return self.model_extra or {}
 
 
-def faults(path: Path, text: str | bytes, model: type[BaseModel] = Outer) -> list[str]:
+def refused(path: Path, text: str | bytes, model: type[BaseModel] = Outer) -> FileFaults:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     read = load_json if path.suffix == ".json" else load
     with pytest.raises(FileFaults) as caught:
         read(path, model)
     assert caught.value.exit_code is Exit.USAGE
     assert caught.value.__context__ is None, "the cause would carry the text of the file into a traceback"
-    return [str(fault).removeprefix(str(path)) for fault in caught.value.faults]
+    return caught.value
+
+
+def faults(path: Path, text: str | bytes, model: type[BaseModel] = Outer) -> list[str]:
+    return [str(fault).removeprefix(str(path)) for fault in refused(path, text, model).faults]
 
 
 @pytest.fixture
@@ -196,7 +200,10 @@ def test_what_yaml_could_do_and_we_do_not_is_one_fault_with_its_place(
 
 def test_ten_small_lines_cannot_become_a_large_document(file: Path) -> None:
     lines = ["a0: &a0 x"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
-    assert len(faults(file, "\n".join(lines), Anything)) == 81
+    found = refused(file, "\n".join(lines), Anything)
+    assert (len(found.faults), found.more) == (MOST_FAULTS, 81 - MOST_FAULTS)
+    assert "has 81 faults" in found.what
+    assert str(found.meaning).endswith("\nand 31 more")
 
 
 def test_a_missing_file_is_a_fault(file: Path) -> None:

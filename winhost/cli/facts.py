@@ -75,9 +75,13 @@ def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> "F
 
 def _bytes(path: Path) -> bytes:
     from winhost.imports.faults import NotReadable
+    from winhost.imports.text import LARGEST
+    from winhost.model.files import TooLarge, read_within
 
     try:
-        return path.read_bytes()
+        return read_within(path, LARGEST)
+    except TooLarge as large:
+        why = str(large)
     except OSError as error:
-        why = error.strerror or str(error)
-    raise NotReadable(str(path), f"cannot be read ({why})")
+        why = f"cannot be read ({error.strerror or error})"
+    raise NotReadable(str(path), why)

@@ -98,7 +98,7 @@ def _lint(
     from winhost.cli.output import say, table
     from winhost.paths.wslconfig import Severity, lint
 
-    findings = lint(file.read_bytes(), dialect, version=version, forbidden=forbidden)
+    findings = lint(_content(file), dialect, version=version, forbidden=forbidden)
     if as_json:
         answer("lint", [Linted(str(file), tuple(findings))])
     elif findings:
@@ -107,3 +107,15 @@ def _lint(
     else:
         say(f"{file}: nothing to find")
     return int(Exit.FAILURE if any(it.severity is not Severity.NOTE for it in findings) else Exit.SUCCESS)
+
+
+def _content(file: Path) -> bytes:
+    from winhost.model.errors import Fault, FileFaults
+    from winhost.model.files import TooLarge, read_within
+    from winhost.model.units import KiB
+
+    try:
+        return read_within(file, 64 * KiB)
+    except TooLarge as large:
+        fault = Fault(str(file), None, None, "", str(large))
+    raise FileFaults((fault,))

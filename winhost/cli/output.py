@@ -11,6 +11,7 @@ from winhost.cli.lines import columns as columns_of
 from winhost.cli.lines import glued, unglued, wrapped
 from winhost.cli.streams import spelled_in_json
 from winhost.model.errors import WinhostError, failed, visible, visible_json
+from winhost.model.files import write_whole
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -70,14 +71,8 @@ def _echo_json(document: object, indent: int | None = None) -> None:
 
 
 def write_file(path: Path, text: str | Iterable[str]) -> None:
-    """A file that the user named, whole or in pieces. Raises OSError, which names the file also where the disk is
-    full."""
-    try:
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines([text] if isinstance(text, str) else text)
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
+    """A file that the user named, whole or in pieces. Raises OSError as `write_whole` does."""
+    write_whole(path, [text] if isinstance(text, str) else text)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:

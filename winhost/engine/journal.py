@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from winhost.model.errors import UsageFault, visible, visible_json
+from winhost.model.files import TooLarge, read_within
+from winhost.model.units import MiB
 
 SCHEMA = "winhost.journal/1"
+LARGEST, MOST_VALUES = 64 * MiB, 200_000
+"""Of a journal and of one of its lines. A step adds a few KiB, and a run has some dozens of them."""
 Entry = Mapping[str, Any]
 
 
@@ -101,7 +105,9 @@ def read_journal(path: Path) -> list[Entry]:
     """All whole lines, perhaps none. Raises Damaged for anything but a torn last line, and ForeignJournal."""
     entries: list[Entry] = []
     try:
-        *lines, _torn = path.read_bytes().split(b"\n")
+        *lines, _torn = read_within(path, LARGEST).split(b"\n")
+    except TooLarge as large:
+        raise Damaged(path, 1, f"the file {large}") from None
     except OSError as error:
         raise Damaged(path, 1, f"it cannot be read ({error.strerror})") from error
     for number, text in enumerate(lines, start=1):
@@ -118,6 +124,8 @@ def read_journal(path: Path) -> list[Entry]:
 
 def _read_line(path: Path, number: int, text: bytes) -> tuple[Entry, bytes]:
     """The entry, and how we would write it."""
+    if sum(map(text.count, (b"[", b"{", b","))) > MOST_VALUES:
+        raise Damaged(path, number, "not as winhost writes it: too many values")
     try:
         entry = json.loads(text)
         line = _line(entry)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from winhost.imports.text import MOST_ELEMENTS
 from winhost.imports.told import Misread, Said, Silent, State, Told, Value
 from winhost.model.facts import Json
 from winhost.model.units import KiB
@@ -42,6 +43,8 @@ def read(text: str) -> Told:
 
 
 def _document(text: str) -> Mapping[str, Json]:
+    if sum(map(text.count, "[{,")) > MOST_ELEMENTS:
+        raise Misread(f"holds more than {MOST_ELEMENTS:,} values, which Get-ComputerInfo does not write")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

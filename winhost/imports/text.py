@@ -7,8 +7,10 @@ from xml.parsers import expat
 from winhost.imports.told import Misread
 from winhost.model.units import MiB
 
-LARGEST = 64 * MiB
+LARGEST = 16 * MiB
 DEEPEST = 64
+MOST_ELEMENTS = 200_000
+"""nvidia-smi writes about 400 for each GPU, dxdiag some thousand."""
 
 
 def decoded(data: bytes) -> str:
@@ -17,8 +19,6 @@ def decoded(data: bytes) -> str:
     What is neither is read as Latin-1, which every byte is in: old consoles redirect in the code page of the country,
     and what is looked for is ASCII.
     """
-    if len(data) > LARGEST:
-        raise Misread(f"is larger than {LARGEST // MiB} MiB, which none of these tools writes")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return _decoded(data, "utf-16")
     try:
@@ -46,13 +46,16 @@ def tree(text: str) -> Element:
     """
     builder = TreeBuilder()
     parser = expat.ParserCreate()
-    depth = 0
+    depth = count = 0
 
     def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
+        nonlocal depth, count
         depth += 1
+        count += 1 + len(attributes)
         if depth > DEEPEST:
             raise Misread(f"is nested deeper than {DEEPEST} elements")
+        if count > MOST_ELEMENTS:
+            raise Misread(f"has more than {MOST_ELEMENTS:,} elements, which none of these tools writes")
         builder.start(tag, attributes)
 
     def end(tag: str) -> None:

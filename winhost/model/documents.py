@@ -49,10 +49,14 @@ class WrongDocument(UsageFault):
 
 def read_document(path: Path, kind: type[T]) -> T:
     """Facts or a plan from a file. Raises WrongDocument, or FileFaults with every fault."""
-    found = _schema_of(path)
-    if found != SCHEMAS[kind]:
-        raise WrongDocument(str(path), found, SCHEMAS[kind])
-    value: T = load_json(path, RootModel[kind]).root  # type: ignore[valid-type]
+
+    def check(data: object) -> None:
+        schema = data.get("schema") if isinstance(data, dict) else None
+        found = schema if isinstance(schema, str) else "missing"
+        if isinstance(data, dict) and found != SCHEMAS[kind]:
+            raise WrongDocument(str(path), found, SCHEMAS[kind])
+
+    value: T = load_json(path, RootModel[kind], check).root  # type: ignore[valid-type]
     return value
 
 
@@ -98,11 +102,3 @@ class _Whole(GenerateJsonSchema):
 def answer_schema(kind: type[Any]) -> dict[str, Any]:
     """The JSON Schema of what winhost only writes: whoever reads it can rely on every field."""
     return TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Whole)
-
-
-def _schema_of(path: Path) -> str:
-    class Schema(RootModel[dict[str, Any]]):
-        pass
-
-    found = load_json(path, Schema).root.get("schema")
-    return found if isinstance(found, str) else "missing"

@@ -96,21 +96,29 @@ class Fault:
         return visible(": ".join(part for part in (":".join(place), self.path, self.message) if part))
 
 
+MOST_FAULTS = 50
+"""How many faults of one file are told: nobody mends more at a time, and a hostile file has millions."""
+
+
 @dataclass(eq=False)
 class FileFaults(UsageFault):
-    """All faults of one file, in the order of their places."""
+    """The faults of one file, in the order of their places. more: how many there are beside these."""
 
     faults: tuple[Fault, ...]
+    more: int = 0
 
     @property
     def what(self) -> str:
-        if len(self.faults) == 1:
+        if len(self.faults) == 1 and not self.more:
             return str(self.faults[0])
-        return f"{visible(self.faults[0].file)} has {len(self.faults)} faults"
+        return f"{visible(self.faults[0].file)} has {len(self.faults) + self.more:,} faults"
 
     @property
     def meaning(self) -> str | None:
-        return None if len(self.faults) == 1 else "\n".join(map(str, self.faults))
+        if len(self.faults) == 1 and not self.more:
+            return None
+        more = (f"and {self.more:,} more",) if self.more else ()
+        return "\n".join((*map(str, self.faults), *more))
 
 
 def visible(text: str) -> str:
@@ -129,8 +137,13 @@ def visible_json(document: object, *, indent: int | None = None, separators: tup
     return _NOT_PLAIN.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
+_LONGEST_WORD = 300
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'port'?` where a known word is near enough, if need be in another case, else nothing."""
+    if len(word) > _LONGEST_WORD:
+        return ""
     spelled = {name.casefold(): name for name in known}
     near = get_close_matches(word, spelled.values(), n=1) or get_close_matches(word.casefold(), spelled, n=1)
     return f"; did you mean '{visible(spelled[near[0].casefold()])}'?" if near else ""

@@ -6,7 +6,7 @@ or for one property of a state. Nothing hides them: reading one through a typed 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 SCHEMA = "winhost.facts/1"
 
@@ -70,7 +70,36 @@ class Record:
     key: Key = field(default_factory=dict)
 
 
-Answer = tuple[Record, ...] | Unknown | Unavailable
+@dataclass(frozen=True)
+class OrMissing:
+    """Marks what a host may not tell: a value of its type, or why there is none. known: the type, where a union with
+    the others stands for it.
+    """
+
+    known: Any = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.tagged_union_schema(
+            {
+                "known": handler(source) if self.known is None else handler.generate_schema(self.known),
+                "unknown": handler.generate_schema(Unknown),
+                "unavailable": handler.generate_schema(Unavailable),
+            },
+            discriminator=_tag,
+        )
+
+
+def _tag(value: object) -> str:
+    if isinstance(value, Mapping) and len(value) == 1:
+        only = next(iter(value))
+        if only in ("unknown", "unavailable"):
+            return str(only)
+    return "known"
+
+
+Answer = Annotated[tuple[Record, ...] | Unknown | Unavailable, OrMissing(tuple[Record, ...])]
 
 
 @dataclass(frozen=True)

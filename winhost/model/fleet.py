@@ -101,6 +101,9 @@ class Fleet:
         return found
 
 
+_MOST_KNOWN = 40
+
+
 @dataclass(eq=False)
 class UnknownHost(UsageFault):
     """A name, pattern or group that means no host of the fleet."""
@@ -117,7 +120,8 @@ class UnknownHost(UsageFault):
 
     @property
     def hint(self) -> str | None:
-        return f"known: {', '.join(self.known)}" if self.known else None
+        more = f" and {len(self.known) - _MOST_KNOWN:,} more" if len(self.known) > _MOST_KNOWN else ""
+        return f"known: {', '.join(self.known[:_MOST_KNOWN])}{more}" if self.known else None
 
 
 @dataclass(eq=False)

@@ -4,14 +4,18 @@ All faults of a file are told at once, each with its place. What YAML 1.1 turns 
 is left as it was written: `no`, `on`, `12:30`, `0755` and dates are text, and only `true` and `false` are booleans.
 Tags and aliases are refused, so that no document is larger than its file. Validation is pydantic's strict JSON mode:
 `"5986"` is no number and `yes` no boolean.
+
+Memory is bounded whatever the file: by its size, by how many values it holds and how deeply they are nested, and by how
+many faults are told.
 """
 
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -20,8 +24,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from winhost.model.errors import Fault, FileFaults, did_you_mean, visible
+from winhost.model.errors import MOST_FAULTS, Fault, FileFaults, did_you_mean, visible
+from winhost.model.files import TooLarge, read_within
 from winhost.model.secrets import SecretRef
+from winhost.model.units import MiB
 
 Loc: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""
@@ -32,6 +38,9 @@ Finding: TypeAlias = tuple[Loc, str]
 Model = TypeVar("Model", bound=BaseModel)
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LARGEST = 8 * MiB
+MOST_VALUES = 100_000
+"""A fleet of 5,000 hosts has 40,000 values, the facts of a host with 100 VMs 10,000."""
 _DEEPEST = 64
 _LONGEST = 60
 
@@ -69,28 +78,52 @@ def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterabl
     """
     document = _Document(str(path))
     data = document.read(_text(path))
-    value, findings = _validated(json.dumps(data), data, model)
-    rest = value if value is not None else _rest(data, findings, model)
+    value, findings, more = _validated(json.dumps(data), data, model)
+    rest = value if value is not None or more else _rest(data, findings, model)
     if rest is not None:
         known = {loc for loc, _ in findings}
-        findings += [finding for finding in check(rest) if finding[0] not in known]
+        found, others = _first(finding for finding in check(rest) if finding[0] not in known)
+        findings += found
+        more += others
     findings = [finding for finding in findings if finding[0] not in document.unread]
     faults = [*document.faults, *(document.fault(loc, message) for loc, message in findings)]
     if value is None or faults:
-        raise FileFaults(tuple(sorted(dict.fromkeys(faults), key=lambda fault: (fault.line or 0, fault.column or 0))))
+        raise _told(faults, more + document.more)
     return Loaded(path, value, document.places)
 
 
-def load_json(path: Path, model: type[Model]) -> Model:
-    """Reads a JSON file. Places are known for broken syntax only. Raises FileFaults."""
+def load_json(path: Path, model: type[Model], first: Callable[[Any], None] = lambda data: None) -> Model:
+    """Reads a JSON file. Places are known for broken syntax only. Raises FileFaults, and what `first` does, which is
+    shown the data before they are held against the model.
+    """
     text = _text(path)
     findings: list[Finding] = []
     data = _parsed_json(path, text, findings)
-    value, invalid = _validated(text, data, model)
+    first(data)
+    value, invalid, more = _validated(text, data, model)
     findings += invalid
     if value is None or findings:
-        raise FileFaults(tuple(Fault(str(path), None, None, dotted(loc), message) for loc, message in findings))
+        raise _told([Fault(str(path), None, None, dotted(loc), message) for loc, message in findings], more)
     return value
+
+
+def file_faults(path: Path, findings: Iterable[Finding]) -> FileFaults | None:
+    """The same of what else was found in a JSON file; None where nothing was."""
+    found, more = _first(findings)
+    return (
+        _told([Fault(str(path), None, None, dotted(loc), message) for loc, message in found], more) if found else None
+    )
+
+
+def _first(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
+    """As many as are told, and how many there are beside them."""
+    rest = iter(findings)
+    return list(islice(rest, MOST_FAULTS)), sum(1 for _ in rest)
+
+
+def _told(faults: Sequence[Fault], more: int) -> FileFaults:
+    found = sorted(dict.fromkeys(faults), key=lambda fault: (fault.line or 0, fault.column or 0))
+    return FileFaults(tuple(found[:MOST_FAULTS]), more + len(found[MOST_FAULTS:]))
 
 
 def dotted(loc: Loc) -> str:
@@ -101,6 +134,7 @@ def dotted(loc: Loc) -> str:
 def _segment(part: str | int) -> str:
     if isinstance(part, int):
         return f"[{part}]"
+    part = part if len(part) <= _LONGEST else f"{part[:_LONGEST]}…"
     return f".{part}" if re.fullmatch(r"[\w-]+", part) else f".{json.dumps(part, ensure_ascii=False)}"
 
 
@@ -114,7 +148,9 @@ def _nearest(places: Mapping[Loc, Place], loc: Loc) -> Place:
 
 def _text(path: Path) -> str:
     try:
-        data = path.read_bytes()
+        data = read_within(path, LARGEST)
+    except TooLarge as large:
+        raise _single(path, str(large)) from None
     except OSError as error:
         raise _single(path, f"cannot be read ({error.strerror or error})") from None
     # Windows PowerShell 5.1 writes UTF-16 by default, Notepad a byte order mark.
@@ -134,13 +170,19 @@ def _single(path: Path, message: str, line: int | None = None, column: int | Non
 
 # ---- JSON
 
+_TOO_MANY = f"holds more than {MOST_VALUES:,} values, which no file of this kind needs"
+
 
 def _parsed_json(path: Path, text: str, findings: list[Finding]) -> object:
+    if sum(map(text.count, "[{,")) > MOST_VALUES:
+        raise _single(path, _TOO_MANY)
+
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         entries = dict(pairs)
         if len(entries) < len(pairs):
             counts = Counter(key for key, _ in pairs)
-            findings.extend(((), f"key '{visible(key)}' is there twice") for key, count in counts.items() if count > 1)
+            twice = [key for key, count in counts.items() if count > 1]
+            findings.extend(((), f"key '{_short(key)}' is there twice") for key in twice[:MOST_FAULTS])
         return entries
 
     try:
@@ -178,6 +220,8 @@ class _Document:
         self.file = file
         self.places: dict[Loc, Place] = {}
         self.faults: list[Fault] = []
+        self.more = 0
+        """Faults that are counted and not told."""
         self.unread: set[Loc] = set()
         """Where something is written that we refused to read, so that nothing can be said of its value."""
         self._events: Iterator[Any] = iter(())
@@ -216,6 +260,8 @@ class _Document:
 
     def _value(self, event: Any, loc: Loc) -> object:
         self.places.setdefault(loc, _place(event))
+        if len(self.places) > MOST_VALUES:
+            raise _single(Path(self.file), _TOO_MANY)
         if isinstance(event, yaml.AliasEvent):
             self._blame(event, loc, "is an alias (*…); aliases are not read, write the value out")
             self.unread.add(loc)
@@ -250,6 +296,9 @@ class _Document:
             yield event
 
     def _blame(self, event: Any, loc: Loc, message: str) -> None:
+        if len(self.faults) == MOST_FAULTS:
+            self.more += 1
+            return
         place = _place(event)
         self.faults.append(Fault(self.file, place.line, place.column, dotted(loc), message))
 
@@ -295,16 +344,18 @@ _SHOULD = {
 _COMPLETE = frozenset({"missing", "union_tag_invalid", "union_tag_not_found"})
 
 
-def _validated(text: str, data: object, model: type[Model]) -> tuple[Model | None, list[Finding]]:
+def _validated(text: str, data: object, model: type[Model]) -> tuple[Model | None, list[Finding], int]:
+    """The model, else what is wrong and how much more is."""
     try:
-        return model.model_validate_json(text, strict=True), []
+        return model.model_validate_json(text, strict=True), [], 0
     except ValidationError as error:
-        return None, findings_of(error, data, model)
+        findings = findings_of(error, data, model)
+        return None, findings, error.error_count() - len(findings)
 
 
 def findings_of(error: ValidationError, data: object, model: type[BaseModel]) -> list[Finding]:
-    """What pydantic found wrong with the data of a model, in our words."""
-    return [_finding(detail, data, model) for detail in error.errors(include_url=False)]
+    """The first of what pydantic found wrong with the data of a model, in our words."""
+    return [_finding(detail, data, model) for detail in error.errors(include_url=False)[:MOST_FAULTS]]
 
 
 def _finding(detail: ErrorDetails, data: object, model: type[BaseModel]) -> Finding:
@@ -333,8 +384,12 @@ def _written(loc: Loc, data: Any) -> Loc:
 def _not_this(value: object) -> str:
     if isinstance(value, dict | list):
         return ""
-    shown = f"'{visible(value)}'" if isinstance(value, str) else json.dumps(value)
-    return f", not {shown}" if len(shown) <= _LONGEST else f", not {shown[:_LONGEST]}…"
+    return f", not '{_short(value)}'" if isinstance(value, str) else f", not {_short(json.dumps(value))}"
+
+
+def _short(text: str) -> str:
+    shown = visible(text[: _LONGEST + 1])
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
 
 
 def _unknown_key(key: str, known: list[str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
 
-from winhost.model.facts import Facts, Instance, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.model.facts import Facts, Instance, Json, Key, MissingFact, OrMissing, Unavailable, Unknown
 from winhost.resources.values import Value
 
 S = TypeVar("S", bound="State")
@@ -128,31 +128,6 @@ class Within:
         from pydantic_core import core_schema
 
         return core_schema.int_schema(ge=self.least, le=self.most)
-
-
-@dataclass(frozen=True)
-class OrMissing:
-    """Marks each property of a state: a value of its type, or why there is none."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.tagged_union_schema(
-            {
-                "known": handler(source),
-                "unknown": handler.generate_schema(Unknown),
-                "unavailable": handler.generate_schema(Unavailable),
-            },
-            discriminator=_tag,
-        )
-
-
-def _tag(value: object) -> str:
-    if isinstance(value, Mapping) and len(value) == 1:
-        only = next(iter(value))
-        if only in ("unknown", "unavailable"):
-            return str(only)
-    return "known"
 
 
 @dataclass_transform(frozen_default=True)
