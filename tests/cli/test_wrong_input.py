@@ -68,7 +68,7 @@ def test_an_unreachable_host_is_exit_5_and_one_sentence(line: Line, monkeypatch:
     Path("fleet.yaml").write_text(FLEET.replace("{user", f"{{port: {port}, user") % "env:SET")
     said = line("detect", "gpu-01")
     assert said.code == 5
-    assert said.err.startswith("error: gpu-01 cannot be reached: ")
+    assert said.err.startswith("error: gpu-01 at 127.0.0.1 port ")
     assert "Traceback" not in said.err
 
 

@@ -121,7 +121,7 @@ class HastyOnce:
     def open(self) -> Agent:
         agent = self.way.open()
         self.opened += 1
-        return Agent(agent.wire, 0.01) if self.opened == 1 else agent
+        return Agent(agent.wire, 1) if self.opened == 1 else agent
 
 
 @dataclass

@@ -128,7 +128,9 @@ def test_a_name_that_nobody_knows_is_unreachable(served: Served, monkeypatch: py
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with pytest.raises(errors.Unreachable, match=r"gpu-03 cannot be reached: .*Name or service not known"):
+    with pytest.raises(
+        errors.Unreachable, match=r"gpu-03 at .* cannot be reached: no address for .*Name or service not known"
+    ):
         served.way(address="gpu-03.example.invalid").open()
 
 
@@ -139,7 +141,7 @@ def test_a_host_that_does_not_take_the_connection_in_time_is_unreachable(
         raise TimeoutError("timed out")
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-    with pytest.raises(errors.Unreachable, match=r"gpu-03 cannot be reached: .*timed out"):
+    with pytest.raises(errors.Unreachable, match=r"gpu-03 at .* cannot be reached: .*timed out"):
         served.open()
 
 

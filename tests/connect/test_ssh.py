@@ -61,7 +61,7 @@ def test_any_value_comes_through_and_back(wire: SshWire, value: Any) -> None:
 
 
 def test_a_long_value_comes_through(wire: SshWire) -> None:
-    assert ask(wire, "echo", "ä" * 3_000_000) == "ä" * 3_000_000
+    assert ask(wire, "echo", "ä" * 600_000) == "ä" * 600_000
 
 
 def test_the_agent_answers_through_it(sshd: Sshd) -> None:

@@ -2,7 +2,8 @@
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisconnected
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -10,17 +11,34 @@ from winhost.connect.errors import (
     AuthenticationFailed,
     BundleUnusable,
     CertificateRefused,
+    Distrust,
+    Failure,
     NoSession,
+    RemoteError,
     SessionDropped,
     TimedOut,
     Unreachable,
     WireError,
     one_line,
 )
+from winhost.connect.guard import place
+from winhost.connect.http import trusted
+from winhost.model.errors import WinhostError
+from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Host
 
 T = TypeVar("T")
 Lost = type[Unreachable] | type[SessionDropped]
+
+_TOO_MANY_SHELLS = 0x803381A5
+_NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+# As OpenSSL numbers them.
+_DISTRUST = {
+    9: Distrust.NOT_YET_VALID,
+    10: Distrust.EXPIRED,
+    62: Distrust.OTHER_NAME,
+    64: Distrust.OTHER_NAME,
+}
 
 ACCESS_DENIED = 5  # the WSMan fault of a logon that is right, by somebody who may not come in this way
 
@@ -33,6 +51,11 @@ class Library(Protocol):
 
     def refuses_logon(self, error: Exception) -> bool: ...
 
+    def denies(self, error: Exception) -> bool:
+        """Whether the logon itself was right."""
+
+    def failure(self, error: Exception) -> Failure: ...
+
     def said(self, error: Exception) -> str:
         """The host's words where it had some, on one line."""
 
@@ -43,39 +66,60 @@ def translated(library: Library, target: Host, lost: Lost, work: Callable[[], T]
     A wire that fails is `lost`: before the first call unreachable, then dropped. Ours are raised when theirs are gone:
     those hold requests with their headers, and frames that hold the password.
     """
-    from xml.etree.ElementTree import ParseError
-
     from requests.exceptions import RequestException
     from spnego.exceptions import SpnegoError
 
     known: tuple[type[Exception], ...] = (RequestException, SpnegoError, OSError, *library.errors)
     try:
         return work()
+    except WinhostError as error:
+        ours = _alone(_lost_later(error) if lost is SessionDropped else error)
     except known as error:
         ours = _ours(library, target, lost, error)
-    except (ParseError, LookupError, ValueError, AttributeError, StopIteration, AssertionError) as error:
-        # What the libraries stumble over when something else than WinRM answers.
-        ours = _session_lost(target, lost, f"what came back is no remoting ({type(error).__name__})")
+    except Exception as error:  # noqa: BLE001 - what libraries stumble over when something else than WinRM answers
+        said = f"what came back is no remoting ({type(error).__name__})"
+        ours = _session_lost(target, lost, said, Failure.NOT_WSMAN)
     raise ours
 
 
+def _alone(error: WinhostError) -> WinhostError:
+    """One of ours that went through the libraries, without what they left on it."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
+
+
+def _lost_later(error: WinhostError) -> WinhostError:
+    """What keeps us from opening a session loses the answer in one that is open."""
+    if isinstance(error, Unreachable):
+        return SessionDropped(error.host, error.detail, at=error.at)
+    return error
+
+
 def quieten() -> None:
-    """At DEBUG these log NTLM tokens, from which a password can be guessed offline, and all that the wire carries."""
-    for name in ("spnego", "pypsrp"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    """At DEBUG these log NTLM tokens, from which a password can be guessed offline, and all that the wire carries; at
+    ERROR they write traces to stderr of what we tell in words.
+    """
+    for name in ("spnego", "pypsrp", "urllib3"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def at(target: Host) -> str:
+    """Where errors say that a host was looked for."""
+    return place(target.address, target.transport.port)
 
 
 def check_bundle(target: Host) -> None:
     """Raises BundleUnusable; a library would say the same as a fault of the host."""
-    path = target.transport.verify
-    if isinstance(path, bool) or not target.transport.tls:
+    bundle = trusted(target)
+    if isinstance(bundle, bool) or not target.transport.tls:
         return
+    named = not isinstance(target.transport.verify, bool)
     try:
-        _load(path)
+        _load(Path(bundle))
     except ssl.SSLError:
-        raise BundleUnusable(target.name, str(path), "there is no certificate in it") from None
+        raise BundleUnusable(target.name, bundle, "there is no certificate in it", named) from None
     except OSError as error:
-        raise BundleUnusable(target.name, str(path), error.strerror or type(error).__name__) from None
+        raise BundleUnusable(target.name, bundle, error.strerror or type(error).__name__, named) from None
 
 
 def _load(path: Path) -> None:
@@ -84,37 +128,82 @@ def _load(path: Path) -> None:
 
 
 def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
-    from requests.exceptions import ConnectTimeout, SSLError, Timeout
+    from requests.exceptions import ConnectTimeout, Timeout
 
     cause = _innermost(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return CertificateRefused(target.name, one_line(cause))
-    if isinstance(error, SSLError):
-        return lost(target.name, f"no TLS at port {target.transport.port}: {one_line(cause)}")
+        return CertificateRefused(target.name, one_line(cause), at=at(target), distrust=_distrust(cause))
     if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
-        return TimedOut(target.name, one_line(cause))
+        return TimedOut(target.name, one_line(cause), at=at(target))
     if library.refuses_logon(error):
         return _logon_refused(library, target, lost, error)
     if isinstance(error, library.errors):
-        return _session_lost(target, lost, library.said(error))
-    return lost(target.name, one_line(cause) or type(cause).__name__)
+        return _session_lost(target, lost, library.said(error), library.failure(error))
+    return _cut(target, lost, cause)
+
+
+def _cut(target: Host, lost: Lost, cause: BaseException) -> WireError:
+    """What was said before any WSMan was spoken, or after the connection was gone."""
+    said, failure = one_line(cause) or type(cause).__name__, Failure.CUT
+    if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
+        said, failure = f"the port does not speak TLS ({cause.reason})", Failure.NO_TLS
+    elif isinstance(cause, ssl.SSLError):
+        said, failure = f"TLS could not be agreed on: {said}", Failure.OTHER
+    elif isinstance(cause, BadStatusLine) and _is_tls(str(cause)):
+        said, failure = "the port speaks TLS", Failure.ONLY_TLS
+    elif isinstance(cause, HTTPException) and not isinstance(cause, RemoteDisconnected | IncompleteRead):
+        return _session_lost(target, lost, f"what came back is no HTTP ({type(cause).__name__})", Failure.NOT_WSMAN)
+    if lost is Unreachable:
+        return Unreachable(target.name, said, at=at(target), failure=failure)
+    return lost(target.name, said, at=at(target))
+
+
+def _is_tls(status: str) -> bool:
+    """An alert of TLS, where a status line was expected."""
+    return "\x15\x03" in status or r"\x15\x03" in status
+
+
+def _distrust(error: ssl.SSLCertVerificationError) -> Distrust:
+    return _DISTRUST.get(error.verify_code, Distrust.UNTRUSTED)
 
 
 def _logon_refused(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
     if lost is SessionDropped:
         # The logon was good when the session began: a new session shall tell whether it still is.
-        return lost(target.name, library.said(error))
+        return lost(target.name, library.said(error), at=at(target))
     transport = target.transport
     way = f"{'https' if transport.tls else 'http'}, port {transport.port}"
-    return AuthenticationFailed(target.name, f"{library.said(error)} ({way})", transport.password_at)
+    said = f"{library.said(error)} ({way})"
+    denied = library.denies(error)
+    return AuthenticationFailed(target.name, said, transport.password_at, at=at(target), denied=denied)
 
 
-def _session_lost(target: Host, lost: Lost, said: str) -> WireError:
-    return (NoSession if lost is Unreachable else lost)(target.name, said)
+def _session_lost(target: Host, lost: Lost, said: str, failure: Failure) -> WireError:
+    if lost is Unreachable:
+        return NoSession(target.name, said, at=at(target), failure=failure)
+    return lost(target.name, said, at=at(target))
+
+
+def only_output(host: str, outputs: Sequence[object]) -> str:
+    """What the agent said, where that is all that was said. Raises RemoteError."""
+    if len(outputs) == 1 and isinstance(outputs[0], str):
+        return outputs[0]
+    raise RemoteError(host, RemoteFault("InvalidResult", message=f"{len(outputs)} outputs"), "Invoke-Winhost")
+
+
+def failure_of(status: int | None, code: object) -> Failure:
+    """The kind of trouble that an HTTP status or a WSMan fault tells of."""
+    if code == _TOO_MANY_SHELLS:
+        return Failure.BUSY
+    if code is not None:
+        return Failure.ENDPOINT
+    return Failure.STARTING if status in (429, 500, 502, 503, 504) else Failure.NOT_WSMAN
 
 
 def _innermost(error: BaseException) -> BaseException:
     """Libraries wrap `Connection refused` in five layers of themselves."""
-    while (cause := error.__cause__ or error.__context__) is not None:
+    seen = {id(error)}
+    while (cause := error.__cause__ or error.__context__) is not None and id(cause) not in seen:
+        seen.add(id(cause))
         error = cause
     return error

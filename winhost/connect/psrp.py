@@ -1,12 +1,13 @@
 """The wire to a Windows host: PowerShell remoting through pypsrp, one runspace per host and command."""
 
-import time
 from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from winhost.connect.errors import RemoteError, SessionDropped, TimedOut, Unreachable, one_line
-from winhost.connect.libraries import ACCESS_DENIED, check_bundle, quieten, translated
+from winhost.connect.errors import Failure, RemoteError, SessionDropped, Unreachable, one_line
+from winhost.connect.guard import MOST_AT_ONCE, Guard
+from winhost.connect.http import guard_session
+from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, only_output, quieten, translated
 from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Auth, Host
 
@@ -29,8 +30,10 @@ class PsrpWire:
         self._target = target
         self._unsent = scripts
         self._in_use = False
-        self._wsman = _wsman(target)
+        self._guard = Guard(target.name, at(target), MOST_AT_ONCE)
+        self._wsman = _wsman(target, self._guard)
         self._pool: RunspacePool = RunspacePool(self._wsman)
+        self._guard.begin(target.transport.call_timeout)
         try:
             translated(Pypsrp(), target, Unreachable, self._pool.open)
         except BaseException:
@@ -39,13 +42,8 @@ class PsrpWire:
 
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
-        output = self._run(request, within)
-        self._unsent = ""
-        if len(output) != 1 or not isinstance(output[0], str):
-            raise RemoteError(
-                self.host, RemoteFault("InvalidResult", message=f"{len(output)} outputs"), "Invoke-Winhost"
-            )
-        return output[0]
+        self._guard.begin(within)
+        return translated(Pypsrp(), self._target, SessionDropped, lambda: self._run(request))
 
     def close(self) -> None:
         """Close the runspace; a host that is gone has closed it already.
@@ -54,11 +52,12 @@ class PsrpWire:
         call half-way, in a state that nobody asked for.
         """
         if not self._in_use:
+            self._guard.leave()
             with suppress(Exception):
                 self._pool.close()
         self._wsman.close()
 
-    def _run(self, request: str, within: float) -> list[Any]:
+    def _run(self, request: str) -> str:
         from pypsrp.complex_objects import PSInvocationState
         from pypsrp.powershell import PowerShell
 
@@ -70,44 +69,40 @@ class PsrpWire:
         else:
             shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request)
         self._in_use = True
-        translated(Pypsrp(), self._target, SessionDropped, lambda: self._wait_for(shell, within))
+        self._wait_for(shell)
         self._in_use = False
         if shell.state == PSInvocationState.STOPPED:
-            raise SessionDropped(self.host, "the call was stopped on the host")
+            raise SessionDropped(self.host, "the call was stopped on the host", at=self._guard.at)
         if shell.had_errors:
             raise RemoteError(self.host, _first_error(shell.streams.error), "run the agent")
-        return list(shell.output)
+        self._unsent = ""
+        return only_output(self.host, list(shell.output))
 
-    def _wait_for(self, shell: "PowerShell", within: float) -> None:
+    def _wait_for(self, shell: "PowerShell") -> None:
         from pypsrp.complex_objects import PSInvocationState
 
-        deadline = time.monotonic() + within
         shell.begin_invoke()
         while shell.state == PSInvocationState.RUNNING:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimedOut(self.host, f"no answer after {within:.0f} s")
+            left = self._guard.left()
             ends_first = left < self._target.transport.operation_timeout
             shell.poll_invoke(timeout=ceil(left) if ends_first else None)
 
 
-def _wsman(target: Host) -> "WSMan":
+def _wsman(target: Host, guard: Guard) -> "WSMan":
     from pypsrp.wsman import WSMan
 
     quieten()
     transport = target.transport
     check_bundle(target)
     password = transport.password.resolve().reveal() if transport.password else None
-    # pypsrp hands this to requests, which takes a path to a CA bundle as well as a bool; its annotation forgets that.
-    verify: Any = transport.verify if isinstance(transport.verify, bool) else str(transport.verify)
-    return WSMan(
+    wsman = WSMan(
         target.address,
         port=transport.port,
         username=transport.user,
         password=password,
         ssl=transport.tls,
         auth="basic" if transport.auth is Auth.BASIC else transport.auth.value,
-        cert_validation=verify,
+        cert_validation=bool(transport.verify),
         # Basic cannot encrypt by itself: the fleet file allows it without TLS on loopback only.
         encryption="never" if transport.auth is Auth.BASIC and not transport.tls else "auto",
         connection_timeout=int(transport.connect_timeout),
@@ -116,8 +111,11 @@ def _wsman(target: Host) -> "WSMan":
         read_timeout=int(transport.operation_timeout + max(10, transport.connect_timeout)),
         # A silent host is asked five times more, with doubling pauses: long ones would outlive the call's deadline.
         reconnection_backoff=0.25,
-        no_proxy=True,
     )
+    carrier = wsman.transport
+    carrier.session = carrier._build_session()
+    guard_session(carrier.session, target, guard)
+    return wsman
 
 
 def _first_error(errors: list[Any]) -> RemoteFault:
@@ -145,6 +143,16 @@ class Pypsrp:
 
         denied = isinstance(error, WSManFaultError) and error.code == ACCESS_DENIED
         return denied or isinstance(error, AuthenticationError | SpnegoError)
+
+    def denies(self, error: Exception) -> bool:
+        return getattr(error, "code", None) == ACCESS_DENIED
+
+    def failure(self, error: Exception) -> Failure:
+        from pypsrp.exceptions import WinRMTransportError, WSManFaultError
+
+        if isinstance(error, WSManFaultError):
+            return failure_of(None, error.code)
+        return failure_of(error.code if isinstance(error, WinRMTransportError) else None, None)
 
     def said(self, error: Exception) -> str:
         from pypsrp.exceptions import WinRMTransportError, WSManFaultError

@@ -5,7 +5,6 @@ import binascii
 import io
 import json
 import logging
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +22,7 @@ from winhost.connect.errors import (
     WireError,
     one_line,
 )
+from winhost.connect.guard import Guard, connected, place
 from winhost.model.errors import UsageFault, visible
 from winhost.model.secrets import SecretRef
 
@@ -77,12 +77,8 @@ class NotThere(Unreachable):
     """`Unreachable`, in the words of SSH."""
 
     @property
-    def meaning(self) -> str | None:
-        return "Nothing was changed there. Is it on, does sshd listen at that port, does a firewall let us through?"
-
-    @property
     def hint(self) -> str | None:
-        return None
+        return "Check that the distro runs, that its sshd listens at that port, and that firewalls let us through."
 
 
 class NoShell(NoSession):
@@ -102,7 +98,7 @@ class HostKeyRefused(WireError):
 
     @property
     def what(self) -> str:
-        return f"{self.host} showed a host key that is not the known one: {self.detail}"
+        return f"{self.named} showed a host key that is not the known one: {self.detail}"
 
     @property
     def meaning(self) -> str | None:
@@ -156,14 +152,21 @@ class SshWire:
         self._target = target
         self._unsent = json.dumps(program) + "\n"
         self._received = b""
+        self._guard = Guard(target.name, place(target.address, target.port))
         host_key, key = _host_key(target), _private_key(target)
         self._client = SSHClient()
+        self._guard.begin(target.call_timeout)
+        # The library's own time-outs are for each read, some of its waits have none, and a byte now and then ends none.
+        watch = Timer(target.call_timeout, self.close)
+        watch.start()
         try:
-            _connecting(target, lambda: _connect(self._client, target, host_key, key))
-            self._channel = _connecting(target, self._start)
+            _connecting(target, self._guard, lambda: _connect(self._client, target, self._guard, host_key, key))
+            self._channel = _connecting(target, self._guard, self._start)
         except BaseException:
             self.close()
             raise
+        finally:
+            watch.cancel()
 
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, NoSession; then this wire is closed."""
@@ -174,7 +177,7 @@ class SshWire:
         try:
             return self._ask(request, within)
         except (SSHException, EOFError, OSError) as error:
-            ours = SessionDropped(self.host, one_line(error) or type(error).__name__)
+            ours = SessionDropped(self.host, one_line(error) or type(error).__name__, at=self._at)
         except BaseException:
             # What is still to come would be taken for the answer to the next request.
             self.close()
@@ -195,51 +198,65 @@ class SshWire:
         guard = Timer(self._target.connect_timeout, self.close)
         guard.start()
         try:
-            channel = transport.open_session(timeout=self._target.connect_timeout)
+            channel = transport.open_session(timeout=self._guard.cap(self._target.connect_timeout))
             channel.exec_command(START)
         finally:
             guard.cancel()
         return channel
 
     def _ask(self, request: str, within: float) -> str:
-        deadline = time.monotonic() + within
-        self._channel.settimeout(min(within, self._target.operation_timeout))
+        self._guard.begin(within)
         try:
-            self._channel.sendall((self._unsent + request + "\n").encode("ascii"))
-        except TimeoutError:
-            raise TimedOut(self.host, f"it takes nothing for {self._channel.gettimeout():.0f} s") from None
+            self._send((self._unsent + request + "\n").encode("ascii"))
         except OSError:
             if not self._channel.closed:
                 raise
             # It ended before it had read all: what it says of that is worth more.
         self._unsent = ""
-        line = self._line(deadline, within)
+        line = self._line()
         if not line.startswith(_ANSWER):
-            raise SessionDropped(self.host, f"what came back is no answer: {one_line(repr(line[:80]))}")
-        return line.decode("ascii")
+            raise SessionDropped(self.host, f"what came back is no answer: {one_line(repr(line[:80]))}", at=self._at)
+        try:
+            return line.decode("ascii")
+        except UnicodeDecodeError:
+            raise SessionDropped(self.host, "what came back is no answer: it is not ASCII", at=self._at) from None
 
-    def _line(self, deadline: float, within: float) -> bytes:
+    @property
+    def _at(self) -> str:
+        return self._guard.at
+
+    def _send(self, data: bytes) -> None:
+        while data:
+            silence = self._target.operation_timeout
+            self._channel.settimeout(self._guard.cap(silence))
+            try:
+                data = data[self._channel.send(data) :]
+            except TimeoutError:
+                self._guard.left()
+                raise TimedOut(self.host, f"it takes nothing for {silence} s", at=self._at) from None
+
+    def _line(self) -> bytes:
         """The next line that says something; an empty one is a sign of life."""
         while True:
             line, ended, rest = self._received.partition(b"\n")
             if not ended:
-                self._received += self._more(deadline, within)
+                self._received = line + self._more()
                 continue
             self._received = rest
             if line:
                 return line
 
-    def _more(self, deadline: float, within: float) -> bytes:
-        left = deadline - time.monotonic()
+    def _more(self) -> bytes:
         silence = self._target.operation_timeout
-        self._channel.settimeout(max(0.001, min(left, silence)))
+        self._channel.settimeout(self._guard.cap(silence))
         try:
             received: bytes = self._channel.recv(65536)
         except TimeoutError:
-            why = f"no answer after {within:.0f} s" if left <= silence else f"no sign of life for {silence} s"
-            raise TimedOut(self.host, why) from None
+            self._guard.left()
+            raise TimedOut(self.host, f"no sign of life for {silence} s", at=self._at) from None
         if not received:
             raise self._ended()
+        self._guard.took(len(received))
         return received
 
     def _ended(self) -> WireError:
@@ -247,13 +264,14 @@ class SshWire:
         code = self._channel.exit_status
         said = one_line(self._channel.recv_stderr(4096).decode("utf-8", "replace").strip().rpartition("\n")[2])
         if code in (_NOT_FOUND, _NOT_EXECUTABLE):
-            return NoShell(self.host, said or "python3 is not there")
+            return NoShell(self.host, said or "python3 is not there", at=self._at)
         if code >= 0:
-            return SessionDropped(self.host, f"the agent ended with exit code {code}: {said or 'it does not say why'}")
-        return SessionDropped(self.host, "the connection was closed")
+            why = f"the agent ended with exit code {code}: {said or 'it does not say why'}"
+            return SessionDropped(self.host, why, at=self._at)
+        return SessionDropped(self.host, "the connection was closed", at=self._at)
 
 
-def _connect(client: "SSHClient", target: SshTarget, host_key: "PKey", key: "PKey") -> None:
+def _connect(client: "SSHClient", target: SshTarget, guard: Guard, host_key: "PKey", key: "PKey") -> None:
     from paramiko import RejectPolicy
 
     known_as = target.address if target.port == 22 else f"[{target.address}]:{target.port}"
@@ -265,7 +283,7 @@ def _connect(client: "SSHClient", target: SshTarget, host_key: "PKey", key: "PKe
         port=target.port,
         username=target.user,
         pkey=key,
-        sock=_reached(target),
+        sock=connected(guard, target.address, target.port, seconds, lost=NotThere),
         timeout=seconds,
         banner_timeout=seconds,
         auth_timeout=seconds,
@@ -275,38 +293,33 @@ def _connect(client: "SSHClient", target: SshTarget, host_key: "PKey", key: "PKe
     )
 
 
-def _reached(target: SshTarget) -> socket.socket:
-    """Raises Unreachable: nobody answered at all."""
-    try:
-        return socket.create_connection((target.address, target.port), timeout=target.connect_timeout)
-    except OSError as error:
-        ours = NotThere(target.name, one_line(error.strerror or error))
-    raise ours
-
-
-def _connecting(target: SshTarget, work: Callable[[], T]) -> T:
+def _connecting(target: SshTarget, guard: Guard, work: Callable[[], T]) -> T:
     """What `work` returns, with our errors for the library's; ours are raised when theirs are gone, with their frames,
     which hold keys."""
-    from paramiko import SSHException
-
     began = time.monotonic()
     try:
         return work()
-    except (SSHException, EOFError, OSError) as error:
+    except WireError as error:
+        ours = error.with_traceback(None)
+    except Exception as error:  # noqa: BLE001 - what the library stumbles over when something else than SSH answers
         late = time.monotonic() - began >= target.connect_timeout
-        ours = _ours(target, error, late)
+        ours = _ours(target, guard, error, late)
     raise ours
 
 
-def _ours(target: SshTarget, error: Exception, late: bool) -> WireError:
+def _ours(target: SshTarget, guard: Guard, error: Exception, late: bool) -> WireError:
     from paramiko import AuthenticationException, BadHostKeyException
 
+    try:
+        guard.left()
+    except TimedOut as over:
+        return over.with_traceback(None)
     if isinstance(error, BadHostKeyException):
         shown, known = error.key.fingerprint, error.expected_key.fingerprint
-        return HostKeyRefused(target.name, f"{shown}, known is {known} (port {target.port})")
+        return HostKeyRefused(target.name, f"{shown}, known is {known}", at=guard.at)
     if isinstance(error, AuthenticationException) and not late:
-        return KeyRefused(target.name, f"user {visible(target.user)}, port {target.port}", target.key_at)
-    return NoShell(target.name, one_line(error) or type(error).__name__)
+        return KeyRefused(target.name, f"user {visible(target.user)}", target.key_at, at=guard.at)
+    return NoShell(target.name, one_line(error) or type(error).__name__, at=guard.at)
 
 
 def _quieten() -> None:

@@ -3,7 +3,6 @@
 Each call is a powershell.exe of its own, which is sent the agent anew: slower than a runspace, and never preferred.
 """
 
-import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,10 +10,13 @@ from importlib.resources import files
 from math import ceil
 from typing import TYPE_CHECKING
 
-from winhost.connect.errors import RemoteError, SessionDropped, TimedOut, Unreachable, one_line
-from winhost.connect.libraries import ACCESS_DENIED, check_bundle, quieten, translated
+from winhost.connect.agent import BAD_ANSWER
+from winhost.connect.errors import Failure, RemoteError, SessionDropped, Unreachable, one_line
+from winhost.connect.guard import MOST_AT_ONCE, Guard
+from winhost.connect.http import guard_session
+from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, only_output, quieten, translated
 from winhost.model.facts import RemoteFault
-from winhost.model.fleet import Host
+from winhost.model.fleet import Auth, Host
 from winhost.model.once import once
 
 if TYPE_CHECKING:
@@ -35,60 +37,73 @@ class WinrsWire:
         self._scripts = scripts
         self._in_use = False
         self._library = Pywinrm(target)
+        self._guard = Guard(target.name, at(target), MOST_AT_ONCE)
         self._protocol = _protocol(target)
+        self._guard.begin(target.transport.call_timeout)
         try:
-            self._shell = translated(
-                self._library, target, Unreachable, lambda: self._protocol.open_shell(noprofile=True, codepage=_UTF8)
-            )
+            self._shell = translated(self._library, target, Unreachable, self._open)
         except BaseException:
             self._protocol.transport.close_session()
             raise
 
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
-        self._in_use = True
-        said, complained, code = translated(
-            self._library, self._target, SessionDropped, lambda: self._run(request, time.monotonic() + within, within)
-        )
-        self._in_use = False
-        lines = said.split()
-        if code and not complained.strip():
-            raise SessionDropped(self.host, f"powershell.exe was ended on the host (exit code {code})")
-        if code:
-            raise self._failed(RemoteFault("NotSpecified", f"ExitCode.{code}", message=_first_line(complained)))
-        if len(lines) != 1:
-            raise self._failed(RemoteFault("InvalidResult", message=f"{len(lines)} outputs"))
-        return b64decode(lines[0]).decode()
+        self._guard.begin(within)
+        return translated(self._library, self._target, SessionDropped, lambda: self._call(request))
 
     def close(self) -> None:
         """Close the shell, unless a call may still run in it: that would be ended half-way; see PsrpWire."""
         if not self._in_use:
+            self._guard.leave()
             with suppress(Exception):
                 self._protocol.close_shell(self._shell)
         self._protocol.transport.close_session()
 
+    def _open(self) -> str:
+        transport = self._protocol.transport
+        session = transport.build_session()
+        guard_session(session, self._target, self._guard)
+        if _seals(self._target):
+            transport.setup_encryption(session)
+        return self._protocol.open_shell(noprofile=True, codepage=_UTF8)
+
+    def _call(self, request: str) -> str:
+        self._in_use = True
+        said, complained, code = self._run(request)
+        self._in_use = False
+        why = _last_words(complained)
+        if code and not why:
+            detail = f"powershell.exe was ended on the host (exit code {code})"
+            raise SessionDropped(self.host, detail, at=self._guard.at)
+        if code:
+            raise self._failed(RemoteFault("NotSpecified", f"ExitCode.{code}", message=why))
+        output = only_output(self.host, said.decode("ascii", "replace").split())
+        try:
+            return b64decode(output, validate=True).decode()
+        except ValueError:
+            message = f"what came back is no base64 of UTF-8: {one_line(output[:80])!r}"
+            raise self._failed(RemoteFault("InvalidResult", BAD_ANSWER, message=message)) from None
+
     def _failed(self, fault: RemoteFault) -> RemoteError:
         return RemoteError(self.host, fault, "Invoke-Winhost")
 
-    def _run(self, request: str, deadline: float, within: float) -> tuple[bytes, bytes, int]:
+    def _run(self, request: str) -> tuple[bytes, bytes, int]:
         # The input as a pipe: in console mode a Ctrl-C in the bytes would be one.
         command = self._protocol.run_command(
             self._shell, POWERSHELL, (*OPTIONS, encoded_command()), console_mode_stdin=False, skip_cmd_shell=True
         )
         for piece, last in _pieces(_lines(self._scripts, request)):
             self._protocol.send_command_input(self._shell, command, piece, end=last)
-        ended = self._output(command, deadline, within)
+        ended = self._output(command)
         self._protocol.cleanup_command(self._shell, command)
         return ended
 
-    def _output(self, command: str, deadline: float, within: float) -> tuple[bytes, bytes, int]:
+    def _output(self, command: str) -> tuple[bytes, bytes, int]:
         from winrm.exceptions import WinRMOperationTimeoutError
 
         said, complained = b"", b""
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimedOut(self.host, f"no answer after {within:.0f} s")
+            left = self._guard.left()
             self._protocol.operation_timeout_sec = min(self._target.transport.operation_timeout, ceil(left))
             try:
                 out, error, code, done = self._protocol.get_command_output_raw(self._shell, command)
@@ -115,8 +130,15 @@ def _pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
         yield data[start : start + _PIECE], start + _PIECE >= len(data)
 
 
-def _first_line(complained: bytes) -> str:
-    return one_line(complained.decode("utf-8", "replace").strip().splitlines()[0])
+def _last_words(complained: bytes) -> str:
+    """The first line that says something of what went to stderr."""
+    lines = (one_line(line) for line in complained.decode("utf-8", "replace").splitlines())
+    return next(filter(None, lines), "")
+
+
+def _seals(target: Host) -> bool:
+    """Whether messages are sealed by the logon: Basic cannot, and inside TLS nobody needs to."""
+    return not target.transport.tls and target.transport.auth is not Auth.BASIC
 
 
 def _protocol(target: Host) -> "Protocol":
@@ -131,11 +153,10 @@ def _protocol(target: Host) -> "Protocol":
         username=transport.user,
         password=transport.password.resolve().reveal() if transport.password else None,
         server_cert_validation="validate" if transport.verify else "ignore",
-        # None: what requests trusts; else it would obey REQUESTS_CA_BUNDLE, which pypsrp does not either.
-        ca_trust_path=None if isinstance(transport.verify, bool) else str(transport.verify),  # type: ignore[arg-type]
+        ca_trust_path=None,  # type: ignore[arg-type]  # its default obeys the environment with a warning; ours comes later
         operation_timeout_sec=transport.operation_timeout,
         read_timeout_sec=transport.operation_timeout + 1,
-        message_encryption="auto",
+        message_encryption="never",  # with anything else it would log on before the session is guarded
         proxy=None,
     )
     # For connecting and for reading, as requests takes them; pywinrm's one number would be both.
@@ -163,6 +184,16 @@ class Pywinrm:
 
         denied = isinstance(error, WSManFaultError) and error.wsman_fault_code == ACCESS_DENIED
         return denied or isinstance(error, AuthenticationError | SpnegoError)
+
+    def denies(self, error: Exception) -> bool:
+        return getattr(error, "wsman_fault_code", None) == ACCESS_DENIED
+
+    def failure(self, error: Exception) -> Failure:
+        from winrm.exceptions import WinRMTransportError, WSManFaultError
+
+        if isinstance(error, WSManFaultError):
+            return failure_of(None, error.wsman_fault_code or error.fault_code)
+        return failure_of(error.code if isinstance(error, WinRMTransportError) else None, None)
 
     def said(self, error: Exception) -> str:
         from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError

@@ -1,0 +1,107 @@
+"""HTTP as both libraries for WSMan get it from us: guarded, without redirects and proxies, with one idea of trust."""
+
+import os
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from winhost.connect.errors import Failure, NoSession, Redirected, one_line
+from winhost.connect.guard import Guard, connected, guarded
+from winhost.model.fleet import Host
+
+if TYPE_CHECKING:
+    from requests import Response, Session
+
+_BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # as requests has them: the first one that is set
+
+
+def trusted(target: Host) -> bool | str:
+    """What a host's certificate is checked against: a bundle, `True` for that of requests, `False` for nothing.
+
+    A bundle in fleet.yaml comes first, then one that the environment names.
+    """
+    verify = target.transport.verify
+    if isinstance(verify, bool):
+        named = next((os.environ[name] for name in _BUNDLES if os.environ.get(name)), None)
+        return named or True if verify else False
+    return str(verify)
+
+
+def guard_session(session: "Session", target: Host, guard: Guard) -> None:
+    """Let a session that a library made obey the guard, follow no redirect, and use no proxy.
+
+    Nothing of the environment but a CA bundle changes how a host is reached: proxies and .netrc do not.
+    """
+    session.trust_env = False
+    session.headers["Accept-Encoding"] = "identity"
+    session.proxies = {}
+    session.verify = trusted(target)
+    adapter = _adapter(target, guard)
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+
+
+def _adapter(target: Host, guard: Guard) -> Any:
+    from requests import PreparedRequest
+    from requests.adapters import HTTPAdapter
+    from urllib3.util.ssl_ import create_urllib3_context
+
+    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if target.transport.verify else ssl.CERT_NONE)
+    context.sslsocket_class = guarded(ssl.SSLSocket, guard)
+
+    class Adapter(HTTPAdapter):
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            super().init_poolmanager(*args, ssl_context=context, **kwargs)
+            self.poolmanager.pool_classes_by_scheme = _pools(target, guard)
+
+        def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> "Response":
+            guard.ask()
+            response = super().send(request, *args, **{**kwargs, "proxies": {}})
+            try:
+                _check(guard, response)  # here, because the logon's own messages go through here as well
+            except BaseException:
+                response.close()
+                raise
+            return response
+
+    return Adapter()
+
+
+def _check(guard: Guard, response: "Response") -> None:
+    """Before anything but its head was read. Raises Redirected, NoSession."""
+    if 300 <= response.status_code < 400:
+        to = one_line(response.headers.get("Location", "nowhere"))[:300]
+        detail = f"it answered with a redirect (HTTP {response.status_code}) to {to}"
+        raise Redirected(guard.host, detail, at=guard.at, failure=Failure.REDIRECT)
+    coding = response.headers.get("Content-Encoding", "identity")
+    if coding.lower() != "identity":
+        # A megabyte of it may be a gigabyte.
+        detail = f"it answered in an encoding that it was not asked for ({one_line(coding)[:40]})"
+        raise NoSession(guard.host, detail, at=guard.at, failure=Failure.NOT_WSMAN)
+
+
+def _pools(target: Host, guard: Guard) -> dict[str, Any]:
+    from urllib3.connection import HTTPConnection, HTTPSConnection
+    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+    plain = guarded(socket.socket, guard)
+
+    class Connects:
+        timeout: Any
+
+        def _new_conn(self) -> Any:
+            return connected(guard, target.address, target.transport.port, self.timeout, plain)
+
+    class Plain(Connects, HTTPConnection):
+        pass
+
+    class Secure(Connects, HTTPSConnection):
+        pass
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    return {"http": PlainPool, "https": SecurePool}
