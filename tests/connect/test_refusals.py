@@ -30,7 +30,17 @@ def deny() -> None:
     raise WSManFault(5, "AccessDenied", "Access is denied.")
 
 
-TROUBLES: dict[Any, Callable[[], None]] = {"drop": drop, "quota": exceed_quota, "denied": deny, 503: refuse(503)}
+def no_configuration() -> None:
+    raise WSManFault(0x80338000, "InvalidResourceURI", "There is no such configuration, or no such configuration here.")
+
+
+TROUBLES: dict[Any, Callable[[], None]] = {
+    "drop": drop,
+    "quota": exceed_quota,
+    "denied": deny,
+    "no-configuration": no_configuration,
+    **{status: refuse(status) for status in (302, 404, 503)},
+}
 
 
 def closed_port() -> int:

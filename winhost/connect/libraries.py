@@ -1,6 +1,7 @@
 """What a library for WSMan raises, as our errors: the same sentences whichever of them carried the call."""
 
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisconnected
@@ -30,6 +31,7 @@ from winhost.model.fleet import Host
 T = TypeVar("T")
 Lost = type[Unreachable] | type[SessionDropped]
 
+_PROBE_S = 1.0
 _TOO_MANY_SHELLS = 0x803381A5
 _NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
 # As OpenSSL numbers them.
@@ -149,7 +151,7 @@ def _cut(target: Host, lost: Lost, cause: BaseException) -> WireError:
         said, failure = f"the port does not speak TLS ({cause.reason})", Failure.NO_TLS
     elif isinstance(cause, ssl.SSLError):
         said, failure = f"TLS could not be agreed on: {said}", Failure.OTHER
-    elif isinstance(cause, BadStatusLine) and _is_tls(str(cause)):
+    elif lost is Unreachable and not target.transport.tls and _speaks_tls(target, cause):
         said, failure = "the port speaks TLS", Failure.ONLY_TLS
     elif isinstance(cause, HTTPException) and not isinstance(cause, RemoteDisconnected | IncompleteRead):
         return _session_lost(target, lost, f"what came back is no HTTP ({type(cause).__name__})", Failure.NOT_WSMAN)
@@ -158,9 +160,20 @@ def _cut(target: Host, lost: Lost, cause: BaseException) -> WireError:
     return lost(target.name, said, at=at(target))
 
 
-def _is_tls(status: str) -> bool:
-    """An alert of TLS, where a status line was expected."""
-    return "\x15\x03" in status or r"\x15\x03" in status
+def _speaks_tls(target: Host, cause: BaseException) -> bool:
+    """Windows closes such a connection without a word, so it is asked once more, in TLS and with nothing to say."""
+    if isinstance(cause, HTTPException) and not isinstance(cause, BadStatusLine):
+        return False
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((target.address, target.transport.port), timeout=_PROBE_S) as plain,
+            context.wrap_socket(plain),
+        ):
+            return True
+    except OSError:
+        return False
 
 
 def _distrust(error: ssl.SSLCertVerificationError) -> Distrust:

@@ -1,0 +1,235 @@
+"""Whatever a host does to keep us, we are back within two seconds of the deadline; nor is it listened to for ever."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connect.conftest import Serve
+from tests.connect.slow import Relay, flooding, listening
+from tests.connect.sshd import NoSshd, Sshd
+from winhost.connect import guard
+from winhost.connect.errors import Failure, NoSession, SessionDropped, TimedOut, Unreachable, WireError
+from winhost.connect.guard import Guard, connected
+from winhost.model.fleet import Kind
+
+DEADLINE = 1
+LATE_S = 2.0
+
+both = pytest.mark.parametrize("kind", Kind)
+
+
+@contextmanager
+def in_time(deadline: float = DEADLINE) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < deadline + LATE_S
+
+
+# ---- the whole way to a session and through a call, over a line that drips
+
+# So many bytes come fast; then the rest is in the headers of the first answer, in the logon, in what opens a session.
+PHASES = {
+    "from the first byte": 0,
+    "in the headers": 60,
+    "in the second answer of the logon": 450,
+    "while the session opens": 1200,
+}
+
+
+@both
+@pytest.mark.parametrize("fast", PHASES.values(), ids=PHASES.keys())
+def test_a_host_that_drips_while_a_session_opens(serve: Serve, kind: Kind, fast: int) -> None:
+    served = serve()
+    with Relay(served.endpoint.port, fast) as relay, in_time(), pytest.raises(TimedOut, match="no answer after 1 s"):
+        served.open(kind=kind, port=relay.port, call_timeout=DEADLINE)
+
+
+@both
+def test_a_host_that_drips_its_tls(serve: Serve, kind: Kind) -> None:
+    served = serve(tls=True)
+    with Relay(served.endpoint.port, 0) as relay, in_time(), pytest.raises(TimedOut):
+        served.open(kind=kind, port=relay.port, call_timeout=DEADLINE)
+
+
+@both
+def test_a_host_that_drips_tls_is_waited_for_no_longer_than_for_a_connection(serve: Serve, kind: Kind) -> None:
+    served = serve(tls=True)
+    with Relay(served.endpoint.port, 0) as relay, in_time(), pytest.raises(WireError, match="timed out"):
+        served.open(kind=kind, port=relay.port, connect_timeout=DEADLINE)
+
+
+@both
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, kind: Kind, tls: bool) -> None:
+    served = serve(tls=tls)
+    with Relay(served.endpoint.port) as relay:
+        agent = served.open(kind=kind, port=relay.port)
+        agent.get("Boot", {})
+        relay.drip()
+        agent.call_timeout = DEADLINE
+        with in_time():
+            with pytest.raises(TimedOut, match=f"gpu-03 at 127.0.0.1 port {relay.port} did not answer in time"):
+                agent.get("Boot", {})
+            agent.close()
+
+
+@both
+def test_a_host_that_drips_only_the_good_bye_keeps_nobody(serve: Serve, kind: Kind) -> None:
+    served = serve()
+    with Relay(served.endpoint.port) as relay:
+        agent = served.open(kind=kind, port=relay.port)
+        agent.call_timeout = DEADLINE
+        agent.get("Boot", {})
+        relay.drip()
+        with in_time():
+            agent.close()
+
+
+# ---- what never ends
+
+
+ENDLESS = {
+    "headers": (b"HTTP/1.1 200 OK\r\nX: ", b"y" * 65536),
+    "a body": (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", b" " * 65536),
+    "a body in chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n" * 9999),
+    "a body of a refusal": (b"HTTP/1.1 500 No\r\nContent-Length: 999999999\r\n\r\n", b" " * 65536),
+    "signs of life": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 999),
+}
+
+
+@both
+@pytest.mark.parametrize(("begins", "piece"), ENDLESS.values(), ids=ENDLESS.keys())
+def test_a_host_that_never_ends_is_left_after_a_megabyte(serve: Serve, kind: Kind, begins: bytes, piece: bytes) -> None:
+    served = serve()
+    with listening(flooding(begins, piece)) as port, in_time(5), pytest.raises(WireError) as caught:
+        served.open(kind=kind, port=port, call_timeout=5)
+    assert isinstance(caught.value, NoSession | SessionDropped)
+
+
+@both
+def test_a_host_may_not_answer_a_call_without_end(serve: Serve, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MOST", 100_000)
+    served = serve()
+    with_much = '{"answers": [{"ok": true, "state": {"text": "' + "x" * 200_000 + '"}}]}'
+    agent = served.open(kind=kind)
+    served.host.says = lambda: [with_much]
+    with pytest.raises(SessionDropped, match="it sent more than"):
+        agent.get("Boot", {})
+    agent.close()
+
+
+def test_an_answer_in_an_encoding_that_nobody_asked_for_is_not_unpacked(serve: Serve) -> None:
+    bomb = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n123456789"
+    for kind in Kind:
+        with listening(flooding(bomb, b" ")) as port, pytest.raises(NoSession, match=r"encoding .*gzip"):
+            serve().open(kind=kind, port=port)
+
+
+# ---- connecting
+
+
+def test_a_name_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def look_up(*_: object, **__: object) -> None:
+        over.wait(20)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with in_time(0.2), pytest.raises(Unreachable, match="the name server did not answer") as caught:
+        connected(limited(), "gpu-01.example", 5986, 0.2)
+    over.set()
+    assert caught.value.failure is Failure.NAME
+
+
+def test_an_address_that_swallows_everything_leaves_the_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 5986)) for host in ("silent", "refuses", "answers")]
+    tried: list[tuple[str, float]] = []
+
+    def connect(self: socket.socket, where: tuple[str, int]) -> None:
+        tried.append((where[0], self.gettimeout() or 0))
+        if where[0] != "answers":
+            raise TimeoutError("timed out") if where[0] == "silent" else ConnectionRefusedError(111, "refused")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket.socket, "setsockopt", lambda *_: None)
+    connected(limited(), "gpu-01", 5986, 9).close()
+    assert [host for host, _ in tried] == ["silent", "refuses", "answers"]
+    assert tried[0][1] == pytest.approx(3, abs=0.5)
+
+
+def limited() -> Guard:
+    limits = Guard("gpu-01", "gpu-01.example port 5986")
+    limits.begin(60)
+    return limits
+
+
+# ---- SSH
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    try:
+        running = Sshd(tmp_path_factory.mktemp("sshd"))
+    except NoSshd as why:
+        pytest.skip(str(why))
+    yield running
+    running.close()
+
+
+# So many bytes come fast; the rest is the banner, the exchange of keys, the logon, the channel.
+SSH_PHASES = {"banner": 0, "kex": 60, "keys": 1200, "logon": 1900}
+
+
+@pytest.mark.parametrize("fast", SSH_PHASES.values(), ids=SSH_PHASES.keys())
+def test_an_sshd_that_drips_while_a_session_opens(sshd: Sshd, fast: int) -> None:
+    with Relay(sshd.port, fast) as relay, in_time(), pytest.raises(TimedOut, match="no answer after 1 s"):
+        sshd.wire(port=relay.port, call_timeout=DEADLINE)
+
+
+def test_an_sshd_that_says_nothing_but_comments(sshd: Sshd) -> None:
+    def says(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(b"welcome\r\n")
+            time.sleep(0.05)
+
+    with listening(says) as port, in_time(), pytest.raises(WireError):
+        sshd.wire(port=port, call_timeout=DEADLINE)
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "in what it answers": lambda wire: wire.invoke('["echo", 1]', DEADLINE),
+    "in what it takes": lambda wire: wire.invoke('["echo", "' + "x" * 9_000_000 + '"]', DEADLINE),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_an_sshd_that_drips_in_the_middle_of_a_call(sshd: Sshd, call: Callable[[Any], Any]) -> None:
+    with Relay(sshd.port) as relay:
+        wire = sshd.wire(port=relay.port)
+        wire.invoke('["echo", 0]', 20)
+        relay.drip()
+        with in_time():
+            with pytest.raises(TimedOut, match="no answer after 1 s"):
+                call(wire)
+            wire.close()
+
+
+def test_a_program_that_talks_without_end_is_left(sshd: Sshd) -> None:
+    program = "import sys\nwhile True:\n    sys.stdout.write('x' * 65536)\n"
+    wire = sshd.wire(program)
+    with pytest.raises(SessionDropped, match="it sent more than 8 MiB in one answer"):
+        wire.invoke("[]", 20)
+
+
+def test_a_program_that_beats_without_end_is_left(sshd: Sshd, tmp_path: Path) -> None:
+    wire = sshd.wire("import time\nwhile True:\n    print(flush=True)\n    time.sleep(0.05)\n")
+    with in_time(), pytest.raises(TimedOut, match="no answer after 1 s"):
+        wire.invoke("[]", DEADLINE)
