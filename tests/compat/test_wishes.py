@@ -13,6 +13,7 @@ from winhost.compat.needs import Fit, fit_of, needs_of
 from winhost.compat.swap import Swap, swaps
 from winhost.compat.wishes import RELOADING, wishes_denied
 from winhost.model.reason import Verdict
+from winhost.model.units import GiB
 from winhost.model.workload import Availability, LoadFormat, Workload
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
@@ -86,7 +87,8 @@ def code_after_general(host: str, way: str) -> Swap:
 def test_a_swap_copies_the_one_down_and_the_other_up() -> None:
     swap = code_after_general("server2025-3gpu", "dda")
     assert swap.best == pytest.approx(15.231233024 / 55.6 + 16.060522496 / 55.5)
-    assert swap.worst == pytest.approx((15.231233024 * 2.2 + 16.060522496 * 10.6) / 16.38)
+    pinned_first = 14.29 * GiB / 1e9 / 13.8  # GB/s
+    assert swap.worst == pytest.approx(15.231233024 * 2.2 / 16.38 + 16.060522496 / pinned_first)
     in_wsl = code_after_general("win11-pro-2xl20-wddm", "wsl2/nat")
     assert in_wsl.best > swap.best
     assert in_wsl.worst > swap.worst

@@ -6,11 +6,12 @@ from itertools import groupby
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from tests.serving.situations import EIGHT_CARDS, ONE_CARD, TWO_CARDS, model, shipped, workload
+from tests.serving.situations import EIGHT_CARDS, ONE_CARD, ROOT, TWO_CARDS, model, shipped, workload
 from winhost.compat import catalogue
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
 from winhost.engine.plan_wsl2 import Wsl2Plan
@@ -37,7 +38,7 @@ from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import START
 from winhost.serving.profile import NAMES, NO_SLEEP, PLAIN, profile
 from winhost.serving.refused import NoProfile, UnsafeSleep
-from winhost.serving.when import ASKED, bounds
+from winhost.serving.when import ASKED, COMPARE, bounds
 
 ROWS = [(name, row) for name in NAMES for row in profile(name).rows]
 CAUSES = profile(NO_SLEEP).chosen
@@ -81,6 +82,38 @@ def test_the_fallback_says_only_what_it_changes() -> None:
     assert all("sleeps" in row.when for row in fallback if row not in plain)
 
 
+# --- Options ---------------------------------------------------------------------------------------------------------
+
+OPTIONS = yaml.safe_load((ROOT / "tests/data/profiles/options.yaml").read_text(encoding="utf-8"))
+
+
+def versions_with(name: str, kind: str) -> set[str]:
+    """Those of the file that have an option or a variable."""
+    where = {"engine": "options", "env": "variables"}[kind]
+    runs = " ".join(at for at, names in OPTIONS[where].items() if name in names.split()).split()
+    ends = [tuple(map(int, run.split("-"))) for run in runs]
+    return {OPTIONS["versions"][i] for first, last in ends for i in range(first, last + 1)}
+
+
+VLLM_S_OWN = [(name, row) for name, row in ROWS if row.kind == "engine" or row.name.startswith("VLLM_")]
+
+
+@pytest.mark.parametrize(("name", "row"), VLLM_S_OWN, ids=lambda value: getattr(value, "name", value))
+def test_every_version_that_a_line_is_for_knows_its_word(name: str, row: Any) -> None:
+    """Of those that were asked; one that it does not know ends vLLM at its start."""
+    wanted = row.when.get("vllm", ">=0")
+    claimed = {
+        v for v in OPTIONS["versions"] if all(COMPARE[sign](Version(v), bound) for sign, bound in bounds(wanted))
+    }
+    assert claimed
+    assert claimed <= versions_with(row.name, row.kind)
+
+
+def test_the_options_tell_versions_apart() -> None:
+    assert versions_with("--shutdown-timeout", "engine") == set(OPTIONS["versions"][3:])
+    assert versions_with("--no-such-option", "engine") == set()
+
+
 # --- Versions --------------------------------------------------------------------------------------------------------
 
 VERSIONS = (*(f"0.{minor}.0" for minor in range(10, 40)), "0.30.0rc1")
@@ -96,6 +129,8 @@ SITUATIONS = {
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_newer_version_brings_no_line_back(name: str, situation: str, must: tuple[str, ...]) -> None:
+    if situation == "sleeping" and must and name == PLAIN:
+        pytest.skip("what must have pinned memory does not sleep in WSL")
     rounds = []
     for version in sorted(VERSIONS, key=Version):
         wanted = workload(*SITUATIONS[situation], vllm=version, needs=Needs(must))
@@ -141,7 +176,7 @@ def test_shm_shows_its_arithmetic() -> None:
     assert line.value == "16g"
     assert [
         part
-        for part in ("0.47 GiB message queues", "0.50 GiB NCCL", "8.00 GiB margin", "= 8.97 GiB")
+        for part in ("0.65 GiB message queues", "0.50 GiB NCCL", "8.00 GiB margin", "= 9.15 GiB")
         if part not in str(line.how)
     ] == []
 
@@ -241,7 +276,7 @@ def test_what_is_lost_is_computed_from_weights_and_speed() -> None:
     assert lost is not None
     assert lost.reading == pytest.approx(20)  # 24 GB at 1.2 GB/s
     assert lost.waking is not None
-    assert lost.waking[0] == pytest.approx(24 / 10.8)  # from pageable memory
+    assert lost.waking[0] == pytest.approx(24 / (14.29 * GiB / 1e9 / 2.59))  # from pageable memory, as it was measured
     assert lost.least == START[0]
     assert lost.kept is True
     assert set(lost.evidence) <= catalogue.evidence().keys()

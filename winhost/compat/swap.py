@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, GB, PAGEABLE, PAGEABLE_DOWN, PINNED, PINNED_DOWN
-from winhost.model.units import Bytes
+from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, Workload
 from winhost.paths.budget import SHARED_WITH_WINDOWS, Budget
 from winhost.paths.engines import Part, engine, weights
@@ -17,6 +17,10 @@ from winhost.paths.engines import Part, engine, weights
 # 8.19e9 parameters in 16 bits on an A100, from pinned memory and from disk: the evidence `vllm-sleep-measured`.
 REPORTED = 2 * 8.19e9 / GB
 REPORTED_UP, REPORTED_DOWN = REPORTED / 2.2, REPORTED / 10.6
+# 14.29 GiB on an H200: the evidence `sleep-backup-stays`, whose first sleep pins, and `sleep-backup-returned`.
+MEASURED = 14.29 * GiB / GB
+FIRST_DOWN = MEASURED / 13.8
+UNPINNED_UP, UNPINNED_DOWN = MEASURED / 2.59, MEASURED / 9.6
 DROPPED = 0.3  # seconds until level 2 has dropped weights
 
 
@@ -30,10 +34,10 @@ class Rates:
     down_reported: float
 
 
-PINNED_RATES = Rates(PINNED, PINNED_DOWN, REPORTED_UP, REPORTED_DOWN)
-# Nobody reported engines that sleep in pageable memory: as much slower as plain copies are.
+PINNED_RATES = Rates(PINNED, PINNED_DOWN, REPORTED_UP, FIRST_DOWN)
+# At best as on the fast machine where it was measured; at worst as much slower as was reported of pinned memory.
 PAGEABLE_RATES = Rates(
-    PAGEABLE, PAGEABLE_DOWN, REPORTED_UP * PAGEABLE / PINNED, REPORTED_DOWN * PAGEABLE_DOWN / PINNED_DOWN
+    UNPINNED_UP, UNPINNED_DOWN, REPORTED_UP * PAGEABLE / PINNED, REPORTED_DOWN * PAGEABLE_DOWN / PINNED_DOWN
 )
 
 

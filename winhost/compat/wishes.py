@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
+from packaging.version import Version
+
 from winhost.compat.capability import SHARED
 from winhost.compat.rule import Finding, degraded, reason_of, unsupported, unverified
 from winhost.compat.swap import Swap, swaps
@@ -15,6 +17,8 @@ from winhost.model.path import path_of
 from winhost.model.reason import Reason
 from winhost.model.workload import Exposure, LoadFormat, Mirror, Model, Workload
 from winhost.paths.budget import Budget
+
+VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
 
 # Of the loaders of vLLM 0.33.0 those with get_all_weights: the default one, by all its names, and Run:ai's streamer.
 RELOADING = frozenset(
@@ -76,9 +80,11 @@ def _named(models: list[Model]) -> str:
 
 
 def tiers_and_sleep(asked: Asked) -> Finding | None:
-    """An engine died of it."""
+    """An engine died of it; a newer one came back, in a small case."""
     if asked.mirrors(Mirror.TIERS) and asked.sleepers:
-        return unsupported("kv-write-through.with-sleep", observed=f"tiers, and asleep: {_named(asked.sleepers)}")
+        vllm = asked.workload.versions.get("vllm")
+        say = unverified if vllm and vllm >= VLLM_CAME_BACK else unsupported
+        return say("kv-write-through.with-sleep", observed=f"tiers, and asleep: {_named(asked.sleepers)}")
     return None
 
 
@@ -98,6 +104,12 @@ def drops_what_it_cannot_reload(asked: Asked) -> Finding | None:
         formats = ", ".join(f"{model.name} by {model.load_format}" for model in stuck)
         return unsupported("sleep-l2.cannot-reload", observed=formats)
     return None
+
+
+def drops_weights_below_adapters(asked: Asked) -> Finding | None:
+    """Reloading does not find them under their names."""
+    found = [model for model in asked.droppers if model.lora]
+    return unsupported("sleep-l2.adapters", observed=_named(found)) if found else None
 
 
 def drops_quantized_weights(asked: Asked) -> Finding | None:
@@ -155,7 +167,8 @@ def published_to_loopback(asked: Asked) -> Finding | None:
 
 
 WISHES: tuple[Wish, ...] = (
-    *(tiers_and_sleep, lmcache_and_sleep, drops_what_it_cannot_reload, drops_quantized_weights),
+    *(tiers_and_sleep, lmcache_and_sleep, drops_what_it_cannot_reload),
+    *(drops_weights_below_adapters, drops_quantized_weights),
     *(swaps_too_slowly, swap_is_untried),
     *(reached_through_nat, reached_through_windows, published_to_loopback),
 )

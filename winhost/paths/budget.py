@@ -5,7 +5,7 @@ Pure: a workload and the room that a path gives in, the sums out. All that is co
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from winhost.model.units import Bytes, GiB, MiB, gib
 from winhost.model.workload import Mirror, Room, Video, Workload
@@ -18,6 +18,8 @@ PINNED = "pinned"
 HOST = "host"
 HOST_PER_CARDS = "host-per-cards"
 VIDEO = "video streams"
+
+NOT_KNOWN = ", not known"  # behind what tells a capacity that nobody knows
 
 SHARED_WITH_WINDOWS = ("wsl2", "wslc")
 BESIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
@@ -35,7 +37,9 @@ WINDOWS = 2 * GiB
 WINDOWS_USABLE = 4 * GiB
 
 NCCL_SHM = 256 * MiB  # a card
-QUEUE = 10 * 16 * MiB  # slots by size, of one queue
+QUEUE_OUT = 10 * 16 * MiB  # slots by size: from the engine to all workers of a copy
+QUEUE_BACK = 10 * 24 * MiB  # from each worker
+QUEUE_OWN = 24 * MiB  # of each copy's workers among themselves
 
 
 @dataclass(frozen=True)
@@ -222,14 +226,19 @@ def _processes(each: Engine) -> Line:
 
 
 def _backups(workload: Workload, engines: Sequence[Engine], room: Room, where: str) -> Iterator[Line]:
-    """Of every model that ever slept, whether it sleeps now or not."""
+    """Pinned, of every model that ever slept, whether it sleeps now or not; else of those that sleep, which may be all
+    of them at once."""
     pinned = _pins(workload, room)
+    stays = ("kept also while it is awake", "sleep-backup-stays")
+    goes = ("given back on waking, but all may sleep at once", "sleep-backup-returned")
     for each in engines:
         if each.backup is None:
             continue
-        yield _line(each.backup, where, each.model.name)
+        line = _line(each.backup, where, each.model.name)
+        for_how_long, known_from = stays if pinned else goes
+        yield replace(line, how=f"{line.how}, {for_how_long}", evidence=(*line.evidence, known_from))
         if pinned:
-            how = "pinned blocks may be rounded up to powers of two: up to as much again"
+            how = "pinned blocks are rounded up to powers of two: up to as much again, and 0.95 as much was measured"
             evidence = ("pinned-powers-of-two",)
             yield Line("rounding", where, each.backup.bytes, 0, how, evidence, estimate=True, model=each.model.name)
 
@@ -251,9 +260,9 @@ def _staging(workload: Workload, where: str, what: str, evidence: str) -> Iterat
 def _shared_memory(workload: Workload) -> Iterator[Line]:
     for model in workload.models:
         if model.engine_cards > 1:
-            queues = model.data * (1 + model.engine_cards)
-            how = f"{queues} queues of 10 x 16 MiB: one to all workers of a copy, one back from each"
-            used = queues * QUEUE
+            used = model.data * (QUEUE_OUT + model.engine_cards * QUEUE_BACK + QUEUE_OWN)
+            copies = "" if model.data == 1 else f" for each of {model.data} copies"
+            how = f"10 x 16 MiB to all workers, 10 x 24 MiB back from each of {model.engine_cards}, 24 MiB more{copies}"
             yield Line("message queues", SHM, used, 0, how, ("vllm-message-queue",), estimate=True, model=model.name)
             yield _nccl(model.name, model.cards, SHM)
     if workload.kv_mirror and workload.kv_mirror.through is Mirror.TIERS:
@@ -343,7 +352,7 @@ class _Capacity:
 
 
 def _capacity(size: Bytes | None, how: str, *evidence: str) -> _Capacity:
-    return _Capacity(size, how if size is not None else f"{how}, not known", evidence)
+    return _Capacity(size, how if size is not None else how + NOT_KNOWN, evidence)
 
 
 def _place(

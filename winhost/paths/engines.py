@@ -26,7 +26,8 @@ BITS = {
     Quantization.MXFP4: 4 + Fraction(8, 32),
 }
 
-PROCESS = ceil(Fraction(17, 10) * GiB)  # on each card: CUDA context, CUDA graphs, NCCL; it stays during sleep
+PROCESS = ceil(Fraction(23, 10) * GiB)  # on each card, while it is awake: CUDA context, CUDA graphs, NCCL
+SLEEPING_PROCESS = 2780 * MiB  # what of them stays during sleep: most where the engine has just compiled its graphs
 PROCESS_LEAST = ceil(Fraction(8, 10) * GiB)
 ACTIVATIONS = GiB + 512 * MiB
 ACTIVATIONS_LEAST = 512 * MiB
@@ -76,16 +77,16 @@ class Engine:
 def engine(model: Model) -> Engine:
     """What a model takes."""
     found: list[Part | Missing | None]
+    stays = SLEEPING_PROCESS if _sleeps_in_place(model) else PROCESS
     if model.memory is not None:
-        stays = min(PROCESS, model.memory)
+        stays = min(stays, model.memory)
         left = model.memory - stays
         how = f"{gib(model.memory)} are stated for everything; {gib(stays)} of it count as the process"
         found = [Part("all but the process", left, left, how)]
     else:
-        stays = PROCESS
-        found = [weights(model), kv_cache(model), _activations(model), _lora(model)]
+        found = [weights(model), _pool_copy(model), kv_cache(model), _activations(model), _lora(model)]
     process, turn = _process(model, stays), tuple(part for part in found if isinstance(part, Part))
-    if model.sleeps and model.sleep_level == 0:
+    if model.sleeps and not _sleeps_in_place(model):
         process, turn = _NOTHING, (*turn, process)
     return Engine(
         model,
@@ -94,6 +95,11 @@ def engine(model: Model) -> Engine:
         _backup(model),
         tuple(part for part in found if isinstance(part, Missing)),
     )
+
+
+def _sleeps_in_place(model: Model) -> bool:
+    """Rather than being stopped between its turns."""
+    return model.sleeps and model.sleep_level > 0
 
 
 # --- On a card -------------------------------------------------------------------------------------------------------
@@ -149,6 +155,17 @@ def _stage(model: Model, whole: Part) -> Part | Missing:
     return Part("weights", share, share, how, (*whole.evidence, "vllm-pipeline-ends"), estimate=True)
 
 
+def _pool_copy(model: Model) -> Part | None:
+    """What loading leaves behind in the pool that sleep frees: quantized weights take another shape once they are
+    loaded, and a live pool gives nothing back. Of weights in 16 bits nothing was left behind where it was measured.
+    """
+    share = weights(model)
+    if model.quantization is None or not _sleeps_in_place(model) or isinstance(share, Missing):
+        return None
+    how = f"up to as much again: {model.quantization} weights change their shape, and the pool that sleeps keeps both"
+    return Part("pool copy", share.bytes, 0, how, ("vllm-pool-copy",), estimate=True)
+
+
 def kv_cache(model: Model) -> Part | Missing:
     """The KV cache on each card. At least one sequence of full length must fit, or the engine does not start."""
     if model.kv is not None:
@@ -188,29 +205,30 @@ _NOTHING = Part("stopped process", 0, 0, "a process that is stopped leaves nothi
 
 
 def _process(model: Model, counted: Bytes) -> Part:
-    how = f"CUDA context, graphs and NCCL: {gib(PROCESS_LEAST)} to {gib(PROCESS)} have been seen"
-    what = "sleeping process" if model.sleeps and model.sleep_level else "process"
-    return Part(what, counted, min(counted, PROCESS_LEAST), how, ("sleeping-residue",), estimate=True)
+    asleep = _sleeps_in_place(model)
+    most, evidence = (SLEEPING_PROCESS, "sleeping-residue") if asleep else (PROCESS, "process-measured")
+    how = f"CUDA context, graphs and NCCL: {gib(PROCESS_LEAST)} to {gib(most)} have been seen"
+    what = "sleeping process" if asleep else "process"
+    return Part(what, counted, min(counted, PROCESS_LEAST), how, (evidence,), estimate=True)
 
 
 # --- In host memory --------------------------------------------------------------------------------------------------
 
 
 def _backup(model: Model) -> Part | None:
-    """The weights of all cards, once the model has slept for the first time. Level 2 keeps none."""
+    """The weights of all cards; how long they stay there depends on whether they are pinned. Level 2 keeps none."""
     if not model.sleeps or model.sleep_level != 1:
         return None
-    evidence = ("sleep-backup-stays",)
     share = weights(model)
     if isinstance(share, Part):
         total = share.bytes * model.cards
-        how = f"{gib(share.bytes)} of weights from {_cards(model.cards)}, kept also while it is awake"
-        return Part("sleep backup", total, total, how, (*share.evidence, *evidence), share.estimate)
+        how = f"{gib(share.bytes)} of weights from {_cards(model.cards)}"
+        return Part("sleep backup", total, total, how, share.evidence, share.estimate)
     if model.memory is None:
         return None  # the weights are missing already
     total = model.memory * model.cards
     how = f"not more than the {gib(model.memory)} stated for {_cards(model.cards)}"
-    return Part("sleep backup", total, 0, how, evidence, estimate=True)
+    return Part("sleep backup", total, 0, how, estimate=True)
 
 
 def _cards(count: int) -> str:

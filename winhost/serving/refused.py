@@ -17,7 +17,10 @@ class NoProfile(WinhostError):
 
     @property
     def what(self) -> str:
-        return f"no profile can serve this workload on {visible(self.host)}: WSL 2 does not offer what it takes"
+        return (
+            f"winhost has serving profiles for WSL 2 only, and WSL 2 on {visible(self.host)} does not offer what this "
+            "workload takes"
+        )
 
     @property
     def meaning(self) -> str:
@@ -28,7 +31,10 @@ class NoProfile(WinhostError):
         hint = "What would change it: winhost assess --facts FACTS --workload WORKLOAD --path wsl2 --explain"
         if self.instead is None:
             return hint
-        other = f"Possible as it is: {self.instead}; profiles for targets other than WSL 2 come with the Linux stage."
+        other = (
+            f"Possible as it is: {self.instead}. There is no profile for it yet, so vLLM's options are up to you; "
+            "winhost assess --facts FACTS --workload WORKLOAD shows the memory that it has to share out."
+        )
         return f"{hint}\n{other}"
 
 

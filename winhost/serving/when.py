@@ -18,7 +18,7 @@ from winhost.serving.profile import When
 
 Answer = Version | int | bool
 _BOUND = re.compile(r"(>=|<=|==|>|<)\s*(\S+)")
-_COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
+COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "==": operator.eq,
@@ -93,6 +93,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "kv_fp8": lambda case: case.model.kv_bytes == 1,
     "sleeps": lambda case: case.model.sleeps,
     "level": lambda case: case.model.sleep_level,
+    "backs_up": lambda case: case.model.sleeps and case.model.sleep_level == 1,
     "loader": lambda case: case.model.load_format is not LoadFormat.AUTO,
     "reloads": lambda case: case.model.load_format in RELOADING,
     "backups_fit": _backups_fit,
@@ -132,7 +133,7 @@ def _meets(answer: Answer, wanted: str | bool) -> bool:
     if isinstance(wanted, bool) or isinstance(answer, bool):
         return answer is wanted
     found = answer if isinstance(answer, Version) else Version(str(answer))
-    return all(_COMPARE[sign](found, bound) for sign, bound in bounds(wanted))
+    return all(COMPARE[sign](found, bound) for sign, bound in bounds(wanted))
 
 
 def bounds(wanted: str) -> Iterator[tuple[str, Version]]:

@@ -4,16 +4,17 @@ from packaging.version import Version
 
 from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, PAGEABLE, PINNED, seconds
 from winhost.compat.capabilities.gpu_cards import gpus
-from winhost.compat.capabilities.memory import VLLM_THAT_PINS
+from winhost.compat.capabilities.memory import VLLM_THAT_PINS, VLLM_WITHOUT_UVA
 from winhost.compat.capabilities.parallel import replicas_on_one_gpu
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
-from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported
+from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
 from winhost.model.units import about, size
 from winhost.paths.cards import memory_of
 
 VLLM_QUEUES = Version("0.17.0")  # the first with vllm-project/vllm PR 34528
 VLLM_REPLICAS_SLEEP = Version("0.24.0")  # the first with PR 44483
+VLLM_WITH_OTHER_RUNNER = Version("0.24.0")  # measured to sleep unpinned with model runner V1; the only one
 VLLM_KEEPS_ADAPTERS = Version("0.33.0")  # the first that was seen to keep LoRA's state; #53888, closed by PR 53508
 
 # --- Both levels ---------------------------------------------------------------------------------------------------
@@ -55,6 +56,17 @@ def weights_wait_in_pageable_memory(target: Target) -> Finding | None:
     if target.vllm < VLLM_THAT_PINS:
         return degraded("sleep-l1.pageable", observed=observed)
     return degraded("sleep-l1.pageable-by-default", observed=observed)
+
+
+@capability("sleep-l1", on=SHARED, unknown=BLOCKS)
+def starts_only_with_pinned_memory(target: Target) -> Finding | None:
+    """What lets it start makes it pin twice the weights; of one version another way was measured."""
+    observed = f"vLLM {target.vllm}"
+    if target.vllm == VLLM_WITH_OTHER_RUNNER:
+        return degraded("sleep-l1.other-runner", observed=observed)
+    if VLLM_THAT_PINS <= target.vllm < VLLM_WITHOUT_UVA:
+        return unverified("sleep-l1.pins-to-start", observed=observed)
+    return None
 
 
 @capability("sleep-l1", on=SHARED, unknown=BLOCKS)
@@ -107,6 +119,12 @@ def reloads_with_some_loaders(target: Target) -> Finding | None:
 def reloads_plain_models(target: Target) -> Finding | None:
     """What is computed from the weights at loading gets lost."""
     return note("sleep-l2.plain-models", observed=f"on {target.way}")
+
+
+@capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
+def reloads_no_adapters(target: Target) -> Finding | None:
+    """The engine ends of it."""
+    return note("sleep-l2.no-adapters", observed=f"on {target.way}")
 
 
 @measure("sleep-l2")
