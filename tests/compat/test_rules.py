@@ -17,7 +17,7 @@ from winhost.model.capability import CAPABILITIES
 from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.path import PATHS
-from winhost.model.reason import Assessment, Reason, Severity, Verdict
+from winhost.model.reason import PLAN, Assessment, Reason, Severity, Verdict
 from winhost.paths.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.paths.dda import Selection
 from winhost.resources.host import HostFacts
@@ -91,9 +91,10 @@ def stated(code: str) -> dict[str, Version]:
 
 
 def found(assessment: Assessment) -> Iterator[Reason]:
+    """But what only a plan lacks, which tests/engine/test_default_plans.py is about."""
     for path in assessment.paths:
         for way in path.ways:
-            yield from way.every_reason
+            yield from (each for each in way.every_reason if each.subject != PLAN or each.code == "dda.no-vm")
             for offered in way.capabilities:
                 yield from offered.reasons
 

@@ -13,7 +13,7 @@ from winhost.cli.show_budget import show_budget
 from winhost.compat.needs import Fit, Needs
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.path import PATHS, path_of
-from winhost.model.reason import HOST, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import words
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
 def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:
     for reason in words.heaviest_first(reasons):
         later = reason.code.endswith(".later") and reason.subject == HOST
-        if reason.severity is Severity.NOTE and not everything and not later:
+        if reason.severity is Severity.NOTE and not (everything or later or reason.subject == PLAN):
             continue
         say(f"{indent}{reason.severity} [{reason.code}] {reason.observed}", hang=2)
         say(f"{indent}  {reason.sentence}")

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from winhost.compat import capabilities, catalogue, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network, wslc
 from winhost.compat.capability import offers
+from winhost.compat.default_plan import refused_by_default
 from winhost.compat.room import room
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
 from winhost.compat.stated import as_stated
@@ -100,6 +101,8 @@ def _judge(facts: HostFacts, way: str, selection: Selection | None) -> PathVerdi
     if verdict is Verdict.SUPPORTED and not grounds:
         host = (*host, reason_of(unverified(f"{path_of(way)}.unshown", observed=f"on {way}"), THE_HOST))
         verdict = Verdict.UNVERIFIED
+    if selection is None:
+        host = (*host, *refused_by_default(facts, way, judged_cards))
     because = _because(verdict, [*host, *(reason for subject in counted for reason in subject.reasons)])
     return PathVerdict(way, verdict, because, host, judged_cards, judged_vms, grounds)
 

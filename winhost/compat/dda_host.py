@@ -231,11 +231,3 @@ def no_card(facts: HostFacts) -> Finding | None:
     if not any(map(serves, facts.cards)):
         return unsupported("dda.no-card", observed=f"{len(facts.cards)} display device(s), none of them a GPU")
     return None
-
-
-@rule("dda", unknown=BLOCKS)
-def no_vm(facts: HostFacts) -> Finding | None:
-    """VMs are adopted, never created."""
-    if not facts.vms:
-        return note("dda.no-vm", observed="the host has no VM")
-    return None

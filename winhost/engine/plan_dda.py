@@ -1,17 +1,21 @@
 """Planning a path where cards leave the host: which go, what is said of them, and which consents they take."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from shlex import quote
 
 from winhost.compat.assess import judge
+from winhost.compat.default_plan import default_cards
 from winhost.engine.order import Id, identity
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.plan import Wanted, Wish, in_order
-from winhost.model.reason import PathVerdict, SubjectVerdict, Verdict
-from winhost.paths.dda import Decisions, Selection, choose_cards, choose_vm
+from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
+from winhost.paths.dda import Decisions, Selection, WhichVm, choose_cards, choose_vm
 from winhost.paths.refusal import Caution
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PciDevice, Vm
+
+_DOUBTFUL = Verdict.UNVERIFIED.rank
 
 
 class DdaPlan:
@@ -32,7 +36,40 @@ class DdaPlan:
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        return ()
+        """Cards that could go and stay, because nobody named one."""
+        if self._wish.cards:
+            return ()
+        going = {card.location for card in self._cards}
+        judged = judge(self._facts, self._wish.path).cards
+        return tuple(map(_staying, (card for card in judged if card.key not in going and _could_go(card))))
+
+    @property
+    def choices(self) -> str | None:
+        """Options of the first VM, and of as many cards as go to it together, of which nothing is left to doubt."""
+        for vm in self._vms():
+            cards = self._together(vm)
+            if not cards:
+                continue
+            asked = self._wish.vm if vm is self._vm else vm.key["vm"]
+            words = [f"--vm {quote(asked)}"] if asked else []
+            words += [f"--card {quote(card.location)}" for card in cards if cards != self._cards]
+            return " ".join(words)
+        return None
+
+    def _vms(self) -> Iterator[Instance[Vm]]:
+        """The one that is chosen first, then those of which nothing is wrong."""
+        if self._vm:
+            yield self._vm
+        good = {each.key for each in judge(self._facts, self._wish.path).vms if each.verdict.rank < _DOUBTFUL}
+        yield from (vm for vm in self._facts.vms if vm is not self._vm and vm.key["vm"] in good)
+
+    def _together(self, vm: Instance[Vm]) -> tuple[Card, ...]:
+        judged = judge(self._facts, self._wish.path).cards
+        cards: tuple[Card, ...] = ()
+        for card in default_cards(self._facts, judged, vm.key["vm"]):
+            verdict = judge(self._facts, self._wish.path, Selection((*cards, card), vm))
+            cards = (*cards, card) if verdict.verdict.rank < _DOUBTFUL else cards
+        return cards
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         """Raises MmioRefused."""
@@ -54,14 +91,17 @@ class DdaPlan:
         """Those asked for; else every card that can go without taking a display from the host."""
         if self._wish.cards:
             return choose_cards(self._facts, self._wish.cards)
-        free = {card.key for card in judge(self._facts, self._wish.path).cards if _goes(card)}
-        return tuple(card for card in self._facts.cards if card.location in free)
+        judged = judge(self._facts, self._wish.path).cards
+        return default_cards(self._facts, judged, self._vm.key["vm"] if self._vm else None)
 
     @cached_property
     def _vm(self) -> Instance[Vm] | None:
         """None where VMs cannot be read; the rules tell why."""
         try:
             return choose_vm(self._facts, self._wish.vm)
+        except WhichVm as which:
+            judged = judge(self._facts, self._wish.path).vms
+            raise WhichVm(which.host, which.known, {vm.key: vm.verdict for vm in judged}) from None
         except MissingFact:
             return None
 
@@ -72,5 +112,14 @@ class DdaPlan:
             return False
 
 
-def _goes(card: SubjectVerdict) -> bool:
-    return card.verdict is not Verdict.UNSUPPORTED and not any("headless" in reason.risks for reason in card.reasons)
+def _could_go(card: SubjectVerdict) -> bool:
+    return card.verdict is not Verdict.UNSUPPORTED
+
+
+def _staying(card: SubjectVerdict) -> Caution:
+    heaviest = max(card.reasons, key=lambda reason: reason.severity.rank, default=None)
+    return Caution(
+        heaviest.code if heaviest else "dda.assigned-elsewhere",
+        Severity.NOTE,
+        f"{card.name} ({card.verdict}) stays where it is; to have it in the plan, name the cards with --card.",
+    )

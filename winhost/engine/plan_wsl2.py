@@ -38,6 +38,11 @@ class Wsl2Plan:
     def cautions(self) -> tuple[Caution, ...]:
         return tuple(cautions(self._facts, self._settings, self._playbook["resources"]))
 
+    @property
+    def choices(self) -> str | None:
+        """Another mode of the network is another way, which is named in any case."""
+        return None
+
     def check(self, wanted: Iterable[Wanted]) -> None:
         """Raises the first Refusal; MissingFact."""
         for refusal in refusals(self._facts, self._settings, wanted):

@@ -14,7 +14,7 @@ from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.path import path_of, variant_of
 from winhost.model.plan import Deferred, Plan, Stage, Step, Wanted, Wish
-from winhost.model.reason import PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
 from winhost.paths.refusal import Caution, Refusal
 from winhost.resources.host import HostFacts
@@ -38,6 +38,10 @@ class Planned(Protocol):
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """What to know of the wish itself, where nothing speaks against it."""
+
+    @property
+    def choices(self) -> str | None:
+        """Options of `winhost plan` with which it would not be refused. Raises MissingFact."""
 
     def check(self, wanted: Iterable[Wanted]) -> None:
         """What only the host can tell of wanted values, whoever wrote them and where. Raises Refusal."""
@@ -65,6 +69,7 @@ class Refused(WinhostError):
     helps: tuple[str, ...] = ()
     instead: str | None = None
     run: str | None = None
+    choices: str | None = None
 
     @property
     def what(self) -> str:
@@ -79,11 +84,14 @@ class Refused(WinhostError):
         helps = f"What would help: {' '.join(self.helps)}" if self.helps else None
         explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
         anyway = "Plan it all the same: --allow-unverified" if self.verdict == Verdict.UNVERIFIED else None
+        command = f"winhost plan {visible(self.host)}"
+        with_these = f"It would work with: {command} --path {path_of(self.path)} {self.choices}"
+        choices = visible(with_these) if self.choices else None
         instead = f"This host can do: {self.instead}" if self.instead else None
         again = f"Read it from the host, as an administrator: winhost detect {visible(self.host)} -o facts"
         missing = again if self.verdict == NOT_PLANNABLE else None
         back = f"Go back: winhost rollback {self.run}" if self.run else None
-        return "\n".join(filter(None, (helps, explain, missing, anyway, instead, back))) or None
+        return "\n".join(filter(None, (helps, choices, explain, missing, anyway, instead, back))) or None
 
 
 @dataclass(eq=False)
@@ -164,7 +172,7 @@ def make_plan(facts: HostFacts, wish: Wish) -> Plan:
 def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
     planned = PLANNED[wish.path](facts, wish)
     verdict = planned.verdict
-    _refuse(facts, verdict, wish.allow_unverified)
+    _refuse(facts, planned, wish.allow_unverified)
     return Plan(
         host=facts.host,
         machine_id=facts.os.machine_id,
@@ -189,7 +197,8 @@ def _linux_key(facts: Facts) -> str | None:
 
 def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]:
     """Heaviest first. What is judged only later stands in the plan as what is deferred."""
-    said = [(r.severity.rank, told(r)) for r in verdict.every_reason if not r.code.endswith(".later")]
+    every = (r for r in verdict.every_reason if r.subject != PLAN and not r.code.endswith(".later"))
+    said = [(r.severity.rank, told(r)) for r in every]
     said += [(c.severity.rank, visible(f"{c.severity}: the wish: {c.sentence} [{c.code}]")) for c in cautions]
     return tuple(dict.fromkeys(text for _, text in sorted(said, key=lambda each: -each[0])))
 
@@ -243,7 +252,8 @@ def _awaited(wanted: Wanted, facts: Facts) -> str | None:
     return None
 
 
-def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> None:
+def _refuse(facts: HostFacts, planned: Planned, allow_unverified: bool) -> None:
+    verdict = planned.verdict
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if verdict.verdict not in bad:
         return
@@ -258,7 +268,15 @@ def _refuse(facts: HostFacts, verdict: PathVerdict, allow_unverified: bool) -> N
         tuple(dict.fromkeys(reason.code for reason in decisive)),
         tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
         _instead(facts, verdict),
+        choices=_choices(planned),
     )
+
+
+def _choices(planned: Planned) -> str | None:
+    try:
+        return planned.choices
+    except MissingFact:
+        return None
 
 
 def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
@@ -267,7 +285,9 @@ def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
     if best is None:
         return None
     better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)
-    return f"{best.path} ({best.verdict})" if better else None
+    way = path_of(best.path) if best.path == "wsl2/bridged" else best.path  # which has to be told its switch
+    command = f": winhost plan {visible(facts.host)} --path {way}" if path_of(way) in PLANNED else ""
+    return f"{best.path} ({best.verdict}){command}" if better else None
 
 
 def asked_risks(facts: HostFacts, wish: Wish) -> Mapping[Id, tuple[str, ...]]:

@@ -13,6 +13,7 @@ Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
 Confidence = Literal["high", "medium", "low"]
 
 HOST = "host"
+PLAN = "plan"  # the subject of what a plan would be refused for in which nothing is chosen
 
 
 class Severity(StrEnum):
@@ -67,7 +68,8 @@ _BY_RANK = tuple(Verdict)
 class Reason:
     """One finding of one rule.
 
-    observed: what was seen, in numbers and names; subject: `host`, a card's or VM's name, or what is wanted together;
+    observed: what was seen, in numbers and names; subject: `host`, a card's or VM's name, what is wanted together, or
+    `plan`, where a plan in which nothing is chosen would be refused;
     remedy, evidence: ids in the catalogue; sentence: why it matters, for people; risks: consents that it asks for.
     """
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from winhost.model.errors import UsageFault, did_you_mean, visible
@@ -61,10 +61,11 @@ class NoSuchThing(UsageFault):
 
 @dataclass(eq=False)
 class WhichVm(UsageFault):
-    """The path needs a VM and the user named none."""
+    """The path needs a VM and the user named none. verdicts: what is said of each, where that was asked."""
 
     host: str
     known: Mapping[str, str]
+    verdicts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def what(self) -> str:
@@ -74,7 +75,10 @@ class WhichVm(UsageFault):
     def hint(self) -> str | None:
         if not self.known:
             return "winhost adopts a VM and never makes one: create it on the host (generation 2), then plan again."
-        return f"Add --vm with a name or id:\n{_listed(self.known)}"
+        said = {vm: f" ({verdict})" for vm, verdict in self.verdicts.items()}
+        return (
+            f"Add --vm with a name or id:\n{_listed({vm: name + said.get(vm, '') for vm, name in self.known.items()})}"
+        )
 
 
 def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:

@@ -30,13 +30,16 @@ class NoSettings(BaseModel):
 class Vocabulary:
     """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
 
-    named: settings that may be a name, and what the names stand for.
+    named: settings that may be a name, and what the names stand for; options: what of a Wish says something to it;
+    variant: the setting that its variants are values of.
     """
 
     decisions: tuple[str, ...]
     lists: Mapping[str, tuple[str, ...]]
     settings: type[BaseModel] = NoSettings
     named: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    options: frozenset[str] = frozenset()
+    variant: str | None = None
 
 
 _FUNCTION = ("location", "device", "name")
@@ -45,6 +48,7 @@ VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
         {"gpus": _FUNCTION, "companions": _FUNCTION},
+        options=frozenset({"vm", "cards", "low", "high", "power"}),
     ),
     "wsl2": Vocabulary(
         (
@@ -73,6 +77,7 @@ VOCABULARIES = {
         },
         Settings,
         {"image": images()},
+        variant="network",
     ),
 }
 

@@ -1,0 +1,101 @@
+"""assess and plan agree on what is taken where nothing is chosen, on every host that we ship."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from winhost.compat.assess import assess
+from winhost.engine.planning import PLANNED, Refused, make_plan
+from winhost.lab.hostfile import expand, find, host_files
+from winhost.model.plan import Plan, Wish
+from winhost.model.reason import PathVerdict, Verdict
+from winhost.model.shipped import shipped
+from winhost.paths.dda import WhichVm
+from winhost.paths.playbook import read_playbook
+from winhost.resources.host import HostFacts
+
+HOSTS = [path.stem for path in host_files()]
+
+
+@cache
+def playbook(path: str) -> dict[str, Any]:
+    return read_playbook(shipped("playbooks") / f"{path}.yaml").model_dump(by_alias=True, mode="json")
+
+
+def host(name: str) -> HostFacts:
+    return HostFacts(expand(find(name))[0])
+
+
+def plan(facts: HostFacts, path: str, vm: str | None = None, cards: tuple[str, ...] = ()) -> Plan:
+    return make_plan(facts, Wish(path, playbook(path), vm, cards))
+
+
+def shown(verdict: PathVerdict) -> str:
+    """Codes of a path and its variants, and what was observed, of which one may be that a fact lacks."""
+    return " ".join(f"{reason.code} {reason.observed}" for way in verdict.ways for reason in way.every_reason)
+
+
+def error_of(facts: HostFacts, path: str, vm: str | None = None) -> WhichVm | Refused | None:
+    try:
+        plan(facts, path, vm)
+    except (WhichVm, Refused) as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
+    facts = host(name)
+    judged = assess(facts)
+    for verdict in (judged.path(path) for path in PLANNED):
+        if verdict.verdict is Verdict.UNSUPPORTED:
+            continue
+        told, errors = shown(verdict), [error_of(facts, verdict.path)]
+        if isinstance(which := errors[0], WhichVm):
+            assert which.known or "dda.no-vm" in told
+            fit = [vm.key for vm in verdict.vms if vm.verdict.rank < Verdict.UNVERIFIED.rank]
+            errors = [error_of(facts, verdict.path, vm) for vm in fit]
+        for refused in (error for error in errors if isinstance(error, Refused)):
+            assert [code for code in refused.codes if code not in told] == []
+            assert refused.codes or any(why.split()[0].split(".")[0] in told for why in refused.because)
+
+
+@pytest.mark.parametrize(
+    ("name", "stays"), [("thunderbolt", "PCIROOT(49)"), ("card-assigned-elsewhere", "PCIROOT(7B)")]
+)
+def test_a_card_that_nobody_named_stays_where_it_would_spoil_the_plan(name: str, stays: str) -> None:
+    made = plan(host(name), "dda", "llm-01")
+    taken = [step.key["location"] for step in made.steps if step.noun == "AssignableDevice"]
+    assert taken
+    assert not any(location.startswith(stays) for location in taken)
+    assert any(stays in note and "--card" in note for note in made.notes)
+
+
+def refusal(name: str, **wish: Any) -> str:
+    with pytest.raises(Refused) as refused:
+        plan(host(name), "dda", **wish)
+    return refused.value.hint or ""
+
+
+def test_a_refusal_names_the_cards_that_would_go_and_they_go() -> None:
+    hint = refusal("server2025-8gpu", vm="infer-01")
+    words = hint.partition("--path dda ")[2].splitlines()[0].replace("'", "").split()
+    assert words[::2] == ["--vm", "--card", "--card"]
+    assert plan(host("server2025-8gpu"), "dda", words[1], tuple(words[3::2]))
+
+
+def test_a_refusal_names_the_vm_that_would_do() -> None:
+    hint = refusal("thunderbolt", vm="files-01")
+    assert "It would work with: winhost plan gpu-03 --path dda --vm 8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10\n" in hint
+
+
+def test_a_refusal_names_the_command_for_another_path() -> None:
+    assert "This host can do: wsl2/bridged (degraded): winhost plan desk-01 --path wsl2" in refusal("win11-pro-1gpu")
+
+
+def test_who_has_to_name_a_vm_hears_which_are_fit() -> None:
+    with pytest.raises(WhichVm) as which:
+        plan(host("thunderbolt"), "dda")
+    assert "llm-01 (supported)" in str(which.value.hint)
+    assert "files-01 (unverified)" in str(which.value.hint)

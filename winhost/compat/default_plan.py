@@ -1,0 +1,87 @@
+"""What a plan takes where nothing is chosen, and what it would then be refused for: assess says so before plan does."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from winhost.compat.rule import ASSIGNMENT, NOTES, finding_of_gap, note, reason_of, reasons
+from winhost.model.facts import MissingFact, Unknown
+from winhost.model.once import once
+from winhost.model.path import path_of
+from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
+from winhost.model.shipped import shipped
+from winhost.paths.dda import Selection
+from winhost.paths.playbook import VOCABULARIES, Playbook, read_playbook
+from winhost.paths.wsl2_refusals import refusals
+from winhost.paths.wsl2_settings import Settings
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import NOUNS as WINDOWS
+from winhost.resources.windows.assignable_device import owner
+
+
+def default_cards(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Card, ...]:
+    """Cards that go to a VM where none is named, so far as there are any: none that shows the host's picture or that
+    another VM has, and none that is unverified beside others that are not.
+    """
+    able = [each for each in judged if each.verdict is not Verdict.UNSUPPORTED and not _blinds(each)]
+    sure = [each.key for each in able if each.verdict is not Verdict.UNVERIFIED]
+    go = sure or [each.key for each in able]
+    cards = tuple(card for card in facts.cards if card.location in go)
+    return tuple(card for card in cards if _owner(facts, card) in (None, vm)) or cards
+
+
+def _blinds(card: SubjectVerdict) -> bool:
+    return any("headless" in reason.risks for reason in card.reasons)
+
+
+def _owner(facts: HostFacts, card: Card) -> str | None:
+    try:
+        return owner(facts.place(card.gpu))
+    except MissingFact:
+        return None
+
+
+def refused_by_default(facts: HostFacts, way: str, judged: Sequence[SubjectVerdict]) -> tuple[Reason, ...]:
+    """Notes on what stands between a way and a plan of it, beyond what is said of the host and of each card and VM."""
+    path = path_of(way)
+    if path not in VOCABULARIES:
+        return ()
+    if unread := _unread(facts, path):
+        lacking = note(
+            f"{path}.unknown", observed=f"a plan of it has to read {', '.join(unread)}, and none could be read"
+        )
+        return (reason_of(lacking, PLAN),)
+    try:
+        return tuple(_dda(facts, judged) if path == "dda" else _wsl2(facts))
+    except MissingFact as missing:
+        return (reason_of(finding_of_gap(path, NOTES, missing), PLAN),)
+
+
+def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:
+    """Nouns of the playbook that we ship, of which nothing at all could be read."""
+    nouns = dict.fromkeys(entry.noun for entry in _playbook(path).resources)
+    return tuple(noun for noun in nouns if noun in WINDOWS and isinstance(facts.document.answer(noun), Unknown))
+
+
+def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]:
+    if not facts.vms:
+        yield reason_of(note("dda.no-vm", observed="the host has no VM"), PLAN)
+    cards = default_cards(facts, judged, None)
+    if len(cards) < 2:
+        return
+    known = {reason.code for each in judged for reason in each.reasons}
+    for reason in reasons("dda", ASSIGNMENT, PLAN, facts, Selection(cards)):
+        if reason.severity.rank >= Severity.UNVERIFIED.rank and reason.code not in known:
+            observed = f"not all {len(cards)} cards in one VM: {reason.observed}"
+            yield replace(reason, severity=Severity.NOTE, observed=observed)
+
+
+def _wsl2(facts: HostFacts) -> Iterator[Reason]:
+    settings = Settings.model_validate(_playbook("wsl2").settings)
+    for refusal in refusals(facts, settings, ()):
+        yield reason_of(note(refusal.code, observed=f"{refusal.sentence} {refusal.remedy}"), PLAN)
+
+
+@once
+def _playbook(path: str) -> Playbook:
+    (ours,) = shipped("playbooks").glob(f"{path}.*")
+    return read_playbook(ours)
