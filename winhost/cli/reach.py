@@ -57,13 +57,37 @@ class SeveralNamed(UsageFault):
 
 
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
-    """Raises UsageFault for no words, no fleet file, faults in it, or an unknown host."""
+    """Those that are to be reached; warns of each whose certificate is not checked.
+
+    Raises UsageFault for no words, no fleet file, faults in it, or an unknown host.
+    """
     from winhost.model.fleet import find_fleet
     from winhost.model.fleetfile import load_fleet
 
     if not words:
         raise NothingNamed(offline=False)
-    return load_fleet(find_fleet(fleet_file)).select(words)
+    hosts = load_fleet(find_fleet(fleet_file)).select(words)
+    _warn_of_unverified(hosts)
+    return hosts
+
+
+def _warn_of_unverified(hosts: "Iterable[Host]") -> None:
+    """On every command, once for each host."""
+    import click
+
+    from winhost.cli.output import say
+    from winhost.model.fleetfile import UNVERIFIED
+
+    context = click.get_current_context(silent=True)
+    warned: set[str] = context.meta.setdefault("winhost.unverified", set()) if context else set()
+    for host in hosts:
+        transport = host.transport
+        if transport.tls and transport.verify is False and host.name not in warned:
+            warned.add(host.name)
+            where = f"{transport.verify_at} is {UNVERIFIED}"
+            say(f"warning: the certificate of {host.name} is not checked: {where}", err=True)
+            say("  Anyone on the network path can read and change what is sent, the logon included.", err=True)
+            say("  Name its CA there instead: the path of a PEM file.", err=True)
 
 
 def way_to(host: "Host") -> "Twofold":

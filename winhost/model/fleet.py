@@ -43,6 +43,8 @@ class Transport:
     call_timeout: int = 600
     password_at: str | None = field(default=None, compare=False)
     """Where the password is referred to: `hosts.gpu-01.transport.password (fleet.yaml:14)`."""
+    verify_at: str | None = field(default=None, compare=False)
+    """Likewise, where it is said that the certificate is not checked."""
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,8 @@ def _host(loaded: Loaded[FleetFile], name: str) -> Host:
     values.setdefault("port", 5986 if values.get("tls", True) else 5985)
     if isinstance(bundle := values.get("verify"), Path):
         values["verify"] = loaded.path.absolute().parent / bundle.expanduser()
+    if values.get("verify") is False:
+        values["verify_at"] = loaded.where(said["verify"][0])
     if "password" in said:
         values["password_at"] = loaded.where(said["password"][0])
     return Host(name, options.address or name, Transport(**values), options.groups, _ssh(loaded, name))
