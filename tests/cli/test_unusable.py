@@ -74,7 +74,8 @@ def test_a_state_folder_that_takes_no_lock_is_named_with_where_to_choose_another
 ) -> None:
     assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
     monkeypatch.setenv("WINHOST_STATE", "mine")
-    Path("mine/locks/gpu-03.lock").mkdir(parents=True)
+    for place in ("mine", "mine/locks", "mine/locks/gpu-03.lock"):
+        Path(place).mkdir(mode=0o700)
     said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     assert said.code == 2
     assert "gpu-03.lock cannot be made: " in said.err

@@ -23,6 +23,7 @@ SCHEMA = "winhost.journal/1"
 LARGEST, MOST_VALUES = 64 * MiB, 200_000
 """Of a journal and of one of its lines. A step adds a few KiB, and a run has some dozens of them."""
 Entry = Mapping[str, Any]
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
 
 
 @dataclass(eq=False)
@@ -97,13 +98,16 @@ class Journal:
 
     def _cut_torn_line(self) -> None:
         if self.path.exists():
-            with self.path.open("r+b") as file:
+            descriptor = os.open(self.path, os.O_WRONLY | _NO_LINK)
+            with os.fdopen(descriptor, "wb") as file:
                 file.truncate(sum(len(_line(entry)) for entry in self.entries))
 
 
 def read_journal(path: Path) -> list[Entry]:
     """All whole lines, perhaps none. Raises Damaged for anything but a torn last line, and ForeignJournal."""
     entries: list[Entry] = []
+    if path.is_symlink():
+        raise Damaged(path, 1, "it is a symbolic link")
     try:
         *lines, _torn = read_within(path, LARGEST).split(b"\n")
     except TooLarge as large:
@@ -154,7 +158,7 @@ def _last_hash(entries: list[Entry]) -> str:
 def _append(path: Path, line: bytes) -> None:
     """The whole line, or nothing of it. Raises OSError."""
     new = not path.exists()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_LINK
     descriptor = os.open(path, flags, 0o600)
     try:
         whole = os.fstat(descriptor).st_size

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from winhost.engine.private import private_folder
 from winhost.model.errors import UsageFault, WinhostError, did_you_mean, visible
+from winhost.model.files import write_whole
 
 
 @dataclass(eq=False)
@@ -110,6 +112,8 @@ class Store:
         path = self._own("locks") / f"{_safe(host)}.lock"
         note = path.with_suffix(".json")
         lock = FileLock(path, timeout=0, mode=0o600)
+        if path.is_symlink():  # it would be emptied, whatever it leads to
+            raise NoStore(path, "it is a symbolic link")
         try:
             lock.acquire()
         except Timeout:
@@ -118,7 +122,7 @@ class Store:
             raise NoStore(path, error.strerror or str(error)) from error
         try:
             with suppress(OSError):  # a full disk; the lock holds without it
-                note.write_text(json.dumps({"who": _me(), "doing": doing}), encoding="utf-8")
+                write_whole(note, [json.dumps({"who": _me(), "doing": doing})], mode=0o600)
             yield
         finally:
             note.unlink(missing_ok=True)
@@ -135,12 +139,13 @@ class Store:
             return True
 
     def _own(self, name: str) -> Path:
+        """Raises NoStore, NotPrivate."""
         folder = self.folder / name
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.folder)
+            return private_folder(folder)
         except OSError as error:
             raise NoStore(folder, error.strerror or str(error)) from error
-        return folder
 
 
 def _me() -> str:
@@ -150,9 +155,9 @@ def _me() -> str:
 def _holder(note: Path) -> str:
     try:
         held = json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return visible(f"{held['who']}, {held['doing']}")
+    except (OSError, ValueError, LookupError, TypeError):
         return "a process that has just begun or is ending"
-    return f"{held['who']}, {held['doing']}"
 
 
 def _safe(host: str) -> str:
