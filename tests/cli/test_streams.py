@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Line
 from winhost.cli.output import say, table
 from winhost.cli.streams import GONE
-from winhost.cli.watch import Lines
+from winhost.cli.watch import Watch
 from winhost.engine.hands import Event
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
@@ -251,8 +251,8 @@ def test_a_command_to_copy_stands_whole_in_a_line(facts: Path, tmp_path: Path) -
 
 def test_of_a_file_that_is_sent_a_line_for_each_tenth_stays() -> None:
     lines: list[str] = []
-    told = Lines(lines.append)
+    told = Watch(lines.append)
     for _ in range(2):  # files
         for percent in range(101):
-            told.tell(Event("gpu-01", "sending", f"sent {percent}", percent=percent))
+            told(Event("gpu-01", "sending", f"sent {percent}", percent=percent))
     assert [line.split()[-1] for line in lines] == [str(tenth) for tenth in range(10, 101, 10)] * 2

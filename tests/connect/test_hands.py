@@ -178,3 +178,5 @@ def test_a_host_that_has_no_room_for_a_session_yet_is_waited_for(served: Served)
     assert hands.state("Boot", {}) is not None
     hands.close()
     assert len(served.host.sessions) == 1
+    (waiting,) = served.events  # what is waited for is told once
+    assert (waiting.kind, waiting.text.endswith("; trying again")) == ("waiting", True)

@@ -237,7 +237,9 @@ QUIET = {
     "ConvertFrom-WinhostLine": "its caller tells of a damaged journal, with the line",
     "Enter-WinhostMutex": "an abandoned mutex is ours: no failure",
 }
-TELLS = re.compile(r"\bthrow\b|Stop-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure)|\.Message|= \$_$", re.MULTILINE)
+TELLS = re.compile(
+    r"\bthrow\b|Stop-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure)|\.Message|= \$_$", re.MULTILINE
+)
 
 
 def tells_what_it_catches(script: Script) -> Iterator[str]:

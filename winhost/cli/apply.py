@@ -95,7 +95,8 @@ def apply(
 
         def one(named: tuple[Path, Plan]) -> Any:
             file, plan = named
-            return run(plan, accepted, means_for(hosts[plan.host], deadlines, stop, watch, file))
+            with watch.at(plan.host, "reading"):
+                return run(plan, accepted, means_for(hosts[plan.host], deadlines, stop, watch, file))
 
         results = each(list(zip(plans, read, strict=True)), one, at_once=at_once, stop_on_failure=stop_on_failure)
     errors = [r.error or (NotBegun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]

@@ -57,7 +57,7 @@ def assess(
     Needs a HOST or a --facts file. Changes nothing. Exit 3 when no way works, or none offers what is needed.
     """
     from winhost.cli.envelope import answer
-    from winhost.cli.reach import judge_each, read_each, worst
+    from winhost.cli.reach import judge_each, read_each, watched, worst
     from winhost.cli.show_verdicts import check_path, possible
     from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
@@ -71,7 +71,9 @@ def assess(
     codes = [0]
 
     def counted() -> "Iterator[tuple[Read, Judged | None]]":
-        for read, found in judge_each(read_each(hosts, facts_files, fleet_file, at_once), wish):
+        for read, found in watched(
+            lambda watch: judge_each(read_each(hosts, facts_files, fleet_file, at_once, watch), wish, watch)
+        ):
             refused = found is not None and not possible(found.fits, path)
             codes.append(worst([read.error], int(Exit.REFUSED) if refused else 0))
             yield read, found

@@ -32,13 +32,13 @@ def detect(hosts: tuple[str, ...], output: Path | None, fleet_file: Path | None,
     """
     from winhost.cli.answers import Detected
     from winhost.cli.envelope import show_results
-    from winhost.cli.reach import read_hosts, worst
+    from winhost.cli.reach import read_hosts, watched, worst
     from winhost.cli.show_facts import show_facts
 
     codes = [0]
 
     def results() -> "Iterator[tuple[str, Detected | WinhostError]]":
-        for read in read_hosts(hosts, fleet_file, at_once):
+        for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
             error = read.error or _written(output, read)
             codes.append(worst([error]))
             yield read.host, error or Detected(read.host, read.known)

@@ -1,20 +1,23 @@
 """From words on the command line to hosts and their facts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from winhost.cli.options import NothingNamed
 from winhost.model.errors import UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
+    from winhost.cli.watch import Watch
     from winhost.compat.answer import Judged, Wish
     from winhost.connect.twofold import Twofold
     from winhost.model.facts import Facts
     from winhost.model.fleet import Host
     from winhost.model.plan import Plan
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -112,20 +115,30 @@ def check_reach(host: "Host", plan: "Plan") -> None:
         raise NoLinuxKey(host.name)
 
 
-def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int) -> Iterator[Read]:
+def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int, watch: "Watch") -> Iterator[Read]:
     """Facts of live hosts, several at a time, in the order of the words, one by one. Raises what `hosts_named` does."""
-    return _each_host(hosts_named(words, fleet_file), at_once)
+    hosts = hosts_named(words, fleet_file)
+    watch.hosts += len(hosts)
+    return _each_host(hosts, at_once, watch)
 
 
-def _each_host(hosts: "Sequence[Host]", at_once: int) -> Iterator[Read]:
+def _each_host(hosts: "Sequence[Host]", at_once: int, watch: "Watch") -> Iterator[Read]:
     from winhost.engine.many import stream
 
-    for result in stream(hosts, _read, at_once=at_once):
+    for result in stream(hosts, lambda host: _read(host, watch), at_once=at_once, leave=True):
         yield Read(result.work.name, result.value, result.error)
 
 
+def watched(results: "Callable[[Watch], Iterable[T]]") -> Iterator[T]:
+    """Results that are read and judged one by one, while whoever waits for them sees what is being done."""
+    from winhost.cli.watch import watching
+
+    with watching(reads=True) as watch:
+        yield from watch.results(results(watch))
+
+
 def read_each(
-    words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None, at_once: int = 16
+    words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None, at_once: int, watch: "Watch"
 ) -> Iterator[Read]:
     """Facts from files first, then from hosts, one by one: nothing is kept of those before.
 
@@ -134,22 +147,24 @@ def read_each(
     """
     if not words and not facts_files:
         raise NothingNamed(offline=True)
-    live = read_hosts(words, fleet_file, at_once) if words else ()
-    return chain(map(_read_file, facts_files), live)
+    watch.hosts += len(facts_files)
+    live = read_hosts(words, fleet_file, at_once, watch) if words else ()
+    return chain((_read_file(file, watch) for file in facts_files), live)
 
 
-def _read_file(path: Path) -> Read:
+def _read_file(path: Path, watch: "Watch") -> Read:
     from winhost.model.documents import read_document
     from winhost.model.facts import Facts
 
     try:
-        facts = read_document(path, Facts)
+        with watch.reading(str(path)):
+            facts = read_document(path, Facts)
     except WinhostError as error:
         return Read(str(path), error=error)
     return Read(facts.host, facts)
 
 
-def judge_each(reads: Iterable[Read], wish: "Wish") -> "Iterator[tuple[Read, Judged | None]]":
+def judge_each(reads: Iterable[Read], wish: "Wish", watch: "Watch") -> "Iterator[tuple[Read, Judged | None]]":
     """Each reading with what is said of it, one by one; facts that cannot be judged are that reading's error."""
     from winhost.compat.answer import judge
 
@@ -158,7 +173,8 @@ def judge_each(reads: Iterable[Read], wish: "Wish") -> "Iterator[tuple[Read, Jud
             yield read, None
             continue
         try:
-            judged = judge(read.facts, wish)
+            with watch.at(read.host, "judging"):
+                judged = judge(read.facts, wish)
         except WinhostError as error:
             yield Read(read.host, error=error), None
         else:
@@ -172,17 +188,17 @@ def read_one(word: str | None, facts_file: Path | None, fleet_file: Path | None)
         raise SeveralNamed(str(word), tuple(host.name for host in several))
     if facts_file and word:
         raise SeveralNamed(f"{word} and --facts {facts_file}", (word, str(facts_file)))
-    (read,) = read_each(words, (facts_file,) if facts_file else (), fleet_file)
+    (read,) = watched(lambda watch: read_each(words, (facts_file,) if facts_file else (), fleet_file, 1, watch))
     return read.known
 
 
-def _read(host: "Host") -> "Facts":
+def _read(host: "Host", watch: "Watch") -> "Facts":
     from contextlib import closing
 
     from winhost.connect.reboot import Patience
     from winhost.engine.hands import Hands
 
-    with closing(Hands(way_to(host), Patience(), tell=lambda _: None)) as hands:
+    with watch.reading(host.name), closing(Hands(way_to(host), Patience(), tell=watch)) as hands:
         return hands.facts()
 
 

@@ -50,7 +50,7 @@ def report(
     from winhost.cli.answers import Reported
     from winhost.cli.envelope import answer
     from winhost.cli.output import say, tell_error, write_file
-    from winhost.cli.reach import judge_each, read_each, worst
+    from winhost.cli.reach import judge_each, read_each, watched, worst
     from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
     from winhost.model.errors import ErrorResult, failed
@@ -63,12 +63,14 @@ def report(
     wish = Wish(wanted(needed, workload), workload=workload)
     files = [word for word in words if word.endswith(".json") or Path(word).is_file()]
     hosts = [word for word in words if word not in files]
-    reads = read_each(hosts, [Path(word) for word in files], fleet_file, at_once)
+    facts_files = [Path(word) for word in files]
     results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 
     def told() -> "Iterator[tuple[Facts, Judged] | Unread]":
-        for read, judged in judge_each(reads, wish):
+        for read, judged in watched(
+            lambda watch: judge_each(read_each(hosts, facts_files, fleet_file, at_once, watch), wish, watch)
+        ):
             if read.error is not None:
                 errors.append(read.error)
                 results.append(failed(read.error, read.host))

@@ -1,30 +1,305 @@
-"""Progress of runs, on stderr: lines that stay, and on a terminal a live line per host with the time it takes."""
+"""Progress, on stderr: lines that stay, and on a terminal a live line per host with the time that it takes."""
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from winhost.cli.lines import wrapped
 from winhost.cli.output import print_line
 from winhost.cli.show_plan import shown
+from winhost.cli.streams import is_dumb
 from winhost.engine.hands import Event
 from winhost.model.errors import visible
 from winhost.model.plan import Step
 
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.live import Live
 
-@contextmanager
-def watching(as_jsonl: bool) -> Iterator[Callable[[Event], None]]:
-    """What to call with each event. Safe to call from several threads."""
+T = TypeVar("T")
+
+SILENT = 1.0  # seconds that may pass without a word
+SUMMED_UP = 10.0  # seconds between two lines on many hosts, where no live lines can be shown
+REMINDED = 60.0  # seconds between two lines on what a host is waited for
+
+_BEGIN = frozenset({"at", "step", "restart"})  # events from which the time counts
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+@dataclass
+class Doing:
+    """What a host is at. waits: for what, if anything; count: `[3/10] `; told: whether all that has been said.
+
+    since, reminded: by `time.monotonic`.
+    """
+
+    what: str
+    count: str
+    told: bool
+    waits: str = ""
+    since: float = field(default_factory=time.monotonic)
+    reminded: float = field(default_factory=time.monotonic)
+
+    @property
+    def text(self) -> str:
+        return self.count + visible(f"{self.what}: {self.waits}" if self.waits else self.what)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.since
+
+    @property
+    def reminder(self) -> str:
+        """What is waited for, and since when."""
+        return f"{self.text}, for {self.seconds / 60:.0f} min now."
+
+
+class Watch:
+    """Hears of events from several threads and writes lines; a thread of its own tells of what takes long.
+
+    reads: hosts are only read, many of them perhaps, and nothing is to stay on the screen of that.
+    """
+
+    def __init__(self, write: Callable[[str], None], *, reads: bool = False) -> None:
+        self.hosts = 0
+        self._write = write
+        self._reads = reads
+        self._to_stop = "Ctrl-C stops." if reads else "Ctrl-C stops; the run can then go on or back."
+        self._sum_up_at = time.monotonic() + SILENT
+        self._read = 0
+        # Never changed but replaced: whoever draws it needs no lock.
+        self._at: Mapping[str, Doing] = {}
+        self._sent: dict[str, int] = {}
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._ticker = threading.Thread(target=self._tick_on, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._ticker.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._ticker.join()
+
+    def __call__(self, event: Event) -> None:
+        """Safe to call from several threads."""
+        with self._lock:
+            self._note(event)
+            self.show(event)
+
+    @contextmanager
+    def at(self, host: str, doing: str) -> Iterator[None]:
+        """While something is done to a host."""
+        self(Event(host, "at", doing))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at = {name: doing for name, doing in self._at.items() if name != host}
+
+    @contextmanager
+    def reading(self, host: str) -> Iterator[None]:
+        """While one of the hosts is read."""
+        try:
+            with self.at(host, "reading"):
+                yield
+        finally:
+            with self._lock:
+                self._read += 1
+
+    def results(self, results: Iterable[T]) -> Iterator[T]:
+        """The same results. Whoever takes them may print: meanwhile nothing of ours is in the way."""
+        iterator = iter(results)
+        while True:
+            try:
+                result = next(iterator)
+            except StopIteration:
+                return
+            with self.paused():
+                yield result
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Lines that stay are in nobody's way."""
+        return nullcontext()
+
+    def show(self, event: Event) -> None:
+        """What stays of an event."""
+        if self._is_news(event):
+            self._write(self.line(event))
+
+    def line(self, event: Event) -> str:
+        """What stays on the screen of an event."""
+        text = visible(event.text) + (f": {_changes(event.step)}" if event.kind == "done" and event.step else "")
+        took = f" ({self._at[event.host].seconds:.1f} s)" if event.kind == "done" else ""
+        mark = {"done": "✓", "failed": "✗", "waiting": "…", "restart": "↻"}.get(event.kind, "·")
+        return f"{event.host} {mark} {_count(event)}{text}{took}"
+
+    def tick(self) -> None:
+        """What takes longer than a second is told of once, and then each minute."""
+        now = time.monotonic()
+        for host, doing in self._at.items():
+            if not doing.told and doing.seconds >= SILENT:
+                doing.told = True
+                self.tell(host, doing)
+            if now - doing.reminded >= REMINDED:
+                doing.reminded = now
+                self.remind(host, doing)
+        if self._reads and self._at and now >= self._sum_up_at:
+            self._sum_up_at = now + SUMMED_UP
+            self.sum_up()
+
+    def tell(self, host: str, doing: Doing) -> None:
+        """Of many hosts that are read a line each would be too much."""
+        if not self._reads:
+            self._write(f"{host} · {doing.text} …")
+
+    def remind(self, host: str, doing: Doing) -> None:
+        """What is waited for, and how to stop."""
+        self._write(f"{host} … {doing.reminder} {self._to_stop}")
+
+    def sum_up(self) -> None:
+        """How far many hosts are, in a line."""
+        at = [f"{host} ({doing.text})" for host, doing in self._at.items()]
+        more = f" and {len(at) - 3} more" if len(at) > 3 else ""
+        self._write(f"{self._read} of {self.hosts} read; now: {', '.join(at[:3])}{more}")
+
+    def _note(self, event: Event) -> None:
+        before = self._at.get(event.host)
+        if event.kind in _BEGIN or before is None:
+            told = event.kind not in ("at", "step")
+            self._at = {**self._at, event.host: Doing(event.text, _count(event), told)}
+        elif event.kind == "waiting":
+            before.waits, before.told = event.text, True
+        elif event.kind in ("sending", "done"):
+            before.what, before.waits, before.told = event.text, "", True
+
+    def _is_news(self, event: Event) -> bool:
+        """Of a file that is being sent a line for each tenth stays; what begins is told of when it is done."""
+        if event.kind in ("step", "at"):
+            return False
+        if event.percent is None:
+            return True
+        before = self._sent.get(event.host, 0)
+        self._sent[event.host] = event.percent
+        return event.percent // 10 > before // 10
+
+    def _tick_on(self) -> None:
+        while not self._over.wait(SILENT):
+            with self._lock:
+                self.tick()
+
+
+class JsonLines(Watch):
+    """A JSON line per event, on stdout."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda text: None)
+
+    def show(self, event: Event) -> None:
+        if event.kind != "at":
+            print_line(_document(event))
+
+    def remind(self, host: str, doing: Doing) -> None:
+        print_line(_document(Event(host, "waiting", doing.reminder)))
+
+
+class Screen(Watch):
+    """On a terminal: a line per host that moves, and above them those that stay."""
+
+    def __init__(self, *, reads: bool) -> None:
+        from rich.console import Console
+
+        super().__init__(self._above, reads=reads)
+        self._console: Console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        self._held = False
+
+    def __enter__(self) -> Watch:
+        if not self._reads:
+            self._start()
+        return super().__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        super().__exit__(kind, error, at)
+        self._stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        with self._lock:
+            self._held = True
+        self._stop()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held = False
+
+    def tick(self) -> None:
+        if self._live is None and not self._held:
+            self._start()
+        super().tick()
+
+    def tell(self, host: str, doing: Doing) -> None:
+        """It is on the screen."""
+
+    def sum_up(self) -> None:
+        """Likewise."""
+
+    def rows(self) -> "Group":
+        """The live lines: the time first, which must not be cut off where the terminal is narrow."""
+        from rich.console import Group
+        from rich.text import Text
+
+        rows = [f"  {self._read} of {self.hosts} read"] if self.hosts > 1 else []
+        rows += [_row(host, doing) for host, doing in self._at.items()]
+        return Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in rows))
+
+    def _start(self) -> None:
+        from rich.live import Live
+
+        self._live = Live(
+            get_renderable=self.rows,
+            console=self._console,
+            refresh_per_second=8,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def _stop(self) -> None:
+        """Never under the lock: the thread that draws is waited for."""
+        with self._lock:
+            live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def _above(self, text: str) -> None:
+        self._console.print(wrapped(text, 2, sys.stderr), markup=False, soft_wrap=True)
+
+
+def watching(as_jsonl: bool = False, *, reads: bool = False) -> Watch:
+    """What to call with each event of runs, or of reading many hosts."""
     if as_jsonl:
-        yield lambda event: print_line(_document(event))
-    elif sys.stderr.isatty():
-        with _live() as tell:
-            yield tell
-    else:
-        yield Lines().tell
+        return JsonLines()
+    if sys.stderr.isatty() and not is_dumb():
+        return Screen(reads=reads)
+    return Watch(lambda text: click.echo(text, err=True), reads=reads)
+
+
+def _row(host: str, doing: Doing) -> str:
+    minutes, seconds = divmod(int(doing.seconds), 60)
+    spinner = _SPINNER[int(time.monotonic() * 8) % len(_SPINNER)]
+    stop = " (Ctrl-C stops)" if doing.seconds >= SUMMED_UP else ""
+    return f"{spinner} {minutes}:{seconds:02} {host} {doing.text}{stop}"
 
 
 def _document(event: Event) -> dict[str, object]:
@@ -40,66 +315,9 @@ def _document(event: Event) -> dict[str, object]:
     }
 
 
-class Lines:
-    """A line for each thing that is done, with the seconds it took."""
-
-    def __init__(self, write: Callable[[str], None] = lambda text: click.echo(text, err=True)) -> None:
-        self._write = write
-        self._began: dict[str, float] = {}
-        self._sent: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def tell(self, event: Event) -> None:
-        with self._lock:
-            if event.kind in ("step", "restart"):
-                self._began[event.host] = time.monotonic()
-            if event.kind != "step" and self._is_news(event):
-                self._write(self.line(event))
-
-    def _is_news(self, event: Event) -> bool:
-        """Of a file that is being sent a line for each tenth stays."""
-        if event.percent is None:
-            return True
-        before = self._sent.get(event.host, 0)
-        self._sent[event.host] = event.percent
-        return event.percent // 10 > before // 10
-
-    def line(self, event: Event) -> str:
-        """What stays on the screen of an event."""
-        count = f"[{event.number}/{event.total}] " if event.total else ""
-        text = visible(event.text) + (f": {_changes(event.step)}" if event.kind == "done" and event.step else "")
-        took = ""
-        if event.kind == "done" and event.host in self._began:
-            took = f" ({time.monotonic() - self._began[event.host]:.1f} s)"
-        mark = {"done": "✓", "failed": "✗", "waiting": "…", "restart": "↻"}.get(event.kind, "·")
-        return f"{event.host} {mark} {count}{text}{took}"
+def _count(event: Event) -> str:
+    return f"[{event.number}/{event.total}] " if event.total else ""
 
 
 def _changes(step: Step) -> str:
     return ", ".join(f"{name} {shown(step.before[name])} → {shown(want)}" for name, want in step.want.items())
-
-
-@contextmanager
-def _live() -> Iterator[Callable[[Event], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, highlight=False)
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        lines = Lines(lambda text: progress.console.print(text, markup=False))
-        tasks: dict[str, TaskID] = {}
-
-        def tell(event: Event) -> None:
-            if event.host not in tasks:
-                tasks[event.host] = progress.add_task(event.host, total=None)
-            task = tasks[event.host]
-            now = f"{event.host} {visible(event.text)}"
-            if event.total:
-                done = event.number if event.kind == "done" else event.number - 1
-                progress.update(task, description=now, completed=done, total=event.total)
-            else:
-                progress.update(task, description=now)
-            lines.tell(event)
-
-        yield tell

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Held, SetAnswer, Way
@@ -23,7 +23,8 @@ T = TypeVar("T")
 class Event:
     """Something that happened in a run, for whoever watches it.
 
-    kind: step, sending, done, skipped, kept, restart, waiting, stage, note or failed; count: step `number` of `total`;
+    kind: at (something that changes nothing, such as reading), step, sending, done, skipped, kept, restart, waiting,
+    stage, note or failed; count: step `number` of `total`;
     percent: of a file that is being sent.
     """
 
@@ -67,6 +68,7 @@ class Hands:
 
     def facts(self, *, settled: bool = False) -> Facts:
         """Read everything; a read whose answer was lost is simply read again, once."""
+        self._tell(Event(self.host, "at", "reading"))
         return self._reading(lambda agent: read_facts(agent, settled=settled))
 
     def state(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
@@ -124,15 +126,19 @@ class Hands:
             if (self.state("Boot", {}) or {}).get("boot_id") == old_boot:
                 self._calling(reboot.ask)
         self.close()
+        self._agent, boot = reboot.wait(self._way, old_boot, self._patience, self._telling_once())
+        return boot
+
+    def _telling_once(self) -> Callable[[str], None]:
+        """What is waited for, each thing once."""
         said: set[str] = set()
 
-        def progress(text: str) -> None:
+        def tell(text: str) -> None:
             if text not in said:
                 said.add(text)
                 self._tell(Event(self.host, "waiting", text))
 
-        self._agent, boot = reboot.wait(self._way, old_boot, self._patience, progress)
-        return boot
+        return tell
 
     def reach(self) -> None:
         """Wait for a host that may still be restarting. Raises the last WireError."""
@@ -142,10 +148,12 @@ class Hands:
         from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
         waiting = self._patience
+        tell = self._telling_once()
         retrying = Retrying(
             retry=retry_if_exception_type((Unreachable, SessionDropped, TimedOut)),
             wait=wait_exponential_jitter(multiplier=waiting.first, max=waiting.longest, jitter=waiting.first),
             stop=stop_after_delay(waiting.deadline),
+            before_sleep=lambda attempt: tell(_lost(attempt)),
             reraise=True,
         )
         return retrying(ask)
@@ -177,3 +185,7 @@ class Hands:
         if self._agent is None:
             self._agent = self._way.open()
         return self._agent
+
+
+def _lost(attempt: Any) -> str:
+    return f"{attempt.outcome.exception()}; trying again"

@@ -36,10 +36,17 @@ def each(
 
 
 def stream(
-    works: Sequence[W], do: Callable[[W], T], *, at_once: int = 16, stop_on_failure: bool = False, ahead: int = 64
+    works: Sequence[W],
+    do: Callable[[W], T],
+    *,
+    at_once: int = 16,
+    stop_on_failure: bool = False,
+    ahead: int = 64,
+    leave: bool = False,
 ) -> Iterator[Result[W, T]]:
     """The same one by one, so that memory does not grow with the number of hosts. ahead: how many results may wait for
-    one that is slow; work beyond them begins when that is there.
+    one that is slow; work beyond them begins when that is there. leave: whoever asks for no more does not wait for what
+    runs, because it changes nothing.
     """
     failed: list[W] = []
 
@@ -55,19 +62,18 @@ def stream(
     if len(works) == 1:  # in this thread, where Ctrl-C arrives
         yield one(works[0])
     else:
-        yield from _in_threads(works, one, max(1, min(at_once, len(works))), ahead)
+        yield from _in_threads(works, one, max(1, min(at_once, len(works))), ahead, leave)
 
 
-def _in_threads(works: Sequence[W], one: Callable[[W], T], threads: int, ahead: int) -> Iterator[T]:
+def _in_threads(works: Sequence[W], one: Callable[[W], T], threads: int, ahead: int, leave: bool) -> Iterator[T]:
     waiting: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        try:
-            for work in works:
-                waiting.append(pool.submit(one, work))
-                if len(waiting) > max(ahead, threads):
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = ThreadPoolExecutor(max_workers=threads)
+    try:
+        for work in works:
+            waiting.append(pool.submit(one, work))
+            if len(waiting) > max(ahead, threads):
                 yield waiting.popleft().result()
-        finally:  # whoever asks for no more waits for what runs, not for what has not begun
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # nobody waits for what has not begun
+        pool.shutdown(wait=not leave, cancel_futures=True)

@@ -1,0 +1,175 @@
+"""Whoever waits sees what for: live lines on a terminal, plain ones elsewhere, and each minute how to stop."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from winhost.cli import watch
+from winhost.cli.watch import JsonLines, Watch
+from winhost.engine.hands import Event
+
+posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo terminal")
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds are hundredths, so that a minute is over soon."""
+    for name in ("SILENT", "SUMMED_UP", "REMINDED"):
+        monkeypatch.setattr(watch, name, getattr(watch, name) / 100)
+
+
+def until(lines: list[str], count: int) -> list[str]:
+    """The lines, once there are so many."""
+    end = time.monotonic() + 20
+    while len(lines) < count and time.monotonic() < end:
+        time.sleep(0.01)
+    return lines[:count]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_step_that_takes_long_is_told_of_once_and_then_each_minute() -> None:
+    lines: list[str] = []
+    with Watch(lines.append) as told:
+        told(Event("gpu-01", "step", "Hyper-V role", number=1, total=3))
+        first, second, third = until(lines, 3)
+    assert first == "gpu-01 · [1/3] Hyper-V role …"
+    reminder = r"gpu-01 … \[1/3\] Hyper-V role, for \d+ min now\. Ctrl-C stops; the run can then go on or back\."
+    assert re.fullmatch(reminder, second)
+    assert re.fullmatch(reminder, third)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_what_a_lost_host_is_waited_for_is_told_each_minute_and_to_programs_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines: list[str] = []
+    waiting = (Event("gpu-01", "restart", "restarting"), Event("gpu-01", "waiting", "no answer yet"))
+    with Watch(lines.append) as told:
+        for event in waiting:
+            told(event)
+        assert until(lines, 3)[2].startswith("gpu-01 … restarting: no answer yet, for 0 min now. Ctrl-C stops;")
+    with JsonLines() as told:
+        for event in waiting:
+            told(event)
+        out = capsys.readouterr().out
+        while out.count("\n") < 3:
+            time.sleep(0.01)
+            out += capsys.readouterr().out
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [event["event"] for event in events[:3]] == ["restart", "waiting", "waiting"]
+    assert "no answer yet" in events[2]["text"]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_of_many_hosts_that_are_read_a_line_says_how_far_they_are() -> None:
+    lines: list[str] = []
+    with Watch(lines.append, reads=True) as told, ExitStack() as read:
+        told.hosts = 71
+        with told.reading("gpu-00"):
+            pass
+        for number in range(1, 6):
+            read.enter_context(told.at(f"gpu-0{number}", "reading"))
+        last = until(lines, len(lines) + 2)[-1]
+    assert last == "1 of 71 read; now: gpu-01 (reading), gpu-02 (reading), gpu-03 (reading) and 2 more"
+
+
+def test_what_is_quick_is_not_told_of() -> None:
+    lines: list[str] = []
+    with Watch(lines.append, reads=True) as told:
+        told.hosts = 1
+        with told.reading("gpu-01"):
+            pass
+    assert lines == []
+
+
+@pytest.fixture
+def silent_fleet(tmp_path: Path) -> Iterator[Path]:
+    """Two hosts that take a connection, and never say a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        transport = (
+            f"transport: {{port: {port}, tls: false, auth: ntlm, user: a, password: env:SILENT, call_timeout: 5m}}"
+        )
+        hosts = "".join(f"  {name}: {{address: 127.0.0.1, {transport}}}\n" for name in ("gpu-01", "gpu-02"))
+        fleet = tmp_path / "fleet.yaml"
+        fleet.write_text(f"schema: winhost.fleet/1\nhosts:\n{hosts}")
+        yield fleet
+
+
+def detect(fleet: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "winhost", "detect", "*", "--fleet", str(fleet), *words]
+
+
+@posix
+def test_a_terminal_shows_a_line_per_host_and_ctrl_c_ends_it_at_once(silent_fleet: Path) -> None:
+    import pty
+
+    main, ours = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "40", "SILENT": "x"}
+    with subprocess.Popen(
+        detect(silent_fleet), stdout=ours, stderr=ours, stdin=ours, env=environment, start_new_session=True
+    ) as process:
+        os.close(ours)
+        got = b""
+        while not (b"gpu-01 reading" in got and b"gpu-02 reading" in got):
+            got += os.read(main, 65536)
+        assert b"0 of 2 read" in got
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert time.monotonic() - began < 30  # and not the five minutes of a call
+    os.close(main)
+
+
+@posix
+@pytest.mark.parametrize("terminal", [True, False])
+def test_without_a_terminal_or_on_a_dumb_one_lines_stay_and_none_is_among_the_json(
+    silent_fleet: Path, terminal: bool
+) -> None:
+    import pty
+
+    main, ours = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb" if terminal else "xterm", "SILENT": "x"}
+    command = detect(silent_fleet, "--json")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=ours if terminal else subprocess.PIPE, env=environment
+    ) as process:
+        os.close(ours)
+        got = os.read(main, 65536) if terminal else (process.stderr or sys.stdin.buffer).readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+        assert process.wait(60) == 130
+    os.close(main)
+    assert got.decode().strip() == "0 of 2 read; now: gpu-01 (reading), gpu-02 (reading)"
+
+
+def test_a_pause_takes_the_live_lines_away_while_others_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    from winhost.cli.watch import Screen
+
+    monkeypatch.setattr(watch, "SILENT", 0.01)
+    shown = threading.Event()
+    with Screen(reads=True) as told:
+        monkeypatch.setattr(Screen, "rows", lambda self: shown.set() or "")
+
+        def reads() -> Iterator[int]:
+            for number in range(3):
+                assert shown.wait(20)
+                yield number
+                shown.clear()
+
+        for _ in told.results(reads()):
+            assert told._live is None  # type: ignore[attr-defined]
+            time.sleep(0.05)
+            assert told._live is None  # type: ignore[attr-defined]
