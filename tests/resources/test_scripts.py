@@ -255,9 +255,9 @@ def tells_what_it_catches(script: Script) -> Iterator[str]:
 def gives_numbers_and_words_their_types(script: Script) -> Iterator[str]:
     """Of a text PowerShell makes a number rather than a word of an enumeration, and takes another constructor."""
     for call in calls(script):
-        if call.name == "New-Object" and "'" in call.named.get("ArgumentList", ""):
-            if call.named.get("TypeName") not in TAKES_TEXT:
-                yield f"{call.named.get('TypeName')}: a text among the arguments may be taken for a number"
+        text = call.name == "New-Object" and "'" in call.named.get("ArgumentList", "")
+        if text and call.named.get("TypeName") not in TAKES_TEXT:
+            yield f"{call.named.get('TypeName')}: a text among the arguments may be taken for a number"
 
 
 def keeps_its_own_names(script: Script) -> Iterator[str]:
