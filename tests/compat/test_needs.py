@@ -4,13 +4,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.version import Version
 
 from tests.compat.test_rules import HOSTS
+from winhost.compat.answer import Wish as WishOf
+from winhost.compat.answer import judge
 from winhost.compat.assess import assess
-from winhost.compat.needs import Fit, Needs, UnknownCapability, check, fits, needs_of, wanted
+from winhost.compat.needs import Fit, Needs, UnknownCapability, check, fit_of, fits, nearest, needs_of, wanted
+from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
-from winhost.model.workload import LoadFormat, Workload
+from winhost.model.workload import Attention, Embedding, LoadFormat, Model, Quantization, State, Workload
 from winhost.model.workloadfile import load_workload
+from winhost.paths.fit import applied
 from winhost.resources.host import HostFacts
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
@@ -75,6 +82,101 @@ def test_a_workload_that_does_not_fit_rules_the_way_out_and_says_what_would() ->
     assert [reason.code for offered in found.lacking for reason in offered.reasons] == ["gpu-memory.does-not-fit"]
     assert found.short is not None
     assert found.short.fixes
+
+
+# ---- the nearest workload that would do
+
+CLIENT = {
+    "caption": "Microsoft Windows 11 Pro",
+    "product_type": 1,
+    "sku": 48,
+    "edition_id": "Professional",
+    "installation_type": "Client",
+    "product_options": "WinNT",
+}
+
+
+def two_4090_on_windows_11() -> Facts:
+    facts = HOSTS["server2025-2x4090"]
+    (system,) = facts.nouns["OperatingSystem"]
+    return replace(
+        facts, nouns={**facts.nouns, "OperatingSystem": (replace(system, state={**system.state, **CLIENT}),)}
+    )
+
+
+AWQ_32B = Workload(
+    models=(
+        Model(
+            name="chat",
+            id="Qwen/Qwen2.5-32B-Instruct-AWQ",
+            parameters=32_800_000_000,
+            quantization=Quantization.AWQ,
+            embedding=Embedding(152_064, 5120),
+            attention=Attention(64, 8, 128),
+            context=16_384,
+            sequences=4,
+            tensor=2,
+        ),
+    )
+)
+
+
+def test_a_workload_that_is_a_little_too_large_is_told_how_much_and_nothing_is_to_be_bought_first() -> None:
+    answer = judge(two_4090_on_windows_11(), WishOf(needs_of(AWQ_32B), "wsl2", AWQ_32B))
+    assert answer.nearest is not None
+    (change,) = answer.nearest.fix.changes
+    assert (change.kind, change.was, change.to) == ("sequences", 4, 3)
+    assert "gpu0, gpu1: 18.81 GiB of 19.19 GiB" in answer.nearest.fix.shows
+    assert answer.nearest.fix.unknown == ("what may be pinned under WSL",)
+    assert answer.nearest.verdict is Verdict.UNVERIFIED
+    wsl = next(fit for fit in answer.fits if fit.way.startswith("wsl2"))
+    assert wsl.short is not None
+    assert wsl.short.fixes[0] == wsl.short.nearest == answer.nearest.fix
+    assert [fix.tier for fix in wsl.short.fixes] == sorted(fix.tier for fix in wsl.short.fixes)
+
+
+def test_what_fits_needs_no_smaller_workload() -> None:
+    three = replace(AWQ_32B, models=(replace(AWQ_32B.models[0], sequences=3),))
+    assert judge(two_4090_on_windows_11(), WishOf(needs_of(three), "wsl2", three)).nearest is None
+
+
+MODELS = st.builds(
+    Model,
+    name=st.just("?"),
+    id=st.just("org/model"),
+    parameters=st.integers(4 * 10**9, 40 * 10**9),
+    quantization=st.sampled_from([None, Quantization.AWQ]),
+    embedding=st.just(Embedding(64_000, 4096)),
+    attention=st.builds(Attention, st.integers(20, 64), st.sampled_from([4, 8]), st.just(128)),
+    context=st.sampled_from([4096, 16_384, 65_536]),
+    sequences=st.integers(1, 24),
+    state=st.sampled_from(State),
+    tensor=st.sampled_from([1, 2]),
+)
+WORKLOADS = st.lists(MODELS, min_size=1, max_size=2).map(
+    lambda models: Workload(
+        tuple(replace(model, name=f"m{i}") for i, model in enumerate(models)), versions={"vllm": Version("0.33.0")}
+    )
+)
+
+
+@settings(deadline=None, max_examples=12)
+@given(WORKLOADS, st.sampled_from(["win11-pro-2xl20-wddm", "server2025-2x4090", "win11-pro-1gpu"]))
+def test_the_nearest_workload_gets_the_verdict_that_it_is_promised(workload: Workload, host: str) -> None:
+    judged = assess(HostFacts(HOSTS[host]), stated=workload.versions)
+    ways = {way.path: way for path in judged.paths for way in path.ways}
+    best = fits(judged, needs_of(workload), workload)[0]
+    found = nearest(ways.values(), needs_of(workload), workload, best)
+    if found is None:
+        return
+    room = ways[found.way].room
+    assert room is not None
+    after, then = applied(workload, room, found.fix)
+    fit = fit_of(replace(ways[found.way], room=then), needs_of(after), after)
+    assert fit.verdict is found.verdict is not Verdict.UNSUPPORTED
+    assert fit.budget is not None
+    assert fit.budget.fits is True or found.fix.unknown
+    assert found.verdict.rank <= best.verdict.rank
 
 
 def test_what_is_not_stated_leaves_the_way_unverified() -> None:

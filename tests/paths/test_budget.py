@@ -30,7 +30,7 @@ from winhost.model.workload import (
 from winhost.model.workloadfile import load_workload
 from winhost.paths import placement
 from winhost.paths.budget import PINNED, SHARED_WITH_WINDOWS, Budget, budget, wsl_default_ram
-from winhost.paths.fit import STEP, Fix, changed, what_would_fit
+from winhost.paths.fit import STEP, Fix, applied, what_would_fit
 from winhost.paths.placement import Claim, place
 
 ROOT = Path(__file__).parents[2]
@@ -282,12 +282,6 @@ def test_one_sequence_more_than_a_fix_allows_does_not_fit(room: Room) -> None:
         if first.kind == "sequences" and first.to != 63 and "context" not in {change.kind for change in others}:
             one_more = Fix((replace(first, to=int(first.to) + 1), *others))
             assert budget(*applied(Workload((chat,)), room, one_more)).fits is not True
-
-
-def applied(workload: Workload, room: Room, fix: Fix) -> tuple[Workload, Room]:
-    for change in fix.changes:
-        workload, room = changed(workload, room, change)
-    return workload, room
 
 
 @given(WORKLOADS, st.lists(st.sampled_from([8 * GiB, 24 * GiB]), min_size=1, max_size=3))

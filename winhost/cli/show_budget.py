@@ -52,6 +52,6 @@ def _show_shortage(short: "WhatWouldFit") -> None:
     for lack in short.missing:
         say(f"  To be stated: {lack.model}: {lack.what}: {lack.why}")
     if short.fixes:
-        click.echo("  What would fit, each by itself:")
+        click.echo("  What would fit, each by itself, the smallest change first:")
         for fix in short.fixes:
             say(f"    - {fix.text}")

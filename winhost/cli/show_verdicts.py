@@ -65,6 +65,8 @@ def show_assessment(answer: "Judged", wish: "Wish", everything: bool) -> None:
     rows = ((fit.way, _coloured(fit.verdict), _deciding(ways[fit.way], fit)) for fit in found)
     table(("way", "verdict", "what decides"), rows)
     _show_recommendation(found[0], wish.needs)
+    for line in words.nearest(answer.nearest) if answer.nearest else ():
+        say(line if line.startswith("With ") else f"  {line}", hang=2)
     if found[0].budget:
         show_budget(found[0].budget, found[0].short)
     for fit in found:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from packaging.version import Version
 
 from winhost.compat.compare import Comparison, Difference, VerdictChange, compare
-from winhost.compat.needs import Fit, Needs, fits
+from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
 from winhost.model.facts import Facts
+from winhost.model.path import path_of
 from winhost.model.reason import Assessment, Remedy
 from winhost.model.workload import Workload
 
@@ -30,13 +31,15 @@ class Wish:
 @dataclass(frozen=True)
 class Judged:
     """A host. fits: each path by the best of its ways, the best first; changes: the cheapest that make the wish work,
-    none where there is nothing to change; null where winhost knows of none.
+    none where there is nothing to change; null where winhost knows of none; nearest: the smallest change of the
+    workload that a way would carry, null where it is carried as it is, or winhost knows of none.
     """
 
     host: str
     assessment: Assessment
     fits: tuple[Fit, ...]
     changes: Mended | None
+    nearest: Nearest | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,16 @@ def judge(facts: Facts, wish: Wish) -> Judged:
     """All that is said of a host. Pure."""
     judged = assess_as_if(facts, wish.remedies, wish.stated)
     changes = cheapest(facts, wish.needs, wish.path, wish.workload)
-    return Judged(facts.host, judged, fits(judged, wish.needs, wish.workload), changes)
+    found = fits(judged, wish.needs, wish.workload)
+    return Judged(facts.host, judged, found, changes, _nearest(judged, found, wish))
+
+
+def _nearest(judged: Assessment, found: Sequence[Fit], wish: Wish) -> Nearest | None:
+    if wish.workload is None:
+        return None
+    paths = [path for path in judged.paths if wish.path in (None, path.path)]
+    best = next(fit for fit in found if wish.path in (None, path_of(fit.way)))
+    return nearest([way for path in paths for way in path.ways], wish.needs, wish.workload, best)
 
 
 def difference(before: Facts, after: Facts) -> tuple[Comparison, Diff]:

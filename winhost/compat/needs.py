@@ -1,7 +1,7 @@
 """What is wanted against what each way offers: which ways meet it, and what they lack."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from winhost.compat.rule import reason_of, unsupported, unverified
 from winhost.compat.wishes import wishes_denied
@@ -10,9 +10,9 @@ from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.workload import LoadFormat, Mirror, Model, Needs, Workload
 from winhost.paths.budget import Budget, budget
-from winhost.paths.fit import WhatWouldFit, what_would_fit
+from winhost.paths.fit import ADVICE, Fix, WhatWouldFit, applied, not_known, what_would_fit
 
-__all__ = ["Fit", "Needs", "UnknownCapability", "check", "fit_of", "fits", "needs_of", "wanted"]
+__all__ = ["Fit", "Nearest", "Needs", "UnknownCapability", "check", "fit_of", "fits", "nearest", "needs_of", "wanted"]
 
 MIRRORS = {Mirror.TIERS: "kv-write-through", Mirror.LMCACHE: "kv-lmcache"}
 LOADERS = {
@@ -54,6 +54,15 @@ class Fit:
     denied: tuple[Reason, ...] = ()
     budget: Budget | None = None
     short: WhatWouldFit | None = None
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The smallest change of a workload by which a way would carry it. verdict: of the way, for what is then asked."""
+
+    way: str
+    verdict: Verdict
+    fix: Fix
 
 
 def check(needs: Iterable[str]) -> None:
@@ -100,7 +109,15 @@ def fits(assessment: Assessment, needs: Needs, workload: Workload | None = None)
 
 
 def fit_of(way: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
-    """One way against the needs, and against the memory that a workload takes."""
+    """One way against the needs, and against the memory that a workload takes; where that does not fit, what would."""
+    fit = fit_as_it_is(way, needs, workload)
+    if workload is None or way.room is None or fit.budget is None or fit.budget.fits:
+        return fit
+    return replace(fit, short=what_would_fit(workload, way.room))
+
+
+def fit_as_it_is(way: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
+    """The same without a search for what would fit."""
     must, nice = ([way.offers(name) for name in names] for names in (needs.must, needs.nice))
     lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
     missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
@@ -109,8 +126,32 @@ def fit_of(way: PathVerdict, needs: Needs, workload: Workload | None = None) -> 
         lacking = _with_memory(lacking, reason)
     denied = wishes_denied(workload, way.path, found) if workload else ()
     verdict = Verdict.worst([way.verdict, Verdict.of(denied), *(offered.verdict for offered in lacking)])
-    short = what_would_fit(workload, way.room) if workload and way.room and found and not found.fits else None
-    return Fit(way.path, verdict, tuple(lacking), missed, denied, found, short)
+    return Fit(way.path, verdict, tuple(lacking), missed, denied, found)
+
+
+def nearest(ways: Iterable[PathVerdict], needs: Needs, workload: Workload, best: Fit) -> Nearest | None:
+    """Of these ways the one that carries the workload best with the smallest change of it, where that is no worse than
+    the best fit as it is. None where the best fit needs no change.
+    """
+    if best.verdict.rank <= Verdict.DEGRADED.rank:
+        return None
+    found = [near for way in ways if (near := _nearest_by(way, needs, workload, best.verdict))]
+    return min(found, key=lambda near: (near.verdict.rank, near.fix.tier, near.fix.lost), default=None)
+
+
+def _nearest_by(way: PathVerdict, needs: Needs, workload: Workload, best: Verdict) -> Nearest | None:
+    """A fix must mend the way's verdict, too: a model that sleeps instead needs sleep, for one."""
+    now = fit_of(way, needs, workload)
+    besides = [need for need in needs.must if need not in needs_of(workload).must]
+    for fix in now.short.fixes if now.short and way.room else ():
+        if fix.tier >= ADVICE:
+            return None
+        after, room = applied(workload, way.room, fix) if way.room else (workload, None)
+        wished = Needs((*besides, *needs_of(after).must), needs.nice)
+        verdict = fit_as_it_is(replace(way, room=room), wished, after).verdict
+        if verdict.rank < now.verdict.rank and verdict.rank <= best.rank and verdict is not Verdict.UNSUPPORTED:
+            return Nearest(way.path, verdict, fix)
+    return None
 
 
 def _memory(way: PathVerdict, found: Budget | None) -> Reason | None:
@@ -120,8 +161,8 @@ def _memory(way: PathVerdict, found: Budget | None) -> Reason | None:
     if found is None:
         finding = unverified("gpu-memory.room-unknown", observed=f"the memory that {way.path} gives is not known")
     elif found.fits is None:
-        lacking = "; ".join(f"{each.model}: {each.what}" for each in found.missing)
-        finding = unverified("gpu-memory.fit-unknown", observed=lacking or "a size that decides is not known")
+        lacking = "; ".join(not_known(found))
+        finding = unverified("gpu-memory.fit-unknown", observed=lacking or "whether there is a way to place it all")
     else:
         full = ", ".join(place.where for place in found.places if place.fits is False) or "too few cards"
         finding = unsupported("gpu-memory.does-not-fit", observed=f"no room in: {full}")

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from winhost.compat import catalogue
 from winhost.compat.assess import assess
-from winhost.compat.needs import Fit, Needs, fit_of
+from winhost.compat.needs import Fit, Needs, fit_as_it_is
 from winhost.compat.rule import reason_of, unverified
 from winhost.compat.stated import after
 from winhost.model.errors import UsageFault, did_you_mean, visible
@@ -125,7 +125,7 @@ def cheapest(facts: Facts, needs: Needs, path: str | None = None, workload: Work
         cost, *_, done = heappop(queue)
         judged = assess_as_if(facts, done, workload.versions if workload else None)
         ways = [way for verdict in judged.paths if path in (None, verdict.path) for way in verdict.ways]
-        found = [fit_of(way, needs, workload) for way in ways]
+        found = [fit_as_it_is(way, needs, workload) for way in ways]
         best = min(found, key=lambda fit: fit.verdict.rank)
         if best.verdict.rank <= _GOOD.rank:
             return Mended(done, best)

@@ -166,6 +166,13 @@ def what_would_fit(workload: Workload, room: Room) -> WhatWouldFit:
     return WhatWouldFit(short, now.placement.homeless, now.missing, fixes, nearest)
 
 
+def applied(workload: Workload, room: Room, fix: Fix) -> tuple[Workload, Room]:
+    """Both with all changes of the fix made."""
+    for change in fix.changes:
+        workload, room = changed(workload, room, change)
+    return workload, room
+
+
 def changed(workload: Workload, room: Room, change: Change) -> tuple[Workload, Room]:
     """Both with the change made."""
     if change.kind is Kind.MOVE:
@@ -400,7 +407,7 @@ class _Search:
         after = budget(*self._after(every))
         if not _as_good_as(after, self.now):
             return None
-        return Fix(every, tuple(_arithmetic(self.now, after)), tuple(_unknown(after)))
+        return Fix(every, tuple(_arithmetic(self.now, after)), tuple(not_known(after)))
 
 
 def _steps(model: Model, kind: Kind) -> int:
@@ -460,7 +467,8 @@ def _as_good_as(found: Budget, now: Budget) -> bool:
     return found.fits is True or (now.fits is False and found.fits is None and found.placement.fits)
 
 
-def _unknown(found: Budget) -> Iterator[str]:
+def not_known(found: Budget) -> Iterator[str]:
+    """What keeps it from being said to fit."""
     for lack in found.missing:
         yield f"{lack.model}: {lack.what}" if lack.model else lack.what
     yield from dict.fromkeys(place.how.removesuffix(NOT_KNOWN) for place in found.places if place.capacity is None)

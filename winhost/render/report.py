@@ -91,6 +91,7 @@ class Host:
     machine: Machine
     pictures: Mapping[str, Picture]
     recommendation: tuple[str, ...]
+    nearest: tuple[str, ...]
     best: Way
     others: tuple[Way, ...]
     changes: str | None
@@ -209,6 +210,7 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Host:
         machine=shown,
         pictures={name: picture(shown, **size) for name, size in PICTURES.items()},
         recommendation=words.recommendation(judged.fits[0], needs),
+        nearest=words.nearest(judged.nearest) if judged.nearest else (),
         best=ways[0],
         others=tuple(ways[1:]),
         changes=words.changes(judged.fits[0], judged.changes),

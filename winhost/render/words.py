@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from winhost.compat import catalogue
-from winhost.compat.needs import Fit, Needs
+from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
@@ -46,7 +46,15 @@ def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str 
         return None
     if cheapest is None:
         return f"winhost knows no changes that would make {path or 'a way'} work here with a verified verdict."
-    return f"What would make {cheapest.fit.way} {cheapest.fit.verdict} here, the cheapest way:"
+    bought = ", which has to be bought" if any(mend.who == "money" for mend in cheapest.remedies) else ""
+    return f"What would make {cheapest.fit.way} {cheapest.fit.verdict} here, the cheapest way{bought}:"
+
+
+def nearest(found: Nearest) -> tuple[str, ...]:
+    """The smaller workload that a way would carry, with its arithmetic: the first says what, the others how much."""
+    unknown = (f"Not known even then: {', '.join(found.fix.unknown)}",) if found.fix.unknown else ()
+    said = f"With a smaller workload {found.way} would do ({found.verdict}): {found.fix.text}."
+    return (said, *found.fix.shows, *unknown)
 
 
 def heaviest_first(reasons: Iterable[Reason]) -> list[Reason]:
