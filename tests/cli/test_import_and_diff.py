@@ -70,6 +70,33 @@ def test_imported_facts_make_no_twin(line: Line) -> None:
     assert "origin: is imported" in said.err
 
 
+def test_what_cannot_be_read_is_left_out_and_told(line: Line) -> None:
+    Path("notes.txt").write_text("remember the milk")
+    other = DATA / "refused" / "systeminfo-german.txt"
+    said = line("facts", "import", "notes.txt", other, "gone.xml", *DESK, "-o", "desk.json")
+    assert said.code == 0
+    assert json.loads(Path("desk.json").read_text())["winhost"].endswith(", from computer-info, lspci, dxdiag")
+    warned = said.err.splitlines()
+    assert [text.split(" ")[:3] for text in warned] == [["warning:", "left", "out:"]] * 3
+    assert "in a language other than English, which is not read. Make it with: Get-ComputerInfo" in warned[1]
+
+
+def test_systeminfo_is_read_and_what_tells_more_is_named(line: Line) -> None:
+    said = line("facts", "import", DATA / "synthetic" / "systeminfo-win11-pro.txt", "--json")
+    assert said.code == 0
+    assert "Get-ComputerInfo | ConvertTo-Json tells more" in said.err
+    assert said.result["host"] == "DESK-01"
+
+
+def test_with_windows_unknown_assess_recommends_nothing_and_says_what_to_run(line: Line) -> None:
+    line("facts", "import", DATA / "recorded" / "nvidia-smi-2xH200-linux.xml", "--host", "h200", "-o", "h200.json")
+    said = line("assess", "--facts", "h200.json")
+    assert "Recommended" not in said.out
+    assert "Nothing is recommended: it is not known which Windows this is." in said.out
+    assert "  1. Get-ComputerInfo | ConvertTo-Json > computer.json\n" in said.out
+    assert "  4. " not in said.out
+
+
 def test_a_wrong_file_is_one_sentence_and_exit_2(line: Line) -> None:
     Path("notes.txt").write_text("remember the milk")
     said = line("facts", "import", "notes.txt")

@@ -1,6 +1,6 @@
 """Files brought in, as the command does it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from winhost.imports.merge import merged
@@ -10,7 +10,9 @@ from winhost.model.facts import Facts
 DATA = Path(__file__).parent.parent / "data" / "imports"
 
 
-def imported(files: Iterable[Path], host: str | None = "somewhere") -> Facts:
+def imported(
+    files: Iterable[Path], host: str | None = "somewhere", warn: Callable[[str], None] = lambda _: None
+) -> Facts:
     """Raises UsageFault."""
     told = [(path.name, *read(path.name, path.read_bytes())) for path in files]
-    return merged(told, host, read_at="2026-11-21T10:00:00+00:00")
+    return merged(told, host, "2026-11-21T10:00:00+00:00", warn)

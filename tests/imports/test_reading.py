@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.imports.brought import DATA, imported
+from tests.imports.test_cases import records
 from winhost.imports.faults import Contradiction, NotReadable
 from winhost.imports.sources import SOURCES, read
+from winhost.imports.told import Said, Silent
 from winhost.model.units import MiB
 
 SYNTHETIC = DATA / "synthetic"
@@ -99,11 +101,42 @@ def changed(name: str, old: str, new: str, folder: Path, as_name: str) -> Path:
     return path
 
 
-def test_two_exact_values_that_differ_are_a_fault_that_names_both(tmp_path: Path) -> None:
+def test_two_exact_values_that_differ_are_unknown_and_both_are_told(tmp_path: Path) -> None:
     other = changed("computer-info-win11-pro.json", '"26100"', '"22631"', tmp_path, "older.json")
-    with pytest.raises(Contradiction) as refused:
-        imported([SYNTHETIC / "computer-info-win11-pro.json", other])
-    assert "OperatingSystem.build: 26100 (computer-info-win11-pro.json), 22631 (older.json)" in refused.value.what
+    warned: list[str] = []
+    facts = imported([SYNTHETIC / "computer-info-win11-pro.json", other], warn=warned.append)
+    differ = "two files differ in OperatingSystem.build: 26100 (computer-info-win11-pro.json), 22631 (older.json)"
+    assert warned == [f"{differ}; it counts as unknown"]
+    (record,) = records(facts, "OperatingSystem")
+    assert record.state["build"]["unknown"]["message"] == differ
+    assert record.state["edition_id"] == "Professional"
+
+
+def test_a_better_value_settles_what_two_others_differ_in(tmp_path: Path) -> None:
+    one = changed("systeminfo-win11-pro.txt", "65,324 MB", "65,000 MB", tmp_path, "one.txt")
+    files = [one, SYNTHETIC / "systeminfo-win11-pro.txt", SYNTHETIC / "computer-info-win11-pro.json"]
+    for order in (files, files[::-1]):
+        warned: list[str] = []
+        (memory,) = records(imported(order, warn=warned.append), "Memory")
+        assert memory.state["total"] == 68497051648
+        assert not [text for text in warned if "Memory" in text]
+
+
+@pytest.mark.parametrize(
+    "broken", ["systeminfo-win11-pro.txt", "systeminfo-server2025.csv", "nvidia-smi-table-windows.txt"]
+)
+def test_half_a_file_is_read_or_refused(broken: str) -> None:
+    """Cut anywhere: it tells less, or nothing, and never something else."""
+    text = (SYNTHETIC / broken).read_text(encoding="utf-8")
+    kind, whole = read(broken, text.encode())
+    for end in range(0, len(text), 97):
+        try:
+            _, told = read(broken, text[:end].encode(), kind)
+        except NotReadable:
+            continue
+        for state in (state for instances in told.nouns.values() for state in instances.values()):
+            assert all(isinstance(value, Said | Silent) for value in state.values())
+        assert len(told.functions or ()) <= len(whole.functions or ())
 
 
 def test_a_rounded_value_gives_way_in_either_order(tmp_path: Path) -> None:

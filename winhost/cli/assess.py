@@ -90,7 +90,7 @@ def _show(answers: "Sequence[tuple[Read, Judged | None]]", wish: "Wish", everyth
     from winhost.cli.show_verdicts import show_assessment, show_summary
 
     if len(answers) > 1:
-        show_summary([(found.host, found.fits[0]) for _, found in answers if found])
+        show_summary(found for _, found in answers if found)
     for read, found in answers:
         if found:
             show_assessment(found, wish, everything)

@@ -1,5 +1,6 @@
 """winhost facts: facts files from what people have at hand."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,11 @@ from winhost.cli.groups import Group
 from winhost.cli.options import json_option
 
 if TYPE_CHECKING:
+    from winhost.imports.told import Told
     from winhost.model.facts import Facts
 
 # Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
-KINDS = ("nvidia-smi", "dxdiag", "computer-info", "lspci", "survey-dda")
+KINDS = ("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda")
 
 
 def _host(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -39,9 +41,11 @@ def facts() -> None:
 def import_(files: tuple[Path, ...], host: str | None, kind: str | None, output: Path | None, as_json: bool) -> int:
     """Make facts of one machine from FILES.
 
-    Each is the output of nvidia-smi -q -x (on Windows or Linux), Get-ComputerInfo | ConvertTo-Json, SurveyDDA.ps1,
-    lspci -vv -nn (a live Linux on the same machine) or dxdiag /x. What none of them tells is unknown. Where two differ,
-    the more exact counts; two that are equally exact and differ are refused.
+    Each is the output of nvidia-smi -q -x (on Windows or Linux; also its plain table), Get-ComputerInfo |
+    ConvertTo-Json, systeminfo in English (also /fo csv), SurveyDDA.ps1, lspci -vv -nn (a live Linux on the same
+    machine) or dxdiag /x. What none of them tells is unknown. Where two differ, the more exact counts; what two tell
+    equally exactly and differently is unknown. Files that cannot be read are left out with a warning; files of two
+    machines are refused.
     """
     from winhost.cli.answers import Detected
     from winhost.cli.envelope import answer
@@ -67,10 +71,37 @@ def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> "F
     from datetime import UTC, datetime
 
     from winhost.imports.merge import merged
+
+    told = list(_readable(files, kind))
+    return merged(told, host, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
+
+
+def _readable(files: tuple[Path, ...], kind: str | None) -> "Iterator[tuple[str, str, Told]]":
+    """Those that can be read, each with its kind; the others with a warning. Raises NotReadable where there is none."""
+    from winhost.imports.faults import NotReadable
     from winhost.imports.sources import read
 
-    told = [(str(path), *read(str(path), _bytes(path), kind)) for path in files]
-    return merged(told, host, read_at=datetime.now(UTC).isoformat(timespec="seconds"))
+    faults, readable = [], 0
+    for path in files:
+        try:
+            found, told = read(str(path), _bytes(path), kind)
+        except NotReadable as fault:
+            faults.append(fault)
+            continue
+        readable += 1
+        if told.advice:
+            _warn(f"{path}: {told.advice}")
+        yield str(path), found, told
+    if not readable:
+        raise faults[0]
+    for left_out in faults:
+        _warn(f"left out: {left_out.what}" + (f". {left_out.hint}" if left_out.hint else ""))
+
+
+def _warn(text: str) -> None:
+    from winhost.cli.output import say
+
+    say(f"warning: {text}", err=True)
 
 
 def _bytes(path: Path) -> bytes:

@@ -49,10 +49,15 @@ def possible(found: Sequence[Fit], path: str | None) -> bool:
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if path in (None, path_of(fit.way)))
 
 
-def show_summary(best: Iterable[tuple[str, Fit]]) -> None:
-    """Several hosts: a line for each, with its best fit."""
-    table(("host", "best way", "verdict"), ((host, fit.way, _coloured(fit.verdict)) for host, fit in best))
+def show_summary(answers: "Iterable[Judged]") -> None:
+    """Several hosts: a line for each, with its best fit; no way where it is not known which Windows it is."""
+    rows = ((each.host, _best_way(each), _coloured(each.fits[0].verdict)) for each in answers)
+    table(("host", "best way", "verdict"), rows)
     click.echo()
+
+
+def _best_way(answer: "Judged") -> str:
+    return answer.fits[0].way if answer.assessment.recommended else "none"
 
 
 def show_assessment(answer: "Judged", wish: "Wish", everything: bool) -> None:
@@ -64,7 +69,7 @@ def show_assessment(answer: "Judged", wish: "Wish", everything: bool) -> None:
     ways = {way.path: way for verdict in judged.paths for way in verdict.ways}
     rows = ((fit.way, _coloured(fit.verdict), _deciding(ways[fit.way], fit)) for fit in found)
     table(("way", "verdict", "what decides"), rows)
-    _show_recommendation(found[0], wish.needs)
+    _show_recommendation(answer, found[0], wish.needs)
     for line in words.nearest(answer.nearest) if answer.nearest else ():
         say(line if line.startswith("With ") else f"  {line}", hang=2)
     if found[0].budget:
@@ -81,11 +86,13 @@ def _deciding(way: PathVerdict, fit: Fit) -> str:
     return f"{reason.sentence} [{reason.code}]" if reason else ""
 
 
-def _show_recommendation(fit: Fit, needs: Needs) -> None:
-    first, *others = words.recommendation(fit, needs)
+def _show_recommendation(answer: "Judged", fit: Fit, needs: Needs) -> None:
+    first, *others = words.recommendation(answer, fit, needs)
     say(first, bold=bool(others))
     for sentence in others:
         say(sentence)
+    for place, line in enumerate(words.settling(answer)):
+        say(f"{'  ' if place % 2 else '     ' if place else ''}{line}")
 
 
 def _show_changes(changes: "Mended | None", best: Fit, path: str | None) -> None:

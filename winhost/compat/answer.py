@@ -8,6 +8,7 @@ from packaging.version import Version
 from winhost.compat.compare import Comparison, Difference, VerdictChange, compare
 from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
+from winhost.compat.settle import Settling, shopping_list
 from winhost.model.facts import Facts
 from winhost.model.path import path_of
 from winhost.model.reason import Assessment, Remedy
@@ -32,7 +33,8 @@ class Wish:
 class Judged:
     """A host. fits: each path by the best of its ways, the best first; changes: the cheapest that make the wish work,
     none where there is nothing to change; null where winhost knows of none; nearest: the smallest change of the
-    workload that a way would carry, null where it is carried as it is, or winhost knows of none.
+    workload that a way would carry, null where it is carried as it is, or winhost knows of none; settle: what to run
+    there to settle what verdicts wait for.
     """
 
     host: str
@@ -40,6 +42,7 @@ class Judged:
     fits: tuple[Fit, ...]
     changes: Mended | None
     nearest: Nearest | None = None
+    settle: tuple[Settling, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def judge(facts: Facts, wish: Wish) -> Judged:
     judged = assess_as_if(facts, wish.remedies, wish.stated)
     changes = cheapest(facts, wish.needs, wish.path, wish.workload)
     found = fits(judged, wish.needs, wish.workload)
-    return Judged(facts.host, judged, found, changes, _nearest(judged, found, wish))
+    return Judged(facts.host, judged, found, changes, _nearest(judged, found, wish), shopping_list(judged))
 
 
 def _nearest(judged: Assessment, found: Sequence[Fit], wish: Wish) -> Nearest | None:

@@ -43,7 +43,16 @@ def assess(
     target = Target(facts, PATHS[0], stated)
     paths = tuple(_whole(target, path, selection if path == "dda" else None) for path in PATHS)
     document = facts.document
-    return Assessment(document.host, document.origin, paths, _best({path.path: path.verdict for path in paths}))
+    best = _best({path.path: path.verdict for path in paths}) if _knows_windows(facts) else None
+    return Assessment(document.host, document.origin, paths, best)
+
+
+def _knows_windows(facts: HostFacts) -> bool:
+    """All but every path asks which Windows it is: without that, any recommendation would be a guess."""
+    try:
+        return bool(facts.os.family)
+    except MissingFact:
+        return False
 
 
 def recommended(facts: HostFacts, but: str) -> PathVerdict | None:

@@ -39,12 +39,13 @@ BLOCKS, NOTES = Unread.BLOCKS, Unread.NOTES
 @dataclass(frozen=True)
 class Finding:
     """What a rule found; the rest of a reason is in the catalogue under its code. remedy: in the place of that of the
-    catalogue, where it is one of what was observed."""
+    catalogue, where it is one of what was observed; lacks: the fact that could not be read, where it is that."""
 
     code: str
     severity: Severity = field(hash=False)  # code and observation tell findings apart well enough
     observed: str
     remedy: str | None = field(default=None, hash=False)
+    lacks: str | None = field(default=None, hash=False)
 
 
 def unsupported(code: str, *, observed: str) -> Finding:
@@ -154,7 +155,7 @@ def finding_of_gap(topic: str, unknown: Unread, missing: MissingFact) -> Finding
     if isinstance(missing.missing, Unavailable):
         return note(f"{topic}.later", observed=f"judged once {missing.missing.unavailable} is there")
     severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
-    return Finding(f"{topic}.unknown", severity, str(missing), remedy=STATING.get(missing.fact))
+    return Finding(f"{topic}.unknown", severity, str(missing), remedy=STATING.get(missing.fact), lacks=missing.fact)
 
 
 def reason_of(finding: Finding, subject: str) -> Reason:
@@ -169,4 +170,5 @@ def reason_of(finding: Finding, subject: str) -> Reason:
         evidence=entry.evidence,
         sentence=entry.sentence,
         risks=entry.risks,
+        lacks=finding.lacks,
     )

@@ -1,24 +1,28 @@
 """Several files of one machine made into its facts.
 
 Of two values the one of greater worth counts. Two of equal worth must be equal: a rounded figure gives way to an exact
-one, but of two exact ones neither is silently dropped. What no file tells is unknown, and says why.
+one, but of two exact ones neither is silently dropped: it is unknown then, and told. Files of two machines are refused.
+What no file tells is unknown, and says why.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from winhost import __version__
 from winhost.imports.cards import Met, met
 from winhost.imports.faults import Contradiction, Nameless
-from winhost.imports.told import Said, State, Told, Value
+from winhost.imports.told import Said, State, Told, Value, Worth
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
 from winhost.resources.base import Noun
 from winhost.resources.windows import NOUNS, PciDevice
 
+Warn = Callable[[str], None]
+
 ORIGIN = "imported"
 NOT_THERE = "not in what was imported"
+IDENTITY = ("hostname", "machine_id")  # of these no two can be of one machine
 
 
 @dataclass
@@ -28,9 +32,10 @@ class _Instance:
     what: str
     said: dict[str, tuple[str, Said]] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
+    disputed: dict[str, tuple[Worth, Contradiction]] = field(default_factory=dict)
 
     def hear(self, file: str, state: State) -> None:
-        """Raises Contradiction."""
+        """Raises Contradiction where it is about which machine it is."""
         for name, value in state.items():
             self._hear(file, name, value)
 
@@ -43,19 +48,28 @@ class _Instance:
             self.said[name] = (file, value)
         elif value.worth == before[1].worth and value.value != before[1].value:
             shown = (before[0], str(before[1].value)), (file, str(value.value))
-            raise Contradiction(f"{self.what}.{name}", *shown)
+            found = Contradiction(f"{self.what}.{name}", *shown)
+            if name in IDENTITY:
+                raise found
+            self.disputed[name] = (value.worth, found)
 
-    def state(self, noun: Noun) -> dict[str, Json]:
-        """Every property of the noun, known or not."""
-        names = [each.name for each in fields(cast(Any, noun.state))]
-        return {name: self.said[name][1].value if name in self.said else self._unknown(name) for name in names}
+    def state(self, noun: Noun, warn: Warn) -> dict[str, Json]:
+        """Every property of the noun, known or not. Warns of what files differ in and none knows better."""
+        return {each.name: self._value(each.name, warn) for each in fields(cast(Any, noun.state))}
 
-    def _unknown(self, name: str) -> Json:
-        return asdict(_unknown(self.silent.get(name, NOT_THERE)))
+    def _value(self, name: str, warn: Warn) -> Json:
+        known = self.said.get(name)
+        worth, dispute = self.disputed.get(name, (None, None))
+        if dispute and known and known[1].worth == worth:
+            warn(f"{dispute.what}; it counts as unknown")
+            return asdict(_unknown(dispute.what))
+        return known[1].value if known else asdict(_unknown(self.silent.get(name, NOT_THERE)))
 
 
-def merged(files: Sequence[tuple[str, str, Told]], host: str | None, read_at: str) -> Facts:
-    """The facts of one machine from files, each with its kind.
+def merged(
+    files: Sequence[tuple[str, str, Told]], host: str | None, read_at: str, warn: Warn = lambda _: None
+) -> Facts:
+    """The facts of one machine from files, each with its kind. warn: is told what files differ in.
 
     `read_at`: when they were imported, ISO 8601 in UTC, because the files say when they were made in local time or not
     at all. Raises Contradiction, CardsDoNotMatch, NotReadable, Nameless.
@@ -63,9 +77,9 @@ def merged(files: Sequence[tuple[str, str, Told]], host: str | None, read_at: st
     told = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
     nouns: dict[str, Answer] = {noun: _unknown(NOT_THERE) for noun in NOUNS}
-    nouns.update(_nouns(told))
+    nouns.update(_nouns(told, warn))
     if any(each.functions or each.every_function for _, each in told):
-        nouns[PciDevice.noun.name] = _cards(met(told))
+        nouns[PciDevice.noun.name] = _cards(met(told), warn)
     return Facts(
         host=_host(told, host), origin=ORIGIN, read_at=read_at, winhost=f"{__version__}, from {kinds}", nouns=nouns
     )
@@ -85,20 +99,22 @@ def _host(told: Sequence[tuple[str, Told]], asked: str | None) -> str:
     raise Nameless([file for file, _ in told])
 
 
-def _nouns(told: Sequence[tuple[str, Told]]) -> Mapping[str, Answer]:
+def _nouns(told: Sequence[tuple[str, Told]], warn: Warn) -> Mapping[str, Answer]:
     heard: defaultdict[str, dict[str, _Instance]] = defaultdict(dict)
     for file, each in told:
         for noun, instances in each.nouns.items():
             for key, state in instances.items():
                 heard[noun].setdefault(key, _Instance(f"{noun} {key}".strip())).hear(file, state)
-    return {noun: _records(NOUNS[noun], instances) for noun, instances in heard.items()}
+    return {noun: _records(NOUNS[noun], instances, warn) for noun, instances in heard.items()}
 
 
-def _records(noun: Noun, instances: Mapping[str, _Instance]) -> Answer:
-    return tuple(Record(each.state(noun), dict(zip(noun.key, (key,), strict=False))) for key, each in instances.items())
+def _records(noun: Noun, instances: Mapping[str, _Instance], warn: Warn) -> Answer:
+    return tuple(
+        Record(each.state(noun, warn), dict(zip(noun.key, (key,), strict=False))) for key, each in instances.items()
+    )
 
 
-def _cards(functions: Sequence[Met]) -> Answer:
+def _cards(functions: Sequence[Met], warn: Warn) -> Answer:
     unplaced = 0
     records = []
     for function in functions:
@@ -109,5 +125,5 @@ def _cards(functions: Sequence[Met]) -> Answer:
         instance = _Instance(f"the card at {location}")
         for file, each in function.seen:
             instance.hear(file, each.state)
-        records.append(Record(instance.state(PciDevice.noun), {"location": location, "device": function.ids}))
+        records.append(Record(instance.state(PciDevice.noun, warn), {"location": location, "device": function.ids}))
     return tuple(sorted(records, key=lambda record: record.key["location"]))

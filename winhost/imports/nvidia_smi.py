@@ -1,4 +1,7 @@
-"""`nvidia-smi -q -x`: NVIDIA's cards, as their driver on Windows or Linux knows them."""
+"""`nvidia-smi -q -x`: NVIDIA's cards, as their driver on Windows or Linux knows them.
+
+The table of plain `nvidia-smi` has no PCI ids, and cuts long names.
+"""
 
 import re
 from xml.etree.ElementTree import Element
@@ -13,8 +16,45 @@ _IDS = re.compile(r"(?:0x)?([0-9A-F]{4})([0-9A-F]{4})", re.IGNORECASE)
 _MEMORY = re.compile(r"(\d{1,12}) MiB")
 
 
+TABLE = re.compile(r"^\| +NVIDIA-SMI +\S+.*Driver Version: +(?P<driver>[\d.]+)", re.MULTILINE)
+_ROW = re.compile(  # | 0  NVIDIA GeForce RTX 4090      WDDM  |   00000000:01:00.0  On |
+    r"^\|\s+\d+\s+(?P<name>\S.*?)\s+(?P<mode>WDDM|TCC|MCDM|On|Off|N/A)\s*\|\s*(?P<address>[0-9A-F]{4,8}:\S+)\s+\S+\s*\|"
+    r"[^\n]*\n\|[^|\n]*\|[^|\n]*/\s*(?P<memory>\d+)MiB\s*\|",
+    re.MULTILINE | re.IGNORECASE,
+)
+_CUT = "..."  # behind a name that was too long for the table
+
+
 def read(text: str) -> Told:
     """Raises Misread."""
+    table = TABLE.search(text)
+    return _of_table(text, table["driver"]) if table else _of_log(text)
+
+
+def _of_table(text: str, driver: str) -> Told:
+    rows = list(_ROW.finditer(text))
+    if not rows:
+        raise Misread("is a table of nvidia-smi without a GPU that can be read")
+    advice = "the table of nvidia-smi has no PCI ids, and cuts long names: nvidia-smi -q -x tells more"
+    return Told(functions=tuple(_gpu_of_row(row, driver) for row in rows), advice=advice)
+
+
+def _gpu_of_row(row: re.Match[str], driver: str) -> Function:
+    windows = row["mode"] in WINDOWS_MODELS
+    elsewhere = Silent("nvidia-smi ran on Linux, and Windows has a driver of its own")
+    cut = row["name"].endswith(_CUT)
+    state: dict[str, Value] = {
+        "name": Said(row["name"], Worth.ROUGH if cut else Worth.DRIVER),
+        "kind": Said("display"),
+        "driver_model": Said(row["mode"]) if windows else elsewhere,
+        "driver_version": _windows_driver(driver) if windows else elsewhere,
+        "ranges": Silent("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
+        "vram": Said(int(row["memory"]) * MiB, Worth.ROUGH),
+    }
+    return Function(ids="", state=state, address=_address_in(row["address"]))
+
+
+def _of_log(text: str) -> Told:
     log = tree(text)
     if log.tag != "nvidia_smi_log":
         raise Misread(f"holds <{log.tag}>, not <nvidia_smi_log>")
@@ -38,7 +78,10 @@ def _ids(gpu: Element, device: re.Match[str]) -> str:
 
 
 def _address(gpu: Element) -> Address:
-    written = said(gpu, "pci/pci_bus_id") or gpu.get("id") or ""
+    return _address_in(said(gpu, "pci/pci_bus_id") or gpu.get("id") or "")
+
+
+def _address_in(written: str) -> Address:
     found = _ADDRESS.fullmatch(written)
     if found is None:
         raise Misread(f"has a GPU at '{written}', which is no bus address")

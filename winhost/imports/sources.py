@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from winhost.imports import computer_info, dxdiag, lspci, nvidia_smi, survey_dda
+from winhost.imports import computer_info, dxdiag, lspci, nvidia_smi, survey_dda, systeminfo
 from winhost.imports.faults import NotReadable
 from winhost.imports.text import decoded
 from winhost.imports.told import Misread, Told
@@ -15,19 +15,22 @@ _BEGINNING = 1 << 20  # characters in which a file shows what it is
 @dataclass(frozen=True)
 class Source:
     """A kind of file. made_by: the command that makes it; looks: what only this kind has; near: what makes it, but not
-    in this form."""
+    in this form, which `why` says, and instead: what to run then, where that is another command.
+    """
 
     made_by: str
     read: Callable[[str], Told]
     looks: re.Pattern[str]
     near: re.Pattern[str]
+    why: str = "is in a form for people"
+    instead: str | None = None
 
 
 SOURCES: Mapping[str, Source] = {
     "nvidia-smi": Source(
         "nvidia-smi -q -x",
         nvidia_smi.read,
-        looks=re.compile(r"<nvidia_smi_log\b"),
+        looks=re.compile(rf"<nvidia_smi_log\b|{nvidia_smi.TABLE.pattern}", re.MULTILINE),
         near=re.compile(r"NVSMI LOG|\| NVIDIA-SMI "),
     ),
     "dxdiag": Source(
@@ -41,6 +44,14 @@ SOURCES: Mapping[str, Source] = {
         computer_info.read,
         looks=re.compile(r'^\s*[\[{][\s\S]*"(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)"\s*:'),
         near=re.compile(r"^(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)\s+:", re.MULTILINE),
+    ),
+    "systeminfo": Source(
+        "systeminfo, in English",
+        systeminfo.read,
+        looks=re.compile(rf"{systeminfo.LIST.pattern}|{systeminfo.CSV.pattern}", re.MULTILINE),
+        near=systeminfo.ELSEWHERE,
+        why="is systeminfo in a language other than English, which is not read",
+        instead="Get-ComputerInfo | ConvertTo-Json, which says the same in every language",
     ),
     "lspci": Source(
         "lspci -vv -nn, as root",
@@ -79,6 +90,6 @@ def _recognised(file: str, text: str) -> str:
             return kind
     for source in SOURCES.values():
         if source.near.search(beginning):
-            raise NotReadable(file, "is in a form for people", f"Make it with: {source.made_by}")
+            raise NotReadable(file, source.why, f"Make it with: {source.instead or source.made_by}")
     known = "\n".join(f"  {kind}: {source.made_by}" for kind, source in SOURCES.items())
     raise NotReadable(file, "is of no kind that can be imported", f"These can be, or name one with --kind:\n{known}")

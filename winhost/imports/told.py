@@ -83,13 +83,15 @@ class Told:
     """Everything that one file tells.
 
     host: the machine's name; nouns: states by noun and the value of its key, empty for nouns without one; functions:
-    the graphics cards it lists, None where it is not about cards; every_function: it lists all that the machine has.
+    the graphics cards it lists, None where it is not about cards; every_function: it lists all that the machine has;
+    advice: what would tell more than this file.
     """
 
     host: str | None = None
     nouns: Mapping[str, Mapping[str, State]] = field(default_factory=dict)
     functions: tuple[Function, ...] | None = None
     every_function: bool = False
+    advice: str | None = None
 
 
 class Misread(Exception):

@@ -70,7 +70,8 @@ class Reason:
 
     observed: what was seen, in numbers and names; subject: `host`, a card's or VM's name, what is wanted together, or
     `plan`, where a plan in which nothing is chosen would be refused;
-    remedy, evidence: ids in the catalogue; sentence: why it matters, for people; risks: consents that it asks for.
+    remedy, evidence: ids in the catalogue; sentence: why it matters, for people; risks: consents that it asks for;
+    lacks: the fact that could not be read, as `PciDevice.acs`, where it is that.
     """
 
     code: str
@@ -81,6 +82,7 @@ class Reason:
     evidence: tuple[str, ...]
     sentence: str
     risks: tuple[str, ...] = ()
+    lacks: str | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,9 @@ class PathVerdict:
 
 @dataclass(frozen=True)
 class Assessment:
-    """All paths of one host, in the order in which equally good ones are preferred; `recommended` names one, if any."""
+    """All paths of one host, in the order in which equally good ones are preferred; `recommended` names one, if any:
+    none where it is not known which Windows this is.
+    """
 
     host: str
     origin: str

@@ -209,7 +209,7 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Host:
         winhost=facts.winhost,
         machine=shown,
         pictures={name: picture(shown, **size) for name, size in PICTURES.items()},
-        recommendation=words.recommendation(judged.fits[0], needs),
+        recommendation=(*words.recommendation(judged, judged.fits[0], needs), *words.settling(judged)),
         nearest=words.nearest(judged.nearest) if judged.nearest else (),
         best=ways[0],
         others=tuple(ways[1:]),

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 
 from winhost.compat import catalogue
+from winhost.compat.answer import Judged
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
+from winhost.compat.settle import Settling
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 
@@ -18,11 +20,15 @@ def decisive(way: PathVerdict, fit: Fit) -> Reason | None:
     return next(r for r in (*own, *lacking, *fit.denied) if r.severity.rank == fit.verdict.rank)
 
 
-def recommendation(fit: Fit, needs: Needs) -> tuple[str, ...]:
-    """What is recommended, what it costs and how sure it is: three sentences; one where the best fit is no way."""
+def recommendation(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
+    """What is recommended, what it costs and how sure it is: three sentences; one where the best fit is no way, or
+    where nobody knows which Windows this is.
+    """
     if fit.verdict is Verdict.UNSUPPORTED:
         wanted = " with what is needed" if needs.must else ""
         return (f"No way works here{wanted} as it is.",)
+    if answer.assessment.recommended is None:
+        return ("Nothing is recommended: it is not known which Windows this is.",)
     topic = catalogue.topics()[path_of(fit.way)]
     costs = " ".join(filter(None, (topic.loses, topic.asks.get(fit.way))))
     return f"Recommended: {fit.way}. {topic.means}", f"What it costs: {costs}", _standing(fit, needs)
@@ -38,6 +44,20 @@ def _standing(fit: Fit, needs: Needs) -> str:
             return f"It works, with something given up: see below.{missed}"
         case _:
             return f"Nobody has verified it here, and no verified way meets the need.{missed}"
+
+
+def settling(answer: Judged) -> tuple[str, ...]:
+    """What to run there, where nothing can be recommended, or facts of an import lack what verdicts wait for."""
+    if not answer.settle or (answer.assessment.recommended is not None and answer.assessment.origin != "imported"):
+        return ()
+    lines = (line for number, each in enumerate(answer.settle, 1) for line in (f"{number}. {each.run}", _settled(each)))
+    return ("To settle what is not known, run there:", *lines)
+
+
+def _settled(each: Settling) -> str:
+    nouns = dict.fromkeys(fact.partition(".")[0] for fact in each.settles)
+    wait = "reason waits" if each.reasons == 1 else "reasons wait"
+    return f"{each.reasons} {wait} for it ({', '.join(nouns)}). {each.then}"
 
 
 def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str | None:

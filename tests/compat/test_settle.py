@@ -1,0 +1,88 @@
+"""The shopping list: what to run to settle what verdicts wait for."""
+
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import pytest
+
+from tests.compat.test_rules import HOSTS
+from tests.imports.brought import DATA, imported
+from winhost.compat.answer import Judged, Wish, judge
+from winhost.compat.settle import MOST, commands
+from winhost.imports.told import Said
+from winhost.model.facts import Facts, RemoteFault, Unknown
+from winhost.render import words
+
+UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))
+H200 = DATA / "recorded" / "nvidia-smi-2xH200-linux.xml"
+
+
+def without_windows(facts: Facts) -> Facts:
+    return replace(facts, nouns={**facts.nouns, "OperatingSystem": UNREAD})
+
+
+def answer(facts: Facts) -> Judged:
+    return judge(facts, Wish())
+
+
+@pytest.mark.parametrize("host", ["server2025-3gpu", "win11-pro-1gpu", "win11-no-gpu"])
+def test_where_nobody_knows_the_windows_nothing_is_recommended(host: str) -> None:
+    found = answer(without_windows(HOSTS[host]))
+    assert found.assessment.recommended is None
+    said = words.recommendation(found, found.fits[0], Wish().needs)
+    assert not any(sentence.startswith("Recommended") for sentence in said)
+    lines = words.settling(found)
+    assert lines[1] == f"1. {commands()[0].run}"
+    assert "OperatingSystem" in lines[2]
+
+
+def test_an_import_is_told_at_most_three_commands_and_the_first_settles_most() -> None:
+    found = answer(imported([H200]))
+    assert 0 < len(found.settle) <= MOST
+    assert found.settle[0].reasons >= max(each.reasons for each in found.settle[:-1])
+    assert found.settle[0].run.startswith("Get-ComputerInfo")
+    assert {fact for each in found.settle for fact in each.settles} >= {"OperatingSystem", "PciDevice.rmrr", "Vm"}
+
+
+def test_what_a_command_told_is_not_asked_for_again() -> None:
+    before = answer(imported([H200]))
+    after = answer(imported([H200, DATA / "synthetic" / "computer-info-win11-pro.json"]))
+    asked = {fact for each in after.settle for fact in each.settles}
+    assert "OperatingSystem" in {fact for each in before.settle for fact in each.settles}
+    assert "OperatingSystem" not in asked
+    assert after.assessment.recommended is not None
+
+
+def test_a_host_of_which_all_is_known_is_told_nothing() -> None:
+    found = answer(HOSTS["server2025-role-installed"])
+    assert found.assessment.recommended == "dda"
+    assert words.settling(found) == ()
+
+
+FILES = {
+    "Get-ComputerInfo": ["computer-info-win11-pro.json", "computer-info-server2025.json"],
+    "nvidia-smi": ["nvidia-smi-windows-4090.xml"],
+    ".\\SurveyDDA": ["survey-dda-server2025.txt"],
+    "dxdiag": ["dxdiag-win11-pro.xml"],
+}
+
+
+@pytest.mark.parametrize("start", FILES)
+def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
+    """By what its reader makes of the files that it printed."""
+    from winhost.imports.sources import read
+
+    (command,) = (each for each in commands() if each.run.startswith(start))
+    told = {"PciDevice"}
+    for name in FILES[start]:
+        _, found = read(name, (DATA / "synthetic" / name).read_bytes())
+        states = [(noun, state) for noun, instances in found.nouns.items() for state in instances.values()]
+        states += [("PciDevice", function.state) for function in found.functions or ()]
+        told |= {noun for noun, _ in states}
+        told |= {f"{noun}.{key}" for noun, state in states for key, value in state.items() if isinstance(value, Said)}
+    for promised in command.tells:
+        assert any(fnmatchcase(fact, promised) for fact in told), promised
+
+
+def test_the_last_command_tells_everything() -> None:
+    assert [command.tells == ("*",) for command in commands()] == [False] * (len(commands()) - 1) + [True]

@@ -1,0 +1,79 @@
+"""What to run on a machine to settle what is not known of it: the fewest commands that settle most."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from winhost.model.reason import Assessment, PathVerdict, Reason, Severity
+
+MOST = 3
+GAP = ".unknown"
+
+
+@dataclass(frozen=True)
+class Command:
+    """run: what to type there; then: what to do with what it makes; tells: facts, `*` for every property or noun."""
+
+    run: str
+    then: str
+    tells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Settling:
+    """A command to run. settles: facts that verdicts wait for and it tells; reasons: how many of these wait."""
+
+    run: str
+    then: str
+    settles: tuple[str, ...]
+    reasons: int
+
+
+@cache
+def commands() -> tuple[Command, ...]:
+    """In the order in which equally good ones are preferred; the last tells everything."""
+    import yaml
+
+    read: list[dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("settle.yaml").read_text(encoding="utf-8"))
+    return tuple(Command(row["run"], row["then"], tuple(row["tells"])) for row in read)
+
+
+def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
+    """At most three commands: each time the one for which most reasons wait; where the last of them would leave
+    something open, the one that tells everything in its place.
+    """
+    open_ = Counter(_awaited(way for path in assessment.paths for way in path.ways))
+    *single, everything = commands()
+    found: list[Settling] = []
+    while open_ and len(found) < MOST:
+        best = max(single, key=lambda command: _waiting(command, open_))
+        left = {fact for fact in open_ if not _tells(best, fact)}
+        if not _waiting(best, open_) or (len(found) == MOST - 1 and left):
+            best, left = everything, set()
+        settled = tuple(sorted(open_.keys() - left))
+        found.append(Settling(best.run, best.then, settled, sum(open_[fact] for fact in settled)))
+        open_ = Counter({fact: open_[fact] for fact in left})
+    return tuple(found)
+
+
+def _awaited(ways: Iterable[PathVerdict]) -> Iterable[str]:
+    """The fact of each reason that waits for one."""
+    return (
+        reason.lacks for way in ways for reason in dict.fromkeys(way.every_reason) if _waits(reason) and reason.lacks
+    )
+
+
+def _waits(reason: Reason) -> bool:
+    return reason.severity is Severity.UNVERIFIED and reason.code.endswith(GAP)
+
+
+def _waiting(command: Command, open_: Counter[str]) -> int:
+    return sum(count for fact, count in open_.items() if _tells(command, fact))
+
+
+def _tells(command: Command, fact: str) -> bool:
+    return any(fnmatchcase(fact, told) for told in command.tells)

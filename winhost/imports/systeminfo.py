@@ -1,0 +1,142 @@
+"""`systeminfo`, as a list or with /fo csv: which Windows, its machine and roughly its memory. English alone.
+
+It words what it tells in the language of Windows, so that its other languages cannot be read; Get-ComputerInfo tells
+the same and more in any.
+"""
+
+import csv
+import re
+from collections.abc import Mapping
+from io import StringIO
+
+from winhost.imports.told import Misread, Said, Silent, State, Told, Value, Worth
+from winhost.model.units import MiB
+
+LIST = re.compile(r"^OS Name:\s", re.MULTILINE)
+CSV = re.compile(r'^"?Host Name"?,"?OS Name"?,', re.MULTILINE)
+ELSEWHERE = re.compile(r"\b10\.0\.\d{5}\b[\s\S]*\b(?:x64|ARM64)-", re.IGNORECASE)
+"""Of any language: a version of Windows, and behind it the type of the system."""
+
+NAMES_AND_VALUES = 2  # lines
+_KEY = re.compile(r"([A-Z][^:]{1,60}):(?:\s+(.*))?")
+_VERSION = re.compile(r"(\d+\.\d+)\.(\d{4,6})\b")
+_MEGABYTES = re.compile(r"(\d[\d.,\u00a0\u202f' ]*) MB")
+_MOST_DIGITS = 12
+_HYPERVISOR = "A hypervisor has been detected"
+_PRODUCT_TYPES = {"Workstation": 1, "Domain Controller": 2, "Server": 3}
+_PRODUCT_OPTIONS = {1: "WinNT", 2: "LanmanNT", 3: "ServerNT"}
+# What Windows calls an edition: its SKU and edition id, as winnt.h and the registry have them.
+_EDITIONS = {
+    "Pro": (48, "Professional"),
+    "Home": (101, "Core"),
+    "Enterprise": (4, "Enterprise"),
+    "Education": (121, "Education"),
+    "Pro for Workstations": (161, "ProfessionalWorkstation"),
+    "Enterprise multi-session": (175, "ServerRdsh"),
+    "Standard": (7, "ServerStandard"),
+    "Datacenter": (8, "ServerDatacenter"),
+}
+_NAME = re.compile(r"Microsoft Windows (?:1[01]|Server \d{4}) (.+)")
+_NOT_SAID = Silent("systeminfo does not say it; Get-ComputerInfo | ConvertTo-Json does")
+
+
+def read(text: str) -> Told:
+    """Raises Misread."""
+    info = _csv(text) if CSV.search(text) else _list(text)
+    if "OS Name" not in info:
+        raise Misread("is no whole output of systeminfo")
+    return Told(
+        host=info.get("Host Name") or None,
+        nouns={
+            "OperatingSystem": {"": _system(info)},
+            "Firmware": {"": _firmware(info)},
+            "Memory": {"": _memory(info)},
+        },
+        advice="systeminfo rounds memory and leaves out the revision: Get-ComputerInfo | ConvertTo-Json tells more",
+    )
+
+
+def _list(text: str) -> Mapping[str, str]:
+    """By name; what goes on in the next lines belongs to the name before it."""
+    info: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        found = _KEY.match(line)
+        if found:
+            name = found[1].strip()
+            info.setdefault(name, []).append((found[2] or "").strip())
+        elif name and line.strip():
+            info[name].append(line.strip())
+    return {name: ", ".join(filter(None, lines)) for name, lines in info.items()}
+
+
+def _csv(text: str) -> Mapping[str, str]:
+    rows = [row for row in csv.reader(StringIO(text.lstrip())) if row]
+    if len(rows) != NAMES_AND_VALUES or len(rows[0]) != len(rows[1]):
+        raise Misread("is not the CSV of one computer: a line of names, and one of values")
+    return dict(zip(map(str.strip, rows[0]), map(str.strip, rows[1]), strict=True))
+
+
+def _system(info: Mapping[str, str]) -> State:
+    product_type = next((n for word, n in _PRODUCT_TYPES.items() if word in info.get("OS Configuration", "")), None)
+    name = info["OS Name"].split("|")[0].strip()
+    edition = _NAME.fullmatch(name)
+    sku, edition_id = _EDITIONS.get(edition[1] if edition else "", (None, None))
+    version = _VERSION.search(info.get("OS Version", ""))
+    return {
+        "hostname": _text(info.get("Host Name")),
+        "caption": _text(name),
+        "product_type": _said(product_type),
+        "product_options": _said(_PRODUCT_OPTIONS.get(product_type or 0)),
+        "sku": _said(sku, Worth.ROUGH),
+        "edition_id": _said(edition_id, Worth.ROUGH),
+        "build": _said(int(version[2]) if version else None),
+        "architecture": _said(_architecture(info.get("System Type", ""))),
+    }
+
+
+def _architecture(written: str) -> str | None:
+    kind = written.casefold()
+    return "ARM64" if kind.startswith("arm64") else "AMD64" if kind.startswith("x64") else None
+
+
+def _firmware(info: Mapping[str, str]) -> State:
+    requirements = info.get("Hyper-V Requirements", "")
+    running = _HYPERVISOR in requirements
+    state: dict[str, Value] = {
+        "manufacturer": _text(info.get("System Manufacturer")),
+        "model": _text(info.get("System Model")),
+    }
+    if requirements:
+        state["hypervisor_present"] = Said(running)
+    if requirements and not running:
+        state["virtualization_enabled"] = _flag(requirements, "Virtualization Enabled In Firmware")
+        state["second_level_translation"] = _flag(requirements, "Second Level Address Translation")
+    return state
+
+
+def _flag(requirements: str, name: str) -> Value:
+    found = re.search(rf"{name}: (Yes|No)\b", requirements)
+    return Said(found[1] == "Yes") if found else _NOT_SAID
+
+
+def _memory(info: Mapping[str, str]) -> State:
+    """In whole MB, which are MiB."""
+    return {
+        "total": _megabytes(info.get("Total Physical Memory", "")),
+        "free": _megabytes(info.get("Available Physical Memory", "")),
+    }
+
+
+def _megabytes(written: str) -> Value:
+    found = _MEGABYTES.match(written)
+    digits = re.sub(r"\D", "", found[1]) if found else ""
+    return Said(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _NOT_SAID
+
+
+def _text(written: str | None) -> Value:
+    return Said(written) if written else _NOT_SAID
+
+
+def _said(value: object, worth: Worth = Worth.EXACT) -> Value:
+    return _NOT_SAID if value is None else Said(value, worth)
