@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.cli.running import stop_on_interrupt
+from winhost.cli.running import stopping
 from winhost.engine.store import Store
 from winhost.lab.lab import Lab
 
@@ -105,7 +105,7 @@ def test_the_schema_of_a_journal_knows_every_kind_of_line(line: Line, lab: Lab) 
 
 
 def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str]) -> None:
-    with stop_on_interrupt() as stop:
+    with stopping() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop()
         with pytest.raises(KeyboardInterrupt):
@@ -114,7 +114,7 @@ def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str
 
 
 def test_several_hosts_are_waited_for_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    with stop_on_interrupt(2) as stop:
+    with stopping(2) as stop:
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
     assert stop()

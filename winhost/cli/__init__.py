@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +10,9 @@ from winhost import __version__
 from winhost.cli.groups import Group
 from winhost.cli.lines import HelpFormatter, help_width
 from winhost.cli.streams import GONE, ReaderGone, colour, let_go_of_streams, prepare_streams, telling_gone_readers
+
+if TYPE_CHECKING:
+    from winhost.model.errors import WinhostError
 
 # Command → the first line of its help, which a test holds equal to the command's own.
 COMMANDS = {
@@ -101,16 +104,14 @@ def _refused(error: click.ClickException, words: list[str]) -> int:
     else:
         from winhost.cli.envelope import asked_form
         from winhost.cli.faults import WrongUsage
-        from winhost.cli.output import show_error
 
-        show_error(WrongUsage(error), asked_form(words))
+        _show(WrongUsage(error), asked_form(words))
     return error.exit_code
 
 
 def _told(error: Exception, words: list[str]) -> int:
     from winhost.cli.envelope import asked_form
     from winhost.cli.faults import NotKnown, of_system
-    from winhost.cli.output import show_error
     from winhost.model.errors import WinhostError
     from winhost.model.facts import MissingFact
 
@@ -123,5 +124,15 @@ def _told(error: Exception, words: list[str]) -> int:
         error = NotKnown(str(error))
     if not isinstance(error, WinhostError):
         raise error
-    show_error(error, form)
+    _show(error, form)
     return int(error.exit_code)
+
+
+def _show(error: "WinhostError", form: Any) -> None:
+    """Where nobody listens any more, the exit code is said all the same."""
+    from winhost.cli.output import show_error
+
+    try:
+        show_error(error, form)
+    except OSError:
+        let_go_of_streams()

@@ -72,7 +72,7 @@ def apply(
     from winhost.cli.envelope import show_results
     from winhost.cli.output import print_line
     from winhost.cli.reach import check_reach, hosts_named, worst
-    from winhost.cli.running import Deadlines, begin, consents, means_for, outcome_code, show_outcome, stop_on_interrupt
+    from winhost.cli.running import Deadlines, begin, consents, means_for, outcome_code, show_outcome, stopping
     from winhost.cli.watch import watching
     from winhost.engine.many import each
     from winhost.engine.run import apply as run
@@ -91,7 +91,7 @@ def apply(
     accepted = consents(needed, accepted, maybe)
     begin(f"Apply {len(read)} plan(s) to {', '.join(hosts)}?", yes)
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    with watching(as_jsonl) as watch, stop_on_interrupt(len(read)) as stop:
+    with stopping(len(read)) as stop, watching(as_jsonl) as watch:
 
         def one(named: tuple[Path, Plan]) -> Any:
             file, plan = named

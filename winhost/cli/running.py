@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from winhost.cli.streams import lasting_streams
 from winhost.model.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -57,13 +57,39 @@ def consents(needed: tuple[str, ...], accepted: tuple[str, ...], maybe: tuple[st
     return tuple(given)
 
 
-@contextmanager
-def stop_on_interrupt(hosts: int = 1) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks to stop after the step in flight, the second stops one host here and now.
+class Stop:
+    """Whether a run is to stop after its step in flight, and why; what asks first counts."""
 
-    Several are waited for: a thread cannot be cut short, and what it does must end in its journal.
+    def __init__(self) -> None:
+        self._why = ""
+
+    def __call__(self) -> bool:
+        return bool(self._why)
+
+    def why(self) -> str:
+        return self._why
+
+    def ask(self, why: str) -> None:
+        self._why = self._why or why
+
+
+# What stops a run, and how that is said. Windows has no SIGHUP, and sends SIGBREAK for Ctrl-Break.
+_SIGNALS = {
+    "SIGINT": "as you asked",
+    "SIGTERM": "because it was told to end (SIGTERM)",
+    "SIGHUP": "because its terminal was closed (SIGHUP)",
+    "SIGBREAK": "as you asked",
+}
+
+
+@contextmanager
+def stopping(hosts: int = 1) -> Iterator[Stop]:
+    """Whatever would end this process asks to stop after the step in flight: a signal, or readers who are gone.
+
+    A second Ctrl-C stops one host here and now. Several are waited for: a thread cannot be cut short, and what it does
+    must end in its journal.
     """
-    asked = threading.Event()
+    stop = Stop()
     if hosts == 1:
         told = "Stopping after the step in flight; Ctrl-C again stops now. Either way the run can go on or back."
     else:
@@ -72,16 +98,29 @@ def stop_on_interrupt(hosts: int = 1) -> Iterator[Callable[[], bool]]:
         )
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked.is_set() and hosts == 1:
+        if stop() and number == signal.SIGINT and hosts == 1:
             raise KeyboardInterrupt
-        asked.set()
+        stop.ask(_SIGNALS[signal.Signals(number).name])
         click.echo(f"\n{told}", err=True)
 
-    before = signal.signal(signal.SIGINT, handle)
+    def gone(why: str) -> None:
+        stop.ask(f"because nobody takes its output any more ({why})")
+
+    with lasting_streams(gone), _handled_by(handle):
+        yield stop
+
+
+@contextmanager
+def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    # Under nohup a hang-up is ignored, and stays so.
+    ours = [n for n in numbers if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
+    before = [(number, signal.signal(number, handle)) for number in ours]
     try:
-        yield asked.is_set
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)
@@ -95,7 +134,7 @@ class Deadlines:
 def means_for(
     host: "Host",
     deadlines: Deadlines,
-    stop: Callable[[], bool],
+    stop: Stop,
     watch: Callable[[Any], None],
     plan_file: Path | None = None,
 ) -> "Means":
@@ -113,6 +152,7 @@ def means_for(
         watch,
         stop,
         folder=plan_file.parent if plan_file else Path(),
+        why=stop.why,
     )
 
 
@@ -168,7 +208,7 @@ def go_either_way(
     begin(f"{verb} {run_name} on {record.host}?", yes)
 
     def watched(given: tuple[str, ...]) -> "Outcome":
-        with watching(as_jsonl) as watch, stop_on_interrupt() as stop:
+        with stopping() as stop, watching(as_jsonl) as watch:
             return go(run_name, given, means_for(host, deadlines, stop, watch))
 
     try:

@@ -2,13 +2,14 @@
 
 import codecs
 import errno
+import io
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 GONE = 141  # how a shell tells that a program wrote to a pipe that nobody reads any more: 128 + SIGPIPE
 _GONE = {errno.EPIPE, errno.EINVAL} if os.name == "nt" else {errno.EPIPE}  # Windows calls a closed pipe invalid
@@ -56,7 +57,61 @@ def let_go_of_streams() -> None:
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            _let_go(stream)
+
+
+def _let_go(stream: TextIO) -> None:
+    """From here on what is written to it goes nowhere."""
+    with suppress(OSError):  # in memory, as tests have it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _Lasting(io.BufferedIOBase):
+    """A stream that never fails: once it takes nothing any more, it is let go of, and `gone` hears why."""
+
+    def __init__(self, stream: TextIO, gone: Callable[[str], None]) -> None:
+        self._stream = stream
+        self._gone = gone
+
+    def write(self, data: Any) -> int:
+        try:
+            self._stream.buffer.write(data)
+            self._stream.buffer.flush()
+        except OSError as error:
+            _let_go(self._stream)
+            self._gone(error.strerror or str(error))
+        except (RuntimeError, ValueError):
+            pass  # a signal's handler in the middle of another write; or closed by somebody
+        return len(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
+@contextmanager
+def lasting_streams(gone: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile no print fails: what changes a host must not end where nobody listens. `gone` hears why."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        stream.flush()
+    sys.stdout, sys.stderr = (_lasting(stream, gone) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _lasting(stream: TextIO, gone: Callable[[str], None]) -> TextIO:
+    if not hasattr(stream, "buffer"):
+        return stream
+    kept: Any = _Lasting(stream, gone)
+    return io.TextIOWrapper(kept, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
 def speaks_unicode(stream: TextIO) -> bool:

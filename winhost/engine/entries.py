@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter
 from winhost.engine.journal import Entry
 from winhost.model.facts import Json, Key
 from winhost.model.once import once
-from winhost.model.plan import Plan, Stage, Step
+from winhost.model.plan import Plan, Stage, Step, Wish
 
 
 @dataclass(frozen=True)
@@ -138,15 +138,48 @@ class Back(Line):
 
 
 @dataclass(frozen=True)
+class Stopped(Line):
+    """Why it went no further by itself. next: the commands that go on or back from here."""
+
+    event: Literal["stopped"]
+    why: str
+    next: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value of the wish that was chosen anew. old: as the wish had it, null where it said nothing."""
+
+    name: str
+    old: Json
+    new: Json
+
+
+@dataclass(frozen=True)
+class Amend(Line):
+    """What was wished for, and no stage had used yet, was chosen anew.
+
+    wish: from here on; stage: planned from it, instead of what was not finished. accepted: consents given for that;
+    those for the wish before do not count.
+    """
+
+    event: Literal["amend"]
+    changes: tuple[Change, ...]
+    wish: Wish
+    stage: Stage
+    accepted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Ended(Line):
-    """How it ended."""
+    """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it."""
 
     event: Literal["outcome"]
-    outcome: Literal["applied", "differs", "rolled back", "not all rolled back"]
+    outcome: Literal["applied", "differs", "rolled back", "not all rolled back", "nothing changed"]
 
 
 AnyLine = Annotated[
-    Run | Planned | Begin | End | Failed | Restarting | Restarted | Finished | Accept | Back | Ended,
+    Run | Planned | Begin | End | Failed | Restarting | Restarted | Finished | Accept | Back | Stopped | Amend | Ended,
     Field(discriminator="event"),
 ]
 

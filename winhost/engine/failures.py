@@ -9,17 +9,41 @@ from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step
 
 
-def _ways(run: str | None, going_back: bool = False) -> str:
-    """On and back. run: None where none was begun."""
-    if run is None:
-        return "Nothing was changed. To do it after all, apply the plan again."
+class EndOfRun(WinhostError):
+    """Ends a run before its end, and knows the ways on and back. run: None where none was begun."""
+
+    run: str | None
+    host: str
+    going_back: bool
+
+    @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        """What each way is, and its command."""
+        return ways(self.run, self.going_back) if self.run else ()
+
+    @property
+    def hint(self) -> str:
+        if not self.ways:
+            return "Nothing was changed. To do it after all, apply the plan again."
+        return "\n".join(f"{what}: {command}" for what, command in self.ways)
+
+
+def ways(
+    run: str, going_back: bool = False, accept: tuple[str, ...] = (), anew: str | None = None
+) -> tuple[tuple[str, str], ...]:
+    """On and back, as a label and a command each.
+
+    accept: consents that the first of them needs; anew: the words of `resume` that choose another value.
+    """
+    given = f" --accept {','.join(accept)}" if accept else ""
     if going_back:
-        return f"Go on with going back: winhost rollback {run}"
-    return f"Go on: winhost resume {run}\nGo back: winhost rollback {run}"
+        return (("Go on with going back", f"winhost rollback {run}{given}"),)
+    otherwise = (("Choose otherwise", f"winhost resume {run} {anew}"),) if anew else ()
+    return *otherwise, ("Go on", f"winhost resume {run}{given}"), ("Go back", f"winhost rollback {run}")
 
 
 @dataclass(eq=False)
-class Unfinished(WinhostError):
+class Unfinished(EndOfRun):
     """A run of this host has not ended: what it left half done would look like somebody else's changes."""
 
     host: str
@@ -34,13 +58,9 @@ class Unfinished(WinhostError):
     def meaning(self) -> str:
         return "Nothing was changed. Another run on top of it could not be taken back to where the host began."
 
-    @property
-    def hint(self) -> str:
-        return _ways(self.run, self.going_back)
-
 
 @dataclass(eq=False)
-class CannotWrite(WinhostError):
+class CannotWrite(EndOfRun):
     """The journal cannot be written here, so that nothing more is done there."""
 
     run: str | None
@@ -55,10 +75,6 @@ class CannotWrite(WinhostError):
     @property
     def meaning(self) -> str:
         return "No step is begun before the journal says so on disk; make room for it in the state folder."
-
-    @property
-    def hint(self) -> str:
-        return _ways(self.run, self.going_back)
 
 
 @dataclass(eq=False)
@@ -75,7 +91,7 @@ class WrongHost(UsageFault):
 
     @property
     def meaning(self) -> str:
-        return "Nothing was changed. Perhaps the name in fleet.yaml now leads to another machine."
+        return "Nothing was changed on it. Perhaps the name in fleet.yaml now leads to another machine."
 
     @property
     def hint(self) -> str:
@@ -83,13 +99,20 @@ class WrongHost(UsageFault):
 
 
 @dataclass(eq=False)
-class ConsentNeeded(UsageFault):
-    """Steps that need a consent which was not given. Nothing was changed since the last stage."""
+class ConsentNeeded(EndOfRun):
+    """Steps that need a consent which was not given. Nothing was changed since the last stage.
+
+    changed: something was before that, by the same run in this direction, so that it is no fault of usage alone.
+    """
 
     host: str
     run: str | None
     risks: tuple[str, ...]
     going_back: bool = False
+    changed: bool = False
+
+    def __post_init__(self) -> None:
+        self.exit_code = Exit.FAILURE if self.changed else Exit.USAGE
 
     @property
     def what(self) -> str:
@@ -100,38 +123,40 @@ class ConsentNeeded(UsageFault):
         return "\n".join(f"{risk}: {RISKS[risk]}" for risk in self.risks)
 
     @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        return ways(self.run, self.going_back, self.risks) if self.run else ()
+
+    @property
     def hint(self) -> str:
-        given = f"--accept {','.join(self.risks)}"
-        if self.run is None:
-            return f"Add {given}"
-        if self.going_back:
-            return f"winhost rollback {self.run} {given}"
-        return f"Go on: winhost resume {self.run} {given}\nGo back: winhost rollback {self.run}"
+        return super().hint if self.run else f"Add --accept {','.join(self.risks)}"
 
 
 @dataclass(eq=False)
-class Stopped(WinhostError):
-    """The user stopped it, after the step in flight or between two pieces of a file that it sends.
+class Stopped(EndOfRun):
+    """Stopped from outside, after the step in flight or between two pieces of a file that it sends.
 
-    run: None where it was before the first.
+    run: None where it was before the first. why: as you asked, or because of what; midway: what was moved and waits to
+    be set as it shall be or put back.
     """
 
     run: str | None
     host: str
     changed: int
     going_back: bool = False
+    why: str = "as you asked"
+    midway: tuple[str, ...] = ()
 
     @property
     def what(self) -> str:
-        return f"{self.host}: stopped after {self.changed} changes, as you asked"
+        return f"{self.host}: stopped after {self.changed} {'change' if self.changed == 1 else 'changes'}, {self.why}"
 
     @property
-    def hint(self) -> str:
-        return _ways(self.run, self.going_back)
+    def meaning(self) -> str | None:
+        return f"Until it goes on or back: {'; '.join(self.midway)}." if self.midway else None
 
 
 @dataclass(eq=False)
-class CutShort(WinhostError):
+class CutShort(EndOfRun):
     """The user stopped it in the middle of a step."""
 
     run: str
@@ -146,13 +171,9 @@ class CutShort(WinhostError):
     def meaning(self) -> str:
         return "That step may still be going on there. Whoever goes on or back waits for it and reads what is so."
 
-    @property
-    def hint(self) -> str:
-        return _ways(self.run, self.going_back)
-
 
 @dataclass(eq=False)
-class StepFailed(WinhostError):
+class StepFailed(EndOfRun):
     """The host refused a step, or what it rests on is gone. What was done before it stands.
 
     lacking: consents that could have helped; alone: it was the first step of its run.
@@ -179,10 +200,6 @@ class StepFailed(WinhostError):
         )
         return " ".join((before, *helps))
 
-    @property
-    def hint(self) -> str:
-        return _ways(self.run, self.going_back)
-
 
 # When a consent that a step may need would have helped.
 _HELPS = {
@@ -192,7 +209,7 @@ _HELPS = {
 
 
 @dataclass(eq=False)
-class NotTaken(WinhostError):
+class NotTaken(EndOfRun):
     """The host said yes and did otherwise."""
 
     run: str
@@ -206,13 +223,9 @@ class NotTaken(WinhostError):
         listed = "; ".join(f"{name} should be {want!r}, is {found!r}" for name, (want, found) in self.lacking.items())
         return f"{self.host}: {self.step.title}: accepted without error, but {listed}"
 
-    @property
-    def hint(self) -> str:
-        return _ways(self.run, self.going_back)
-
 
 @dataclass(eq=False)
-class OutOfReach(WinhostError):
+class OutOfReach(EndOfRun):
     """The host went out of reach in the middle of a run."""
 
     exit_code = Exit.UNREACHABLE
@@ -230,13 +243,42 @@ class OutOfReach(WinhostError):
     def meaning(self) -> str:
         return "The journal knows what was begun and the host what is true: nothing is lost."
 
+
+@dataclass(eq=False)
+class Halted(EndOfRun):
+    """Something that cannot be used or is not as planned came to light when the run had changed something already.
+
+    anew: the words of `resume` that choose what was wished for otherwise, where that may help.
+    """
+
+    run: str
+    host: str
+    error: WinhostError
+    going_back: bool = False
+    anew: str | None = None
+
+    def __post_init__(self) -> None:
+        # 2 says that nothing was done.
+        fault_of_usage = self.error.exit_code == Exit.USAGE
+        self.exit_code = Exit.FAILURE if fault_of_usage else self.error.exit_code
+
     @property
-    def hint(self) -> str:
-        return _ways(self.run, self.going_back)
+    def what(self) -> str:
+        return self.error.what
+
+    @property
+    def meaning(self) -> str:
+        # What it advises by itself goes for somebody who has changed nothing yet, but for a list of what there is.
+        known = self.error.hint if self.anew else None
+        return "\n".join(filter(None, (self.error.meaning, known, "What this run has changed stands.")))
+
+    @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        return ways(self.run, self.going_back, anew=self.anew)
 
 
 @dataclass(eq=False)
-class CannotTell(WinhostError):
+class CannotTell(EndOfRun):
     """What a run has to know of the host cannot be read now."""
 
     run: str | None
@@ -252,18 +294,15 @@ class CannotTell(WinhostError):
     def meaning(self) -> str:
         return "Without it nothing is changed: neither what to do nor how to take it back could be told."
 
-    @property
-    def hint(self) -> str:
-        return _ways(self.run, self.going_back)
-
 
 @dataclass(eq=False)
-class NeverCame(WinhostError):
+class NeverCame(EndOfRun):
     """What the rest of a plan waits for did not come with the steps that were to bring it. waiting: noun to what."""
 
     run: str | None
     host: str
     waiting: Mapping[str, str]
+    going_back: bool = False
 
     @property
     def what(self) -> str:
@@ -273,10 +312,6 @@ class NeverCame(WinhostError):
     @property
     def meaning(self) -> str:
         return "The host was read again after the last step and is no further. Look at why, then go on."
-
-    @property
-    def hint(self) -> str:
-        return _ways(self.run)
 
 
 @dataclass(eq=False)

@@ -95,8 +95,7 @@ class Hands:
         with sending.opened(wanted, self._folder) as source:
             for at in sending.send(source, held, self._receiver(step)):
                 self._tell_sent(step, at, source.size)
-                if self._stop():
-                    raise sending.PutOff
+                self._put_off_if_asked()
         now = self.state(step.noun, step.key) or {}
         return {name: now.get(name) for name in step.before}
 
@@ -120,7 +119,7 @@ class Hands:
         self._tell(Event(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def restart(self, old_boot: str) -> str:
-        """Restart unless another boot is running already, and wait. Returns the new boot id."""
+        """Restart unless another boot is running already, and wait. Returns the new boot id. Raises PutOff, NotBack."""
         # A host that cannot be asked is going down already, or is asked again by whoever waits for it.
         with suppress(Unreachable, SessionDropped, TimedOut, AuthenticationFailed):
             if (self.state("Boot", {}) or {}).get("boot_id") == old_boot:
@@ -130,10 +129,11 @@ class Hands:
         return boot
 
     def _telling_once(self) -> Callable[[str], None]:
-        """What is waited for, each thing once."""
+        """What is waited for, each thing once; and the moment at which somebody who asked to stop is heard."""
         said: set[str] = set()
 
         def tell(text: str) -> None:
+            self._put_off_if_asked()
             if text not in said:
                 said.add(text)
                 self._tell(Event(self.host, "waiting", text))
@@ -145,6 +145,7 @@ class Hands:
         self._waiting(self._open)
 
     def _waiting(self, ask: Callable[[], T]) -> T:
+        """Ask until the host can be reached, or until somebody asks to stop. Raises PutOff, the last WireError."""
         from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
         waiting = self._patience
@@ -157,6 +158,10 @@ class Hands:
             reraise=True,
         )
         return retrying(ask)
+
+    def _put_off_if_asked(self) -> None:
+        if self._stop():
+            raise sending.PutOff
 
     def _settle(self, step: Step, how: Mapping[str, Json]) -> SetAnswer:
         # By the way to the very machine that has it: the host may answer long before the Linux on it does.

@@ -7,10 +7,11 @@ from typing import Protocol
 from winhost import __version__
 from winhost.compat.assess import recommended
 from winhost.compat.catalogue import remedies
+from winhost.engine.failures import EndOfRun, ways
 from winhost.engine.order import Gone, Id, differences, identity, steps_for
 from winhost.engine.plan_dda import DdaPlan
 from winhost.engine.plan_wsl2 import Wsl2Plan
-from winhost.model.errors import Exit, UsageFault, WinhostError, visible
+from winhost.model.errors import Exit, UsageFault, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.path import path_of, variant_of
 from winhost.model.plan import Deferred, Plan, Stage, Step, Wanted, Wish
@@ -56,8 +57,11 @@ NOT_PLANNABLE = "not plannable"
 
 
 @dataclass(eq=False)
-class Refused(WinhostError):
-    """A plan that is known to fail, or that nobody has verified, is refused before its first step."""
+class Refused(EndOfRun):
+    """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
+
+    anew: the words of `resume` that choose what was wished for otherwise.
+    """
 
     exit_code = Exit.REFUSED
 
@@ -70,6 +74,8 @@ class Refused(WinhostError):
     instead: str | None = None
     run: str | None = None
     choices: str | None = None
+    anew: str | None = None
+    going_back: bool = False
 
     @property
     def what(self) -> str:
@@ -80,18 +86,23 @@ class Refused(WinhostError):
         return "\n".join(self.because)
 
     @property
-    def hint(self) -> str | None:
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        return ways(self.run, anew=self.anew) if self.run else ()
+
+    @property
+    def hint(self) -> str:
         helps = f"What would help: {' '.join(self.helps)}" if self.helps else None
         explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
-        anyway = "Plan it all the same: --allow-unverified" if self.verdict == Verdict.UNVERIFIED else None
+        fresh = not self.run  # what planning otherwise would help is too late in the middle of a run
+        anyway = "Plan it all the same: --allow-unverified" if self.verdict == Verdict.UNVERIFIED and fresh else None
         command = f"winhost plan {visible(self.host)}"
         with_these = f"It would work with: {command} --path {path_of(self.path)} {self.choices}"
-        choices = visible(with_these) if self.choices else None
-        instead = f"This host can do: {self.instead}" if self.instead else None
+        choices = visible(with_these) if self.choices and fresh else None
+        instead = f"This host can do: {self.instead}" if self.instead and fresh else None
         again = f"Read it from the host, as an administrator: winhost detect {visible(self.host)} -o facts"
         missing = again if self.verdict == NOT_PLANNABLE else None
-        back = f"Go back: winhost rollback {self.run}" if self.run else None
-        return "\n".join(filter(None, (helps, choices, explain, missing, anyway, instead, back))) or None
+        next_ = (f"{what}: {command}" for what, command in self.ways)
+        return "\n".join(filter(None, (helps, choices, explain, missing, anyway, instead, *next_)))
 
 
 @dataclass(eq=False)

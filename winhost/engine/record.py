@@ -65,6 +65,25 @@ class Record:
     began: str = ""
     last: str = ""
     folder: str = ""
+    stopped: entries.Stopped | None = None
+
+    @property
+    def unchanged(self) -> bool:
+        """The host is as it was found, as far as is known: nobody has to go on or back."""
+        at_rest = self.in_flight is None and not self.restart_due
+        return at_rest and all(touched.given_back for touched in self.touched.values())
+
+    @property
+    def midway(self) -> tuple[str, ...]:
+        """What is neither as it was found nor as it shall be, in words: begun, or moved for other steps."""
+        last = {identity(w.noun, w.key): w.want for stage in self.stages for w in stage.wanted}
+        found = [f"{self.in_flight.title}: not finished"] if self.in_flight else []
+        for id_, touched in self.touched.items():
+            now = {**touched.after, **(touched.moved[-1] if self.going_back and touched.moved else {})}
+            for name, before in touched.first.items():
+                if now[name] not in (before, last.get(id_, {}).get(name, before)):
+                    found.append(f"{touched.title}: {name} is {now[name]}, was {before}")
+        return tuple(found)
 
 
 @dataclass(eq=False)
@@ -112,7 +131,10 @@ def fold(record: Record, line: Entry) -> Record:
     entry = parse_entry(line)
     if isinstance(entry, entries.Run):
         raise _Unfitting("a second beginning")
-    return replace(_FOLDS[type(entry)](record, entry), last=entry.at)
+    stopped = entry if isinstance(entry, entries.Stopped) else None
+    # How it ended says more than why it stopped, and comes behind it.
+    kept = record.stopped if isinstance(entry, entries.Ended) else stopped
+    return replace(_FOLDS[type(entry)](record, entry), last=entry.at, stopped=kept)
 
 
 def _begun(run: str, entry: entries.Line) -> Record:
@@ -234,6 +256,19 @@ def _back(record: Record, entry: entries.Back) -> Record:
     return replace(record, going_back=True, accepted=frozenset(entry.accepted), in_flight=None, outcome=None)
 
 
+def _stopped(record: Record, entry: entries.Stopped) -> Record:
+    return record
+
+
+def _amend(record: Record, entry: entries.Amend) -> Record:
+    """Consents given for the wish before are not consents for this one."""
+    _refuse_misfits(entry.stage)
+    finished = tuple(stage for stage in record.stages if stage.number in record.finished_stages)
+    plan = replace(record.plan, wish=entry.wish)
+    stages = (*finished, entry.stage)
+    return replace(record, plan=plan, stages=stages, accepted=frozenset(entry.accepted), outcome=None)
+
+
 def _outcome(record: Record, entry: entries.Ended) -> Record:
     return replace(record, outcome=entry.outcome)
 
@@ -248,5 +283,7 @@ _FOLDS: Mapping[type[entries.Line], Callable[[Record, Any], Record]] = {
     entries.Finished: _stage,
     entries.Accept: _accept,
     entries.Back: _back,
+    entries.Stopped: _stopped,
+    entries.Amend: _amend,
     entries.Ended: _outcome,
 }

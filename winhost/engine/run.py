@@ -1,7 +1,7 @@
 """Running a plan: stage by stage, journal before acting, and the same way on after a crash as at the start."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,15 @@ from winhost import __version__
 from winhost.connect.agent import SetAnswer, Way
 from winhost.connect.errors import Drifted, NotAvailable, RemoteError, WireError
 from winhost.connect.reboot import NotBack, Patience
-from winhost.engine import sending
+from winhost.engine import amending, sending
+from winhost.engine.amending import Amendment
 from winhost.engine.failures import (
     CannotTell,
     CannotWrite,
     ConsentNeeded,
     CutShort,
+    EndOfRun,
+    Halted,
     NeverCame,
     NotTaken,
     OneWay,
@@ -35,15 +38,16 @@ from winhost.engine.verify import Check, verify_stages
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, MissingFact
-from winhost.model.plan import Plan, Stage, Step, Wanted, in_order
+from winhost.model.plan import Plan, Stage, Step, Wanted, Wish, in_order
 from winhost.resources.host import HostFacts
 from winhost.resources.nouns import NOUNS
 
 
 @dataclass(frozen=True)
 class Means:
-    """What a run works with. within: seconds that a guest has to shut down; around: the journal's hook; folder: of the
-    plan, for the files beside it: of a run that is gone on with its journal knows it.
+    """What a run works with. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
+    and why; around: the journal's hook; folder: of the plan, for the files beside it: of a run that is gone on with its
+    journal knows it.
     """
 
     way: Way
@@ -54,6 +58,7 @@ class Means:
     stop: Callable[[], bool] = lambda: False
     around: Callable[[str, Entry], None] = lambda when, entry: None
     folder: Path = Path()
+    why: Callable[[], str] = lambda: "as you asked"
 
 
 @dataclass(frozen=True)
@@ -83,23 +88,53 @@ def apply(plan: Plan, accepted: Iterable[str], means: Means) -> Outcome:
         return runner.forward()
 
 
-def resume(run: str, accepted: Iterable[str], means: Means) -> Outcome:
-    """Go on with a run where it stopped, in the direction in which it went."""
+def resume(run: str, accepted: Iterable[str], means: Means, amendment: Amendment | None = None) -> Outcome:
+    """Go on with a run where it stopped, in the direction in which it went.
+
+    amendment: another wish for what is left; then only these consents count.
+    """
     with means.store.lock(means.way.host, f"resume {run}"):
-        runner = Runner(run, means)
-        if runner.record.going_back:
-            raise OneWay(run, "is going back; go on with that")
-        runner.accept(accepted)
-        return runner.forward()
+        runner = _forward(run, means)
+        if amendment is None:
+            runner.accept(accepted)
+        return runner.forward(amendment, frozenset(accepted))
 
 
-def _refuse_unfinished(plan: Plan, store: Store) -> None:
+def preview_amended(run: str, wish: Wish, means: Means) -> Stage:
+    """What `resume` would do with another wish; changes nothing. Raises as it does."""
+    with means.store.lock(means.way.host, f"resume {run}"):
+        runner = _forward(run, means)
+        with runner.reaching():
+            return runner.planned_anew(runner.seen(), wish)
+
+
+def check(plan: Plan, means: Means) -> tuple[Step, ...]:
+    """What `apply` would do now in its first stage; changes nothing and writes nothing. Raises as it does."""
+    check_plan(plan)
+    means.store.refuse_held(plan.host)
+    _refuse_unfinished(plan, means.store)
+    runner = Runner("", means, plan)
+    with runner.reaching():
+        return runner.first_steps()
+
+
+def _forward(run: str, means: Means) -> "Runner":
+    runner = Runner(run, means)
+    if runner.record.going_back:
+        raise OneWay(run, "is going back; go on with that")
+    _refuse_unfinished(runner.record.plan, means.store, but=run)
+    return runner
+
+
+def _refuse_unfinished(plan: Plan, store: Store, but: str = "") -> None:
+    """Of a run that has changed nothing nobody waits for the end."""
     for name in store.runs_of(plan.host):
         try:
             record = replay(name, read_journal(store.existing(name)))
         except WinhostError:
             continue  # nobody can go on with it, either
-        if record.outcome is None and record.plan.machine_id == plan.machine_id:
+        ended = record.outcome is not None or record.unchanged or name == but
+        if not ended and record.plan.machine_id == plan.machine_id:
             raise Unfinished(plan.host, name, record.going_back)
 
 
@@ -122,18 +157,21 @@ class Runner:
         else:
             folder = str(means.folder.absolute())
             self.record = Record(run, plan.host, plan, accepted, plan.stages[:1], folder=folder)
+        self._began_at = len(self._journal.entries) if self._journal else 0
         self.folder = Path(self.record.folder)
         self.hands = Hands(means.way, means.patience, means.tell, means.within, self.folder, means.stop)
 
     # ---- forward
 
-    def forward(self) -> Outcome:
-        """All stages that are not finished, then the final verify."""
+    def forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
+        """All stages that are not finished, then the final verify. amendment: another wish, with its consents."""
         with self.reaching():
             facts = self.settle()
             if self._journal is None:
                 # Judged again before anything is done: a checkpoint made since the plan would fail it half-way.
                 make_plan(HostFacts(facts), self.record.plan.wish)
+            if amendment is not None:
+                self._amend(amendment, accepted, facts)
             while (stage := self._next_stage(facts)) is not None:
                 self._run_stage(stage, facts)
                 facts = self.hands.facts()
@@ -141,32 +179,98 @@ class Runner:
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Close the wire in the end; a run that lost it tells how to go on. Raises OutOfReach."""
+        """Close the wire in the end; a run that ends before its end says why, in its journal too, and how to go on.
+
+        Raises EndOfRun, and what stands in the way of a run that has changed nothing as it is.
+        """
         try:
             yield
-        except (WireError, NotBack) as error:
-            if self._journal is None:
+        except (WinhostError, MissingFact, KeyboardInterrupt, sending.PutOff) as error:
+            told = self._told(error)
+            self._write_stopped(told)
+            if told is error:
                 raise
-            raise OutOfReach(self.run, self.record.host, error, self.record.going_back) from error
-        except KeyboardInterrupt:
-            if self._journal is None:
-                raise
-            raise CutShort(self.run, self.record.host, self.record.going_back) from None
-        except MissingFact as missing:
-            raise CannotTell(self.begun, self.record.host, str(missing), self.record.going_back) from missing
+            raise told from error
         finally:
             self.hands.close()
+
+    def _told(
+        self, error: WinhostError | MissingFact | KeyboardInterrupt | sending.PutOff
+    ) -> WinhostError | KeyboardInterrupt:
+        """The error with the ways on and back, where there are any."""
+        host, back = self.record.host, self.record.going_back
+        if isinstance(error, sending.PutOff):
+            return self._stopped()
+        if isinstance(error, MissingFact):
+            return CannotTell(self.begun, host, str(error), back)
+        if isinstance(error, EndOfRun) or self._journal is None:
+            return error
+        if isinstance(error, KeyboardInterrupt):
+            return CutShort(self.run, host, back)
+        if isinstance(error, WireError | NotBack):
+            return OutOfReach(self.run, host, error, back)
+        return error if self.record.unchanged else Halted(self.run, host, error, back)
+
+    def _write_stopped(self, told: WinhostError | KeyboardInterrupt) -> None:
+        """For `winhost runs`: where a terminal was, there may be none by now. A mere look at a run is no part of it."""
+        if self._journal is None or not isinstance(told, WinhostError):
+            return
+        if self.record.outcome is not None and len(self._journal.entries) == self._began_at:
+            return
+        next_ = [command for _, command in told.ways] if isinstance(told, EndOfRun) else []
+        with suppress(CannotWrite):  # then it is the journal that stopped it
+            self.write("stopped", why=told.what, next=next_)
+            if self.record.unchanged and not self.record.going_back:
+                self.write("outcome", outcome="nothing changed")
 
     def settle(self) -> Facts:
         """Bring the run to rest: wait out what still runs on the host and a restart under way, then read."""
         if self._journal is not None:
             self.hands.reach()
             self.finish_restart()
+        return self.seen()
+
+    def seen(self) -> Facts:
+        """The host as it is, and the very machine of the plan. Raises WrongHost."""
         facts = self.hands.facts(settled=self._journal is not None)
         machine = HostFacts(facts).os.machine_id
         if machine != self.record.plan.machine_id:
             raise WrongHost(self.record.host, self.record.plan.machine_id, machine)
         return facts
+
+    def first_steps(self) -> tuple[Step, ...]:
+        """Those of the first stage, as far as they are left to do."""
+        facts = self.seen()
+        make_plan(HostFacts(facts), self.record.plan.wish)
+        return self._steps(self.record.stages[0], facts)
+
+    def planned_anew(self, facts: Facts, wish: Wish) -> Stage:
+        """What is left to do with another wish. Raises NothingAnew, AlreadyUsed, and as `next_stage` does."""
+        amending.refuse_pointless(self.record, wish)
+        number = 1 + max(self.record.finished_stages, default=0)
+        try:
+            stage = next_stage(HostFacts(facts), replace(self.record.plan, wish=wish), number)
+        except WinhostError as error:
+            raise self._to_choose(error) from error
+        amending.refuse_used(self.record, wish, stage)
+        return stage
+
+    def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
+        """Consents are given for what is changed: the old ones are not for this."""
+        wish, record = amendment.wish, self.record
+        stage = self.planned_anew(facts, wish)
+        if amendment.shown not in (None, stage):
+            raise amending.NotAsShown(record.host)
+        needed = in_order(risk for step in stage.steps for risk in step.risks)
+        if lacking := tuple(risk for risk in needed if risk not in accepted):
+            raise ConsentNeeded(record.host, self.run, lacking, changed=True)
+        self.write(
+            "amend",
+            changes=[plain(change) for change in amending.changes(record.plan.wish, wish)],
+            wish=plain(wish),
+            stage=plain(stage),
+            accepted=sorted(accepted),
+        )
 
     def accept(self, accepted: Iterable[str]) -> None:
         """Consents given later."""
@@ -183,9 +287,8 @@ class Runner:
             return None
         try:
             stage = next_stage(HostFacts(facts), self.record.plan, last.number + 1)
-        except Refused as refused:
-            refused.run = self.begun
-            raise
+        except WinhostError as error:
+            raise self._to_choose(error) from error
         if (stage.wanted, stage.deferred) == (last.wanted, last.deferred):
             waiting = {deferred.noun: deferred.until for deferred in stage.deferred}
             raise NeverCame(self.begun, self.record.host, waiting)
@@ -196,7 +299,25 @@ class Runner:
         self.tell("stage", f"stage {stage.number}: read and judged again, {len(stage.steps)} steps")
         return stage
 
+    def _to_choose(self, error: WinhostError) -> WinhostError:
+        """What a later stage finds wrong of the wish may be chosen anew by then, where something was changed."""
+        if self._journal is None:
+            return error
+        anew = amending.words(self.record.plan.wish.path, error)
+        if isinstance(error, Refused):
+            error.run, error.anew = self.run, anew
+            return error
+        return Halted(self.run, self.record.host, error, anew=anew)
+
     def _run_stage(self, stage: Stage, facts: Facts) -> None:
+        self.do(self._steps(stage, facts), facts)
+        if self._journal is not None:
+            self.write("stage", number=stage.number)
+        else:  # nothing was to be done, so there is no run to keep a record of
+            self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
+
+    def _steps(self, stage: Stage, facts: Facts) -> tuple[Step, ...]:
+        """What of a stage is left to do, if it may be done. Raises Refused, NotAPlan, Drifted, NotBeside."""
         check_stage(HostFacts(facts), self.record.plan.wish, stage.wanted)
         self._refuse_drift(stage, facts)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
@@ -204,11 +325,7 @@ class Runner:
         owed = self._owed()
         steps = steps_for((*stage.wanted, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
         sending.check(steps, self.folder)
-        self.do(tuple(_as_give_back(step, owed) for step in steps), facts)
-        if self._journal is not None:
-            self.write("stage", number=stage.number)
-        else:  # nothing was to be done, so there is no run to keep a record of
-            self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
+        return tuple(_as_give_back(step, owed) for step in steps)
 
     def _owed(self) -> dict[Id, Wanted]:
         """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
@@ -261,13 +378,22 @@ class Runner:
         needed = in_order(risk for step in steps for risk in step.risks)
         lacking = tuple(risk for risk in needed if risk not in self.record.accepted)
         if lacking:
-            raise ConsentNeeded(self.record.host, self.begun, lacking, self.record.going_back)
+            record = self.record
+            raise ConsentNeeded(record.host, self.begun, lacking, record.going_back, not record.unchanged)
         for number, step in enumerate(steps, start=1):
-            if self.means.stop():
-                raise Stopped(self.begun, self.record.host, self.changed, self.record.going_back)
+            self._stop_if_asked()
             self._set(step, facts, number, len(steps))
         if self.record.restart_due:
+            self._stop_if_asked()
             self.restart()
+
+    def _stop_if_asked(self) -> None:
+        if self.means.stop():
+            raise self._stopped()
+
+    def _stopped(self) -> Stopped:
+        record = self.record
+        return Stopped(self.begun, record.host, self.changed, record.going_back, self.means.why(), record.midway)
 
     def _set(self, step: Step, facts: Facts, number: int, total: int) -> None:
         found = dict(state_of(facts, step.noun, step.key) or {}) | dict(step.before)
@@ -275,8 +401,6 @@ class Runner:
         self.tell("step", step.title, step, number, total)
         try:
             answer = self._answer(step)
-        except sending.PutOff:
-            raise Stopped(self.begun, self.record.host, self.changed, self.record.going_back) from None
         except Drifted as error:
             self._write_failed(step, found, str(error))
             raise

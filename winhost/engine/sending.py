@@ -44,7 +44,7 @@ class NotBeside(UsageFault):
 
 
 class PutOff(Exception):
-    """Somebody asked to stop. What was sent by then stays, and whoever goes on sends the rest."""
+    """Somebody asked to stop while something was sent or waited for; whoever goes on takes it up there."""
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,11 @@ class Store:
             note.unlink(missing_ok=True)
             lock.release()
 
+    def refuse_held(self, host: str) -> None:
+        """Raises Busy, as `lock` does, and leaves nothing behind."""
+        if self.held(host):
+            raise Busy(host, _holder(self.folder / "locks" / f"{_safe(host)}.json"))
+
     def held(self, host: str) -> bool:
         """Whether a run is at the host now."""
         if not (self.folder / "locks" / f"{_safe(host)}.json").exists():

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
-from typing import ClassVar
 
 
 class Exit(IntEnum):
@@ -28,7 +27,7 @@ class WinhostError(Exception, ABC):
     `contextlib` sets `__traceback__` on exceptions that pass through it.
     """
 
-    exit_code: ClassVar[Exit] = Exit.FAILURE
+    exit_code: Exit = Exit.FAILURE
 
     @property
     @abstractmethod

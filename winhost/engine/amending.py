@@ -1,0 +1,140 @@
+"""What was wished for and only a later stage can check: chosen anew in the middle of a run, unless it was used."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from winhost.engine.entries import Change
+from winhost.engine.failures import EndOfRun
+from winhost.engine.order import identity
+from winhost.engine.record import Record
+from winhost.model.documents import plain
+from winhost.model.errors import UsageFault, WinhostError, visible
+from winhost.model.facts import Json
+from winhost.model.plan import Stage, Wish
+from winhost.paths.dda import NoSuchThing
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """Another wish for a run under way. shown: its stage as a person has seen it, None where nobody was asked."""
+
+    wish: Wish
+    shown: Stage | None = None
+
+
+@dataclass(eq=False)
+class AlreadyUsed(EndOfRun):
+    """What a run has changed already was changed for the value that is to be chosen anew."""
+
+    run: str
+    host: str
+    names: tuple[str, ...]
+    used: tuple[str, ...]
+    going_back: bool = False
+
+    @property
+    def what(self) -> str:
+        names = ", ".join(map(visible, self.names))
+        return f"{self.host}: {names} cannot be chosen anew: {'; '.join(self.used)}: changed by this run already"
+
+    @property
+    def meaning(self) -> str:
+        return "To have it otherwise, go back, then plan and apply anew."
+
+
+@dataclass(eq=False)
+class NothingAnew(UsageFault):
+    """Values that the run has already, or a run that nothing can be chosen anew for."""
+
+    run: str
+    why: str
+    next: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.run}: {visible(self.why)}"
+
+    @property
+    def hint(self) -> str:
+        return self.next
+
+
+@dataclass(eq=False)
+class NotAsShown(UsageFault):
+    """The host moved while somebody was reading what would be done."""
+
+    host: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.host} has changed since these steps were shown"
+
+    @property
+    def meaning(self) -> str:
+        return "The consents were given for other steps than those that are needed now."
+
+
+def words(path: str, error: WinhostError) -> str:
+    """How `resume` is told another value of what this error found wrong."""
+    if path != "dda":
+        return "--set NAME=VALUE"
+    return "--set card=NAME" if isinstance(error, NoSuchThing) and error.kind == "card" else "--vm NAME"
+
+
+def changes(old: Wish, new: Wish) -> tuple[Change, ...]:
+    """What two wishes differ in, by the names that `--set` takes."""
+    before, after = _values(old), _values(new)
+    return tuple(
+        Change(name, before.get(name), after.get(name))
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    )
+
+
+def refuse_pointless(record: Record, wish: Wish) -> None:
+    """Raises NothingAnew."""
+    if record.unchanged:
+        hint = f"Plan anew: winhost plan {visible(record.host)}"
+        raise NothingAnew(record.run, "it has changed nothing, so there is nothing to go on with", hint)
+    if record.restart_due or record.in_flight:
+        hint = f"Bring that to its end first: winhost resume {record.run}"
+        raise NothingAnew(record.run, "it was cut off in the middle of a step or a restart", hint)
+    if not changes(record.plan.wish, wish):
+        raise NothingAnew(record.run, "it is wished for so already", f"Go on: winhost resume {record.run}")
+
+
+def refuse_used(record: Record, wish: Wish, stage: Stage) -> None:
+    """Whatever was changed for the old wish has to be wished for by the new one, too. Raises AlreadyUsed."""
+    used = tuple(dict.fromkeys(_used(record, stage)))
+    if used:
+        names = tuple(change.name for change in changes(record.plan.wish, wish))
+        raise AlreadyUsed(record.run, record.host, names, used)
+
+
+def _used(record: Record, stage: Stage) -> Iterator[str]:
+    old = {identity(w.noun, w.key): w.want for before in record.stages for w in before.wanted}
+    new = {identity(w.noun, w.key): w.want for w in stage.wanted}
+    instead = {noun for noun, key in new if (noun, key) not in old}
+    for id_, touched in record.touched.items():
+        if id_ not in old or touched.given_back:
+            continue
+        differs = any(new[id_].get(name) != old[id_].get(name) for name in touched.changed) if id_ in new else False
+        if differs or (id_ not in new and touched.noun in instead):
+            yield touched.title
+
+
+def _values(wish: Wish) -> Mapping[str, Json]:
+    document = plain(wish)
+    settings = document.pop("playbook").get("settings", {})
+    cards = document.pop("cards")
+    options = {name: value for name, value in document.items() if name not in ("path", "allow_unverified")}
+    return {**options, "card": list(cards) or None, **dict(_flat(settings))}
+
+
+def _flat(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Json]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
