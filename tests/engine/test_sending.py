@@ -14,7 +14,7 @@ from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
 from winhost.connect.agent import Agent
 from winhost.connect.errors import SessionDropped, TimedOut
 from winhost.engine import sending
-from winhost.engine.failures import OutOfReach, StepFailed, Stopped
+from winhost.engine.failures import Halted, OutOfReach, StepFailed, Stopped
 from winhost.engine.planning import make_plan
 from winhost.engine.sending import NotBeside
 from winhost.engine.store import Store
@@ -303,9 +303,11 @@ def test_the_journal_knows_where_the_files_lie(tmp_path: Path) -> None:
 def test_who_goes_on_without_the_file_is_told_where_it_should_lie(tmp_path: Path) -> None:
     here = killed(tmp_path, 3, "after")
     (here.folder / NAME).rename(tmp_path / "moved")
-    with pytest.raises(NotBeside) as refused:
+    with pytest.raises(Halted) as halted:
         here.resume()
-    assert str(here.folder / NAME) in refused.value.what
+    assert str(here.folder / NAME) in halted.value.what
+    assert halted.value.exit_code == 1
+    assert f"winhost resume {here.run}" in halted.value.hint
     (tmp_path / "moved").rename(here.folder / NAME)
     assert here.resume().holds
 
@@ -394,7 +396,7 @@ def test_a_file_that_gets_shorter_while_it_is_sent_is_told(here: Sent) -> None:
         (here.folder / NAME).write_bytes(CONTENT[:512])
 
     here.after = cut
-    with pytest.raises(NotBeside, match="got shorter"):
+    with pytest.raises(Halted, match="got shorter"):
         here.apply(here.plan())
     assert_gives_back(here, found)
 

@@ -12,6 +12,7 @@ from winhost.cli.lines import HelpFormatter, help_width
 from winhost.cli.streams import GONE, ReaderGone, colour, let_go_of_streams, prepare_streams, telling_gone_readers
 
 if TYPE_CHECKING:
+    from winhost.cli.envelope import Form
     from winhost.model.errors import WinhostError
 
 # Command → the first line of its help, which a test holds equal to the command's own.
@@ -128,7 +129,7 @@ def _told(error: Exception, words: list[str]) -> int:
     return int(error.exit_code)
 
 
-def _show(error: "WinhostError", form: Any) -> None:
+def _show(error: "WinhostError", form: "Form | None") -> None:
     """Where nobody listens any more, the exit code is said all the same."""
     from winhost.cli.output import show_error
 

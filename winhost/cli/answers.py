@@ -65,12 +65,13 @@ class Ended:
 
 @dataclass(frozen=True)
 class Listed:
-    """A run."""
+    """A run. why: it went no further by itself; empty for one that did."""
 
     run: str
     host: str
     state: str
     began: str
+    why: str = ""
 
 
 @dataclass(frozen=True)

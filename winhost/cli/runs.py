@@ -1,5 +1,6 @@
 """winhost runs: what was done from here."""
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -54,7 +55,7 @@ def _summary(store: "Store", name: str) -> "Listed":
         return Listed(name, "?", "begun, nothing done", "?")
     except WinhostError as error:
         return Listed(name, "?", error.what, "?")
-    return Listed(name, record.host, _state(store, record), record.began)
+    return Listed(name, record.host, _state(store, record), record.began, _why(store, record))
 
 
 def _state(store: "Store", record: "Record") -> str:
@@ -62,7 +63,19 @@ def _state(store: "Store", record: "Record") -> str:
         return record.outcome
     if store.held(record.host):
         return "going back now" if record.going_back else "running now"
-    return "was going back" if record.going_back else "interrupted"
+    if record.going_back:
+        return "was going back"
+    return "nothing changed" if record.unchanged else "interrupted"
+
+
+def _why(store: "Store", record: "Record") -> str:
+    """Why it went no further by itself; nothing of one that did, or is under way."""
+    if record.stopped:
+        return record.stopped.why
+    if record.outcome or store.held(record.host):
+        return ""
+    where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
+    return f"{record.host}: winhost was killed, or its computer went down, {where}"
 
 
 def _list(rows: "list[Listed]") -> None:
@@ -71,7 +84,7 @@ def _list(rows: "list[Listed]") -> None:
     if not rows:
         say("No runs yet. winhost apply makes them.")
         return
-    columns = ("run", "host", "state", "began")
+    columns = ("run", "host", "state", "began", "why")
     table(columns, ([getattr(row, name) for name in columns] for row in rows))
 
 
@@ -82,30 +95,56 @@ def _show(store: "Store", name: str, entries: "list[Entry]") -> None:
     record = replay(name, entries)
     table(("at", "event", "what"), ((entry["at"], entry["event"], _told(entry)) for entry in entries))
     say(f"{name}: {_state(store, record)}")
-    if record.outcome != "rolled back" and not store.held(record.host):
+    if why := _why(store, record):
+        say(why)
+    if _state(store, record) == "nothing changed":
+        say("The host is as it was found. Plan and apply again, or go on with this one:")
+        say(f"Go on: winhost resume {name}")
+    elif record.stopped and not record.outcome:
+        for command in record.stopped.next:
+            say(f"  {command}")
+    elif record.outcome != "rolled back" and not store.held(record.host):
         if record.outcome != "applied" and not record.going_back:
             say(f"Go on: winhost resume {name}")
         say(f"Go back: winhost rollback {name}")
 
 
 def _told(entry: "Entry") -> str:
+    tell = _TOLD.get(entry["event"])
+    return tell(entry) if tell else ""
+
+
+def _told_consents(entry: "Entry") -> str:
     from winhost.cli.show_plan import shown
 
-    match entry["event"]:
-        case "run" | "accept" | "back":
-            return f"consents: {shown(list(entry['accepted']))}"
-        case "begin":
-            step = entry["step"]
-            changes = ", ".join(f"{n} {shown(step['before'][n])} → {shown(v)}" for n, v in step["want"].items())
-            return f"{step['id']} {step['title']}: {changes}"
-        case "end":
-            return "; ".join((entry["noun"], *entry["warnings"]))
-        case "failed":
-            return str(entry["error"])
-        case "stage":
-            return f"{entry['number']} is done"
-        case "planned":
-            return f"stage {entry['stage']['number']}"
-        case "outcome":
-            return str(entry["outcome"])
-    return ""
+    return f"consents: {shown(list(entry['accepted']))}"
+
+
+def _told_begin(entry: "Entry") -> str:
+    from winhost.cli.show_plan import shown
+
+    step = entry["step"]
+    changes = ", ".join(f"{n} {shown(step['before'][n])} → {shown(v)}" for n, v in step["want"].items())
+    return f"{step['id']} {step['title']}: {changes}"
+
+
+def _told_amend(entry: "Entry") -> str:
+    from winhost.cli.show_plan import shown
+
+    changes = ", ".join(f"{each['name']} {shown(each['old'])} → {shown(each['new'])}" for each in entry["changes"])
+    return f"{changes}; {_told_consents(entry)}"
+
+
+_TOLD: "Mapping[str, Callable[[Entry], str]]" = {
+    "run": _told_consents,
+    "accept": _told_consents,
+    "back": _told_consents,
+    "begin": _told_begin,
+    "end": lambda entry: "; ".join((entry["noun"], *entry["warnings"])),
+    "failed": lambda entry: str(entry["error"]),
+    "stage": lambda entry: f"{entry['number']} is done",
+    "planned": lambda entry: f"stage {entry['stage']['number']}",
+    "stopped": lambda entry: "; ".join((entry["why"], *entry["next"])),
+    "amend": _told_amend,
+    "outcome": lambda entry: str(entry["outcome"]),
+}

@@ -268,9 +268,9 @@ class Halted(EndOfRun):
 
     @property
     def meaning(self) -> str:
-        # What it advises by itself goes for somebody who has changed nothing yet, but for a list of what there is.
-        known = self.error.hint if self.anew else None
-        return "\n".join(filter(None, (self.error.meaning, known, "What this run has changed stands.")))
+        # How to mend what was given; what else an error advises is for somebody who has changed nothing yet.
+        mend = self.error.hint if isinstance(self.error, UsageFault) else None
+        return "\n".join(filter(None, (self.error.meaning, mend, "What this run has changed stands.")))
 
     @property
     def ways(self) -> tuple[tuple[str, str], ...]:
