@@ -33,6 +33,7 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("planning", "plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json")
     ask("planning", "plan", "--facts", one, "--path", "wsl2", "--set", "network=nat")
     ask("bundle", "bundle", "plan.json", "-o", "bundle")
+    ask("check", "apply", "plan.json", "--check")
     ask("outcome", "apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     (run,) = (each["run"] for each in ask("runs", "runs").results)
     ask("run", "runs", run)

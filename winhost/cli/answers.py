@@ -13,7 +13,7 @@ from winhost.model.documents import answer_schema
 from winhost.model.errors import ErrorResult
 from winhost.model.facts import Facts
 from winhost.model.path import path_of, variant_of
-from winhost.model.plan import Plan
+from winhost.model.plan import Plan, Step, in_order
 from winhost.model.reason import Explanation, Verdict
 from winhost.paths.wslconfig import Finding
 from winhost.serving.choice import Served, Serving
@@ -64,6 +64,25 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """What `apply --check` found: the steps that are left of a plan's first stage, what is planned only after it, and
+    which consents they ask for, surely and perhaps.
+    """
+
+    host: str
+    steps: tuple[Step, ...]
+    later: tuple[str, ...]
+    risks: tuple[str, ...]
+    possible_risks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, steps: tuple[Step, ...]) -> "Checked":
+        needed = in_order(risk for step in steps for risk in step.risks)
+        later = tuple(deferred.title for deferred in plan.deferred)
+        return cls(plan.host, steps, later, needed, tuple(risk for risk in plan.possible_risks if risk not in needed))
+
+
+@dataclass(frozen=True)
 class Listed:
     """A run. why: it went no further by itself; empty for one that did."""
 
@@ -83,6 +102,7 @@ class Shown:
     state: str
     began: str
     entries: tuple[AnyLine, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,6 +180,7 @@ RESULTS: Mapping[str, Any] = {
     "codes": Code,
     "planning": Planned,
     "outcome": Ended,
+    "check": Checked,
     "runs": Listed,
     "run": Shown,
     "verification": Verified,

@@ -1,14 +1,23 @@
 """winhost apply: do what plans say."""
 
+import sys
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from winhost.cli.options import at_once_option, run_options
+from winhost.cli.options import Age, at_once_option, run_options
 from winhost.model.errors import UsageFault, WinhostError, failed, visible
+
+if TYPE_CHECKING:
+    from winhost.cli.answers import Checked
+    from winhost.engine.run import Means
+    from winhost.model.plan import Plan
 
 
 @dataclass(eq=False)
@@ -46,11 +55,29 @@ class SeveralPlans(UsageFault):
         return "Apply one of them; once it is through, the next: winhost apply PLAN"
 
 
+@dataclass(eq=False)
+class TooOld(UsageFault):
+    """A plan that is older than --max-age allows."""
+
+    host: str
+    age: str
+
+    @property
+    def what(self) -> str:
+        return f"the plan for {visible(self.host)} is older than --max-age allows: {self.age}"
+
+    @property
+    def hint(self) -> str:
+        return f"Nothing was changed. Plan anew: winhost plan {visible(self.host)} -o plan.json"
+
+
 @click.command()
 @click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN...")
 @run_options
 @at_once_option
 @click.option("--stop-on-failure", is_flag=True, help="Begin no other host once one has failed.")
+@click.option("--check", "only_check", is_flag=True, help="Read, compare and print; change nothing. Exit as it would.")
+@click.option("--max-age", type=Age(), help="Refuse plans that are older than this, as 12h or 7d.")
 def apply(
     plans: tuple[Path, ...],
     accepted: tuple[str, ...],
@@ -60,24 +87,29 @@ def apply(
     fleet_file: Path | None,
     at_once: int,
     stop_on_failure: bool,
+    only_check: bool,
+    max_age: int | None,
     as_json: bool,
     as_jsonl: bool,
 ) -> int:
     """Do what PLANS say, with a journal and a way back.
 
     Refuses when a host is no longer as its plan saw it (exit 4). Survives restarts and being killed: see
-    `winhost runs`, then `resume` or `rollback`. Ctrl-C stops after the step in flight.
+    `winhost runs`, then `resume` or `rollback`. Ctrl-C stops after the step in flight, as do SIGTERM, a closed terminal
+    and a pipe that nobody reads.
+
+    On a terminal shows the plans first and asks for each consent. With --check: 0 it would apply, 4 drift, 3 refused.
     """
     from winhost.cli.answers import Ended
     from winhost.cli.envelope import show_results
     from winhost.cli.output import print_line
     from winhost.cli.reach import check_reach, hosts_named, worst
-    from winhost.cli.running import Deadlines, begin, consents, means_for, outcome_code, show_outcome, stopping
+    from winhost.cli.running import Deadlines, begin, means_for, outcome_code, show_outcome, stopping
     from winhost.cli.watch import watching
     from winhost.engine.many import each
     from winhost.engine.run import apply as run
     from winhost.model.documents import read_document
-    from winhost.model.plan import Plan, in_order
+    from winhost.model.plan import Plan
 
     read = [read_document(path, Plan) for path in plans]
     for host, count in Counter(plan.host for plan in read).items():
@@ -86,19 +118,26 @@ def apply(
     hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
     for plan in read:
         check_reach(hosts[plan.host], plan)
-    needed = in_order(risk for plan in read for risk in plan.risks)
-    maybe = in_order({risk for plan in read for risk in plan.possible_risks} - set(needed))
-    accepted = consents(needed, accepted, maybe)
-    begin(f"Apply {len(read)} plan(s) to {', '.join(hosts)}?", yes)
+        _say_age(plan, max_age)
     deadlines = Deadlines(guest_deadline, restart_deadline)
+    works = list(zip(plans, read, strict=True))
+    if only_check:
+        with stopping(len(read)) as stop:
+            return _check(
+                [(plan, means_for(hosts[plan.host], deadlines, stop, _unseen, file)) for file, plan in works],
+                at_once,
+                as_json or as_jsonl,
+            )
+    given = {plan.host: _asked(plan, accepted, yes, as_json or as_jsonl) for plan in read}
+    begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", yes)
     with stopping(len(read)) as stop, watching(as_jsonl) as watch:
 
         def one(named: tuple[Path, Plan]) -> Any:
             file, plan = named
             with watch.at(plan.host, "reading"):
-                return run(plan, accepted, means_for(hosts[plan.host], deadlines, stop, watch, file))
+                return run(plan, given[plan.host], means_for(hosts[plan.host], deadlines, stop, watch, file))
 
-        results = each(list(zip(plans, read, strict=True)), one, at_once=at_once, stop_on_failure=stop_on_failure)
+        results = each(works, one, at_once=at_once, stop_on_failure=stop_on_failure)
     errors = [r.error or (NotBegun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
     shown: list[tuple[str, Ended | WinhostError]] = [
         (plan.host, error or Ended(plan.host, result.given))
@@ -111,3 +150,68 @@ def apply(
         show_results("outcome", as_json, shown, lambda ended: show_outcome(ended.outcome))
     codes = [outcome_code(result.value) for result in results if result.value]
     return worst(errors, max(codes, default=0))
+
+
+def _unseen(event: object) -> None:
+    """Of a check there is no progress to show."""
+
+
+def _asked(plan: "Plan", accepted: tuple[str, ...], yes: bool, document: bool) -> tuple[str, ...]:
+    """On a terminal the plan is shown, and every consent that lacks is asked for. Raises ConsentNeeded."""
+    from winhost.cli.running import asking_for, consents, shown_beside
+    from winhost.cli.show_plan import show_whole
+
+    if not yes and sys.stdin.isatty():
+        with shown_beside(document):
+            show_whole(plan)
+    return consents(asking_for(plan, plan.stages), accepted, yes)
+
+
+def _check(works: "Sequence[tuple[Plan, Means]]", at_once: int, as_json: bool) -> int:
+    """What each plan would do now, one after the other."""
+    from winhost.cli.answers import Checked
+    from winhost.cli.envelope import show_results
+    from winhost.cli.reach import worst
+    from winhost.engine.many import each
+    from winhost.engine.run import check
+
+    results = each(works, lambda work: check(*work), at_once=at_once)
+    shown = [(result.work[0].host, result.error or Checked.of(result.work[0], result.given)) for result in results]
+    show_results("check", as_json, shown, _show_checked)
+    return worst([result.error for result in results])
+
+
+def _show_checked(checked: "Checked") -> None:
+    from winhost.cli.output import say
+    from winhost.cli.show_plan import show_consents, show_steps
+
+    if checked.steps:
+        show_steps(checked.steps, f"{checked.host}: it would do now")
+    count = f"{len(checked.steps)} step{'' if len(checked.steps) == 1 else 's'}"
+    say(f"{checked.host}: nothing was changed. It is as the plan saw it or wants it; {count} to do now.")
+    if checked.later:
+        say(f"  Planned later, from what is read then: {', '.join(checked.later)}", hang=2)
+    show_consents(checked.risks, checked.possible_risks)
+
+
+def _say_age(plan: "Plan", max_age: int | None) -> None:
+    """A plan of another day, on stderr. Raises TooOld."""
+    from winhost.cli.output import say
+    from winhost.model.durations import DAY, render_age
+
+    age = _age(plan)
+    if max_age is not None and (age is None or age > max_age):
+        raise TooOld(plan.host, "it does not tell when it was made" if age is None else render_age(age))
+    if age is not None and age > DAY:
+        text = f"{plan.host}: this plan was made {render_age(age)} ago; the host is compared with it before a change."
+        say(text, hang=2, err=True)
+
+
+def _age(plan: "Plan") -> float | None:
+    """In seconds, of the older of the plan and of the facts that it was made from; None where neither tells."""
+    times = []
+    for text in filter(None, (plan.made_at, plan.facts_read_at)):
+        with suppress(ValueError):
+            times.append(datetime.fromisoformat(text))
+    aware = [time if time.tzinfo else time.replace(tzinfo=UTC) for time in times]
+    return (datetime.now(UTC) - min(aware)).total_seconds() if aware else None

@@ -25,6 +25,7 @@ KINDS: Mapping[str, int] = {
     "codes": 1,
     "planning": 1,
     "outcome": 1,
+    "check": 1,
     "runs": 1,
     "run": 1,
     "verification": 1,

@@ -82,6 +82,20 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class Age(click.ParamType[int]):
+    """`12h`, `7d`; seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from winhost.model.durations import parse_age
+
+        try:
+            return parse_age(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 class Size(click.ParamType[int]):
     """`64GiB`, `33280MiB` or bytes."""
 

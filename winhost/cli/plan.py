@@ -1,6 +1,7 @@
 """winhost plan: what would change."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -65,7 +66,7 @@ def plan(
 
     wish = Wish(path, _playbook(path, playbook, settings), vm, cards, low, high, power, allow_unverified)
     facts = read_one(host, facts_file, fleet_file)
-    made = make_plan(HostFacts(facts), wish)
+    made = replace(make_plan(HostFacts(facts), wish), made_at=datetime.now(UTC).isoformat(timespec="seconds"))
     sending.check(made.steps, Path())
     if output is not None:
         write_file(output, write_document(made))

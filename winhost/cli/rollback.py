@@ -1,11 +1,16 @@
 """winhost rollback: give back."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from winhost.cli import completion
 from winhost.cli.options import run_options
+
+if TYPE_CHECKING:
+    from winhost.engine.record import Record
+    from winhost.engine.run import Means
 
 
 @click.command()
@@ -25,8 +30,21 @@ def rollback(
 
     In reverse, also after a crash and also where part of it was undone by hand. What others use now is kept and said.
     """
-    from winhost.cli.running import Deadlines, go_either_way
+    from winhost.cli.output import say
+    from winhost.cli.running import Deadlines, asking_for_steps, consents, go_either_way
+    from winhost.cli.show_plan import show_steps
+    from winhost.engine.undo import look
     from winhost.engine.undo import rollback as go_back
 
+    def ask(record: "Record", means: "Means", given: tuple[str, ...]) -> tuple[str, ...]:
+        steps, kept = look(run_name, means)
+        show_steps(steps, f"Undo {run_name} on {record.host}")
+        for sentence in kept:
+            say(f"  {sentence}", hang=2)
+        vm, back = record.plan.wish.vm, record.going_back
+        return consents(
+            asking_for_steps(record.host, steps, vm=vm, run=run_name, going_back=True, changed=back), given, yes
+        )
+
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    return go_either_way(go_back, "Undo", run_name, accepted, yes, deadlines, fleet_file, as_json, as_jsonl)
+    return go_either_way(go_back, "Undo", run_name, accepted, yes, deadlines, fleet_file, as_json, as_jsonl, ask)

@@ -2,9 +2,9 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost.cli.streams import lasting_streams
-from winhost.model.errors import Exit, UsageFault
+from winhost.model.errors import Exit, UsageFault, visible
 
 if TYPE_CHECKING:
+    from winhost.engine.record import Record
     from winhost.engine.run import Means, Outcome
     from winhost.model.fleet import Host
+    from winhost.model.plan import Plan, Stage, Step
+
+_LISTED = 4  # of what a consent is for, in one question
 
 
 @dataclass(eq=False)
@@ -41,20 +45,81 @@ def begin(question: str, yes: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def consents(needed: tuple[str, ...], accepted: tuple[str, ...], maybe: tuple[str, ...] = ()) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Asking:
+    """Consents to ask for on a host, each with what it is for; maybe: what may turn out to need it.
+
+    vm: as the wish names it; run: None where none was begun, else it has changed something in this direction or not.
+    """
+
+    host: str
+    needed: Mapping[str, tuple[str, ...]]
+    maybe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    vm: str | None = None
+    run: str | None = None
+    going_back: bool = False
+    changed: bool = False
+
+
+def asking_for(plan: "Plan", stages: "Iterable[Stage]", **more: Any) -> Asking:
+    """What these stages of a plan ask for, and what is deferred in them."""
+    needed: dict[str, list[str]] = {}
+    maybe: dict[str, list[str]] = {}
+    for stage in stages:
+        for step in stage.steps:
+            _noted(needed, step.risks, step.title)
+            _noted(maybe, step.may_need, step.title)
+        for deferred in stage.deferred:
+            _noted(maybe, deferred.asks, f"{deferred.title}, later")
+    return Asking(plan.host, _told(needed), _told(maybe, but=needed), plan.wish.vm, **more)
+
+
+def asking_for_steps(host: str, steps: "Iterable[Step]", **more: Any) -> Asking:
+    """What steps ask for."""
+    needed: dict[str, list[str]] = {}
+    for step in steps:
+        _noted(needed, step.risks, step.title)
+    return Asking(host, _told(needed), **more)
+
+
+def _noted(titles: dict[str, list[str]], risks: Iterable[str], title: str) -> None:
+    for risk in risks:
+        titles.setdefault(risk, []).append(title)
+
+
+def _told(titles: Mapping[str, list[str]], but: Container[str] = ()) -> dict[str, tuple[str, ...]]:
+    from winhost.model.plan import in_order
+
+    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles) if risk not in but}
+
+
+def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:
     """Those given, and on a terminal those given now, one question each; what lacks then is refused by the run.
 
-    `maybe`: what the host or a later stage may turn out to need.
+    With --yes only those without which it could not begin are asked for. Raises ConsentNeeded at the first no.
     """
+    from winhost.engine.failures import ConsentNeeded
+
+    if not sys.stdin.isatty():
+        return accepted
+    given = list(accepted)
+    for risk, titles in {**asking.needed, **({} if yes else asking.maybe)}.items():
+        if risk in given:
+            continue
+        if not click.confirm(_question(asking, risk, titles), err=True):
+            raise ConsentNeeded(asking.host, asking.run, (risk,), asking.going_back, asking.changed)
+        given.append(risk)
+    return tuple(given)
+
+
+def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
+    """What is asked for, on which host, and what of it needs that."""
     from winhost.model.plan import RISKS
 
-    given = list(accepted)
-    if sys.stdin.isatty():
-        for risk in (*needed, *maybe):
-            when = "Allow it?" if risk in needed else "Allow it, should it turn out to be needed?"
-            if risk not in given and click.confirm(f"{risk}: {RISKS[risk]}. {when}", err=True):
-                given.append(risk)
-    return tuple(given)
+    where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
+    when = "Allow it?" if risk in asking.needed else "Allow it, should it turn out to be needed?"
+    shown = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
+    return visible(f"{where}: {risk}: {RISKS[risk]}. For: {shown}. {when}")
 
 
 class Stop:
@@ -80,6 +145,13 @@ _SIGNALS = {
     "SIGHUP": "because its terminal was closed (SIGHUP)",
     "SIGBREAK": "as you asked",
 }
+
+
+@contextmanager
+def shown_beside(document: bool) -> Iterator[None]:
+    """What is shown before questions goes to stderr where stdout is for a document."""
+    with redirect_stdout(sys.stderr if document else sys.stdout):
+        yield
 
 
 @contextmanager
@@ -191,8 +263,12 @@ def go_either_way(
     fleet_file: Path | None,
     as_json: bool,
     as_jsonl: bool,
+    ask: "Callable[[Record, Means, tuple[str, ...]], tuple[str, ...]]" = lambda record, means, given: given,
 ) -> int:
-    """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once."""
+    """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
+
+    ask: what is shown and asked for first, on a terminal and without --yes; it gives the consents.
+    """
     from winhost.cli.answers import Ended
     from winhost.cli.envelope import answer
     from winhost.cli.output import print_line
@@ -205,6 +281,9 @@ def go_either_way(
 
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], fleet_file)[0]
+    if not yes and sys.stdin.isatty():
+        with shown_beside(as_json or as_jsonl):
+            accepted = ask(record, means_for(host, deadlines, Stop(), lambda event: None), accepted)
     begin(f"{verb} {run_name} on {record.host}?", yes)
 
     def watched(given: tuple[str, ...]) -> "Outcome":
@@ -214,7 +293,9 @@ def go_either_way(
     try:
         outcome = watched(accepted)
     except ConsentNeeded as needed:
-        more = consents(needed.risks, accepted)
+        asking = Asking(needed.host, dict.fromkeys(needed.risks, (verb.lower(),)), vm=record.plan.wish.vm)
+        asking = replace(asking, run=run_name, going_back=needed.going_back, changed=needed.changed)
+        more = consents(asking, accepted, yes)
         if set(more) == set(accepted):
             raise
         outcome = watched(more)

@@ -39,16 +39,23 @@ def shortened(text: str) -> str:
 
 
 def show_plan(plan: Plan, written_to: Path | None) -> None:
-    """The whole plan."""
+    """The whole plan, and how it is applied."""
+    show_whole(plan)
+    _show_next(plan, written_to)
+
+
+def show_whole(plan: Plan) -> None:
+    """All that a plan does and asks for."""
     simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
     say(f"{plan.host}: {plan.wish.path}{simulated}", bold=True)
     for stage in plan.stages:
         show_stage(stage)
     _show_sent(plan)
-    _show_consents(plan)
+    show_consents(plan.risks, plan.possible_risks)
+    if plan.notes:
+        say("Good to know:")
     for note in plan.notes:
         say(f"  {note}", hang=2)
-    _show_next(plan, written_to)
 
 
 def show_stage(stage: Stage) -> None:
@@ -107,17 +114,16 @@ def _show_sent(plan: Plan) -> None:
         say(f"It sends files, which have to lie beside its own: {', '.join(map(visible, names))}")
 
 
-def _show_consents(plan: Plan) -> None:
-    if plan.risks:
-        say("Consents that it needs:")
-        for risk in plan.risks:
+def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:
+    """What has to be allowed, and what may have to be later, in the words that it is asked with."""
+    for title, risks in (
+        ("Consents that it needs:", tuple(needed)),
+        ("Consents that the host or a later stage may turn out to need:", tuple(maybe)),
+    ):
+        if risks:
+            say(title)
+        for risk in risks:
             say(f"  {risk}: {RISKS[risk]}", hang=2)
-    if plan.possible_risks:
-        say("Consents that the host or a later stage may turn out to need:")
-        for risk in plan.possible_risks:
-            say(f"  {risk}: {RISKS[risk]}", hang=2)
-    if plan.notes:
-        say("Good to know:")
 
 
 def _show_next(plan: Plan, written_to: Path | None) -> None:

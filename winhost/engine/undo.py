@@ -21,6 +21,15 @@ def rollback(run: str, accepted: Iterable[str], means: Means) -> Outcome:
             return _back(runner, frozenset(accepted))
 
 
+def look(run: str, means: Means) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """The same as `preview`, of the host as it is now. Changes nothing."""
+    with means.store.lock(means.way.host, f"rollback {run}"):
+        runner = Runner(run, means)
+        with runner.reaching():
+            runner.hands.reach()
+            return preview(runner.record, runner.seen())
+
+
 def preview(record: Record, facts: Facts) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """What rollback would do now, and what it would keep."""
     wanted, kept = _wanted(record, facts)

@@ -2,9 +2,11 @@
 
 import re
 
+DAY = 86_400
+_DIGITS = 6  # of a count of days
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 PATTERN = r"(?=.)(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?"
-LONGEST = 86_400
+LONGEST = DAY
 
 
 def parse_duration(value: object) -> int:
@@ -33,3 +35,22 @@ def render_duration(seconds: int) -> str:
         count, seconds = divmod(seconds, size)
         parts.append(f"{count}{unit}" if count else "")
     return "".join(parts) or "0s"
+
+
+def parse_age(text: str) -> int:
+    """Seconds of `7d`, `1d12h` or a duration. Raises ValueError."""
+    days, d, rest = text.partition("d")
+    if not d:
+        days, rest = "0", text
+    seconds = _seconds(int(rest) if rest.isdecimal() and not d else rest) if rest else 0
+    if seconds is None or not (days.isascii() and days.isdecimal() and len(days) <= _DIGITS):
+        raise ValueError("should be an age such as 12h, 7d or 1d12h, or a whole number of seconds")
+    return int(days) * DAY + seconds
+
+
+def render_age(seconds: float) -> str:
+    """In the unit that people would say: `3 days`, `5 hours`."""
+    for unit, size in (("day", DAY), ("hour", 3600), ("minute", 60)):
+        if (count := int(seconds // size)) > 0:
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return "less than a minute"

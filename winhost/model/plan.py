@@ -105,7 +105,7 @@ class Wish:
 class Plan:
     """For one host, by its machine id. notes: what the verdict says that a reader should know before applying;
     linux_key: the host key of its Linux, by which that is known, where one let somebody in; variant: of the path, where
-    it has some.
+    it has some; made_at: ISO 8601, put in by whoever writes it down, because planning knows no clock.
     """
 
     host: str
@@ -117,6 +117,7 @@ class Plan:
     stages: tuple[Stage, ...]
     notes: tuple[str, ...] = ()
     linux_key: str | None = None
+    made_at: str | None = None
     variant: str | None = None
     schema: Literal["winhost.plan/1"] = "winhost.plan/1"
 

@@ -1,0 +1,96 @@
+"""On a terminal: the plan first, then each consent once, by host and VM; the first no ends it with nothing changed."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+from tests.cli.terminal import talk
+from winhost.lab.lab import Lab
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
+
+
+@pytest.fixture
+def planned(line: Line, lab: Lab) -> Lab:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    return lab
+
+
+def test_the_plan_stands_there_before_the_first_question(line: Line, planned: Lab) -> None:
+    told = talk("apply", "plan.json", answers="yyyy")
+    assert told.code == 0
+    first = told.text.index("[y/N]")
+    assert "MMIO windows of llm-01" in told.text[:first]
+    assert "Consents that it needs" in told.text[:first]
+    asked = [question.split(":")[1].strip() for question in told.questions[:-1]]
+    assert asked == ["vm-stop", "force-dismount", "vm-turn-off"]
+    assert all(question.startswith("gpu-03, VM llm-01: ") for question in told.questions[:-1])
+    assert "Apply this plan to gpu-03?" in told.questions[-1]
+    assert "should it turn out to be needed" in told.questions[2]
+
+
+@pytest.mark.parametrize("answers", ["n", "yn", "yyn"])
+def test_the_first_no_ends_it(line: Line, planned: Lab, answers: str) -> None:
+    found = planned.hosts["gpu-03"].machine.settled_state()
+    told = talk("apply", "plan.json", answers=answers)
+    assert told.code == 2
+    assert planned.hosts["gpu-03"].machine.settled_state() == found
+    assert line("runs", "--json").json["results"] == []
+
+
+def test_yes_with_what_is_required_asks_nothing(line: Line, planned: Lab) -> None:
+    told = talk("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
+    assert (told.code, told.questions) == (0, [])
+
+
+def test_rollback_lists_its_steps_before_it_asks(line: Line, planned: Lab) -> None:
+    assert line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount").code == 0
+    made = planned.hosts["gpu-03"].machine.settled_state()
+    (run,) = (row["run"] for row in line("runs", "--json").json["results"])
+    told = talk("rollback", run, answers="n")
+    assert told.code == 2
+    assert "MMIO windows of llm-01" in told.text[: told.text.index("[y/N]")]
+    assert planned.hosts["gpu-03"].machine.settled_state() == made
+    assert line("runs", "--json").json["results"][0]["state"] == "applied"
+    told = talk("rollback", run, answers="yy")
+    assert (told.code, len(told.questions)) == (0, 2)
+    assert f"Undo {run} on gpu-03?" in told.questions[-1]
+
+
+def test_a_check_compares_and_changes_nothing(line: Line, planned: Lab) -> None:
+    machine = planned.hosts["gpu-03"].machine
+    found = machine.settled_state()
+    said = line("apply", "plan.json", "--check")
+    assert (said.code, "nothing was changed" in said.out) == (0, True)
+    assert "MMIO windows of llm-01" in said.out
+    (checked,) = line("apply", "plan.json", "--check", "--json").json["results"]
+    assert {step["noun"] for step in checked["steps"]} >= {"VmMmio", "VmPower"}
+    vm = next(vm for vm in machine.vms.values() if vm.name == "llm-01")
+    vm.traits = {**vm.traits, "checkpoints": 1}
+    assert line("apply", "plan.json", "--check").code == 3
+    vm.traits = {**vm.traits, "checkpoints": 0}
+    assert machine.settled_state() == found
+    assert list((line.folder / "state").glob("*/*")) == []
+    next(vm for vm in machine.vms.values() if vm.name == "llm-01").low = 512 << 20
+    assert line("apply", "plan.json", "--check").code == 4
+
+
+def aged(age: timedelta) -> None:
+    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    made = (datetime.now(UTC) - age).isoformat(timespec="seconds")
+    Path("plan.json").write_text(json.dumps({**plan, "made_at": made}), encoding="utf-8")
+
+
+def test_a_plan_of_another_day_says_so_and_may_be_refused(line: Line, planned: Lab) -> None:
+    assert "this plan was made" not in line("apply", "plan.json", "--check").err
+    aged(timedelta(days=2, hours=1))
+    assert "gpu-03: this plan was made 2 days ago" in line("apply", "plan.json", "--check").err
+    said = line("apply", "plan.json", "--max-age", "2d", "--yes", "--accept", "vm-stop,force-dismount")
+    assert (said.code, "older than --max-age allows: 2 days" in said.err) == (2, True)
+    assert line("apply", "plan.json", "--max-age", "2d12h", "--check").code == 0
+    assert line("apply", "plan.json", "--max-age", "soon").code == 2
+    assert line("runs", "--json").json["results"] == []
