@@ -79,7 +79,7 @@ def words(path: str, error: WinhostError) -> str:
     """How `resume` is told another value of what this error found wrong."""
     if path != "dda":
         return "--set NAME=VALUE"
-    return "--set card=NAME" if isinstance(error, NoSuchThing) and error.kind == "card" else "--vm NAME"
+    return "--card NAME" if isinstance(error, NoSuchThing) and error.kind == "card" else "--vm NAME"
 
 
 def changes(old: Wish, new: Wish) -> tuple[Change, ...]:
