@@ -29,6 +29,7 @@ from winhost.paths.refusal import Caution
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
 from winhost.resources.linux import LinuxSystem
+from winhost.resources.shape import misfit
 
 ACCOUNT, DISTRO = "winhost", "Ubuntu-24.04"
 KEY = {"account": ACCOUNT, "distro": DISTRO}
@@ -166,7 +167,7 @@ class TwoMachines(World):
             raise HostKeyRefused(target.name, "another")
         if OURS not in listening.authorized:
             raise KeyRefused(target.name, "user root")
-        return Agent(LinuxWire(self, target.name, listening), 60)
+        return Agent(LinuxWire(self, target.name, listening), 60, misfit)
 
     # ---- the distro
 

@@ -24,6 +24,7 @@ from winhost.model.plan import Plan, Wish
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
+from winhost.resources.shape import misfit
 
 PLAYBOOK = read_playbook(shipped("playbooks") / "dda.yaml").model_dump(by_alias=True, mode="json")
 EVERY_CONSENT = ("vm-stop", "vm-turn-off", "restart", "force-dismount", "headless")
@@ -68,7 +69,7 @@ class World:
         self.answers = AgentAnswers(self.machine)
 
     def open(self) -> Agent:
-        return Agent(DirectWire(self.host, self.answers), 60)
+        return Agent(DirectWire(self.host, self.answers), 60, misfit)
 
     @property
     def means(self) -> Means:

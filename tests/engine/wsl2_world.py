@@ -25,6 +25,7 @@ from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
+from winhost.resources.shape import misfit
 
 ACCOUNT = DISTRO = "winhost"
 OWNED = {"account": ACCOUNT, "distro": DISTRO}
@@ -69,7 +70,7 @@ class _Windows:
         return self.here.host
 
     def open(self) -> Agent:
-        return Agent(Wire(self.here), 60)
+        return Agent(Wire(self.here), 60, misfit)
 
 
 @dataclass

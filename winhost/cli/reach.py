@@ -95,14 +95,22 @@ def _warn_of_unverified(hosts: "Iterable[Host]") -> None:
 
 def way_to(host: "Host") -> "Twofold":
     """How to reach it and its Linux, with the agents that go there."""
+    from winhost.connect.ssh import SshWay
     from winhost.connect.twofold import Twofold
     from winhost.connect.windows import WindowsWay
     from winhost.resources import linux
     from winhost.resources.linux import scripts as linux_scripts
+    from winhost.resources.shape import misfit
     from winhost.resources.windows import scripts
 
-    windows_way = WindowsWay(host, scripts.session_text())
-    return Twofold(windows_way, host, tuple(linux.NOUNS), linux_scripts.session_text())
+    windows_way = WindowsWay(host, scripts.session_text(), misfit)
+    return Twofold(
+        windows_way,
+        host,
+        tuple(linux.NOUNS),
+        linux_scripts.session_text(),
+        lambda target, program: SshWay(target, program, misfit).open(),
+    )
 
 
 def check_reach(host: "Host", plan: "Plan") -> None:

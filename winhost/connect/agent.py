@@ -2,21 +2,39 @@
 
 import base64
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from winhost.connect.errors import Drifted, NotAvailable, NotFound, RemoteError, SessionDropped
-from winhost.model.errors import visible
+from winhost.connect.answers import (
+    Changed,
+    Differs,
+    Failed,
+    Got,
+    Listed,
+    NotTheAgents,
+    NotYet,
+    Refusal,
+    Restarting,
+    Sent,
+    checked,
+    not_text,
+    parsed,
+)
+from winhost.connect.errors import BAD_ANSWER, Drifted, NotAvailable, NotFound, RemoteError, SessionDropped
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
+
+A = TypeVar("A")
+Fits = Callable[[str, Sequence[Record]], str | None]
+"""Why records cannot be those of a noun, or None."""
 
 NOT_FOUND = "Winhost.NotFound"
 COME_BACK = "Winhost.ComeBack"  # a change that may have cut the wire: only a new session shows that it did not
-BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
-NOT_TEXT = "Winhost.NotText"  # ours, too: .NET lets halves of characters stand alone, files and terminals do not
+NOT_TEXT = "Winhost.NotText"  # ours, no host says it: see `answers.not_text`
 
-_HALF = re.compile("[\ud800-\udfff]")
+
+def anything(noun: str, records: Sequence[Record]) -> None:
+    """Of whoever knows no nouns."""
 
 
 class Wire(Protocol):
@@ -60,11 +78,15 @@ class Held:
 
 
 class Agent:
-    """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included."""
+    """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included.
 
-    def __init__(self, wire: Wire, call_timeout: float) -> None:
+    fits: what makes of records those of a noun. Every answer is held against that and `answers` here, and nowhere else.
+    """
+
+    def __init__(self, wire: Wire, call_timeout: float, fits: Fits = anything) -> None:
         self.wire = wire
         self.call_timeout = call_timeout
+        self.fits = fits
 
     @property
     def host(self) -> str:
@@ -74,27 +96,27 @@ class Agent:
         self.wire.close()
 
     def read(self, nouns: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
-        """All instances of each noun. With `settled`, after a call that may still be running there has ended."""
-        answers = self._call([{"noun": noun, "verb": "get"} for noun in nouns], settled=settled)
-        return {noun: _answer(answer) for noun, answer in zip(nouns, answers, strict=True)}
+        """All instances of each noun. With `settled`, after a call that may still be running there has ended.
+
+        A noun whose records are not what they should be is unknown. Raises RemoteError for what is no answer at all.
+        """
+        answers = self._call([{"noun": noun, "verb": "get"} for noun in nouns], Listed, settled=settled)
+        return {noun: self._answer(noun, answer) for noun, answer in zip(nouns, answers, strict=True)}
 
     def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """The state of one instance, or None where there is none. Raises RemoteError, NotAvailable."""
-        (answer,) = self._call([{"noun": noun, "verb": "get", "key": key}], settled=settled)
-        if not answer["ok"]:
-            raise self._error(answer, f"get {noun}")
-        state: Mapping[str, Json] | None = answer["state"]
-        return state
+        got = self._one({"noun": noun, "verb": "get", "key": key}, Got, settled=settled)
+        self._check(noun, key, got.state)
+        return got.state
 
     def set(
         self, noun: str, key: Key, want: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
         """Change one instance. Raises Drifted (nothing changed), NotFound, RemoteError, NotAvailable."""
         call = {"noun": noun, "verb": "set", "key": key, "want": want, "expect": expect, "how": how}
-        (answer,) = self._call([call], extra=float(how.get("within", 0)))
-        if not answer["ok"]:
-            raise self._error(answer, f"set {noun}")
-        return SetAnswer(answer["before"], answer["after"] or {}, bool(answer["restart"]), tuple(answer["warnings"]))
+        changed = self._one(call, Changed, extra=float(how.get("within", 0)))
+        self._check(noun, key, changed.before, changed.after)
+        return SetAnswer(changed.before, changed.after or {}, bool(changed.restart), changed.warnings)
 
     def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Held:
         """What was sent so far of what `set` needs of here. Raises Drifted, RemoteError."""
@@ -105,88 +127,83 @@ class Agent:
         content = {"at": at, "bytes": base64.b64encode(piece).decode()}
         held = self._send({"noun": noun, "verb": "send", "key": key, "piece": content})
         if held.size != at + len(piece):  # something there takes it away again: no patience would ever end that
-            message = f"{held.size} bytes are there, and not {at + len(piece)}"
-            raise RemoteError(self.host, RemoteFault("InvalidResult", BAD_ANSWER, message=message), f"send {noun}")
+            raise self._bad(f"send {noun}", f"{held.size} bytes are there, and not {at + len(piece)}")
         return held
 
     def _send(self, call: Mapping[str, Json]) -> Held:
-        (answer,) = self._call([call])
-        if not answer["ok"]:
-            raise self._error(answer, f"send {call['noun']}")
-        return Held(answer["held"], answer["sha256"])
+        sent = self._one(call, Sent)
+        return Held(sent.held, sent.sha256)
 
     def restart(self) -> None:
         """Ask the host to restart; it answers before it goes."""
-        (answer,) = self._call([{"noun": "Boot", "verb": "restart"}])
-        if not answer["ok"]:
-            raise self._error(answer, "restart")
+        self._one({"noun": "Boot", "verb": "restart"}, Restarting)
+
+    def _one(self, call: Mapping[str, Json], kind: type[A], *, settled: bool = False, extra: float = 0) -> A:
+        (answer,) = self._call([call], kind, settled=settled, extra=extra)
+        if isinstance(answer, NotYet | Differs | Failed):
+            raise self._error(answer, _doing(call))
+        return answer
 
     def _call(
-        self, calls: Sequence[Mapping[str, Json]], *, settled: bool = False, extra: float = 0
-    ) -> list[dict[str, Any]]:
+        self, calls: Sequence[Mapping[str, Json]], kind: type[A], *, settled: bool = False, extra: float = 0
+    ) -> "list[A | Refusal]":
         request = json.dumps({"exclusive": settled, "calls": calls})
         text = self.wire.invoke(request, self.call_timeout + extra)
-        answers = _answers(text)
-        if len(answers) != len(calls):
-            message = f"{len(answers)} answers to {len(calls)} calls: {text[:80]!r}"
-            raise RemoteError(self.host, RemoteFault("InvalidResult", BAD_ANSWER, message=message), "read its answer")
-        return answers
+        doing = "read its answer"
+        try:
+            answers = parsed(text, len(calls))
+            found = []
+            for call, answer in zip(calls, answers, strict=True):
+                doing = f"read its answer to {_doing(call)}"
+                found.append(checked(answer, kind))
+        except NotTheAgents as why:
+            raise self._bad(doing, str(why)) from None
+        return found
 
-    def _error(self, answer: Mapping[str, Any], doing: str) -> Exception:
-        if "unavailable" in answer:
-            return NotAvailable(self.host, doing, answer["unavailable"])
-        if "drift" in answer:
-            differences = {name: (d["expected"], d["found"]) for name, d in answer["drift"].items()}
+    def _answer(self, noun: str, answer: "Listed | Refusal") -> Answer:
+        match answer:
+            case Listed(instances):
+                records = tuple(Record(each.state, each.key) for each in instances)
+                return self._unlike(noun, records) or records
+            case NotYet(needs):
+                return Unavailable(needs)
+            case Failed(error):
+                return Unknown(error)
+            case _:
+                return Unknown(
+                    RemoteFault("InvalidResult", BAD_ANSWER, message="a difference, where nothing was expected")
+                )
+
+    def _check(self, noun: str, key: Key, *states: Mapping[str, Json] | None) -> None:
+        for state in states:
+            if state is not None and (unlike := self._unlike(noun, (Record(state, key),))):
+                raise RemoteError(self.host, unlike.unknown, f"read its answer about {noun}")
+
+    def _unlike(self, noun: str, records: Sequence[Record]) -> Unknown | None:
+        """Why records cannot be those of the noun."""
+        if why := not_text([[record.key, record.state] for record in records]):
+            return Unknown(RemoteFault("InvalidData", NOT_TEXT, message=why))
+        if why := self.fits(noun, records):
+            return Unknown(RemoteFault("InvalidData", BAD_ANSWER, message=why))
+        return None
+
+    def _bad(self, doing: str, message: str) -> RemoteError:
+        return RemoteError(self.host, RemoteFault("InvalidResult", BAD_ANSWER, message=message), doing)
+
+    def _error(self, answer: "Refusal", doing: str) -> Exception:
+        if isinstance(answer, NotYet):
+            return NotAvailable(self.host, doing, answer.unavailable)
+        if isinstance(answer, Differs):
+            differences = {name: (each.expected, each.found) for name, each in answer.drift.items()}
             return Drifted(self.host, doing, differences)
-        error = fault(answer["error"])
-        if error.code == COME_BACK:
+        if answer.error.code == COME_BACK:
             return SessionDropped(self.host, "the host wants to be reached anew")
-        kind = NotFound if error.code == NOT_FOUND else RemoteError
-        warnings = tuple(answer.get("warnings", ()))
-        return kind(self.host, error, doing, answer.get("before"), answer.get("after"), warnings)
+        kind = NotFound if answer.error.code == NOT_FOUND else RemoteError
+        return kind(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)
 
 
-def _answers(text: str) -> list[dict[str, Any]]:
-    """Those that are in the text; none where it is not what the agent writes."""
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return []
-    answers = document.get("answers") if isinstance(document, dict) else None
-    return [a for a in answers if isinstance(a, dict) and "ok" in a] if isinstance(answers, list) else []
-
-
-def _answer(answer: Mapping[str, Any]) -> Answer:
-    if answer["ok"]:
-        for place, text in () if _is_unicode(answer["instances"]) else _texts(answer["instances"]):
-            if _HALF.search(text):
-                message = f"{place} is '{visible(text)}', which is not Unicode text"
-                return Unknown(RemoteFault("InvalidData", NOT_TEXT, message=message))
-        return tuple(Record(state=i["state"], key=i["key"]) for i in answer["instances"])
-    if "unavailable" in answer:
-        return Unavailable(answer["unavailable"])
-    return Unknown(fault(answer["error"]))
-
-
-def _is_unicode(value: Json) -> bool:
-    """Whether all text in it is. Said at once of an answer of any size, to look for the place only where it is not."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _texts(value: Json, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in it, with the name of what it is."""
-    if isinstance(value, str):
-        yield place, value
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _texts(each, name)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each, place)
+def _doing(call: Mapping[str, Json]) -> str:
+    return "restart" if call["verb"] == "restart" else f"{call['verb']} {call['noun']}"
 
 
 def fault(error: Mapping[str, Any]) -> RemoteFault:

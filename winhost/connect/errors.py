@@ -7,6 +7,8 @@ from enum import StrEnum
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Json, RemoteFault
 
+BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
+
 
 def one_line(text: object) -> str:
     """Words of a library or a host on one line, with nothing in them that a terminal would obey."""
@@ -285,6 +287,12 @@ class RemoteError(WinhostError):
     def what(self) -> str:
         codes = ", ".join(part for part in (self.fault.category, self.fault.code, *self.fault.hresults) if part)
         return f"{self.host}: {self.doing}: {one_line(self.fault)} ({codes})"
+
+    @property
+    def meaning(self) -> str | None:
+        if self.fault.code != BAD_ANSWER:
+            return None
+        return "winhost brings its agent along: something on the host, or on the way, changed what it said."
 
 
 class NotFound(RemoteError):

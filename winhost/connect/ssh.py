@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from winhost.connect.agent import Agent
+from winhost.connect.agent import Agent, Fits, anything
 from winhost.connect.errors import (
     AuthenticationFailed,
     NoSession,
@@ -124,10 +124,14 @@ class KeyRefused(AuthenticationFailed):
 
 @dataclass(frozen=True)
 class SshWay:
-    """Opens sessions on one machine. `program`: the agent's text with its last line, which serves requests."""
+    """Opens sessions on one machine.
+
+    `program`: the agent's text with its last line, which serves requests; `fits`: see Agent.
+    """
 
     target: SshTarget
     program: str
+    fits: Fits = anything
 
     @property
     def host(self) -> str:
@@ -138,7 +142,7 @@ class SshWay:
 
         Raises Unreachable, HostKeyRefused, AuthenticationFailed, TimedOut, KeyUnusable, SecretUnreadable.
         """
-        return Agent(SshWire(self.target, self.program), self.target.call_timeout)
+        return Agent(SshWire(self.target, self.program), self.target.call_timeout, self.fits)
 
 
 class SshWire:

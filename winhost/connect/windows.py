@@ -2,16 +2,17 @@
 
 from dataclasses import dataclass
 
-from winhost.connect.agent import Agent, Wire
+from winhost.connect.agent import Agent, Fits, Wire, anything
 from winhost.model.fleet import Host, Kind
 
 
 @dataclass(frozen=True)
 class WindowsWay:
-    """Opens sessions on one host of the fleet; `scripts`: see PsrpWire."""
+    """Opens sessions on one host of the fleet; `scripts`: see PsrpWire; `fits`: see Agent."""
 
     target: Host
     scripts: str
+    fits: Fits = anything
 
     @property
     def host(self) -> str:
@@ -19,7 +20,7 @@ class WindowsWay:
 
     def open(self) -> Agent:
         """Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
-        return Agent(self._wire(), self.target.transport.call_timeout)
+        return Agent(self._wire(), self.target.transport.call_timeout, self.fits)
 
     def _wire(self) -> Wire:
         if self.target.transport.kind is Kind.WINRS:

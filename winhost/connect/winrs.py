@@ -10,8 +10,7 @@ from importlib.resources import files
 from math import ceil
 from typing import TYPE_CHECKING
 
-from winhost.connect.agent import BAD_ANSWER
-from winhost.connect.errors import Failure, RemoteError, SessionDropped, Unreachable, one_line
+from winhost.connect.errors import BAD_ANSWER, Failure, RemoteError, SessionDropped, Unreachable, one_line
 from winhost.connect.guard import MOST_AT_ONCE, Guard
 from winhost.connect.http import guard_session
 from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, only_output, quieten, translated

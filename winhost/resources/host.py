@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.model.errors import UsageFault
 from winhost.model.facts import NOT_THERE, Facts, Instance, MissingFact, Record
-from winhost.model.once import once
 from winhost.resources.base import State
-from winhost.resources.nouns import NOUNS, answer
+from winhost.resources.nouns import answer
+from winhost.resources.shape import adapter, faults
 from winhost.resources.windows import (
     AssignableDevice,
     DeviceAssignmentPolicy,
@@ -26,7 +26,7 @@ from winhost.resources.windows import (
 from winhost.resources.windows.pci_device import card_location
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    pass
 
 S = TypeVar("S", bound=State)
 
@@ -47,28 +47,15 @@ class WrongState(UsageFault):
         return "Read the host again with this winhost: winhost detect"
 
 
-@once
-def _adapter(noun: str) -> "TypeAdapter[Any]":
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(NOUNS[noun].state)
-
-
 def typed(state: type[S], record: Record) -> Instance[S]:
     """The typed state of a record. Raises WrongState."""
     from pydantic import ValidationError
 
     try:
-        value: S = _adapter(state.noun.name).validate_python(dict(record.state))
+        value: S = adapter(state.noun.name).validate_python(dict(record.state))
     except ValidationError as error:
-        faults = "; ".join(f"{_place(e['loc'])}: {e['msg']}" for e in error.errors())
-        raise WrongState(state.noun.name, faults) from None
+        raise WrongState(state.noun.name, faults(error)) from None
     return Instance(record.key, value)
-
-
-def _place(loc: tuple[int | str, ...]) -> str:
-    """Without the tags that tell a value from why there is none."""
-    return ".".join(str(part) for part in loc if part not in ("known", "unknown", "unavailable"))
 
 
 @dataclass(frozen=True)

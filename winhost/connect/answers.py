@@ -1,0 +1,253 @@
+"""What the agent may answer, by schema: checked once, where it comes in. Nothing behind this looks again."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar, Union
+
+from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter, ValidationError
+
+from winhost.connect.errors import one_line
+from winhost.model.errors import visible
+from winhost.model.facts import Json, RemoteFault
+from winhost.model.once import once
+from winhost.model.units import MiB, size
+
+MOST = 4 * MiB  # characters of an answer; the largest hosts that we know answer everything with less than a tenth
+MOST_VALUES = 100_000
+_DEEPEST = 24  # the agent writes down to 10
+_LARGEST = 1 << 64
+_FAULTS = 3  # of an answer that are told
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+_NO_TAG = ("winhost_ok", "it does not say whether it went well")
+
+A = TypeVar("A")
+
+
+class NotTheAgents(Exception):
+    """What came back is no answer of the agent. The text says why, on one line."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One of those that a noun has."""
+
+    state: dict[str, Any]
+    key: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """All instances of a noun."""
+
+    instances: tuple[Instance, ...]
+
+
+@dataclass(frozen=True)
+class Got:
+    """The state of one instance; None where there is none."""
+
+    state: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A set that went through. restart: what has to restart, where anything has."""
+
+    before: dict[str, Any]
+    after: dict[str, Any] | None
+    restart: tuple[Any, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How many bytes of a file are there."""
+
+    held: Annotated[int, Strict(), Field(ge=0)]
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class Restarting:
+    """The host goes down."""
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """What has to be there first."""
+
+    unavailable: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A property that is not as expected."""
+
+    expected: Any
+    found: Any
+
+
+@dataclass(frozen=True)
+class Differs:
+    """Nothing was changed, because this is not as expected."""
+
+    drift: dict[str, Difference]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error, and of a change what is so now where the host could tell."""
+
+    error: RemoteFault
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+
+Refusal = NotYet | Differs | Failed
+
+
+def parsed(text: str, count: int) -> list[Any]:
+    """So many answers, each still to be `checked`. Raises NotTheAgents."""
+    if len(text) > MOST or sum(map(text.count, "[{,")) > MOST_VALUES:
+        raise NotTheAgents(f"an answer of {size(len(text))} is larger than any of the agent's")
+    try:
+        document = json.loads(text, parse_constant=_no_number, parse_int=_whole, parse_float=_finite)
+    except RecursionError:
+        raise NotTheAgents("an answer nested deeper than any of the agent's") from None
+    except ValueError:
+        raise NotTheAgents(f"what came back is no JSON: {_begin(text)}") from None
+    if _too_deep(document):
+        raise NotTheAgents("an answer nested deeper than any of the agent's")
+    answers = document.get("answers") if isinstance(document, dict) else None
+    if not isinstance(answers, list):
+        raise NotTheAgents(f"what came back holds no answers: {_begin(text)}")
+    if len(answers) != count:
+        raise NotTheAgents(f"{len(answers)} answers to {count} calls: {_begin(text)}")
+    return answers
+
+
+def checked(answer: object, kind: type[A]) -> A | Refusal:
+    """An answer as a kind has it, or why there is none. Raises NotTheAgents."""
+    try:
+        found: A | Refusal = _adapter(kind).validate_python(_readable(answer))
+    except ValidationError as error:
+        faults = [
+            f"{_place(each['loc'])}{each['msg']}" for each in error.errors(include_url=False, include_input=False)
+        ]
+        more = f"; and {len(faults) - _FAULTS} more" if len(faults) > _FAULTS else ""
+        raise NotTheAgents(one_line("; ".join(faults[:_FAULTS]) + more)[:500]) from None
+    return found
+
+
+def not_text(value: Json) -> str | None:
+    """Which text in it is none, or nothing: .NET lets halves of characters stand alone, files and terminals do not."""
+    if _is_unicode(value):
+        return None
+    place, text = next((place, text) for place, text in _texts(value) if _HALF.search(text))
+    return f"{place} is '{visible(text)}', which is not Unicode text"
+
+
+@once
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    kinds: Any = Union[  # noqa: UP007 - one of its members is a variable
+        Annotated[kind, Tag("done")],
+        Annotated[NotYet, Tag("unavailable")],
+        Annotated[Differs, Tag("drift")],
+        Annotated[Failed, Tag("failed")],
+    ]
+    return TypeAdapter(Annotated[kinds, Discriminator(_tag, *_NO_TAG)])
+
+
+def _tag(answer: object) -> str | None:
+    """Which of them it is, by what it says of itself."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
+        return None
+    if answer["ok"]:
+        return "done"
+    return next((name for name in ("unavailable", "drift") if name in answer), "failed")
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """Without the tag, which is ours."""
+    parts = [str(part) for part in loc[1:]]
+    return f"{'.'.join(parts)}: " if parts else ""
+
+
+def _readable(answer: object) -> object:
+    """Words of an error are for people, and half a character in them must not cost the rest."""
+    if isinstance(answer, dict) and answer.get("ok") is False and not _is_unicode(answer):
+        return _mended(answer)
+    return answer
+
+
+def _mended(value: Json) -> Json:
+    if isinstance(value, str):
+        return _HALF.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, dict):
+        return {_mended(name): _mended(each) for name, each in value.items()}
+    return [_mended(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_unicode(value: Json) -> bool:
+    """Whether all text in it is. Said at once of an answer of any size, to look for the place only where it is not."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _texts(value: Json, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in it, with the name of what it is."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield "a name", name
+            yield from _texts(each, name)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each, place)
+
+
+def _too_deep(document: Json) -> bool:
+    level = [document]
+    for _ in range(_DEEPEST):
+        level = [inner for value in level for inner in _inside(value)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Json) -> list[Json]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _begin(text: str) -> str:
+    return one_line(repr(text[:80]))
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(word)
+
+
+def _whole(digits: str) -> int:
+    value = int(digits)
+    if abs(value) >= _LARGEST:
+        raise ValueError(digits)
+    return value
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(digits)
+    return value

@@ -1,0 +1,69 @@
+"""What records of a noun look like: its key, its properties and their types."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, cast
+
+from winhost.model.errors import visible
+from winhost.model.facts import Record
+from winhost.model.once import once
+from winhost.resources.nouns import NOUNS
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+_FAULTS = 3  # of a record that are told
+
+
+@once
+def adapter(noun: str) -> "TypeAdapter[Any]":
+    """Makes the typed state of a noun."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(NOUNS[noun].state)
+
+
+def misfit(noun: str, records: Sequence[Record]) -> str | None:
+    """Why these cannot be all records of a noun, or None: then each can be typed."""
+    known = NOUNS[noun]
+    if not known.key and len(records) > 1:
+        return f"{len(records)} records of what a host has once"
+    for record in records:
+        if set(record.key) != set(known.key):
+            return f"the key has the parts {_named(record.key)}, not {_named(known.key)}"
+        if why := _misfit(noun, record.state):
+            return f"{_of(record.key)}{why}"
+    return None
+
+
+def faults(error: "ValidationError") -> str:
+    """What is wrong with a state, in a sentence; of many faults the first."""
+    found = [f"{_place(each['loc'])}: {each['msg']}" for each in error.errors(include_url=False)]
+    more = [f"and {len(found) - _FAULTS} more"] if len(found) > _FAULTS else []
+    return visible("; ".join([*found[:_FAULTS], *more]))
+
+
+def _misfit(noun: str, state: Mapping[str, Any]) -> str | None:
+    from pydantic import ValidationError
+
+    foreign = sorted(set(state) - {each.name for each in fields(cast(Any, NOUNS[noun].state))})
+    if foreign:
+        return f"there is no property {_named(foreign)}"
+    try:
+        adapter(noun).validate_python(dict(state))
+    except ValidationError as error:
+        return faults(error)
+    return None
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """Without the tags that tell a value from why there is none."""
+    return ".".join(str(part) for part in loc if part not in ("known", "unknown", "unavailable"))
+
+
+def _of(key: Mapping[str, str]) -> str:
+    return f"{visible('/'.join(key.values()))[:100]}: " if key else ""
+
+
+def _named(names: Sequence[str] | Mapping[str, str]) -> str:
+    return visible(", ".join(names))[:200] or "none"
