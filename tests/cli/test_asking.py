@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.terminal import talk
+from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
@@ -94,3 +96,39 @@ def test_a_plan_of_another_day_says_so_and_may_be_refused(line: Line, planned: L
     assert line("apply", "plan.json", "--max-age", "2d12h", "--check").code == 0
     assert line("apply", "plan.json", "--max-age", "soon").code == 2
     assert line("runs", "--json").json["results"] == []
+
+
+@pytest.fixture
+def halted(line: Line, tmp_path: Path) -> Iterator[str]:
+    """A run that installed the role, restarted the host, and found no such VM."""
+    with Lab([find("server2025-3gpu")], tmp_path, scale=0.001):
+        planned = line("plan", "gpu-01", "--vm", "llm-typo", "-o", "plan.json")
+        assert "  vm: llm-typo (once HyperVRole is there)" in planned.out
+        said = line("apply", "plan.json", "--yes", "--accept", "restart")
+        (run,) = line("runs", "--json").json["results"]
+        assert (said.code, run["why"]) == (1, "gpu-01 has no VM 'llm-typo'")
+        assert f"winhost resume {run['run']} --vm NAME" in said.err
+        yield run["run"]
+
+
+def test_another_vm_is_asked_for_anew(line: Line, halted: str) -> None:
+    said = line("resume", halted, "--vm", "llm-01", "--yes")
+    assert said.code == 1
+    assert f"winhost resume {halted} --vm llm-01 --accept vm-stop,force-dismount" in said.err
+    assert "gpu-01: vm: llm-typo → llm-01" in said.out
+    assert "MMIO windows of llm-01" in said.out
+    told = talk("resume", halted, "--vm", "llm-01", answers="yyyy")
+    assert told.code == 0
+    assert [question.split(": ")[:2] for question in told.questions[:-1]] == [
+        ["gpu-01, VM llm-01", risk] for risk in ("vm-stop", "force-dismount", "vm-turn-off")
+    ]
+    assert "vm llm-typo → llm-01" in line("runs", halted).out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(("--set", "network=nat"), "vm, card, high, low, power"), (("--set", "high=huge"), "is not a size")],
+)
+def test_what_a_path_does_not_have_cannot_be_chosen(line: Line, halted: str, words: tuple[str, ...], says: str) -> None:
+    said = line("resume", halted, *words, "--yes")
+    assert (said.code, says in said.err) == (2, True), said.err

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -81,7 +81,7 @@ def plan(
 def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dict[str, object]":
     from winhost.cli.show_verdicts import check_path
     from winhost.model.shipped import shipped
-    from winhost.paths.playbook import faults_of, read_playbook, spelled_out
+    from winhost.paths.playbook import read_playbook
 
     check_path(path)
     known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
@@ -90,7 +90,13 @@ def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dic
     playbook = read_playbook(chosen or known[path])
     if playbook.path != path:
         raise OtherPath(str(chosen), playbook.path, path)
-    content = playbook.model_dump(by_alias=True, mode="json")
+    return decided(path, playbook.model_dump(by_alias=True, mode="json"), settings)
+
+
+def decided(path: str, content: "dict[str, Any]", settings: tuple[str, ...]) -> "dict[str, Any]":
+    """A playbook's content with settings of `--set`. Raises BadParameter."""
+    from winhost.paths.playbook import faults_of, spelled_out
+
     for setting in settings:
         _decide(path, content["settings"], setting)
         content["settings"] = spelled_out(path, content["settings"])

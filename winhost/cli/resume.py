@@ -1,18 +1,38 @@
-"""winhost resume: go on after a crash, a stop or a missing consent."""
+"""winhost resume: go on after a crash, a stop or a missing consent, if need be with another value of the wish."""
 
+import copy
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import run_options
+from winhost.cli.options import Size, run_options
+from winhost.model.errors import visible
+
+if TYPE_CHECKING:
+    from winhost.engine.amending import Amendment
+    from winhost.engine.record import Record
+    from winhost.engine.run import Means
+    from winhost.model.plan import Wish
 
 
 @click.command()
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
+@click.option(
+    "--vm", metavar="NAME", help="Give the cards to this VM instead. Only while nothing was done for the other."
+)
+@click.option("--card", "cards", multiple=True, metavar="NAME", help="Another card, likewise; may be repeated.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Another setting of the path, likewise.")
 @run_options
 def resume(
     run_name: str,
+    vm: str | None,
+    cards: tuple[str, ...],
+    settings: tuple[str, ...],
     accepted: tuple[str, ...],
     yes: bool,
     guest_deadline: float,
@@ -23,10 +43,88 @@ def resume(
 ) -> int:
     """Go on with a RUN that was interrupted.
 
-    Waits out what may still be running on the host, reads what is so, and does what is left.
+    Waits out what may still be running on the host, reads what is so, and does what is left. What a later stage found
+    wrong of the wish can be chosen anew: the rest is planned anew and shown, and every consent is asked for again.
     """
     from winhost.cli.running import Deadlines, go_either_way
     from winhost.engine.run import resume as go_on
 
+    amendment: Amendment | None = None
+
+    def ask(record: "Record", means: "Means", given: tuple[str, ...]) -> tuple[str, ...]:
+        nonlocal amendment
+        if not (vm or cards or settings):
+            return given
+        words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
+        wish = _wished(record.plan.wish, vm, cards, settings)
+        amendment, given = _chosen_anew(record, wish, shlex.join(words), means, given, yes)
+        return given
+
+    def go(run: str, given: tuple[str, ...], means: "Means") -> Any:
+        return go_on(run, given, means, amendment)
+
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    return go_either_way(go_on, "Go on with", run_name, accepted, yes, deadlines, fleet_file, as_json, as_jsonl)
+    return go_either_way(go, "Go on with", run_name, accepted, yes, deadlines, fleet_file, as_json, as_jsonl, ask)
+
+
+def _chosen_anew(
+    record: "Record", wish: "Wish", words: str, means: "Means", given: tuple[str, ...], yes: bool
+) -> "tuple[Amendment, tuple[str, ...]]":
+    """Plan the rest anew, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
+    from winhost.cli.output import say
+    from winhost.cli.running import asking_for, consents
+    from winhost.cli.show_plan import show_stage, shown
+    from winhost.engine.amending import Amendment, changes
+    from winhost.engine.run import preview_amended
+
+    stage = preview_amended(record.run, wish, means)
+    for change in changes(record.plan.wish, wish):
+        say(f"{record.host}: {change.name}: {shown(change.old)} → {shown(change.new)}. The rest, planned anew:")
+    show_stage(stage)
+    asking = asking_for(replace(record.plan, wish=wish), [stage], run=record.run, changed=True, anew=words)
+    return Amendment(wish, stage, words), consents(asking, given, yes)
+
+
+def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for value in values for word in (option, value))
+
+
+def _wished(wish: "Wish", vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> "Wish":
+    """The wish with other values. Raises click.UsageError for what the path does not have."""
+    from winhost.cli.plan import decided
+
+    if wish.path in _OPTIONS:
+        named = [*settings, *([f"vm={vm}"] if vm else []), *(f"card={card}" for card in cards)]
+        return _with_options(wish, named, _OPTIONS[wish.path])
+    if vm or cards:
+        raise click.UsageError(f"--vm and --card do not belong to {wish.path}; its settings are chosen with --set")
+    return replace(wish, playbook=decided(wish.path, copy.deepcopy(dict(wish.playbook)), settings))
+
+
+def _with_options(wish: "Wish", named: list[str], options: "Mapping[str, Callable[[str], object]]") -> "Wish":
+    chosen: dict[str, list[object]] = {}
+    for setting in named:
+        name, equals, value = setting.partition("=")
+        if not (equals and value.strip()) or name not in options:
+            raise click.BadParameter(
+                f"{visible(setting)!r} is not NAME=VALUE with one of the names {', '.join(options)}", param_hint="--set"
+            )
+        chosen.setdefault(name, []).append(options[name](value))
+    values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "card"}
+    if "card" in chosen:
+        values["cards"] = tuple(chosen["card"])
+    return replace(wish, **values)
+
+
+def _size(value: str) -> object:
+    return Size().convert(value, None, None)
+
+
+def _power(value: str) -> object:
+    return click.Choice(["as-found", "running", "off"]).convert(value, None, None)
+
+
+# What --set names of a path whose playbook has no settings, as the options of `plan` do.
+_OPTIONS: "Mapping[str, Mapping[str, Callable[[str], object]]]" = {
+    "dda": {"vm": str, "card": str, "high": _size, "low": _size, "power": _power}
+}

@@ -1,5 +1,6 @@
 """winhost rollback: give back."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ def rollback(
     from winhost.engine.undo import rollback as go_back
 
     def ask(record: "Record", means: "Means", given: tuple[str, ...]) -> tuple[str, ...]:
+        if yes or not sys.stdin.isatty():
+            return given
         steps, kept = look(run_name, means)
         show_steps(steps, f"Undo {run_name} on {record.host}")
         for sentence in kept:

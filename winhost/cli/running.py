@@ -59,6 +59,7 @@ class Asking:
     run: str | None = None
     going_back: bool = False
     changed: bool = False
+    anew: str | None = None
 
 
 def asking_for(plan: "Plan", stages: "Iterable[Stage]", **more: Any) -> Asking:
@@ -107,7 +108,7 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
         if risk in given:
             continue
         if not click.confirm(_question(asking, risk, titles), err=True):
-            raise ConsentNeeded(asking.host, asking.run, (risk,), asking.going_back, asking.changed)
+            raise ConsentNeeded(asking.host, asking.run, (risk,), asking.going_back, asking.changed, asking.anew)
         given.append(risk)
     return tuple(given)
 
@@ -267,7 +268,7 @@ def go_either_way(
 ) -> int:
     """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
 
-    ask: what is shown and asked for first, on a terminal and without --yes; it gives the consents.
+    ask: what is shown and asked for first; it gives the consents.
     """
     from winhost.cli.answers import Ended
     from winhost.cli.envelope import answer
@@ -281,9 +282,8 @@ def go_either_way(
 
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], fleet_file)[0]
-    if not yes and sys.stdin.isatty():
-        with shown_beside(as_json or as_jsonl):
-            accepted = ask(record, means_for(host, deadlines, Stop(), lambda event: None), accepted)
+    with shown_beside(as_json or as_jsonl):
+        accepted = ask(record, means_for(host, deadlines, Stop(), lambda event: None), accepted)
     begin(f"{verb} {run_name} on {record.host}?", yes)
 
     def watched(given: tuple[str, ...]) -> "Outcome":
@@ -294,7 +294,7 @@ def go_either_way(
         outcome = watched(accepted)
     except ConsentNeeded as needed:
         asking = Asking(needed.host, dict.fromkeys(needed.risks, (verb.lower(),)), vm=record.plan.wish.vm)
-        asking = replace(asking, run=run_name, going_back=needed.going_back, changed=needed.changed)
+        asking = replace(asking, run=run_name, going_back=needed.going_back, changed=needed.changed, anew=needed.anew)
         more = consents(asking, accepted, yes)
         if set(more) == set(accepted):
             raise

@@ -50,6 +50,7 @@ def show_whole(plan: Plan) -> None:
     say(f"{plan.host}: {plan.wish.path}{simulated}", bold=True)
     for stage in plan.stages:
         show_stage(stage)
+    _show_unchecked(plan)
     _show_sent(plan)
     show_consents(plan.risks, plan.possible_risks)
     if plan.notes:
@@ -104,6 +105,15 @@ def show_steps(steps: Iterable[Step], title: str) -> None:
 def _asks(step: Step) -> str:
     maybe = tuple(f"perhaps {risk}" for risk in step.may_need)
     return ", ".join((*step.risks, *maybe))
+
+
+def _show_unchecked(plan: Plan) -> None:
+    if not plan.unchecked:
+        return
+    say("Not checked yet; where one of these turns out wrong, the run stops there, and lets you choose it anew:")
+    for each in plan.unchecked:
+        value = "the only one there is" if each.value is None else shown(each.value)
+        say(f"  {each.name}: {value} (once {each.until} is there)", hang=2)
 
 
 def _show_sent(plan: Plan) -> None:

@@ -1,7 +1,7 @@
 """What was wished for and only a later stage can check: chosen anew in the middle of a run, unless it was used."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from winhost.engine.entries import Change
@@ -10,17 +10,20 @@ from winhost.engine.order import identity
 from winhost.engine.record import Record
 from winhost.model.documents import plain
 from winhost.model.errors import UsageFault, WinhostError, visible
-from winhost.model.facts import Json
+from winhost.model.facts import Facts, Json
 from winhost.model.plan import Stage, Wish
 from winhost.paths.dda import NoSuchThing
 
 
 @dataclass(frozen=True)
 class Amendment:
-    """Another wish for a run under way. shown: its stage as a person has seen it, None where nobody was asked."""
+    """Another wish for a run under way. shown: its stage as a person has seen it, None where nobody was asked; words:
+    those of `resume` that chose it.
+    """
 
     wish: Wish
     shown: Stage | None = None
+    words: str = ""
 
 
 @dataclass(eq=False)
@@ -102,6 +105,19 @@ def refuse_pointless(record: Record, wish: Wish) -> None:
         raise NothingAnew(record.run, "it was cut off in the middle of a step or a restart", hint)
     if not changes(record.plan.wish, wish):
         raise NothingAnew(record.run, "it is wished for so already", f"Go on: winhost resume {record.run}")
+
+
+def as_found(record: Record, facts: Facts) -> Facts:
+    """The facts with what the run moved for other steps as it was: a VM that is off for these was not found off."""
+    nouns = dict(facts.nouns)
+    for (noun, key), moved in record.between.items():
+        answer = nouns[noun]
+        if isinstance(answer, tuple):
+            found = {name: before for name, (before, _) in moved.items()}
+            nouns[noun] = tuple(
+                replace(each, state={**each.state, **found}) if dict(each.key) == dict(key) else each for each in answer
+            )
+    return replace(facts, nouns=nouns)
 
 
 def refuse_used(record: Record, wish: Wish, stage: Stage) -> None:

@@ -29,13 +29,18 @@ class EndOfRun(WinhostError):
 
 
 def ways(
-    run: str, going_back: bool = False, accept: tuple[str, ...] = (), anew: str | None = None
+    run: str,
+    going_back: bool = False,
+    accept: tuple[str, ...] = (),
+    anew: str | None = None,
+    going_on: str | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """On and back, as a label and a command each.
 
-    accept: consents that the first of them needs; anew: the words of `resume` that choose another value.
+    accept: consents that the first of them needs; anew: the words of `resume` that choose another value; going_on: the
+    same, where it was chosen and only the consents lack.
     """
-    given = f" --accept {','.join(accept)}" if accept else ""
+    given = (f" {going_on}" if going_on else "") + (f" --accept {','.join(accept)}" if accept else "")
     if going_back:
         return (("Go on with going back", f"winhost rollback {run}{given}"),)
     otherwise = (("Choose otherwise", f"winhost resume {run} {anew}"),) if anew else ()
@@ -102,7 +107,8 @@ class WrongHost(UsageFault):
 class ConsentNeeded(EndOfRun):
     """Steps that need a consent which was not given. Nothing was changed since the last stage.
 
-    changed: something was before that, by the same run in this direction, so that it is no fault of usage alone.
+    changed: something was before that, by the same run in this direction, so that it is no fault of usage alone;
+    anew: the words of `resume` that choose another value, for which it was asked.
     """
 
     host: str
@@ -110,6 +116,7 @@ class ConsentNeeded(EndOfRun):
     risks: tuple[str, ...]
     going_back: bool = False
     changed: bool = False
+    anew: str | None = None
 
     def __post_init__(self) -> None:
         self.exit_code = Exit.FAILURE if self.changed else Exit.USAGE
@@ -124,7 +131,7 @@ class ConsentNeeded(EndOfRun):
 
     @property
     def ways(self) -> tuple[tuple[str, str], ...]:
-        return ways(self.run, self.going_back, self.risks) if self.run else ()
+        return ways(self.run, self.going_back, self.risks, going_on=self.anew) if self.run else ()
 
     @property
     def hint(self) -> str:

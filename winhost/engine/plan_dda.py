@@ -7,8 +7,8 @@ from shlex import quote
 from winhost.compat.assess import judge
 from winhost.compat.default_plan import default_cards
 from winhost.engine.order import Id, identity
-from winhost.model.facts import Instance, MissingFact
-from winhost.model.plan import Wanted, Wish, in_order
+from winhost.model.facts import Instance, MissingFact, Unavailable
+from winhost.model.plan import Deferred, Unchecked, Wanted, Wish, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.paths.dda import Decisions, Selection, WhichVm, choose_cards, choose_vm
 from winhost.paths.refusal import Caution
@@ -85,6 +85,18 @@ class DdaPlan:
             for function in card.functions
             if self._on_host(function)
         }
+
+    def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
+        """The VM, and whether windows that were asked for hold the cards that it has already."""
+        try:
+            _ = self._facts.vms
+        except MissingFact as missing:
+            if not isinstance(missing.missing, Unavailable):
+                return ()
+            asked = {"high": self._wish.high, "low": self._wish.low}
+            values = {"vm": self._wish.vm, **{name: value for name, value in asked.items() if value is not None}}
+            return tuple(Unchecked(name, value, missing.missing.unavailable) for name, value in values.items())
+        return ()
 
     @cached_property
     def _cards(self) -> tuple[Card, ...]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from winhost.compat.assess import judge
 from winhost.engine.order import Id, identity
 from winhost.model.facts import Answer, Facts, Json, Record
-from winhost.model.plan import Wanted, Wish, in_order
+from winhost.model.plan import Deferred, Unchecked, Wanted, Wish, in_order
 from winhost.model.reason import PathVerdict
 from winhost.paths.refusal import Caution
 from winhost.paths.wsl2 import UNBRIDGED, Decisions, Mode, adapter
@@ -15,6 +15,13 @@ from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
+
+# Which settings only the host's answer on a resource can prove wrong: what is taken, not there or not to be had.
+_CHECKED_BY = {
+    "ExternalSwitch": ("bridge.switch",),
+    "AptSource": ("containers.ubuntu",),
+    "DebianPackage": ("containers.docker", "containers.toolkit"),
+}
 
 
 class Wsl2Plan:
@@ -53,6 +60,12 @@ class Wsl2Plan:
         asked = in_order(risk for reason in self.verdict.every_reason for risk in reason.risks)
         bridge = self._settings.bridge
         return {identity("ExternalSwitch", {"name": bridge.switch}): asked} if bridge else {}
+
+    def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
+        """Settings that nothing but a resource that waits can tell whether they can be."""
+        until = {name: each.until for each in deferred for name in _CHECKED_BY.get(each.noun, ())}
+        values = self._settings.model_dump(mode="json")
+        return tuple(Unchecked(name, _at(values, name), thing) for name, thing in until.items())
 
     @cached_property
     def _mode(self) -> Mode:
@@ -106,3 +119,11 @@ def _only(facts: Facts, noun: str, wanted: Callable[[Record], bool]) -> Facts:
 def _edited(record: Record, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Record:
     fits = all(record.state.get(name) == value for name, value in found.items())
     return replace(record, state={**record.state, **changed}) if fits else record
+
+
+def _at(values: Mapping[str, Json], name: str) -> Json:
+    """What stands at `bridge.switch`, None where there is no bridge."""
+    found: Json = values
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found

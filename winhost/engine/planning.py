@@ -14,7 +14,7 @@ from winhost.engine.plan_wsl2 import Wsl2Plan
 from winhost.model.errors import Exit, UsageFault, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.path import path_of, variant_of
-from winhost.model.plan import Deferred, Plan, Stage, Step, Wanted, Wish
+from winhost.model.plan import Deferred, Plan, Stage, Step, Unchecked, Wanted, Wish
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
 from winhost.paths.refusal import Caution, Refusal
@@ -49,6 +49,9 @@ class Planned(Protocol):
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
         """Consents that its verdict asks for, by the resources whose steps they are asked for."""
+
+    def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
+        """What of the wish only a later stage can check, which plans this."""
 
 
 PLANNED: Mapping[str, type[Planned]] = {"dda": DdaPlan, "wsl2": Wsl2Plan}
@@ -184,6 +187,7 @@ def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
     planned = PLANNED[wish.path](facts, wish)
     verdict = planned.verdict
     _refuse(facts, planned, wish.allow_unverified)
+    stage = _stage(facts, wish, planned, number=1)
     return Plan(
         host=facts.host,
         machine_id=facts.os.machine_id,
@@ -191,10 +195,11 @@ def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
         facts_read_at=facts.document.read_at,
         winhost=__version__,
         wish=wish,
-        stages=(_stage(facts, wish, planned, number=1),),
+        stages=(stage,),
         notes=_notes(verdict, planned.cautions),
         linux_key=_linux_key(facts.document),
         variant=variant_of(verdict.path),
+        unchecked=planned.unchecked(stage.deferred),
     )
 
 

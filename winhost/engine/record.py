@@ -74,16 +74,30 @@ class Record:
         return at_rest and all(touched.given_back for touched in self.touched.values())
 
     @property
-    def midway(self) -> tuple[str, ...]:
-        """What is neither as it was found nor as it shall be, in words: begun, or moved for other steps."""
+    def between(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
+        """Properties neither as they were found nor as they shall be, but moved for other steps: as found, and now."""
         last = {identity(w.noun, w.key): w.want for stage in self.stages for w in stage.wanted}
-        found = [f"{self.in_flight.title}: not finished"] if self.in_flight else []
+        found = {}
         for id_, touched in self.touched.items():
             now = {**touched.after, **(touched.moved[-1] if self.going_back and touched.moved else {})}
-            for name, before in touched.first.items():
-                if now[name] not in (before, last.get(id_, {}).get(name, before)):
-                    found.append(f"{touched.title}: {name} is {now[name]}, was {before}")
-        return tuple(found)
+            moved = {
+                name: (before, now[name])
+                for name, before in touched.first.items()
+                if now[name] not in (before, last.get(id_, {}).get(name, before))
+            }
+            if moved:
+                found[id_] = moved
+        return found
+
+    @property
+    def midway(self) -> tuple[str, ...]:
+        """What was begun, and what was moved for other steps, in words."""
+        begun = (f"{self.in_flight.title}: not finished",) if self.in_flight else ()
+        return begun + tuple(
+            f"{self.touched[id_].title}: {name} is {now}, was {before}"
+            for id_, moved in self.between.items()
+            for name, (before, now) in moved.items()
+        )
 
 
 @dataclass(eq=False)

@@ -248,12 +248,14 @@ class Runner:
         """What is left to do with another wish. Raises NothingAnew, AlreadyUsed, and as `next_stage` does."""
         amending.refuse_pointless(self.record, wish)
         number = 1 + max(self.record.finished_stages, default=0)
+        found = HostFacts(amending.as_found(self.record, facts))
         try:
-            stage = next_stage(HostFacts(facts), replace(self.record.plan, wish=wish), number)
+            stage = next_stage(found, replace(self.record.plan, wish=wish), number)
         except WinhostError as error:
             raise self._to_choose(error) from error
         amending.refuse_used(self.record, wish, stage)
-        return stage
+        steps = steps_for(stage.wanted, facts, prefix=f"{number}.", extra_risks=asked_risks(found, wish))
+        return replace(stage, steps=steps)
 
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
         """Consents are given for what is changed: the old ones are not for this."""
@@ -263,7 +265,7 @@ class Runner:
             raise amending.NotAsShown(record.host)
         needed = in_order(risk for step in stage.steps for risk in step.risks)
         if lacking := tuple(risk for risk in needed if risk not in accepted):
-            raise ConsentNeeded(record.host, self.run, lacking, changed=True)
+            raise ConsentNeeded(record.host, self.run, lacking, changed=True, anew=amendment.words)
         self.write(
             "amend",
             changes=[plain(change) for change in amending.changes(record.plan.wish, wish)],

@@ -68,6 +68,18 @@ class Deferred:
 
 
 @dataclass(frozen=True)
+class Unchecked:
+    """A value of the wish that can be checked only once `until` is there; null: left to what is found then.
+
+    name: as `winhost resume --set` takes it.
+    """
+
+    name: str
+    value: Json
+    until: str
+
+
+@dataclass(frozen=True)
 class Stage:
     """Steps without a restart between them. What is deferred is planned after this stage, from facts read then."""
 
@@ -118,6 +130,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     linux_key: str | None = None
     made_at: str | None = None
+    unchecked: tuple[Unchecked, ...] = ()
     variant: str | None = None
     schema: Literal["winhost.plan/1"] = "winhost.plan/1"
 
