@@ -7,15 +7,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.engine.test_killed import ACCEPT, journal
+from tests.engine.world import world
 from winhost.cli import run
+from winhost.connect.agent import Agent
+from winhost.engine.failures import ConsentNeeded, Halted, Stopped
 from winhost.engine.journal import read_journal
 from winhost.engine.record import Record, replay
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
+from winhost.model.secrets import SecretUnreadable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="its signals and pipes are POSIX's")
 
@@ -122,3 +127,61 @@ def test_under_nohup_a_hang_up_stays_ignored(lab: Lab) -> None:
         time.sleep(0.001)
     controller.send_signal(signal.SIGHUP)
     assert controller.wait(60) == 0
+
+
+# ---- 2 says that nothing was done
+
+
+def test_a_secret_that_is_gone_in_the_middle_is_no_fault_of_usage_alone(tmp_path: Path) -> None:
+    here = world(tmp_path)
+    opened = here.open
+
+    def gone() -> Agent:
+        raise SecretUnreadable("file:password", "it is not there")
+
+    def around(when: str, entry: Any) -> None:
+        if (entry["event"], when) == ("restarting", "after"):
+            here.open = gone  # type: ignore[method-assign]
+
+    here.around = around
+    with pytest.raises(Halted) as halted:
+        here.apply(here.plan())
+    assert halted.value.exit_code == 1
+    assert halted.value.hint == f"Go on: winhost resume {here.run}\nGo back: winhost rollback {here.run}"
+    here.open, here.around = opened, lambda when, entry: None  # type: ignore[method-assign]
+    assert here.resume().holds
+
+
+def test_drift_in_the_middle_names_the_ways_and_keeps_its_code(tmp_path: Path) -> None:
+    here = world(tmp_path, "server2025-role-installed")
+
+    def around(when: str, entry: Any) -> None:
+        if (entry["event"], when) == ("end", "after") and entry["noun"] == "VmPower":
+            here.machine.set_vm(here.vm(), low_memory_mapped_io_space=512 << 20)
+
+    here.around = around
+    with pytest.raises(Halted) as halted:
+        here.apply(here.plan())
+    assert halted.value.exit_code == 4
+    assert f"winhost resume {here.run}" in halted.value.hint
+
+
+@pytest.mark.parametrize("done", ["nothing", "a stage", "a step back"])
+def test_a_consent_that_lacks_is_a_fault_of_usage_only_where_nothing_was_done(tmp_path: Path, done: str) -> None:
+    here = world(tmp_path)
+    with pytest.raises(ConsentNeeded) as needed:
+        here.apply(here.plan(), ["restart"] if done == "a stage" else [])
+    assert needed.value.exit_code == (1 if done == "a stage" else 2)
+    if done == "a step back":
+        here.apply(here.plan())
+        seen = len(here.events)
+        here.stop = lambda: any(event.kind == "done" for event in here.events[seen:])
+        with pytest.raises(ConsentNeeded) as needed:
+            here.rollback([])
+        assert needed.value.exit_code == 2
+        with pytest.raises(Stopped) as stopped:
+            here.rollback()
+        assert "Power of llm-01: state is off, was running" in str(stopped.value.meaning)
+        with pytest.raises(ConsentNeeded) as needed:
+            here.rollback([])
+        assert needed.value.exit_code == 1

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost.cli.options import Age, at_once_option, run_options
-from winhost.model.errors import UsageFault, WinhostError, failed, visible
+from winhost.model.errors import Exit, UsageFault, WinhostError, failed, visible
 
 if TYPE_CHECKING:
-    from winhost.cli.answers import Checked
+    from winhost.cli.answers import Checked, Ended
     from winhost.engine.run import Means
     from winhost.model.plan import Plan
 
@@ -149,7 +149,18 @@ def apply(
     else:
         show_results("outcome", as_json, shown, lambda ended: show_outcome(ended.outcome))
     codes = [outcome_code(result.value) for result in results if result.value]
-    return worst(errors, max(codes, default=0))
+    code = worst(errors, max(codes, default=0))
+    return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
+
+
+def _changed(shown: "tuple[str, Ended | WinhostError]") -> bool:
+    """Whether something was done on a host: then 2 is not said of all of them, which says that nothing was."""
+    from winhost.engine.failures import EndOfRun
+
+    _, ended = shown
+    if isinstance(ended, WinhostError):
+        return isinstance(ended, EndOfRun) and ended.run is not None and ended.exit_code != Exit.USAGE
+    return ended.outcome.changed > 0
 
 
 def _unseen(event: object) -> None:

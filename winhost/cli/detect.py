@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.options import at_once_option, fleet_option, hosts_argument, json_option
+from winhost.cli.options import at_once_option, fleet_option, force_option, hosts_argument, json_option
 
 if TYPE_CHECKING:
     from winhost.cli.reach import Read
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Write FOLDER/<host>.json.",
 )
+@force_option
 @fleet_option
 @at_once_option
 @json_option
-def detect(hosts: tuple[str, ...], output: Path | None, fleet_file: Path | None, at_once: int, as_json: bool) -> int:
+def detect(
+    hosts: tuple[str, ...], output: Path | None, force: bool, fleet_file: Path | None, at_once: int, as_json: bool
+) -> int:
     """Read what HOSTS are.
 
     Changes nothing. HOSTS are names of fleet.yaml, patterns ('gpu-*') or groups ('@lab').
@@ -39,7 +42,7 @@ def detect(hosts: tuple[str, ...], output: Path | None, fleet_file: Path | None,
 
     def results() -> "Iterator[tuple[str, Detected | WinhostError]]":
         for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
-            error = read.error or _written(output, read)
+            error = read.error or _written(output, read, force)
             codes.append(worst([error]))
             yield read.host, error or Detected(read.host, read.known)
 
@@ -47,17 +50,20 @@ def detect(hosts: tuple[str, ...], output: Path | None, fleet_file: Path | None,
     return max(codes)
 
 
-def _written(folder: Path | None, read: "Read") -> "WinhostError | None":
+def _written(folder: Path | None, read: "Read", force: bool) -> "WinhostError | None":
     """Why a host's facts could not be written: the others' can still be."""
     from winhost.cli.faults import of_system
     from winhost.cli.output import write_file
+    from winhost.cli.overwrite import OtherKind
     from winhost.model.documents import write_document
 
     if folder is None:
         return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / f"{read.host}.json", write_document(read.facts))
+        write_file(folder / f"{read.host}.json", write_document(read.facts), "facts", force)
+    except OtherKind as error:
+        return error
     except OSError as error:
         return of_system(error)
     return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli.groups import Group
-from winhost.cli.options import json_option
+from winhost.cli.options import force_option, json_option
 
 if TYPE_CHECKING:
     from winhost.imports.told import Told
@@ -37,8 +37,11 @@ def facts() -> None:
 @click.option("--host", callback=_host, help="What to call the machine. Default: its own name, where a file tells it.")
 @click.option("--kind", type=click.Choice(KINDS), help="What the FILES are. Default: recognised by what is in each.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the facts to this file.")
+@force_option
 @json_option
-def import_(files: tuple[Path, ...], host: str | None, kind: str | None, output: Path | None, as_json: bool) -> int:
+def import_(
+    files: tuple[Path, ...], host: str | None, kind: str | None, output: Path | None, force: bool, as_json: bool
+) -> int:
     """Make facts of one machine from FILES.
 
     Each is the output of nvidia-smi -q -x (on Windows or Linux; also its plain table), Get-ComputerInfo |
@@ -55,7 +58,7 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, output:
 
     made = _imported(files, host, kind)
     if output is not None:
-        write_file(output, write_document(made))
+        write_file(output, write_document(made), "facts", force)
     if as_json:
         answer("detection", [Detected(made.host, made)])
         return 0

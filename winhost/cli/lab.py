@@ -6,7 +6,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import Group
-from winhost.cli.options import json_option
+from winhost.cli.options import force_option, json_option
 
 # Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
 engine_option = click.option(
@@ -37,6 +37,7 @@ def lab() -> None:
 @lab.command()
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST_OR_FACTS...", **completion.LAB_HOSTS)
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where fleet.yaml goes.")
+@force_option
 @click.option("--tls", is_flag=True, help="Serve HTTPS with a throw-away certificate.")
 @engine_option
 @click.option(
@@ -47,7 +48,7 @@ def lab() -> None:
     show_default=True,
     help="Lab seconds per real second.",
 )
-def up(hosts: tuple[str, ...], output: Path | None, tls: bool, engine: str, speed: float) -> None:
+def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
     """Serve hosts until Ctrl-C, and write the fleet.yaml that leads to them.
 
     HOST_OR_FACTS is an example's name (`winhost lab list`), a host file, or facts that detect wrote of a real host:
@@ -59,9 +60,12 @@ def up(hosts: tuple[str, ...], output: Path | None, tls: bool, engine: str, spee
     from tempfile import TemporaryDirectory
 
     from winhost.cli.output import say
+    from winhost.cli.overwrite import refuse_other_kind
     from winhost.lab.hostfile import find
     from winhost.lab.lab import ALL, Lab
 
+    if output:
+        refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)
     files = [find(host) for host in hosts]
     # Who stops a service does not press Ctrl-C, and nothing is to be left then either.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -42,6 +42,7 @@ facts_option = click.option(
 yes_option = click.option(
     "--yes", is_flag=True, help="Do not ask whether to begin. Consents are asked for all the same."
 )
+force_option = click.option("--force", is_flag=True, help="Let -o write over a file of another kind.")
 hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
 
 

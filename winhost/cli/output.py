@@ -9,6 +9,7 @@ import click
 
 from winhost.cli.lines import columns as columns_of
 from winhost.cli.lines import glued, unglued, wrapped
+from winhost.cli.overwrite import Kind, refuse_other_kind
 from winhost.cli.streams import spelled_in_json
 from winhost.model.errors import WinhostError, failed, visible, visible_json
 from winhost.model.files import write_whole
@@ -70,8 +71,9 @@ def _echo_json(document: object, indent: int | None = None) -> None:
     click.echo(spelled_in_json(visible_json(plain(document), indent=indent), sys.stdout))
 
 
-def write_file(path: Path, text: str | Iterable[str]) -> None:
-    """A file that the user named, whole or in pieces. Raises OSError as `write_whole` does."""
+def write_file(path: Path, text: str | Iterable[str], kind: Kind, force: bool) -> None:
+    """A file that the user named, whole or in pieces. Raises OtherKind, and OSError as `write_whole` does."""
+    refuse_other_kind(path, kind, force)
     write_whole(path, [text] if isinstance(text, str) else text)
 
 

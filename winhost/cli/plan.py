@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import Size, fleet_option, json_option
+from winhost.cli.options import Size, fleet_option, force_option, json_option
 from winhost.model.errors import UsageFault, visible
 
 
@@ -31,6 +31,7 @@ from winhost.model.errors import UsageFault, visible
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as network=nat.")
 @click.option("--allow-unverified", is_flag=True, help="Plan although something could not be read or is unproven.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the plan to this file.")
+@force_option
 @fleet_option
 @json_option
 def plan(
@@ -46,6 +47,7 @@ def plan(
     settings: tuple[str, ...],
     allow_unverified: bool,
     output: Path | None,
+    force: bool,
     fleet_file: Path | None,
     as_json: bool,
 ) -> int:
@@ -69,7 +71,7 @@ def plan(
     made = replace(make_plan(HostFacts(facts), wish), made_at=datetime.now(UTC).isoformat(timespec="seconds"))
     sending.check(made.steps, Path())
     if output is not None:
-        write_file(output, write_document(made))
+        write_file(output, write_document(made), "plan", force)
     if as_json:
         file = str(output) if output else None
         answer("planning", [Planned(made.host, made.wish.path, made.variant, file, made)])

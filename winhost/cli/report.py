@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import at_once_option, fleet_option, json_option
+from winhost.cli.options import at_once_option, fleet_option, force_option, json_option
 
 if TYPE_CHECKING:
     from winhost.compat.answer import Judged
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write."
 )
+@force_option
 @click.option(
     "--need",
     "needed",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 def report(
     words: tuple[str, ...],
     output: Path,
+    force: bool,
     needed: tuple[str, ...],
     workload_file: Path | None,
     fleet_file: Path | None,
@@ -50,6 +52,7 @@ def report(
     from winhost.cli.answers import Reported
     from winhost.cli.envelope import answer
     from winhost.cli.output import say, tell_error, write_file
+    from winhost.cli.overwrite import refuse_other_kind
     from winhost.cli.reach import judge_each, read_each, watched, worst
     from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
@@ -58,6 +61,7 @@ def report(
     from winhost.render.report import Unread
     from winhost.render.report import report as render
 
+    refuse_other_kind(output, "report", force)
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
     wish = Wish(wanted(needed, workload), workload=workload)
@@ -81,7 +85,7 @@ def report(
                 results.append(Reported(read.host, str(output)))
                 yield read.facts, judged
 
-    write_file(output, render(told(), wish.needs))
+    write_file(output, render(told(), wish.needs), "report", force)
     if as_json:
         answer("report", results)
     else:

@@ -64,7 +64,7 @@ def _ask_first(runner: Runner, wanted: tuple[Wanted, ...], facts: Facts, accepte
     )
     lacking = tuple(risk for risk in needed if risk not in accepted)
     if lacking:
-        raise ConsentNeeded(runner.record.host, runner.run, lacking, going_back=True)
+        raise ConsentNeeded(runner.record.host, runner.run, lacking, True, runner.record.going_back)
 
 
 def _left_to_undo(wanted: tuple[Wanted, ...], facts: Facts) -> Iterator[Check]:

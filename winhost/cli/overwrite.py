@@ -1,0 +1,79 @@
+"""What -o may write over: a file of the same kind, and with --force any."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from winhost.model.errors import UsageFault, visible
+from winhost.model.files import TooLarge, read_within
+from winhost.model.units import Bytes, MiB
+
+Kind: TypeAlias = Literal["facts", "plan", "report", "lab's fleet"]
+
+_WORDS = {"facts": "a facts file", "plan": "a plan", "report": "a report", "lab's fleet": "the fleet file of a lab"}
+_WORDS |= {"fleet": "a fleet file", "playbook": "a playbook", "workload": "a workload", "host": "a host file"}
+_FOREIGN = "a file that winhost did not write"
+_MOST: Bytes = 16 * MiB  # of a file of ours; a larger one is another's
+_HEAD = 4096
+_REPORT = b'<meta name="generator" content="winhost '
+_LAB = b"# Simulated hosts: "
+_SCHEMA = re.compile(rb"^schema: *[\"']?winhost\.([a-z-]+)/", re.MULTILINE)
+
+
+@dataclass(eq=False)
+class OtherKind(UsageFault):
+    """A file that is to be written is there, and is something else."""
+
+    path: Path
+    found: str
+    kind: Kind
+
+    @property
+    def what(self) -> str:
+        return f"{visible(str(self.path))} is {_WORDS.get(self.found, self.found)}, not {_WORDS[self.kind]}"
+
+    @property
+    def meaning(self) -> str:
+        return "Nothing was written."
+
+    @property
+    def hint(self) -> str:
+        return "Name another file with -o, or write over this one with --force."
+
+
+def refuse_other_kind(path: Path, kind: Kind, force: bool = False) -> None:
+    """Raises OtherKind for what is there and not of this kind; nothing of what is not there, is empty or is no file."""
+    if force or not path.is_file():
+        return
+    found = _kind(path)
+    if found not in (None, kind):
+        raise OtherKind(path, found or "", kind)
+
+
+def _kind(path: Path) -> str | None:
+    try:
+        data = read_within(path, _MOST)
+    except (TooLarge, OSError):
+        return _FOREIGN
+    if not data:
+        return None
+    head = data[:_HEAD]
+    if _REPORT in head:
+        return "report"
+    if head.startswith(_LAB):
+        return "lab's fleet"
+    return _schema(data) or _FOREIGN
+
+
+def _schema(data: bytes) -> str | None:
+    """`facts` of `winhost.facts/1`, in JSON or YAML."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        found = _SCHEMA.search(data)
+        return found[1].decode() if found else None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    found = re.match(rb"winhost\.([a-z-]+)/", schema.encode()) if isinstance(schema, str) else None
+    return found[1].decode() if found else None
