@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench crash clean
+.PHONY: demo test check bench crash real clean
 
 demo: $(READY)
 	$(BIN)/winhost demo
 
 # Files run on all processors at once; what a file shares, such as a lab, stays in one process.
 test: check
-	$(BIN)/pytest -m "not crash" -n auto --dist loadfile
+	$(BIN)/pytest -m "not crash and not real" -n auto --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff format --check
@@ -23,6 +23,9 @@ bench: $(READY)
 
 crash: $(READY)
 	$(BIN)/pytest -m crash
+
+real: $(READY)
+	$(BIN)/pytest -m real
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

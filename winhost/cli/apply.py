@@ -102,6 +102,7 @@ def apply(
     """
     from winhost.cli.answers import Ended
     from winhost.cli.envelope import show_results
+    from winhost.cli.faults import as_ours
     from winhost.cli.output import print_line
     from winhost.cli.reach import check_reach, hosts_named, worst
     from winhost.cli.running import Deadlines, begin, means_for, outcome_code, show_outcome, stopping
@@ -137,7 +138,7 @@ def apply(
             with watch.at(plan.host, "reading"):
                 return run(plan, given[plan.host], means_for(hosts[plan.host], deadlines, stop, watch, file))
 
-        results = each(works, one, at_once=at_once, stop_on_failure=stop_on_failure)
+        results = each(works, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_ours)
     errors = [r.error or (NotBegun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
     shown: list[tuple[str, Ended | WinhostError]] = [
         (plan.host, error or Ended(plan.host, result.given))
@@ -182,11 +183,12 @@ def _check(works: "Sequence[tuple[Plan, Means]]", at_once: int, as_json: bool) -
     """What each plan would do now, one after the other."""
     from winhost.cli.answers import Checked
     from winhost.cli.envelope import show_results
+    from winhost.cli.faults import as_ours
     from winhost.cli.reach import worst
     from winhost.engine.many import each
     from winhost.engine.run import check
 
-    results = each(works, lambda work: check(*work), at_once=at_once)
+    results = each(works, lambda work: check(*work), at_once=at_once, ours=as_ours)
     shown = [(result.work[0].host, result.error or Checked.of(result.work[0], result.given)) for result in results]
     show_results("check", as_json, shown, _show_checked)
     return worst([result.error for result in results])

@@ -95,4 +95,4 @@ def _show(answers: "Sequence[tuple[Read, Judged | None]]", wish: "Wish", everyth
         if found:
             show_assessment(found, wish, everything)
         elif read.error:
-            tell_error(read.error)
+            tell_error(read.error, read.host)

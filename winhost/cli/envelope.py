@@ -84,9 +84,9 @@ def show_results(
         named = (failed(result, host) if isinstance(result, WinhostError) else result for host, result in results)
         answer(kind, named)
         return
-    for _, result in results:
+    for host, result in results:
         if isinstance(result, WinhostError):
-            tell_error(result)
+            tell_error(result, host)
         else:
             human(result)
 

@@ -1,10 +1,14 @@
 """What the command line and the system refuse, as errors like our own."""
 
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
+from winhost.cli.streams import is_gone
 from winhost.model.errors import UsageFault, WinhostError, visible
+from winhost.model.facts import MissingFact
 
 # What is wrong with the place, and not with the machine: name another one.
 _OF_THE_PLACE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)
@@ -73,6 +77,46 @@ class NotKnown(WinhostError):
     @property
     def hint(self) -> str:
         return "Read the host again, as an administrator: winhost detect"
+
+
+@dataclass(eq=False)
+class Defect(WinhostError):
+    """winhost is at fault, while it works on one of several hosts: the others' results must not be lost for it.
+
+    Neither its words nor its frames are kept, which may hold anything: only what it is, and where.
+    """
+
+    kind: str
+    place: str
+
+    @property
+    def what(self) -> str:
+        return f"winhost itself failed ({self.kind} at {self.place})"
+
+    @property
+    def meaning(self) -> str:
+        return "That is a fault of winhost. What it changed before that is in the journal: winhost runs"
+
+    @property
+    def hint(self) -> str:
+        return "Please report it with this message and the facts of the host: winhost detect HOST -o FOLDER"
+
+
+def as_ours(error: Exception) -> WinhostError:
+    """Whatever went wrong with one host, as an error that can be shown beside the results of others.
+
+    Raises the error itself where nobody reads our output any more, which is no matter of a host.
+    """
+    if isinstance(error, WinhostError):
+        return error
+    if isinstance(error, MissingFact):
+        return NotKnown(str(error))
+    if is_gone(error):
+        raise error
+    if isinstance(error, OSError):
+        return of_system(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Defect(type(error).__name__, f"{Path(last.filename).name}:{last.lineno}")
 
 
 def of_system(error: OSError) -> WinhostError:

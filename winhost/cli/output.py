@@ -1,5 +1,6 @@
 """How results leave: a table for people or one JSON document, on stdout; errors and progress on stderr."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -42,17 +43,19 @@ def show_error(error: WinhostError, form: "Form | None") -> None:
         tell_error(error)
 
 
-def tell_error(error: WinhostError) -> None:
-    """On stderr, in the width of its terminal."""
-    for line in error_text(error).split("\n"):
+def tell_error(error: WinhostError, host: str = "") -> None:
+    """On stderr, in the width of its terminal. host: whose it is, of several."""
+    for line in error_text(error, host).split("\n"):
         say(line, hang=2 if line.startswith("  ") else 0, err=True)
 
 
-def error_text(error: WinhostError) -> str:
-    """Three short paragraphs: `error: …`, what it means, what to do."""
+def error_text(error: WinhostError, host: str = "") -> str:
+    """Three short paragraphs: `error: …`, what it means, what to do. The host comes first, unless it does already."""
     follow = (text for text in (error.meaning, error.hint) if text)
     indented = "\n".join(f"  {visible(line)}" for text in follow for line in text.split("\n"))
-    return f"error: {visible(error.what)}" + (f"\n{indented}" if indented else "")
+    named = not host or re.match(rf"{re.escape(host)}(?![\w-])", error.what)
+    what = error.what if named else f"{host}: {error.what}"
+    return f"error: {visible(what)}" + (f"\n{indented}" if indented else "")
 
 
 def print_json(document: object) -> None:

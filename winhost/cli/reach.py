@@ -131,9 +131,10 @@ def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int, watc
 
 
 def _each_host(hosts: "Sequence[Host]", at_once: int, watch: "Watch") -> Iterator[Read]:
+    from winhost.cli.faults import as_ours
     from winhost.engine.many import stream
 
-    for result in stream(hosts, lambda host: _read(host, watch), at_once=at_once, leave=True):
+    for result in stream(hosts, lambda host: _read(host, watch), at_once=at_once, leave=True, ours=as_ours):
         yield Read(result.work.name, result.value, result.error)
 
 
@@ -174,6 +175,7 @@ def _read_file(path: Path, watch: "Watch") -> Read:
 
 def judge_each(reads: Iterable[Read], wish: "Wish", watch: "Watch") -> "Iterator[tuple[Read, Judged | None]]":
     """Each reading with what is said of it, one by one; facts that cannot be judged are that reading's error."""
+    from winhost.cli.faults import as_ours
     from winhost.compat.answer import judge
 
     for read in reads:
@@ -183,8 +185,8 @@ def judge_each(reads: Iterable[Read], wish: "Wish", watch: "Watch") -> "Iterator
         try:
             with watch.at(read.host, "judging"):
                 judged = judge(read.facts, wish)
-        except WinhostError as error:
-            yield Read(read.host, error=error), None
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
+            yield Read(read.host, error=as_ours(error)), None
         else:
             yield read, judged
 

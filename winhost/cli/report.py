@@ -79,7 +79,7 @@ def report(
                 errors.append(read.error)
                 results.append(failed(read.error, read.host))
                 if not as_json:
-                    tell_error(read.error)
+                    tell_error(read.error, read.host)
                 yield Unread(read.host, read.error)
             elif read.facts and judged:
                 results.append(Reported(read.host, str(output)))

@@ -40,13 +40,19 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
     return "".join(_SPELLED.get(c) or c.encode("unicode_escape").decode("ascii") for c in lacking), error.end
 
 
+def is_gone(error: Exception) -> bool:
+    """Whether it tells that nobody reads what we print any more."""
+    pipe = isinstance(error, OSError) and error.errno in _GONE and error.filename is None
+    return pipe or isinstance(error, ReaderGone)
+
+
 @contextmanager
 def telling_gone_readers() -> Iterator[None]:
     """click answers a closed pipe with exit 1 before we see it. Under another name it gets through."""
     try:
         yield
     except OSError as error:
-        if error.errno in _GONE and error.filename is None:
+        if is_gone(error):
             raise ReaderGone from error
         raise
 

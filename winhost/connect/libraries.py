@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from winhost.connect.errors import (
+    BAD_ANSWER,
     AuthenticationFailed,
     BundleUnusable,
     CertificateRefused,
@@ -201,7 +202,8 @@ def only_output(host: str, outputs: Sequence[object]) -> str:
     """What the agent said, where that is all that was said. Raises RemoteError."""
     if len(outputs) == 1 and isinstance(outputs[0], str):
         return outputs[0]
-    raise RemoteError(host, RemoteFault("InvalidResult", message=f"{len(outputs)} outputs"), "Invoke-Winhost")
+    fault = RemoteFault("InvalidResult", BAD_ANSWER, message=f"{len(outputs)} outputs, where one text was expected")
+    raise RemoteError(host, fault, "Invoke-Winhost")
 
 
 def failure_of(status: int | None, code: object) -> Failure:

@@ -180,20 +180,32 @@ def _records(answers: Mapping[str, Answer], noun: str) -> tuple[Record, ...]:
 
 
 def _ways_in(answers: Mapping[str, Answer]) -> tuple[Record, ...]:
-    """Those where somebody listens who knows a key of ours, and of which Windows can tell what they will show."""
+    """Those where somebody listens who knows a key of ours, and of which Windows can tell where, and what they show."""
     return tuple(
         record
         for record in _records(answers, ACCESS)
         if record.state.get("active") is True
         and record.state.get("authorized")
         and isinstance(record.state.get("host_key"), str)
+        and isinstance(record.state.get("port"), int)
+        and _is_address(record.state.get("listen"))
     )
+
+
+def _is_address(text: Json) -> bool:
+    """Whether it is one: what could not be read is none, and a host may say what it likes."""
+    try:
+        ipaddress.ip_address(str(text))
+    except ValueError:
+        return False
+    return True
 
 
 def _target(host: Host, ssh: Ssh, way_in: Record, forwards: Sequence[Record]) -> SshTarget:
     state = way_in.state
     # An address of its own, or that of Windows.
-    address, port = _place(state.get("address") or host.address, str(state["listen"]), int(state["port"]), forwards)
+    own = state["address"] if _is_address(state.get("address")) else host.address
+    address, port = _place(own, str(state["listen"]), state["port"], forwards)
     return SshTarget(
         name=f"{host.name}/{way_in.key['distro']}",
         address=ssh.address or address,
@@ -215,7 +227,7 @@ def _place(host: str, listen: str, port: int, forwards: Sequence[Record]) -> tup
     everywhere = address.is_unspecified or address.is_loopback
     for forward in forwards:
         leads_there = everywhere or forward.state.get("target") == listen
-        if leads_there and forward.state.get("connect_port") == port:
+        if leads_there and forward.state.get("connect_port") == port and forward.key["port"].isdecimal():
             return host, int(forward.key["port"])
     return (host if everywhere else listen), port
 

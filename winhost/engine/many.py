@@ -28,11 +28,23 @@ class Result(Generic[W, T]):
         return self.value
 
 
+def raised(error: Exception) -> WinhostError:
+    """Only errors meant for users are results; anything else is raised."""
+    if isinstance(error, WinhostError):
+        return error
+    raise error
+
+
 def each(
-    works: Sequence[W], do: Callable[[W], T], *, at_once: int = 16, stop_on_failure: bool = False
+    works: Sequence[W],
+    do: Callable[[W], T],
+    *,
+    at_once: int = 16,
+    stop_on_failure: bool = False,
+    ours: Callable[[Exception], WinhostError] = raised,
 ) -> list[Result[W, T]]:
-    """Results in the order of `works`. Only errors meant for users are results; a defect is raised."""
-    return list(stream(works, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(works)))
+    """Results in the order of `works`. ours: what an error is for users; what it raises ends all of them."""
+    return list(stream(works, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(works), ours=ours))
 
 
 def stream(
@@ -43,6 +55,7 @@ def stream(
     stop_on_failure: bool = False,
     ahead: int = 64,
     leave: bool = False,
+    ours: Callable[[Exception], WinhostError] = raised,
 ) -> Iterator[Result[W, T]]:
     """The same one by one, so that memory does not grow with the number of hosts. ahead: how many results may wait for
     one that is slow; work beyond them begins when that is there. leave: whoever asks for no more does not wait for what
@@ -55,9 +68,9 @@ def stream(
             return Result(work, because=failed[0])
         try:
             return Result(work, do(work))
-        except WinhostError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is one host's
             failed.append(work)
-            return Result(work, error=error)
+            return Result(work, error=ours(error))
 
     if len(works) == 1:  # in this thread, where Ctrl-C arrives
         yield one(works[0])

@@ -1,5 +1,6 @@
 """What records of a noun look like: its key, its properties and their types."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
@@ -50,7 +51,8 @@ def _misfit(noun: str, state: Mapping[str, Any]) -> str | None:
     if foreign:
         return f"there is no property {_named(foreign)}"
     try:
-        adapter(noun).validate_python(dict(state))
+        # As JSON, where strict means what it says: a list may be a tuple, and "5" is no number.
+        adapter(noun).validate_json(json.dumps(state), strict=True)
     except ValidationError as error:
         return faults(error)
     return None
