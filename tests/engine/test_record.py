@@ -53,7 +53,8 @@ def in_step(**fields: Any) -> Callable[[Entries], Entries]:
         (in_step(before={}), 2, "what it began from"),
         (changed(2, found={}), 2, "what it began from"),
         (changed(2, found=None), 2, "found"),
-        (changed(25, outcome="perhaps"), 25, "outcome"),
+        (changed(25, event="rested", resting=[{"noun": "StagedFile", "key": {}, "users": []}]), 25, "not begun"),
+        (changed(26, outcome="perhaps"), 26, "outcome"),
     ],
 )
 def test_a_line_that_no_run_has_written_is_damage(

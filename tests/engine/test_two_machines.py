@@ -83,11 +83,18 @@ def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(he
     plan = here.plan()
     here.apply(plan, CONSENTS)
     inside = here.inside.linux
-    inside.write(UNIT_FILE, {**inside.file(UNIT_FILE), "text": "theirs"})
+    ours = inside.file(UNIT_FILE)
+    inside.write(UNIT_FILE, {**ours, "text": "theirs"})
     lost = [check for check in verify_plan(plan, HostFacts(here.facts())) if not check.holds]
     assert [(check.noun, check.found) for check in lost] == [("LinuxFile", "theirs")]
     outcome = here.rollback(CONSENTS)
-    assert outcome.kept == ("The unit's file: kept: text changed since by somebody else",)
+    # Who changed it goes by the same way in to change it back.
+    assert outcome.kept == (
+        f"The way in: kept: for {UNIT_FILE}, which came since; take that back, then this again",
+        "The unit's file: kept: text changed since by somebody else",
+    )
+    inside.write(UNIT_FILE, ours)
+    assert here.rollback(CONSENTS).kept == ()
 
 
 def test_a_second_run_changes_nothing(here: TwoMachines) -> None:
@@ -196,11 +203,23 @@ def test_a_run_whose_linux_is_down_says_so_and_goes_on_later(here: TwoMachines) 
     assert here.resume(CONSENTS).holds
 
 
-def test_going_back_while_linux_is_down_keeps_what_is_inside_and_says_so(here: TwoMachines) -> None:
+def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachines) -> None:
+    found = here.state()
     here.apply(here.plan(), CONSENTS)
     here.distro.running = False
-    outcome = here.rollback(CONSENTS)
-    assert [sentence.partition(": ")[0] for sentence in outcome.kept] == ["The unit's file", "A package", "The unit"]
+    for _ in range(2):
+        outcome = here.rollback(CONSENTS)
+        assert (outcome.outcome, outcome.kept, outcome.holds) == ("not all rolled back", (), False)
+        titles = [lacks.title for lacks in outcome.missing]
+        assert titles == ["The way in", "The unit's file", "A package", "The unit"]
+        assert {lacks.until for lacks in outcome.missing} == {"WslAccess"}
+        assert (
+            outcome.next
+            == f"Bring back WslAccess, by hand or with a run, then go on with going back: winhost rollback {here.run}"
+        )
+    here.distro.running = True
+    assert here.rollback(CONSENTS).outcome == "rolled back"
+    assert here.state() == found
 
 
 def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from tests.engine.world import EVERY_CONSENT, World, world
 from winhost.engine.failures import StepFailed
+from winhost.engine.journal import read_journal
+from winhost.engine.record import replay
 from winhost.engine.run import Outcome
 from winhost.engine.undo import rollback
 from winhost.lab.errors import CmdletError
@@ -106,3 +108,63 @@ def test_what_went_with_our_role_is_not_kept(tmp_path: Path) -> None:
     here.apply(here.plan())
     assert here.rollback().kept == ()
     assert here.rollback().kept == ()
+
+
+def hide(here: World, noun: str) -> None:
+    here.machine.refusals[noun] = lambda: CmdletError("Get-VM", "ReadError", "OperationFailed", ("0x80131501",), "no")
+
+
+def unhide(here: World, noun: str) -> None:
+    del here.machine.refusals[noun]
+
+
+def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(installed: World) -> None:
+    found = installed.state()
+    installed.apply(installed.plan(cards=(CARD_24GB,)))
+    installed.machine._role = installed.machine._tools = "available"
+    for _ in range(2):
+        outcome = installed.rollback()
+        assert (outcome.outcome, outcome.changed, outcome.kept, outcome.holds) == ("not all rolled back", 0, (), False)
+        assert {lacks.until for lacks in outcome.missing} == {"HyperVRole"}
+        assert "NVIDIA GeForce RTX 4090" in {lacks.title for lacks in outcome.missing}
+        assert f"winhost rollback {installed.run}" in (outcome.next or "")
+    assert replay(installed.run, read_journal(installed.store.path(installed.run))).outcome == "not all rolled back"
+    installed.machine._role = installed.machine._tools = "installed"
+    assert installed.rollback().outcome == "rolled back"
+    assert installed.state() == found
+
+
+@pytest.mark.parametrize("noun", ["VmMmio", "VmMemory", "AssignableDevice", "ExternalSwitch"])
+def test_nothing_goes_from_under_what_cannot_be_read(tmp_path: Path, noun: str) -> None:
+    here = world(tmp_path)
+    found = here.state()
+    here.apply(here.plan(cards=(CARD_24GB,)))
+    hide(here, noun)
+    outcome = here.rollback()
+    assert (outcome.outcome, outcome.kept, here.machine.role) == ("not all rolled back", (), "installed")
+    assert "Hyper-V role and its tools" in {lacks.title for lacks in outcome.missing}
+    unhide(here, noun)
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == found
+
+
+def test_a_role_without_its_tools_is_not_taken_away_unseen(tmp_path: Path) -> None:
+    here = world(tmp_path)
+    here.apply(here.plan(cards=(CARD_24GB,)))
+    here.machine._tools = "available"
+    assert "what rests on the role" in " ".join(lacks.why for lacks in here.rollback().missing)
+    assert here.machine.role == "installed"
+
+
+def test_settings_of_a_vm_that_came_since_keep_the_role(tmp_path: Path) -> None:
+    here = world(tmp_path)
+    here.apply(here.plan(cards=(CARD_24GB,)))
+    other = here.vm("files-01")
+    found = here.machine.vms[other].high
+    here.machine.stop_vm(other, within=300)
+    here.machine.set_vm(other, high_memory_mapped_io_space=256 << 30)
+    since = f"Hyper-V role and its tools: kept: for {other}, which came since; take that back, then this again"
+    assert here.rollback().kept == (since,)
+    here.machine.set_vm(other, high_memory_mapped_io_space=found)
+    assert here.rollback().kept == ()
+    assert here.machine.role == "available"

@@ -245,7 +245,7 @@ def test_a_first_stage_that_needs_nothing_is_in_the_journal_of_the_second(tmp_pa
     found = here.state()
     assert here.apply(plan, []).changed == 1
     events = [entry["event"] for entry in read_journal(here.store.path(here.run))]
-    assert events == ["run", "planned", "stage", "begin", "end", "stage", "outcome"]
+    assert events == ["run", "planned", "stage", "begin", "end", "stage", "rested", "outcome"]
     assert here.resume().changed == 0
     here.rollback([])
     assert here.state() == found

@@ -15,11 +15,11 @@ from tests.linux.test_scripts import (
 )
 from winhost import __version__
 from winhost.engine.order import steps_for
-from winhost.model.facts import Facts, Record
+from winhost.model.facts import Facts, MissingFact, Record
 from winhost.model.plan import Wanted
 from winhost.render import on_linux
 from winhost.render.bundle import linux_script
-from winhost.resources.base import Keep, Noun
+from winhost.resources.base import Keep, Noun, Rests
 from winhost.resources.linux import NOUNS
 
 SCRIPT = Script("run.py", linux_script().decode("ascii"))
@@ -61,7 +61,18 @@ def test_no_noun_asks_for_more_than_it_does() -> None:
         assert not noun.restarts
         assert not noun.asks
         assert noun.absent is None
-        assert (noun.needs, noun.risks, noun.users) == (plain.needs, plain.risks, plain.users)
+        assert (noun.needs, noun.risks) == (plain.needs, plain.risks)
+
+
+def test_what_rests_on_each_is_the_same() -> None:
+    assert {noun.name: tuple(map(as_here, noun.rests)) for noun in NOUNS.values() if noun.rests} == on_linux.RESTS
+
+
+def as_here(rule: Rests) -> dict[str, Any]:
+    """All that such a rule says there; more than that no rule of Linux may say."""
+    name, values = (rule.at[0], [rule.at[1]]) if rule.at else (rule.unless or ("", ()))
+    assert rule == Rests(rule.noun, at=rule.at, unless=rule.unless, since=())
+    return {"noun": rule.noun, "property": name, "values": list(values), "with": rule.at is not None}
 
 
 @pytest.mark.parametrize("noun", on_linux.NOUNS)
@@ -72,11 +83,15 @@ def test_what_is_taken_back_is_the_same(noun: str, data: st.DataObject) -> None:
     sets = [name for name in STATES[noun] if name in NOUNS[noun].sets]
     changed = data.draw(st.lists(st.sampled_from(sets), min_size=1, unique=True))
     on_the_way = {name: now[name] for name in changed if moved[name] == now[name]}
-    ours = NOUNS[noun].undo({name: before[name] for name in changed}, {**after, **on_the_way}, now)
-    expected = (ours.reason, dict(ours.rest)) if isinstance(ours, Keep) else ("", dict(ours))
+    expected: tuple[Any, ...]
+    try:
+        ours = NOUNS[noun].undo({name: before[name] for name in changed}, {**after, **on_the_way}, now)
+        expected = (ours.reason, dict(ours.rest), False) if isinstance(ours, Keep) else ("", dict(ours), False)
+    except MissingFact:
+        expected = ("", {}, True)
     touched = {"before": before, "after": after, "changed": changed, "moved": [moved]}
     undo = on_linux.RULES[on_linux.NOUNS[noun]](touched, now)
-    assert (undo.keep, undo.want) == expected
+    assert (undo.keep, undo.want, undo.lacks != "") == expected
 
 
 CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (

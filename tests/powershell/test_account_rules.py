@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.powershell.twins import Scripts, scripts
+from winhost.engine.resting import resting
 from winhost.model.facts import Facts, Record, Unavailable
 from winhost.render import bundle
 from winhost.resources.base import Keep
@@ -85,7 +86,8 @@ $facts = @{}
 foreach ($property in (ConvertFrom-Json -InputObject $args[0]).PSObject.Properties) {
     $facts[$property.Name] = $property.Value
 }
-$found = @(Find-WinhostUsers 'LocalAccount' ([pscustomobject]@{ account = 'Winhost' }) $facts)
+$found = @(Find-WinhostUsers 'WslConfig' ([pscustomobject]@{ account = 'Winhost' }) $facts)
+$found = @(foreach ($user in $found) { [ordered]@{ noun = $user.noun; key = $user.key } })
 ConvertTo-Json -InputObject $found -Depth 5 -Compress
 """
 
@@ -104,5 +106,5 @@ def test_the_bundle_knows_the_distros_of_an_account(engine: Scripts, distros: An
         for noun, said in read.items()
     }
     facts = Facts("h", "synthetic", "", "", nouns)
-    users = NOUNS["LocalAccount"].users({"account": "Winhost"}, facts)
-    assert json.loads(answer) == [{"noun": noun, "key": dict(key)} for noun, key in users]
+    users = [user for _, user in resting("WslConfig", {"account": "Winhost"}, facts).values()]
+    assert json.loads(answer) == [{"noun": user.noun, "key": dict(user.key)} for user in users]

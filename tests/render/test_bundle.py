@@ -116,7 +116,7 @@ def test_words_from_a_host_are_no_markup(text: str) -> None:
     assert re.sub(r"\\([\\`*_\[\]<>|~&])", r"\1", written) == visible(text)
 
 
-@pytest.mark.parametrize("rule", ["needs", "risks", "users", "undo"])
+@pytest.mark.parametrize("rule", ["needs", "risks", "undo"])
 def test_a_rule_that_the_scripts_do_not_know_makes_no_bundle(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     strange = dataclasses.replace(NOUNS["VmMmio"], **{rule: lambda *_: ()})  # type: ignore[arg-type]
     monkeypatch.setitem(NOUNS, "VmMmio", strange)
@@ -126,7 +126,7 @@ def test_a_rule_that_the_scripts_do_not_know_makes_no_bundle(monkeypatch: pytest
 
 def test_every_rule_that_a_noun_can_name_is_written_in_powershell() -> None:
     text = scripts()["Rollback.ps1"].decode()
-    for column in ("needs", "risks", "users", "undo"):
+    for column in ("needs", "risks", "undo"):
         for word in set(re.findall(rf"{column} = '([a-z-]+)'", text)):
             assert re.search(rf"^        '{word}' \{{$", text, re.M), word
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from winhost.engine.resting import by
 from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
 from winhost.resources.base import Change, Keep, Undo
 from winhost.resources.windows import NOUNS
-from winhost.resources.windows.accounts import NO_PROFILE, undo_account, undo_tasks, undo_whole
+from winhost.resources.windows.accounts import DISTROS_OF, NO_PROFILE, undo_account, undo_tasks, undo_whole
 
 MADE = {"there": True, "ours": True, "administrator": True, "distros": 0}
 ABSENT = {"there": False, "administrator": False}
@@ -121,10 +122,12 @@ def facts(distros: Answer, disks: int | None = 0) -> Facts:
     return Facts("h", "synthetic", "", "", {"WslDistro": distros, "LocalAccount": (account,)})
 
 
-@pytest.mark.parametrize("noun", ["LocalAccount", "AccountTasks"])
+@pytest.mark.parametrize("noun", ["LocalAccount", "AccountRight", "AccountTasks", "WslConfig"])
 def test_what_rests_on_an_account_are_its_distros(noun: str) -> None:
+    assert DISTROS_OF in NOUNS[noun].rests
+
     def users(asked: Facts) -> list[tuple[str, Key]]:
-        return list(NOUNS[noun].users({"account": "Winhost"}, asked))
+        return [(user.noun, user.key) for user in by(DISTROS_OF, {"account": "Winhost"}, asked)]
 
     assert users(facts((HERE, ELSEWHERE))) == [("WslDistro", HERE.key)]
     assert users(facts((ELSEWHERE,))) == []

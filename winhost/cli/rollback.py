@@ -40,13 +40,13 @@ def rollback(
     def ask(record: "Record", means: "Means", given: tuple[str, ...]) -> tuple[str, ...]:
         if yes or not sys.stdin.isatty():
             return given
-        steps, kept = look(run_name, means)
+        steps, back = look(run_name, means)
         show_steps(steps, f"Undo {run_name} on {record.host}")
-        for sentence in kept:
+        for sentence in (*back.kept, *(f"{lacks.title}: cannot be judged: {lacks.why}" for lacks in back.missing)):
             say(f"  {sentence}", hang=2)
-        vm, back = record.plan.wish.vm, record.going_back
+        vm, changed = record.plan.wish.vm, record.going_back
         return consents(
-            asking_for_steps(record.host, steps, vm=vm, run=run_name, going_back=True, changed=back), given, yes
+            asking_for_steps(record.host, steps, vm=vm, run=run_name, going_back=True, changed=changed), given, yes
         )
 
     deadlines = Deadlines(guest_deadline, restart_deadline)

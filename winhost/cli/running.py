@@ -241,6 +241,10 @@ def show_outcome(outcome: "Outcome") -> None:
             say(f"  {check.title}: {check.property} should be {shown(check.want)}, is {shown(check.found)}")
     for sentence in outcome.kept:
         say(f"  {sentence}")
+    for lacks in outcome.missing:
+        say(f"  {lacks.title}: not given back and not kept: {lacks.why}")
+    if outcome.next:
+        say(f"  {outcome.next}")
     if outcome.outcome == "applied":
         say(f"  {len(outcome.checks)} properties verified. Go back at any time: winhost rollback {outcome.run}")
 
@@ -250,7 +254,9 @@ def _changes(count: int) -> str:
 
 
 def outcome_code(outcome: "Outcome") -> int:
-    """4 where the final verify found a difference."""
+    """4 where the final verify found a difference, 1 where going back could not judge all."""
+    if outcome.missing:
+        return int(Exit.FAILURE)
     return int(Exit.SUCCESS if outcome.holds else Exit.DRIFT)
 
 

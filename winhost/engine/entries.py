@@ -10,6 +10,7 @@ from winhost.engine.journal import Entry
 from winhost.model.facts import Json, Key
 from winhost.model.once import once
 from winhost.model.plan import Plan, Stage, Step, Wish
+from winhost.resources.base import User
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,6 @@ class Planned(Line):
 
 
 @dataclass(frozen=True)
-class User:
-    """An instance that rests on another one."""
-
-    noun: str
-    key: Key
-
-
-@dataclass(frozen=True)
 class Begin(Line):
     """A step is about to be done. found: the whole state that it begins from; users: what rests on it by then."""
 
@@ -74,6 +67,31 @@ class End(Line):
     after: Mapping[str, Json] | None
     restart: bool
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A resource that the run changed."""
+
+    noun: str
+    key: Key
+
+
+@dataclass(frozen=True)
+class Resting:
+    """What rests on something that the run changed. users: in no order."""
+
+    noun: str
+    key: Key
+    users: tuple[User, ...]
+
+
+@dataclass(frozen=True)
+class Rested(Line):
+    """What rests on what the run has changed so far: on the way back, it is told from what came since."""
+
+    event: Literal["rested"]
+    resting: tuple[Resting, ...]
 
 
 @dataclass(frozen=True)
@@ -172,14 +190,31 @@ class Amend(Line):
 
 @dataclass(frozen=True)
 class Ended(Line):
-    """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it."""
+    """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it.
+
+    open: what was not given back on the way back; nothing of the way there.
+    """
 
     event: Literal["outcome"]
     outcome: Literal["applied", "differs", "rolled back", "not all rolled back", "nothing changed"]
+    open: tuple[Thing, ...] | None = None
 
 
 AnyLine = Annotated[
-    Run | Planned | Begin | End | Failed | Restarting | Restarted | Finished | Accept | Back | Stopped | Amend | Ended,
+    Run
+    | Planned
+    | Begin
+    | End
+    | Failed
+    | Restarting
+    | Restarted
+    | Rested
+    | Finished
+    | Accept
+    | Back
+    | Stopped
+    | Amend
+    | Ended,
     Field(discriminator="event"),
 ]
 

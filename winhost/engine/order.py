@@ -53,7 +53,7 @@ def differences(wanted: Wanted, facts: Facts) -> Change | None:
         raise Gone(facts.host, wanted.title, wanted.noun, wanted.key)
     differing = [name for name, value in wanted.want.items() if state[name] != value]
     for name in differing:
-        _refuse_missing(f"{wanted.noun}.{name}", state[name])
+        refuse_missing(f"{wanted.noun}.{name}", state[name])
     if not differing:
         return None
     return Change(wanted.key, {n: state[n] for n in differing}, {n: wanted.want[n] for n in differing})
@@ -158,11 +158,12 @@ def _rank(noun: str, key: Key, backwards: bool) -> tuple[int, tuple[str, ...]]:
     return (-place if backwards else place), tuple(key.values())
 
 
-def _refuse_missing(fact: str, value: Json) -> None:
+def refuse_missing(fact: str, value: Json, *, unavailable: bool = True) -> None:
+    """Raises MissingFact where the host could not tell a property; if not asked otherwise, also before it can be."""
     if isinstance(value, Mapping) and len(value) == 1:
         if "unknown" in value:
             from winhost.connect.agent import fault
 
             raise MissingFact(fact, Unknown(fault(value["unknown"])))
-        if "unavailable" in value:
+        if unavailable and "unavailable" in value:
             raise MissingFact(fact, Unavailable(value["unavailable"]))

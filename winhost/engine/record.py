@@ -14,6 +14,7 @@ from winhost.engine.order import Id, identity
 from winhost.model.errors import UsageFault
 from winhost.model.facts import Json, Key
 from winhost.model.plan import Plan, Stage, Step
+from winhost.resources.base import User
 from winhost.resources.nouns import NOUNS
 
 
@@ -23,7 +24,8 @@ class Touched:
 
     `before` is whole, as the host told it at the first change; `users` rested on it by then. `changed` are the
     properties that we set, `after` the state we left. `moved`: states that are our doing as well, because the run was
-    on its way from or to them.
+    on its way from or to them. `rested`: what rested on it after the last stage, or None where a step was begun since;
+    `came`: what did so as soon as that could be read.
     """
 
     noun: str
@@ -33,7 +35,9 @@ class Touched:
     changed: tuple[str, ...]
     after: Mapping[str, Json]
     moved: tuple[Mapping[str, Json], ...] = ()
-    users: frozenset[Id] = frozenset()
+    users: tuple[User, ...] = ()
+    rested: tuple[User, ...] | None = None
+    came: tuple[User, ...] | None = None
 
     @property
     def first(self) -> Mapping[str, Json]:
@@ -48,7 +52,7 @@ class Touched:
 
 @dataclass(frozen=True)
 class Record:
-    """A run as its journal tells it."""
+    """A run as its journal tells it. given_back: what an earlier way back has given back for good."""
 
     run: str
     host: str
@@ -61,6 +65,7 @@ class Record:
     restart_due: bool = False
     restarting_from: str | None = None
     going_back: bool = False
+    given_back: frozenset[Id] = frozenset()
     outcome: str | None = None
     began: str = ""
     last: str = ""
@@ -205,9 +210,25 @@ def _begin(record: Record, entry: entries.Begin) -> Record:
         changed=tuple(dict.fromkeys((*(known.changed if known else ()), *step.want))),
         after={**(known.after if known else before), **step.want},
         moved=(step.before,),
-        users=known.users if known else frozenset(identity(user.noun, user.key) for user in entry.users),
+        users=known.users if known else entry.users,
+        came=known.came if known else None,
     )
-    return replace(record, in_flight=step, touched={**record.touched, id_: touched}, outcome=None)
+    # What this step brings with it is nobody else's; what rests on what is told anew after it.
+    others = {other: replace(known, rested=None) for other, known in record.touched.items()}
+    if record.going_back:
+        others = dict(record.touched)
+    return replace(record, in_flight=step, touched={**others, id_: touched}, outcome=None)
+
+
+def _rested(record: Record, entry: entries.Rested) -> Record:
+    told = {identity(told.noun, told.key): told.users for told in entry.resting}
+    if not told.keys() <= record.touched.keys():
+        raise _Unfitting("it tells of what was not begun")
+    touched = dict(record.touched)
+    for id_, users in told.items():
+        first = touched[id_].came
+        touched[id_] = replace(touched[id_], rested=users, came=users if first is None else first)
+    return replace(record, touched=touched)
 
 
 def _end(record: Record, entry: entries.End) -> Record:
@@ -284,7 +305,10 @@ def _amend(record: Record, entry: entries.Amend) -> Record:
 
 
 def _outcome(record: Record, entry: entries.Ended) -> Record:
-    return replace(record, outcome=entry.outcome)
+    if entry.open is None:
+        return replace(record, outcome=entry.outcome)
+    still = {identity(thing.noun, thing.key) for thing in entry.open}
+    return replace(record, outcome=entry.outcome, given_back=frozenset(record.touched.keys() - still))
 
 
 _FOLDS: Mapping[type[entries.Line], Callable[[Record, Any], Record]] = {
@@ -294,6 +318,7 @@ _FOLDS: Mapping[type[entries.Line], Callable[[Record, Any], Record]] = {
     entries.Failed: _failed,
     entries.Restarting: _restarting,
     entries.Restarted: _restarted,
+    entries.Rested: _rested,
     entries.Finished: _stage,
     entries.Accept: _accept,
     entries.Back: _back,

@@ -33,11 +33,12 @@ from winhost.engine.journal import SCHEMA, Entry, Journal, read_journal
 from winhost.engine.order import Id, identity, state_of, steps_for
 from winhost.engine.planning import Refused, asked_risks, check_plan, check_stage, make_plan, next_stage
 from winhost.engine.record import Record, fold, replay
+from winhost.engine.resting import resting, seen
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_stages
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
-from winhost.model.facts import Facts, Json, MissingFact
+from winhost.model.facts import Facts, Json, Key, MissingFact
 from winhost.model.plan import Plan, Stage, Step, Wanted, Wish, in_order
 from winhost.resources.host import HostFacts
 from winhost.resources.nouns import NOUNS
@@ -62,20 +63,37 @@ class Means:
 
 
 @dataclass(frozen=True)
+class NotJudged:
+    """What rollback could neither put back nor keep, because a fact is missing: why, and until: the noun that has to be
+    there first, where that is what lacks.
+    """
+
+    title: str
+    noun: str
+    key: Key
+    why: str
+    until: str | None
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """How a run ended. changed: steps done by this call; kept: what rollback left as it is, and why."""
+    """How a run ended. changed: steps done by this call; kept: what rollback left as it is, and why; missing: what it
+    could not judge, so that the run stays open; next: the command for that, and what must be so before it.
+    """
 
     run: str
     host: str
     outcome: str
     changed: int
     checks: tuple[Check, ...] = ()
-    kept: tuple[str, ...] = field(default=())
+    kept: tuple[str, ...] = ()
+    missing: tuple[NotJudged, ...] = ()
+    next: str | None = None
 
     @property
     def holds(self) -> bool:
         """Everything that was wanted is so."""
-        return all(check.holds for check in self.checks)
+        return not self.missing and all(check.holds for check in self.checks)
 
 
 def apply(plan: Plan, accepted: Iterable[str], means: Means) -> Outcome:
@@ -175,6 +193,8 @@ class Runner:
             while (stage := self._next_stage(facts)) is not None:
                 self._run_stage(stage, facts)
                 facts = self.hands.facts()
+                self._tell_rested(facts)
+            self._tell_rested(facts)  # also where the run was killed before it could
             return self._finish(facts)
 
     @contextmanager
@@ -329,6 +349,17 @@ class Runner:
         sending.check(steps, self.folder)
         return tuple(_as_give_back(step, owed) for step in steps)
 
+    def _tell_rested(self, facts: Facts) -> None:
+        """What rests on what was changed so far, once after each stage; of what cannot be read nothing is told."""
+        told = [
+            {"noun": touched.noun, "key": dict(touched.key), "users": users}
+            for touched in self.record.touched.values()
+            if touched.rested is None and NOUNS[touched.noun].rests
+            if (users := _seen(touched.noun, touched.key, facts)) is not None
+        ]
+        if told:
+            self.write("rested", resting=told)
+
     def _owed(self) -> dict[Id, Wanted]:
         """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
         wished = {identity(wanted.noun, wanted.key) for stage in self.record.stages for wanted in stage.wanted}
@@ -399,7 +430,7 @@ class Runner:
 
     def _set(self, step: Step, facts: Facts, number: int, total: int) -> None:
         found = dict(state_of(facts, step.noun, step.key) or {}) | dict(step.before)
-        self.write("begin", step=plain(step), found=found, users=_users(step, facts))
+        self.write("begin", step=plain(step), found=found, users=_users(step.noun, step.key, facts))
         self.tell("step", step.title, step, number, total)
         try:
             answer = self._answer(step)
@@ -521,8 +552,16 @@ def _as_give_back(step: Step, owed: Mapping[Id, Wanted]) -> Step:
     return replace(step, role="give-back") if mine else step
 
 
-def _users(step: Step, facts: Facts) -> list[dict[str, Any]]:
+def _users(noun: str, key: Key, facts: Facts) -> list[Any]:
+    """As far as it can be read: rollback keeps more then, not less."""
     try:
-        return [{"noun": noun, "key": dict(key)} for noun, key in NOUNS[step.noun].users(step.key, facts)]
+        return [plain(user) for _, user in resting(noun, key, facts).values()]
     except MissingFact:
-        return []  # then rollback keeps more, not less
+        return []
+
+
+def _seen(noun: str, key: Key, facts: Facts) -> list[Any] | None:
+    try:
+        return [plain(user) for user in seen(noun, key, facts)]
+    except MissingFact:
+        return None

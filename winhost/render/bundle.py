@@ -20,15 +20,15 @@ from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources import linux
-from winhost.resources.base import Beside, Change, Noun, undo_property_by_property
+from winhost.resources.base import Beside, Change, Noun, Rests, undo_property_by_property
 from winhost.resources.linux import scripts as linux_scripts
 from winhost.resources.windows import NOUNS
-from winhost.resources.windows.accounts import distros_of, undo_account, undo_tasks, undo_whole
+from winhost.resources.windows.accounts import undo_account, undo_tasks, undo_whole
 from winhost.resources.windows.distros import distro_risks, ends_distros, undo_distro, undo_vm
 from winhost.resources.windows.network import cuts_the_wire, undo_switch
 from winhost.resources.windows.scripts import agent_digest, agent_text
-from winhost.resources.windows.software import restart, undo_feature, undo_staged, undo_wsl, wsl_and_distros
-from winhost.resources.windows.vm import devices_of, vm_off
+from winhost.resources.windows.software import restart, undo_feature, undo_staged, undo_wsl
+from winhost.resources.windows.vm import vm_off
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -57,7 +57,6 @@ _RISKS = {
     distro_risks: "ends-a-distro",
     ends_distros: "ends-distros",
 }
-_USERS = {_DEFAULTS["users"]: "", devices_of: "devices", wsl_and_distros: "wsl", distros_of: "distros"}
 _UNDO = {
     undo_property_by_property: "",
     NOUNS["AssignableDevice"].undo: "place",
@@ -85,7 +84,9 @@ class _Row:
     absent: str
     needs: str
     risks: str
-    users: str
+    rests: str
+    within: str
+    requires: str
     undo: str
 
 
@@ -211,9 +212,18 @@ def _row(noun: Noun) -> _Row:
         absent="" if noun.absent is None else json.dumps(dict(noun.absent)),
         needs=_named(_NEEDS, noun.needs, noun),
         risks=_named(_RISKS, noun.risks, noun),
-        users=_named(_USERS, noun.users, noun),
+        rests=json.dumps([_rule(rule) for rule in noun.rests if rule.noun in NOUNS]),
+        within=noun.within.noun if noun.within else "",
+        requires=noun.requires or "",
         undo=_named(_UNDO, noun.undo, noun),
     )
+
+
+def _rule(rule: Rests) -> dict[str, Json]:
+    """Of Windows alone: what is inside a distro no script on Windows can read."""
+    told = {each.name: getattr(rule, each.name) for each in fields(rule)}
+    label = next(iter(NOUNS[rule.noun].key), "")
+    return {**told, "label": label}
 
 
 def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: Noun) -> str:

@@ -63,6 +63,13 @@ NOUNS = {
 }
 READ_ONLY = ("LinuxSystem", "LinuxGpuDriver")
 
+# What rests on each, so that it is kept for those that came since: of a noun, the instances with one of these values of
+# a property, or with any other.
+PACKAGES: State = {"noun": "DebianPackage", "property": "version", "values": [None], "with": False}
+UNITS: State = {"noun": "SystemdUnit", "property": "enabled", "values": ["enabled"], "with": True}
+SPEC: State = {"noun": "CdiSpec", "property": "present", "values": [False], "with": False}
+RESTS = {"LinuxFile": (PACKAGES, UNITS), "AptSource": (PACKAGES,), "DebianPackage": (UNITS, SPEC)}
+
 
 # ==== 1. what is asked, and how it ends
 
@@ -176,6 +183,7 @@ def forward(run: Run) -> Result:
         if run.begun:
             run.write("stage", number=run.bundle.stage["number"])
         facts = read(run.bundle)
+    tell_rested(run, facts)
     return applied(run, compared(run.bundle.wanted, facts))
 
 
@@ -209,20 +217,23 @@ def applied(run: Run, checks: list[State]) -> Result:
 def backward(run: Run) -> Result:
     older = find_standing(run)
     facts = read(run.bundle)
-    wishes, kept = undone(run, facts)
-    steps = find_steps(wishes, facts, "undo")
+    back = undone(run, facts)
+    steps = find_steps(back.wishes, facts, "undo")
     if run.check:
-        return preview(run, steps, kept)
+        return preview(run, steps, back.told)
     if not run.record.back:
         run.write("back", accepted=[])
     do(run, steps, facts)
     facts = read(run.bundle)
-    wishes, kept = undone(run, facts)
-    left = [check for check in compared(wishes, facts) if not check["holds"]]
-    outcome = "not all rolled back" if left else "rolled back"
-    run.write("outcome", outcome=outcome)
-    once_more = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
-    return ended(run, outcome, left, kept, once_more)
+    back = undone(run, facts)
+    left = [check for check in compared(back.wishes, facts) if not check["holds"]]
+    outcome = "not all rolled back" if left or back.missing else "rolled back"
+    run.write("outcome", outcome=outcome, waits=back.waits, open=back.open)
+    following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
+    following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(back.missing)
+    result = ended(run, outcome, left, back.told, following)
+    document = {**result.document, "kept": back.kept, "missing": back.missing}
+    return Result(1 if back.missing else result.code, document, result.lines)
 
 
 def find_standing(run: Run) -> bool:
@@ -236,7 +247,7 @@ def find_standing(run: Run) -> bool:
         ours = name.startswith(f"{run.bundle.sum}.")
         if not journal.entries:
             never = name if ours else never
-        elif journal.record.outcome != "rolled back":
+        elif journal.record.outcome != "rolled back" or journal.record.waits:
             later = "" if ours else name
             mine += [(name, journal)] if ours else []
     if not mine and never:
@@ -628,29 +639,140 @@ AGAIN = f"Mend that and type the same again to go on; or go back: {GO_BACK}"
 
 
 class Undo(NamedTuple):
+    """lacks: what could not be read, so that it is neither put back nor kept."""
+
     want: State
     keep: str = ""
+    lacks: str = ""
 
 
-def undone(run: Run, facts: Facts) -> tuple[list[State], list[str]]:
-    """What is to be put back, and why the rest is left as it is."""
-    wishes, kept = [], []
-    for touched in run.record.touched.values():
-        undo = undo_of(touched, run.record, facts)
-        told = {name: touched[name] for name in ("noun", "key", "title")}
-        wishes += [{**told, "want": undo.want}] if undo.want else []
-        kept += [f"{touched['title']}: kept: {undo.keep}"] if undo.keep else []
-    return wishes, kept
+class Back(NamedTuple):
+    """What is to be put back, why the rest is left as it is, and what could not be judged. waits: some of it goes back
+    only when what came since is taken back. open: all that stays for that.
+    """
+
+    wishes: list[State]
+    kept: list[str]
+    missing: list[State]
+    waits: bool
+    open: list[State]
+
+    @property
+    def told(self) -> list[str]:
+        return [*self.kept, *(f"{each['title']}: not judged: {each['why']}" for each in self.missing)]
+
+
+class Unread(Exception):
+    """Something that has to be known cannot be read."""
+
+
+def undone(run: Run, facts: Facts) -> Back:
+    touched = run.record.touched
+    undos = {
+        id_: Undo({}) if id_ in run.record.given else undo_of(each, run.record, facts) for id_, each in touched.items()
+    }
+    used: dict[str, list[str]] = {}
+    while keeps_more(touched, undos, used, facts):
+        pass
+    back = Back([], [], [], bool(used), [])
+    for id_, each in touched.items():
+        told = {name: each[name] for name in ("noun", "key", "title")}
+        undo = undos[id_]
+        keep = undo.keep
+        if id_ in used:
+            keep = f"for {', '.join(used[id_])}, which came since; take that back, then this again"
+        elif undo.lacks:
+            back.missing.append({**told, "why": undo.lacks})
+        elif undo.want:
+            back.wishes.append({**told, "want": undo.want})
+        if keep:
+            back.kept.append(f"{each['title']}: kept: {keep}")
+        if keep or undo.lacks or undo.want:
+            back.open.append({"noun": each["noun"], "key": each["key"]})
+    return back
+
+
+def keeps_more(touched: State, undos: dict[str, Undo], used: dict[str, list[str]], facts: Facts) -> bool:
+    """Everything that goes back goes back together: what is kept keeps what it rests on."""
+    found = False
+    for id_, each in touched.items():
+        if id_ in used or not undos[id_].want:
+            continue
+        try:
+            names = kept_for(each, touched, undos, used, facts)
+        except Unread as unread:
+            undos[id_], found = Undo({}, "", str(unread)), True
+            continue
+        if names:
+            used[id_], found = names, True
+    return found
+
+
+def kept_for(
+    each: State, touched: State, undos: dict[str, Undo], used: dict[str, list[str]], facts: Facts
+) -> list[str]:
+    """Names of what rests on it and did not when this run came to its end."""
+    names: list[str] = []
+    for user in resting(each["noun"], facts):
+        id_ = identity(user)
+        if id_ in used:
+            names += used[id_]
+        elif id_ in touched:
+            others = undos[id_].keep and not undos[id_].want and is_others(touched[id_], facts)
+            names += [touched[id_]["title"]] if others else []
+        elif each["rested"] is not None and id_ not in map(identity, each["rested"]):
+            names.append(next(iter(user["key"].values()), user["noun"]))
+    return list(dict.fromkeys(names))
+
+
+def resting(noun: str, facts: Facts) -> list[State]:
+    found: dict[str, State] = {}
+    for rule in RESTS.get(noun, ()):
+        answer = facts[rule["noun"]]
+        if not answer["ok"] and "unavailable" not in answer:
+            raise Unread(f"{rule['noun']}: {why(answer)}")
+        for each in answer["instances"] if answer["ok"] else ():
+            value = each["state"][rule["property"]]
+            if isinstance(value, dict) and "unknown" in value:
+                raise Unread(f"{rule['noun']}.{rule['property']}: {why(value)}")
+            if (value in rule["values"]) is rule["with"]:
+                user = {"noun": rule["noun"], "key": each["key"]}
+                found.setdefault(identity(user), user)
+    return list(found.values())
+
+
+def is_others(touched: State, facts: Facts) -> bool:
+    """Neither as it was found nor as this run left it."""
+    now = state_of(facts, touched)
+    left = [touched["before"], touched["after"], *touched["moved"]]
+    changed = touched["changed"]
+    return now is not None and any(all(n in each and not same(now[n], each[n]) for each in left) for n in changed)
+
+
+def tell_rested(run: Run, facts: Facts) -> None:
+    """What rests on what was changed: on the way back, it is told from what came since."""
+    told = []
+    for each in run.record.touched.values():
+        if each["rested"] is None and each["noun"] in RESTS:
+            with suppress(Unread):
+                told.append({"noun": each["noun"], "key": each["key"], "users": resting(each["noun"], facts)})
+    if told:
+        run.write("rested", resting=told)
 
 
 def undo_of(touched: State, record: Record, facts: Facts) -> Undo:
     answer = facts[touched["noun"]]
     if not answer["ok"]:
-        # What is there only since we installed what it needs went with that.
-        ours = {each["noun"] for each in record.touched.values()}
-        return Undo({}, "" if answer.get("unavailable") in ours else why(answer))
+        # What is there only since we installed what it needs went with that, once we are on the way back from it.
+        ours = {each["noun"] for each in record.touched.values() if record.back and each["moved"]}
+        return Undo({}) if answer.get("unavailable") in ours else Undo({}, "", why(answer))
     now = state_of(facts, touched)
-    return RULES[NOUNS[touched["noun"]]](touched, now) if now is not None else Undo({}, "it is not there any more")
+    if now is None:
+        return Undo({}, "it is not there any more")
+    for name in touched["changed"]:
+        if isinstance(now[name], dict) and "unknown" in now[name]:
+            return Undo({}, "", f"{name}: {why(now[name])}")
+    return RULES[NOUNS[touched["noun"]]](touched, now)
 
 
 def undo_properties(touched: State, now: State) -> Undo:
@@ -661,6 +783,8 @@ def undo_properties(touched: State, now: State) -> Undo:
         left = [touched["after"][name], *(state.get(name) for state in touched["moved"])]
         if same(now[name], before):
             continue
+        if missing(now[name]):
+            return Undo({}, "", f"{name}: {why(now[name])}")
         if any(same(now[name], each) for each in left):
             want[name] = before
         else:
@@ -671,14 +795,14 @@ def undo_properties(touched: State, now: State) -> Undo:
 def undo_file(touched: State, now: State) -> Undo:
     """As a whole or not at all: without its text there is no mode to put back."""
     undo = undo_properties(touched, now)
-    return Undo({}, undo.keep) if undo.keep else undo
+    return undo._replace(want={}) if undo.keep else undo
 
 
 def undo_source(touched: State, now: State) -> Undo:
     """A source that we added goes as a whole; its parts cannot stand at `null` while it is there."""
     undo = undo_properties(touched, now)
     came = "present" in touched["changed"] and touched["before"]["present"] is False
-    return Undo({"present": False}) if came and now["present"] and not undo.keep else undo
+    return Undo({"present": False}) if came and now["present"] and not undo.keep and not undo.lacks else undo
 
 
 def undo_package(touched: State, now: State) -> Undo:
@@ -716,13 +840,15 @@ RULES = {
 class Record:
     """What the lines tell. touched: what this run changed, from its first state (before) to the one it was left in
     (after); moved: states that are our doing as well, because the run was on its way from or to them. setting: what the
-    step in flight sets. back: it is going back. stage: its steps are done.
+    step in flight sets. back: it is going back. stage: its steps are done. waits: it is to go back once more, later.
+    given: what was given back for good.
     """
 
     def __init__(self) -> None:
         self.touched: dict[str, State] = {}
         self.setting: list[str] = []
-        self.back = self.stage = False
+        self.back = self.stage = self.waits = False
+        self.given: set[str] = set()
         self.outcome = ""
 
     def add(self, entry: State) -> None:
@@ -736,8 +862,16 @@ class Record:
             self.stage = True
         elif kind == "back":
             self.back, self.outcome = True, ""
+        elif kind == "rested":
+            for each in entry["resting"]:
+                self.touched[identity(each)]["rested"] = each["users"]
         elif kind == "outcome":
-            self.outcome = entry["outcome"]
+            self._ended(entry)
+
+    def _ended(self, entry: State) -> None:
+        self.outcome, self.waits = entry["outcome"], entry.get("waits", False)
+        if "open" in entry:
+            self.given = set(self.touched) - set(map(identity, entry["open"]))
 
     def _begin(self, step: State, found: State) -> None:
         self.setting = list(step["want"])
@@ -745,8 +879,12 @@ class Record:
         if self.back and known:
             known["moved"] = [step["before"], step["want"]]
             return
+        if not self.back:
+            # What this step brings with it is nobody else's; what rests on what is told anew after it.
+            for each in self.touched.values():
+                each["rested"] = None
         told = {name: step[name] for name in ("noun", "key", "title")}
-        touched = known or {**told, "before": found, "changed": [], "after": dict(found)}
+        touched = known or {**told, "before": found, "changed": [], "after": dict(found), "rested": None}
         touched["changed"] = list(dict.fromkeys([*touched["changed"], *step["want"]]))
         touched["after"] = {**touched["after"], **step["want"]}
         touched["moved"] = [step["before"]]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
 
-from winhost.model.facts import Facts, Instance, Json, Key, MissingFact, OrMissing, Unavailable, Unknown
+from winhost.model.facts import Instance, Json, Key, MissingFact, OrMissing, Unavailable, Unknown
 from winhost.resources.values import Value
 
 S = TypeVar("S", bound="State")
@@ -59,11 +59,44 @@ class Beside:
     sha256: str
 
 
+@dataclass(frozen=True)
+class Rests:
+    """A kind of thing that rests on an instance as it is: it needs that to go on, or to be taken back itself.
+
+    noun: of the things; on: parts of the key that both have; at: a property, and the value at which one rests, with the
+    key's parts in braces; unless: a property, and the values at which none does. since: properties that must be as they
+    were when the run came to an end (perhaps none: it was there): such things are there without anybody's doing, so
+    they count only where the run saw them. lent: what the run put there and others have taken away counts, too: taken
+    back from them, it rests there again. disks: where they cannot be listed, accounts with disks of distros stand for
+    them.
+    """
+
+    noun: str
+    on: tuple[str, ...] = ()
+    at: tuple[str, str] | None = None
+    unless: tuple[str, tuple[Json, ...]] | None = None
+    since: tuple[str, ...] | None = None
+    lent: bool = False
+    disks: bool = False
+
+
+@dataclass(frozen=True)
+class User:
+    """An instance that rests on another one. state: how it stands, where that counts."""
+
+    noun: str
+    key: Key
+    state: Mapping[str, Json] | None = None
+
+
 Undo = Mapping[str, Json] | Keep
 
 
 def undo_property_by_property(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """Put back what still stands as we left it; what somebody changed since is theirs."""
+    """Put back what still stands as we left it; what somebody changed since is theirs. Raises MissingFact."""
+    for name in before:
+        if isinstance(now[name], Mapping) and "unavailable" in now[name] and now[name] != before[name]:
+            raise MissingFact(name, Unavailable(now[name]["unavailable"]))
     foreign = [name for name in before if now[name] not in (after[name], before[name])]
     ours = {name: value for name, value in before.items() if now[name] != value and name not in foreign}
     return Keep(f"{', '.join(foreign)} changed since by somebody else", ours) if foreign else ours
@@ -78,8 +111,9 @@ class Noun:
     state of an instance that the host does not list, where `set` can make one;
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
-    may turn out to ask for; users: what rests on an instance as it is, so that rollback keeps it for those that came
-    since; sends: the file beside the plan that a change takes, sent to the host before it, or nothing;
+    may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
+    since; within: what it lies in, and goes with; sends: the file beside the plan that a change takes, sent to the host
+    before it, or nothing;
     irreversible: why a change cannot be taken back, or nothing.
     """
 
@@ -94,7 +128,8 @@ class Noun:
     needs: Callable[[Change], Iterable[Need]] = lambda change: ()
     risks: Callable[[Change], Iterable[str]] = lambda change: ()
     may_need: Callable[[Change], Iterable[str]] = lambda change: ()
-    users: Callable[[Key, Facts], Iterable[tuple[str, Key]]] = lambda key, facts: ()
+    rests: tuple[Rests, ...] = ()
+    within: Rests | None = None
     sends: Callable[[Change], Beside | None] = lambda change: None
     irreversible: Callable[[Change], str | None] = lambda change: None
     undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
@@ -147,4 +182,17 @@ def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
     return declare
 
 
-__all__ = ["Beside", "Change", "Instance", "Keep", "Need", "Noun", "State", "Undo", "Within", "resource"]
+__all__ = [
+    "Beside",
+    "Change",
+    "Instance",
+    "Keep",
+    "Need",
+    "Noun",
+    "Rests",
+    "State",
+    "Undo",
+    "User",
+    "Within",
+    "resource",
+]

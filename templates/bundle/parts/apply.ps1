@@ -23,6 +23,7 @@ function Invoke-WinhostRun {
         }
         $facts = Read-WinhostHost
     }
+    Write-WinhostRested $Run $facts
     Complete-WinhostApply $Run @(Test-WinhostWishes $Run.stage.wanted $facts)
 }
 

@@ -182,10 +182,12 @@ function Write-WinhostLine {
 
 function New-WinhostRecord {
     # touched: what this run changed, from its first state (before) to the one it was left in (after); moved: states
-    # that are our doing as well, because the run was on its way from or to them; users: what rested on it at first.
+    # that are our doing as well, because the run was on its way from or to them; users: what rested on it at first;
+    # rested: what did so after the stage, or null where a step was begun since.
     # restart, boot: a restart is due, and from which boot it was asked for. back: it is going back. stage: its steps
     # are done. setting: the properties that the step in flight sets. waits: it is to go back once more, later.
-    @{ touched = @(); restart = $false; boot = $null; back = $false; stage = $false; setting = @(); outcome = ''; waits = $false }
+    # given: what was given back for good.
+    @{ touched = @(); restart = $false; boot = $null; back = $false; stage = $false; setting = @(); outcome = ''; waits = $false; given = @() }
 }
 
 function Add-WinhostEntry {
@@ -216,6 +218,11 @@ function Add-WinhostEntry {
                 }
             }
         }
+        'rested' {
+            foreach ($told in @($Entry.resting)) {
+                (Find-WinhostById $Record.touched $told.noun $told.key).rested = @($told.users)
+            }
+        }
         'stage' {
             $Record.stage = $true
         }
@@ -226,6 +233,9 @@ function Add-WinhostEntry {
         'outcome' {
             $Record.outcome = $Entry.outcome
             $Record.waits = Test-WinhostSame (Read-WinhostField $Entry 'waits') $true
+            if ($null -ne $Entry.PSObject.Properties['open']) {
+                $Record.given = @(foreach ($touched in $Record.touched) { if ($null -eq (Find-WinhostById @($Entry.open) $touched.noun $touched.key)) { $touched } })
+            }
         }
     }
 }
@@ -240,8 +250,14 @@ function Add-WinhostBegin {
         $touched.moved = @($step.before, $step.want)
         return
     }
+    if (-not $Record.back) {
+        # What this step brings with it is nobody else's; what rests on what is told anew after it.
+        foreach ($other in $Record.touched) {
+            $other.rested = $null
+        }
+    }
     if ($null -eq $touched) {
-        $touched = @{ noun = $step.noun; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; moved = @(); users = @($Entry.users) }
+        $touched = @{ noun = $step.noun; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; moved = @(); users = @($Entry.users); rested = $null }
         Copy-WinhostState $Entry.found $touched.after
         $Record.touched += $touched
     }

@@ -11,16 +11,23 @@ function Invoke-WinhostRun {
     $parts = @(Split-WinhostParts $back.wishes)
     $steps = @(foreach ($part in $parts) { Find-WinhostUndoSteps $Run $part $facts })
     if ($script:WhatIf) {
-        return New-WinhostPreview $Run $steps $back.kept
+        $result = New-WinhostPreview $Run $steps $back.kept
+        $result.document['missing'] = @($back.missing)
+        $result.lines += @(foreach ($lacks in $back.missing) { "  $($lacks.title): not judged: $($lacks.why)" })
+        return $result
     }
     # All consents before the first step back, so that a refusal leaves the run as it was.
     Assert-WinhostConsents $Run $steps
     if (-not $Run.record.back) {
         Write-WinhostEntry $Run 'back' @{ accepted = @($Run.accepted) }
     }
-    foreach ($part in $parts) {
-        Invoke-WinhostSteps $Run @(Find-WinhostUndoSteps $Run $part $facts) $facts
-        $facts = Read-WinhostHost
+    foreach ($late in @($false, $true)) {
+        $part = @(foreach ($wish in $back.wishes) { if ((Find-WinhostNoun $wish.noun).restarts -eq $late) { $wish } })
+        if ($part.Count -gt 0) {
+            Invoke-WinhostSteps $Run @(Find-WinhostUndoSteps $Run $part $facts) $facts
+            $facts = Read-WinhostHost
+            $back = Find-WinhostBack $Run $facts
+        }
     }
     if ($Run.record.restart) {
         return Request-WinhostRestart $Run
@@ -84,72 +91,323 @@ function Wait-WinhostUndone {
 
 function Find-WinhostBack {
     param($Run, $Facts)
-    # waits: some of it can be put back only when what came since is taken back.
-    $back = @{ wishes = @(); kept = @(); waits = $false }
-    $undone = @(foreach ($touched in $Run.record.touched) { @{ touched = $touched; undo = Find-WinhostUndoOf $touched $Run.record $Facts } })
-    $taken = @(foreach ($each in $undone) { if ($each.undo.want.Count -gt 0) { $each.touched } })
-    foreach ($each in $undone) {
-        $touched = $each.touched
-        $undo = Select-WinhostUnused $touched $each.undo $taken $Facts
-        $back.waits = $back.waits -or $undo.want.Count -lt $each.undo.want.Count
-        if ($undo.keep -cne '') {
-            $back.kept += "$($touched.title): kept: $($undo.keep)"
+    # waits: some of it can be put back only when what came since is taken back. missing: what could not be judged.
+    # open: all that is not given back now.
+    $back = @{ wishes = @(); kept = @(); waits = $false; missing = @(); open = @() }
+    $verdicts = @(foreach ($touched in $Run.record.touched) {
+        $undo = @{ keep = ''; want = @{}; lacks = '' }
+        # What was given back for good is others' by now, and needs nobody who can read it.
+        if ($null -eq (Find-WinhostById $Run.record.given $touched.noun $touched.key)) {
+            $undo = Find-WinhostUndoOf $touched $Run.record $Facts
         }
-        if ($undo.want.Count -gt 0) {
-            $back.wishes += [pscustomobject]@{ noun = $touched.noun; key = $touched.key; want = [pscustomobject]$undo.want; title = $touched.title }
+        @{ touched = $touched; undo = $undo; used = @() }
+    })
+    # Everything that goes back goes back together: what is kept keeps what it rests on.
+    do {
+        $more = $false
+        foreach ($each in $verdicts) {
+            if (-not (Test-WinhostGoes $each)) {
+                continue
+            }
+            $found = Find-WinhostKeptFor $each.touched $verdicts $Facts
+            if ($found.lacks -cne '') {
+                $each.undo = New-WinhostLacks $found.lacks ''
+            }
+            $each.used = $found.names
+            $more = $more -or $found.lacks -cne '' -or $found.names.Count -gt 0
+        }
+    } while ($more)
+    foreach ($each in $verdicts) {
+        $touched = $each.touched
+        $thing = @{ noun = $touched.noun; key = $touched.key }
+        if ($each.used.Count -gt 0) {
+            $back.open += $thing
+            $back.waits = $true
+            $back.kept += "$($touched.title): kept: for $($each.used -join ', '), which came since; take that back, then this again"
+            continue
+        }
+        if ($each.undo.lacks -cne '') {
+            if (-not (Test-WinhostGoesAlong $touched $verdicts $Facts)) {
+                $back.open += $thing
+                $back.missing += [ordered]@{ title = $touched.title; noun = $touched.noun; key = $touched.key; why = $each.undo.lacks }
+            }
+            continue
+        }
+        if ($each.undo.keep -cne '') {
+            $back.open += $thing
+            $back.kept += "$($touched.title): kept: $($each.undo.keep)"
+        }
+        if ($each.undo.want.Count -gt 0) {
+            $back.open += $thing
+            $back.wishes += [pscustomobject]@{ noun = $touched.noun; key = $touched.key; want = [pscustomobject]$each.undo.want; title = $touched.title }
         }
     }
     $back
 }
 
-function Select-WinhostUnused {
-    param($Touched, $Undo, $Taken, $Facts)
-    # What came since, from another run or by hand, stands on what this run made: to undo that would break it.
-    if ($Undo.want.Count -eq 0 -or (Find-WinhostNoun $Touched.noun).users -ceq '') {
-        return $Undo
-    }
-    $kinds = @{ devices = @('AssignableDevice'); wsl = @('Wsl', 'WslDistro'); distros = @('WslDistro', 'LocalAccount') }
-    foreach ($kind in $kinds[(Find-WinhostNoun $Touched.noun).users]) {
-        # Without WSL, or an account of winhost, there is no distro that could be known.
-        $none = $kind -ceq 'WslDistro' -and $null -ne (Read-WinhostField $Facts[$kind] 'unavailable')
-        if (-not $Facts[$kind].ok -and -not $none) {
-            return @{ keep = ConvertTo-WinhostWhy $Facts[$kind]; want = @{} }
-        }
-    }
-    $names = @{ AssignableDevice = 'location'; Wsl = ''; WslDistro = 'account' }
-    $known = @($Taken) + @($Touched.users)
-    $since = @(foreach ($user in @(Find-WinhostUsers $Touched.noun $Touched.key $Facts)) {
-        if ($null -eq (Find-WinhostById $known $user.noun $user.key)) {
-            if ($names[$user.noun] -ceq '') {
-                $user.noun
-            }
-            else {
-                $user.key.($names[$user.noun])
-            }
-        }
-    })
-    if ($since.Count -gt 0) {
-        return @{ keep = "for $($since -join ', '), which came since; take that back, then this again"; want = @{} }
-    }
-    $Undo
+function New-WinhostLacks {
+    param([string]$Why, [string]$Until)
+    # What could not be read is neither kept nor put back.
+    @{ keep = ''; want = @{}; lacks = $Why; until = $Until }
 }
+
+function Test-WinhostGoes {
+    param($Verdict)
+    $Verdict.used.Count -eq 0 -and $Verdict.undo.lacks -ceq '' -and $Verdict.undo.want.Count -gt 0
+}
+
+# ---- what came since, from another run or by hand, stands on what this run made: to undo that would break it
+
+function Find-WinhostKeptFor {
+    param($Touched, $Verdicts, $Facts)
+    # Names of what rests on it and did not when it was changed; or why that cannot be told.
+    $kept = @{ names = @(); lacks = Find-WinhostUnreadPart $Touched $Verdicts $Facts }
+    $known = @($Touched.users) + @(foreach ($user in $Touched.rested) { $user })
+    foreach ($user in @(Find-WinhostUsers $Touched.noun $Touched.key $Facts)) {
+        if ($user.lacks -cne '' -and $user.since -and ($null -eq $Touched.rested -or (Test-WinhostOfOurs $Touched $Verdicts))) {
+            # Nothing was seen to hold it against; or it goes along with a distro, which is exported first.
+            continue
+        }
+        if ($user.lacks -cne '') {
+            $kept.lacks = $user.lacks
+        }
+        if ($kept.lacks -cne '') {
+            return $kept
+        }
+        $own = @(foreach ($each in $Verdicts) { if ($null -ne (Find-WinhostById @($each.touched) $user.noun $user.key)) { $each } })
+        if ($own.Count -gt 0) {
+            $kept.names += @(Find-WinhostOwnNames $own[0] $Touched $Facts)
+        }
+        elseif (-not (Test-WinhostKnown $user $known ($null -ne $Touched.rested))) {
+            $kept.names += ConvertTo-WinhostNamed $user $user.label
+        }
+    }
+    # What this run put there and others have taken away: taken back from them, it rests there again.
+    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostNoun $Touched.noun).rests -ErrorAction Stop)) {
+        foreach ($each in $Verdicts) {
+            if ($rule.lent -and $each.touched.noun -ceq $rule.noun -and (Test-WinhostRests $rule $Touched.key ([pscustomobject]$each.touched.after))) {
+                $kept.names += @(Find-WinhostOwnNames $each $Touched $Facts)
+            }
+        }
+    }
+    $kept.names = @(Select-WinhostFirst $kept.names)
+    $kept
+}
+
+function Find-WinhostUnreadPart {
+    param($Whole, $Verdicts, $Facts)
+    # Without the role nobody could give a VM back what cannot be read of it now.
+    foreach ($each in $Verdicts) {
+        $part = $each.touched
+        if ($each.undo.lacks -cne '' -and (Find-WinhostNoun $part.noun).requires -ceq $Whole.noun -and -not (Test-WinhostGoesAlong $part $Verdicts $Facts)) {
+            return $each.undo.lacks
+        }
+    }
+    ''
+}
+
+function Find-WinhostOwnNames {
+    param($Verdict, $Whole, $Facts)
+    # What this run changed itself counts where it stays for others, or is others' by now. But not in a distro that this
+    # run made: with that goes also what somebody changed of what the run put there.
+    if ($Verdict.used.Count -gt 0) {
+        return $Verdict.used
+    }
+    if ((Test-WinhostIn $Verdict.touched $Whole) -and (Test-WinhostMade $Whole)) {
+        return
+    }
+    if ($Verdict.undo.keep -cne '' -and -not (Test-WinhostGoes $Verdict) -and (Test-WinhostOthers $Verdict.touched $Facts)) {
+        $Verdict.touched.title
+    }
+}
+
+function Test-WinhostOthers {
+    param($Touched, $Facts)
+    # Neither as it was found nor as this run left it.
+    if (-not $Facts[(Find-WinhostNoun $Touched.noun).name].ok) {
+        return $false
+    }
+    $now = Find-WinhostNow $Facts $Touched.noun $Touched.key
+    foreach ($name in $Touched.changed) {
+        $left = @(, (Read-WinhostProperty $Touched.before $name)) + @(, $Touched.after[$name])
+        foreach ($state in $Touched.moved) {
+            if ($null -ne $state.PSObject.Properties[$name]) {
+                $left += , (Read-WinhostProperty $state $name)
+            }
+        }
+        if ($null -ne $now -and -not (Test-WinhostAmong (Read-WinhostProperty $now $name) $left)) {
+            return $true
+        }
+    }
+    $false
+}
+
+function Test-WinhostKnown {
+    param($User, $Known, [bool]$Seen)
+    # It was there when the run changed what it rests on, or at the run's end; as it is now, where that counts.
+    if ($User.since -and -not $Seen) {
+        return $true
+    }
+    foreach ($same in @(Find-WinhostById $Known $User.noun $User.key)) {
+        $state = Read-WinhostField $same 'state'
+        if ($null -eq $state -or (Test-WinhostSame $state $User.state)) {
+            return $true
+        }
+    }
+    $false
+}
+
+function ConvertTo-WinhostNamed {
+    param($User, [string]$Label)
+    if ($Label -ceq '') {
+        return $User.noun
+    }
+    $User.key.$Label
+}
+
+function Select-WinhostFirst {
+    param($Names)
+    $seen = @()
+    foreach ($name in $Names) {
+        if ($seen -cnotcontains $name) {
+            $seen += $name
+            $name
+        }
+    }
+}
+
+# ---- what went along
+
+function Test-WinhostGoesAlong {
+    param($Part, $Verdicts, $Facts)
+    # With something that this run had made, and has taken away or takes away now.
+    foreach ($each in $Verdicts) {
+        $whole = $each.touched
+        if ((Test-WinhostIn $Part $whole) -and (Test-WinhostMade $whole)) {
+            if ((Test-WinhostGoes $each) -or (Test-WinhostAsFound $whole $Facts)) {
+                return $true
+            }
+        }
+    }
+    $false
+}
+
+function Test-WinhostOfOurs {
+    param($Touched, $Verdicts)
+    # A distro that this run made, or something in it.
+    if ($Touched.noun -ceq 'WslDistro' -and (Test-WinhostMade $Touched)) {
+        return $true
+    }
+    foreach ($each in $Verdicts) {
+        if ((Test-WinhostIn $Touched $each.touched) -and (Test-WinhostMade $each.touched)) {
+            return $true
+        }
+    }
+    $false
+}
+
+function Test-WinhostIn {
+    param($Part, $Whole)
+    if ((Find-WinhostNoun $Part.noun).within -cne $Whole.noun) {
+        return $false
+    }
+    foreach ($name in @($Whole.key.PSObject.Properties)) {
+        if ($null -ne $Part.key.PSObject.Properties[$name.Name] -and "$($Part.key.($name.Name))" -cne "$($name.Value)") {
+            return $false
+        }
+    }
+    $true
+}
+
+function Test-WinhostMade {
+    param($Whole)
+    Test-WinhostSame $Whole.before (ConvertFrom-Json -InputObject (Find-WinhostNoun $Whole.noun).absent -ErrorAction Stop)
+}
+
+function Test-WinhostAsFound {
+    param($Touched, $Facts)
+    # Or was last seen so on the way back, where the way to it is gone by now.
+    $states = $Touched.moved
+    if ($Facts[(Find-WinhostNoun $Touched.noun).name].ok) {
+        $states = @(Find-WinhostNow $Facts $Touched.noun $Touched.key)
+    }
+    foreach ($state in $states) {
+        foreach ($name in $Touched.changed) {
+            if ($null -ne $state.PSObject.Properties[$name] -and -not (Test-WinhostSame (Read-WinhostProperty $state $name) (Read-WinhostProperty $Touched.before $name))) {
+                return $false
+            }
+        }
+    }
+    @($states).Count -gt 0
+}
+
+# ---- one resource
 
 function Find-WinhostUndoOf {
     param($Touched, $Record, $Facts)
     $answer = $Facts[(Find-WinhostNoun $Touched.noun).name]
     if (-not $answer.ok) {
-        # What is there only since we installed the role went with it.
-        $ours = @(foreach ($other in $Record.touched) { $other.noun })
-        if ($ours -ccontains "$(Read-WinhostField $answer 'unavailable')") {
-            return @{ keep = ''; want = @{} }
-        }
-        return @{ keep = ConvertTo-WinhostWhy $answer; want = @{} }
+        return Find-WinhostUndoUnread $Touched $Record $Facts $answer
     }
     $now = Find-WinhostNow $Facts $Touched.noun $Touched.key
     if ($null -eq $now) {
-        return @{ keep = 'it is not there any more'; want = @{} }
+        return @{ keep = 'it is not there any more'; want = @{}; lacks = '' }
     }
-    Find-WinhostUndo $Touched $now
+    $read = @{ role = @('role', 'tools', 'vms'); account = @('there', 'ours'); distro = @('installed', 'image', 'running'); switch = @('adapter', 'phase', 'vms'); vm = @('running'); wsl = @('version') }
+    foreach ($name in @($Touched.changed) + @(foreach ($each in $read[(Find-WinhostNoun $Touched.noun).undo]) { $each })) {
+        $found = Read-WinhostProperty $now $name
+        if ($null -ne (Read-WinhostField $found 'unknown')) {
+            return New-WinhostLacks "$($Touched.noun).${name}: $(ConvertTo-WinhostWhy $found)" ''
+        }
+    }
+    $undo = Find-WinhostUndo $Touched $now
+    if (-not $undo.Contains('lacks')) {
+        $undo.lacks = ''
+    }
+    if ($undo.want.Count -gt 0 -and (Find-WinhostNoun $Touched.noun).within -cne '') {
+        $found = @(Find-WinhostWhole $Touched $Facts)
+        if ($found.Count -eq 0) {
+            return Find-WinhostUndoGone $Touched $Record
+        }
+        if ($found[0].lacks -cne '') {
+            return New-WinhostLacks $found[0].lacks ''
+        }
+    }
+    $undo
+}
+
+function Find-WinhostWhole {
+    param($Touched, $Facts)
+    # What it lies in; nothing where there is no such distro any more.
+    $parts = @(foreach ($part in @('account', 'distro')) { if ($null -ne $Touched.key.PSObject.Properties[$part]) { $part } })
+    $rule = [pscustomobject]@{ noun = (Find-WinhostNoun $Touched.noun).within; on = $parts; at = $null; unless = $null; since = $null; disks = $true; label = 'account' }
+    Find-WinhostUsersBy $rule $Touched.key $Facts
+}
+
+function Find-WinhostUndoGone {
+    param($Touched, $Record)
+    # It went with what this run had made, or with somebody else's.
+    $made = @(foreach ($whole in $Record.touched) { if ((Test-WinhostIn $Touched $whole) -and (Test-WinhostMade $whole)) { $whole } })
+    @{ keep = @('it is not there any more', '')[[int]($made.Count -gt 0)]; want = @{}; lacks = '' }
+}
+
+function Find-WinhostUndoUnread {
+    param($Touched, $Record, $Facts, $Answer)
+    $until = "$(Read-WinhostField $Answer 'unavailable')"
+    # What is there only since we installed the role went with it, once we are on the way back from that.
+    $ours = @(foreach ($other in $Record.touched) { if ($Record.back -and @($other.moved).Count -gt 0) { $other.noun } })
+    if ($until -cne '' -and $ours -ccontains $until) {
+        return @{ keep = ''; want = @{}; lacks = '' }
+    }
+    $within = (Find-WinhostNoun $Touched.noun).within
+    if ($until -ceq '' -or $within -ceq '') {
+        return New-WinhostLacks "$($Touched.noun): $(ConvertTo-WinhostWhy $Answer)" $until
+    }
+    # What lay in a distro is gone for certain where there is no such distro.
+    if (@(Find-WinhostWhole $Touched $Facts).Count -gt 0) {
+        return New-WinhostLacks "$($Touched.noun): $(ConvertTo-WinhostWhy $Answer)" $until
+    }
+    Find-WinhostUndoGone $Touched $Record
 }
 
 function Find-WinhostUndo {
@@ -168,6 +426,9 @@ function Find-WinhostUndo {
             $ours = $true
         }
         'role' {
+            if ($Touched.changed -ccontains 'role' -and $Touched.before.role -cne 'installed' -and $Now.role -ceq 'installed' -and $Now.tools -cne 'installed') {
+                return New-WinhostLacks 'what rests on the role cannot be told before its PowerShell module is there' 'its PowerShell module'
+            }
             $since = $Now.vms - $Touched.after.vms
             if ($since -gt 0) {
                 return @{ keep = "$since VM(s) made since need it"; want = @{} }
@@ -240,6 +501,9 @@ function Find-WinhostUndo {
         if (Test-WinhostSame $there $before) {
             continue
         }
+        if (-not $ours -and $null -ne (Read-WinhostField $there 'unavailable')) {
+            return New-WinhostLacks "${name}: $(ConvertTo-WinhostWhy $there)" $there.unavailable
+        }
         $left = @(, $Touched.after[$name]) + @(foreach ($state in $Touched.moved) { , (Read-WinhostProperty $state $name) })
         if ($ours -or (Test-WinhostAmong $there $left)) {
             $want[$name] = $before
@@ -289,16 +553,6 @@ function Find-WinhostUndoOfDistro {
     @{ keep = ''; want = $want }
 }
 
-function Test-WinhostAmong {
-    param($One, $Others)
-    foreach ($other in $Others) {
-        if (Test-WinhostSame $One $other) {
-            return $true
-        }
-    }
-    $false
-}
-
 function Split-WinhostParts {
     param($Wishes)
     # What needs no restart first: without the role there would be no VM left to give its settings back to.
@@ -319,11 +573,22 @@ function Complete-WinhostRollback {
     param($Run, $Facts)
     $back = Find-WinhostBack $Run $Facts
     $left = @(foreach ($check in @(Test-WinhostWishes $back.wishes $Facts)) { if (-not $check.holds) { $check } })
-    $outcome = @('rolled back', 'not all rolled back')[[int]($left.Count -gt 0)]
-    Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; waits = $back.waits })
+    $open = $left.Count + $back.missing.Count -gt 0
+    $outcome = @('rolled back', 'not all rolled back')[[int]$open]
+    Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; waits = $back.waits; open = @($back.open) })
     $next = @()
     if ($null -ne $Run.older) {
         $next += 'An earlier run of this plan stands as well. To undo that too: .\Rollback.ps1 once more.'
     }
-    New-WinhostOutcome $Run $outcome $left $back.kept $next
+    if ($back.missing.Count -gt 0) {
+        $next += 'Mend what could not be read, or bring back what has to be there first; then go on with going back: .\Rollback.ps1'
+    }
+    $told = @(foreach ($lacks in $back.missing) { "$($lacks.title): not judged: $($lacks.why)" })
+    $result = New-WinhostOutcome $Run $outcome $left (@($back.kept) + $told) $next
+    $result.document.kept = @($back.kept)
+    $result.document['missing'] = @($back.missing)
+    if ($back.missing.Count -gt 0) {
+        $result.exit_code = 1
+    }
+    $result
 }

@@ -217,42 +217,156 @@ function Find-WinhostInstances {
     }
 }
 
+# ---- what rests on a resource: by what the host shows, not by runs
+
 function Find-WinhostUsers {
     param([string]$Noun, $Key, $Facts)
-    # What rests on it as it is. Nothing where that cannot be read: rollback then keeps more, not less.
-    switch ((Find-WinhostNoun $Noun).users) {
-        'devices' {
-            foreach ($device in @(Find-WinhostInstances $Facts 'AssignableDevice')) {
-                if ([string]::Equals("$(Read-WinhostField $device.state 'place')", "assigned:$($Key.vm)")) {
-                    [ordered]@{ noun = 'AssignableDevice'; key = $device.key }
-                }
+    # Each by the first rule that names it, with the state that counts; or with why it cannot be read.
+    $seen = @()
+    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostNoun $Noun).rests -ErrorAction Stop)) {
+        foreach ($user in @(Find-WinhostUsersBy $rule $Key $Facts)) {
+            $id = "$($user.lacks)"
+            if ($id -ceq '') {
+                $id = ConvertTo-WinhostId $user.noun $user.key
+            }
+            if ($seen -cnotcontains $id) {
+                $seen += $id
+                $user
             }
         }
-        'wsl' {
-            foreach ($found in @(Find-WinhostInstances $Facts 'Wsl')) {
-                if ($found.state.present) {
-                    [ordered]@{ noun = 'Wsl'; key = $found.key }
+    }
+}
+
+function Find-WinhostUsersBy {
+    param($Rule, $Key, $Facts)
+    $answer = $Facts[$Rule.noun]
+    if (-not $answer.ok) {
+        if ($null -eq (Read-WinhostField $answer 'unavailable')) {
+            return New-WinhostUser $Rule $null $null "$($Rule.noun): $(ConvertTo-WinhostWhy $answer)"
+        }
+        if ($Rule.disks) {
+            # Without what they run on distros cannot be listed; their disks may be there all the same.
+            Find-WinhostDisks $Rule $Key $Facts
+        }
+        return
+    }
+    foreach ($found in @($answer.instances)) {
+        if (-not (Test-WinhostShared $Rule.on $Key $found.key)) {
+            continue
+        }
+        $names = @(foreach ($each in @($Rule.at, $Rule.unless)) { if ($null -ne $each) { $each[0] } }) + @(foreach ($each in @($Rule.since)) { if ($null -ne $each) { $each } })
+        $unknown = @(foreach ($name in $names) { if ($null -ne (Read-WinhostField $found.state.$name 'unknown')) { $name } })
+        if ($unknown.Count -gt 0) {
+            New-WinhostUser $Rule $null $null "$($Rule.noun).$($unknown[0]): $(ConvertTo-WinhostWhy $found.state.($unknown[0]))"
+        }
+        elseif (Test-WinhostRests $Rule $Key $found.state) {
+            New-WinhostUser $Rule $found.key (Select-WinhostCounted $Rule $found.state) ''
+        }
+    }
+}
+
+function New-WinhostUser {
+    param($Rule, $Key, $State, [string]$Lacks)
+    @{ noun = $Rule.noun; key = $Key; state = $State; since = $null -ne $Rule.since; label = $Rule.label; lacks = $Lacks }
+}
+
+function Test-WinhostShared {
+    param($Parts, $Key, $Other)
+    foreach ($part in @($Parts)) {
+        if ("$($Other.$part)" -ne "$($Key.$part)") {
+            return $false
+        }
+    }
+    $true
+}
+
+function Test-WinhostRests {
+    param($Rule, $Key, $State)
+    if ($null -ne $Rule.at) {
+        $value = $Rule.at[1]
+        foreach ($part in @($Key.PSObject.Properties)) {
+            $value = $value.Replace("{$($part.Name)}", "$($part.Value)")
+        }
+        if (-not (Test-WinhostSame (Read-WinhostProperty $State $Rule.at[0]) $value)) {
+            return $false
+        }
+    }
+    $null -eq $Rule.unless -or -not (Test-WinhostAmong (Read-WinhostProperty $State $Rule.unless[0]) $Rule.unless[1])
+}
+
+function Test-WinhostAmong {
+    param($One, $Others)
+    foreach ($other in $Others) {
+        if (Test-WinhostSame $One $other) {
+            return $true
+        }
+    }
+    $false
+}
+
+function Select-WinhostCounted {
+    param($Rule, $State)
+    if (@($Rule.since).Count -gt 0 -and $null -ne $Rule.since) {
+        $counted = [ordered]@{}
+        foreach ($name in $Rule.since) {
+            $counted[$name] = Read-WinhostProperty $State $name
+        }
+        [pscustomobject]$counted
+    }
+}
+
+function Find-WinhostDisks {
+    param($Rule, $Key, $Facts)
+    $answer = $Facts['LocalAccount']
+    if (-not $answer.ok) {
+        if ($null -eq (Read-WinhostField $answer 'unavailable')) {
+            New-WinhostUser $Rule $null $null "LocalAccount: $(ConvertTo-WinhostWhy $answer)"
+        }
+        return
+    }
+    $parts = @(foreach ($part in @($Rule.on)) { if ($part -ceq 'account') { $part } })
+    foreach ($found in @($answer.instances)) {
+        if (-not (Test-WinhostShared $parts $Key $found.key)) {
+            continue
+        }
+        if ($null -ne (Read-WinhostField $found.state.distros 'unknown')) {
+            New-WinhostUser $Rule $null $null "LocalAccount.distros: $(ConvertTo-WinhostWhy $found.state.distros)"
+        }
+        elseif ($found.state.distros) {
+            # Whose distro it was nobody can tell: one without a name stands for all of an account.
+            New-WinhostUser $Rule ([pscustomobject]@{ account = $found.key.account; distro = '' }) $null ''
+        }
+    }
+}
+
+function ConvertTo-WinhostUsers {
+    param([string]$Noun, $Key, $Facts)
+    # For the journal; nothing at all where some of it cannot be read.
+    $users = @(Find-WinhostUsers $Noun $Key $Facts)
+    $lacks = @(foreach ($user in $users) { if ($user.lacks -cne '') { $user } })
+    if ($lacks.Count -eq 0) {
+        , @(foreach ($user in $users) { [ordered]@{ noun = $user.noun; key = $user.key; state = $user.state } })
+    }
+}
+
+function Write-WinhostRested {
+    param($Run, $Facts)
+    # What rests on what was changed so far: on the way back, it is told from what came since.
+    $told = @(foreach ($touched in $Run.record.touched) {
+        if ($null -eq $touched.rested -and (Find-WinhostNoun $touched.noun).rests -cne '[]') {
+            $users = ConvertTo-WinhostUsers $touched.noun $touched.key $Facts
+            $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostNoun $touched.noun).rests -ErrorAction Stop)) {
+                if ($null -ne $rule.since -and -not $Facts[$rule.noun].ok) {
+                    $rule
                 }
-            }
-            foreach ($found in @(Find-WinhostInstances $Facts 'WslDistro')) {
-                [ordered]@{ noun = 'WslDistro'; key = $found.key }
+            })
+            if ($null -ne $users -and $later.Count -eq 0) {
+                [ordered]@{ noun = $touched.noun; key = $touched.key; users = @($users) }
             }
         }
-        'distros' {
-            foreach ($found in @(Find-WinhostInstances $Facts 'WslDistro')) {
-                if ($found.key.account -eq $Key.account) {
-                    [ordered]@{ noun = 'WslDistro'; key = $found.key }
-                }
-            }
-            if ($null -ne (Read-WinhostField $Facts['WslDistro'] 'unavailable')) {
-                # They cannot be listed any more; one without a name stands for those whose disks are still there.
-                foreach ($found in @(Find-WinhostInstances $Facts 'LocalAccount')) {
-                    if ($found.key.account -eq $Key.account -and $found.state.distros) {
-                        [ordered]@{ noun = 'WslDistro'; key = [pscustomobject]@{ account = $found.key.account; distro = '' } }
-                    }
-                }
-            }
-        }
+    })
+    if ($told.Count -gt 0) {
+        Write-WinhostEntry $Run 'rested' @{ resting = $told }
     }
 }
 
@@ -294,7 +408,9 @@ function Invoke-WinhostStep {
     if ($Step.noun -ceq 'ExternalSwitch') {
         Show-WinhostSwitchStep $Run $Step $Facts
     }
-    $users = @(Find-WinhostUsers $Step.noun $Step.key $Facts)
+    # Where it cannot be read, rollback keeps more, not less.
+    $users = ConvertTo-WinhostUsers $Step.noun $Step.key $Facts
+    $users = @(foreach ($user in $users) { $user })
     Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found; users = $users })
     $how = @{ accept = $Run.accepted; within = $Run.within }
     $call = @{ noun = $Step.noun; verb = 'set'; key = $Step.key; want = $Step.want; expect = $Step.before; how = $how }

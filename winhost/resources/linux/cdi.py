@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from winhost.model.facts import Json
 from winhost.resources.base import Keep, Noun, State, Undo, resource
-from winhost.resources.linux.system import ACCESS
+from winhost.resources.linux.system import ACCESS, DISTRO
 from winhost.resources.values import FLAG
 
 
@@ -20,6 +20,7 @@ def _undo_spec(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
         sets={"present": FLAG, "fresh": FLAG},
         after=("DebianPackage", "LinuxFile"),
         requires=ACCESS,
+        within=DISTRO,
         undo=_undo_spec,
     )
 )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from winhost.model.facts import Json
 from winhost.resources.base import Keep, Noun, State, Undo, resource, undo_property_by_property
 from winhost.resources.linux.packages import or_null
-from winhost.resources.linux.system import ACCESS
+from winhost.resources.linux.system import ACCESS, DISTRO, PACKAGES, UNITS
 from winhost.resources.values import text
 
 
@@ -26,6 +26,8 @@ def _undo_file(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
             "owner": or_null(text(r"[^:]+:[^:]+", "an owner, as root:root")),
         },
         requires=ACCESS,
+        rests=(PACKAGES, UNITS),
+        within=DISTRO,
         undo=_undo_file,
     )
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from winhost.model.facts import Json
 from winhost.resources.base import Keep, Noun, State, Undo, resource, undo_property_by_property
-from winhost.resources.linux.system import ACCESS
+from winhost.resources.linux.system import ACCESS, DISTRO, PACKAGES, SPEC, UNITS
 from winhost.resources.values import FLAG, Value, text
 
 
@@ -33,6 +33,8 @@ def _undo_source(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
             "key_sha256": or_null(text(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")),
         },
         requires=ACCESS,
+        rests=(PACKAGES,),
+        within=DISTRO,
         undo=_undo_source,
     )
 )
@@ -65,6 +67,8 @@ def _undo_package(before: Mapping[str, Json], after: Mapping[str, Json], now: Ma
         sets={"version": or_null(text(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*", "a version, as apt writes it")), "held": FLAG},
         after=("AptSource", "LinuxFile"),
         requires=ACCESS,
+        rests=(UNITS, SPEC),
+        within=DISTRO,
         undo=_undo_package,
     )
 )

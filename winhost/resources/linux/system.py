@@ -1,8 +1,13 @@
 """What a Linux machine is, and whether somebody gave it a GPU driver of its own."""
 
-from winhost.resources.base import Noun, State, resource
+from winhost.resources.base import Noun, Rests, State, resource
 
 ACCESS = "WslAccess"  # until the way in is up, nothing here can be read
+DISTRO = Rests("WslDistro", disks=True)  # what all of it lies in
+# Enabled since: what it runs with, nobody tells.
+UNITS = Rests("SystemdUnit", at=("enabled", "enabled"), since=())
+PACKAGES = Rests("DebianPackage", unless=("version", (None,)), since=())
+SPEC = Rests("CdiSpec", unless=("present", (False,)), since=())
 
 
 @resource(Noun("LinuxSystem", requires=ACCESS))

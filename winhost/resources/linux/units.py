@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from winhost.model.facts import Json
 from winhost.resources.base import Noun, State, Undo, resource, undo_property_by_property
-from winhost.resources.linux.system import ACCESS
+from winhost.resources.linux.system import ACCESS, DISTRO
 from winhost.resources.values import FLAG, text
 
 
@@ -21,6 +21,7 @@ def _undo_unit(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
         sets={"enabled": text(r"[a-z-]+", "enabled, disabled, masked, or what it was"), "active": FLAG},
         after=("LinuxFile", "DebianPackage", "CdiSpec"),
         requires=ACCESS,
+        within=DISTRO,
         undo=_undo_unit,
     )
 )

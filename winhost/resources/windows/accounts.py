@@ -1,9 +1,9 @@
 """The Windows account that owns the Linux distro: itself, its rights, its tasks, and its configuration of WSL."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from winhost.model.facts import Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
-from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.model.facts import Json
+from winhost.resources.base import Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, Value, one_of, text
 
 NO_TASKS: Mapping[str, Json] = {
@@ -29,31 +29,14 @@ def or_nothing(value: Value) -> Value:
     return Value(f"{value.says}, or nothing", lambda given: given is None or value.fits(given))
 
 
-def distros_of(key: Key, facts: Facts) -> Iterable[tuple[str, Key]]:
-    """Of an account: without it, or its tasks, they could not run. Raises MissingFact.
-
-    Where they cannot be listed any more, one without a name stands for those whose disks are still there.
-    """
-    found = _listed("WslDistro", facts)
-    if found is None:
-        accounts = _of(key, _listed("LocalAccount", facts) or ())
-        return [("WslDistro", {**record.key, "distro": ""}) for record in accounts if record.state["distros"]]
-    return [("WslDistro", record.key) for record in _of(key, found)]
-
-
-def _listed(noun: str, facts: Facts) -> tuple[Record, ...] | None:
-    answer = facts.answer(noun)
-    if isinstance(answer, Unknown):
-        raise MissingFact(noun, answer)
-    return None if isinstance(answer, Unavailable) else answer
-
-
-def _of(key: Key, records: tuple[Record, ...]) -> Iterable[Record]:
-    return (record for record in records if record.key["account"].casefold() == key["account"].casefold())
+# Without the account, its right, its tasks or its configuration they could not run as they do.
+DISTROS_OF = Rests("WslDistro", on=("account",), disks=True)
+_TASKS_OF = Rests("AccountTasks", on=("account",), unless=("jobs", ("absent",)))
+_CONFIG_OF = Rests("WslConfig", on=("account",), unless=("text", (None, NO_PROFILE)))
 
 
 def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """An account goes only if it is still the one that was made; for its distros see `distros_of`."""
+    """An account goes only if it is still the one that was made; for its distros see `DISTROS_OF`."""
     if before.get("there") is not False or not now["there"]:
         return undo_property_by_property(before, after, now)
     if not now["ours"]:
@@ -104,7 +87,12 @@ def undo_whole(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
             "sessions": None,
             "distros": None,
         },
-        users=distros_of,
+        rests=(
+            DISTROS_OF,
+            _TASKS_OF,
+            Rests("AccountRight", on=("account",), unless=("granted", (False,))),
+            _CONFIG_OF,
+        ),
         undo=undo_account,
     )
 )
@@ -134,7 +122,7 @@ class LocalAccount(State):
         sets={"granted": FLAG},
         after=("LocalAccount",),
         absent={"granted": False},
-        users=distros_of,
+        rests=(DISTROS_OF, _TASKS_OF),
     )
 )
 class AccountRight(State):
@@ -160,7 +148,7 @@ class AccountRight(State):
         },
         after=("LocalAccount", "AccountRight", "Wsl"),
         absent=NO_TASKS,
-        users=distros_of,
+        rests=(DISTROS_OF, _CONFIG_OF),
         irreversible=mended_for_good,
         undo=undo_tasks,
     )
@@ -192,6 +180,7 @@ class AccountTasks(State):
         },
         after=("AccountTasks",),
         absent={"text": NO_PROFILE, "encoding": NO_PROFILE},
+        rests=(DISTROS_OF,),
         undo=undo_whole,
     )
 )

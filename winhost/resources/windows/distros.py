@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, Value, text
-from winhost.resources.windows.accounts import or_nothing, undo_whole
+from winhost.resources.windows.accounts import DISTROS_OF, or_nothing, undo_whole
 from winhost.resources.windows.network import NETWORKS, cuts_the_wire
 
 _SHA256 = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
@@ -34,6 +34,16 @@ NO_ACCESS: Mapping[str, Json] = MappingProxyType(
         "active": False,
     }
 )
+
+
+# What came into a distro since, as far as winhost knows it: not what was in its image, or came with its own packages.
+INSIDE = (
+    Rests("LinuxFile", unless=("text", (None,)), since=()),
+    Rests("AptSource", unless=("present", (False,)), since=()),
+    Rests("DebianPackage", unless=("version", (None,)), since=()),
+)
+_WITHIN = Rests("WslDistro", on=("account", "distro"), disks=True)
+_WAY_IN = Rests("WslAccess", on=("account", "distro"), unless=("active", (False,)))
 
 
 # ---- the distro
@@ -72,6 +82,11 @@ def undo_distro(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
         asks=("vm-stop", "data"),
         risks=distro_risks,
         may_need=distro_may_need,
+        rests=(
+            Rests("WslConf", on=("account", "distro"), since=("conf", "network", "resolver")),
+            Rests("WslAccess", on=("account", "distro"), since=("port", "listen", "allowed", "authorized")),
+            *INSIDE,
+        ),
         undo=undo_distro,
     )
 )
@@ -121,6 +136,7 @@ def may_end_distros(change: Change) -> Iterable[str]:
         asks=("vm-stop",),
         risks=ends_distros,
         may_need=may_end_distros,
+        within=DISTROS_OF,
         undo=undo_vm,
     )
 )
@@ -153,6 +169,8 @@ class WslVm(State):
         absent=NO_CONF,
         asks=("vm-stop",),
         risks=ends_distros,
+        rests=(_WAY_IN,),
+        within=_WITHIN,
     )
 )
 class WslConf(State):
@@ -208,6 +226,8 @@ def _keys(value: Json) -> bool:
         absent=NO_ACCESS,
         asks=("network",),
         risks=cuts_the_wire,
+        rests=INSIDE,
+        within=_WITHIN,
         undo=undo_whole,
     )
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from winhost.resources.base import Change, Noun, State, resource
 from winhost.resources.values import one_of
-from winhost.resources.windows.software import restart
+from winhost.resources.windows.software import DISTROS, restart
 
 WDDM = "WDDM"
 MCDM = "MCDM"
@@ -24,6 +24,7 @@ def _may_need(change: Change) -> Iterable[str]:
         asks=("restart", "headless"),
         risks=restart,
         may_need=_may_need,
+        rests=(DISTROS,),
     )
 )
 class GpuDriverModel(State):

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
-from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.model.facts import Json, MissingFact, Unavailable
+from winhost.resources.base import Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import one_of
+from winhost.resources.windows.assignable_device import DISABLED, ENABLED
 
 INSTALLED = "installed"
 PENDING = "install-pending"
@@ -12,7 +13,12 @@ UNINSTALLING = "uninstall-pending"
 
 
 def _undo_role(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """VM definitions that were there when the role came stay on disk; one made since is somebody's work."""
+    """VM definitions that were there when the role came stay on disk; one made since is somebody's work.
+
+    Raises MissingFact: without its tools nobody can tell what rests on the role.
+    """
+    if now["role"] == INSTALLED != before.get("role", INSTALLED) and now["tools"] != INSTALLED:
+        raise MissingFact("what rests on the role", Unavailable("its PowerShell module"))
     made_since = now["vms"] - after["vms"]
     if made_since > 0:
         return Keep(f"{made_since} VM(s) made since need it")
@@ -34,6 +40,14 @@ def _role_risks(change: Change) -> tuple[str, ...]:
         restarts=True,
         asks=("restart", "vm-stop"),
         risks=_role_risks,
+        rests=(
+            Rests("AssignableDevice", unless=("place", (ENABLED, DISABLED))),
+            Rests("ExternalSwitch", unless=("adapter", (None,)), since=()),
+            Rests("VmMmio", since=("low", "high", "cache")),
+            Rests("VmActions", since=("stop", "start")),
+            Rests("VmCheckpoints", since=("kind", "automatic")),
+            Rests("VmMemory", since=("dynamic",)),
+        ),
         undo=_undo_role,
     )
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import Value, one_of
 
 ETHERNET, WIFI, TEAM, VIRTUAL, VPN = "ethernet", "wifi", "team", "virtual", "vpn"
@@ -80,6 +80,7 @@ def cuts_the_wire(change: Change) -> tuple[str, ...]:
         absent={"adapter": None, "management_os": False, "vms": 0, "phase": NONE, "detail": None},
         asks=("network",),
         risks=cuts_the_wire,
+        rests=(Rests("WslVm", at=("mode", "bridged")),),
         undo=undo_switch,
     )
 )
@@ -129,6 +130,8 @@ def _networks(value: Json) -> bool:
         return False
 
 
+# Who goes back in a distro goes in by them.
+WAYS_IN = (Rests("WslAccess", unless=("active", (False,))),)
 NETWORKS = Value("networks (CIDR), or nothing", lambda v: v is None or _networks(v))
 
 
@@ -149,6 +152,7 @@ def port(value: Json) -> bool:
         absent={"target": None, "connect_port": None, "allowed": None},
         asks=("network",),
         risks=cuts_the_wire,
+        rests=WAYS_IN,
     )
 )
 class PortForward(State):
@@ -176,6 +180,7 @@ class PortForward(State):
         },
         asks=("network",),
         risks=cuts_the_wire,
+        rests=WAYS_IN,
     )
 )
 class HyperVFirewall(State):

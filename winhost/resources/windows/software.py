@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from winhost.model.facts import Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
-from winhost.resources.base import Beside, Change, Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.model.facts import Json
+from winhost.resources.base import Beside, Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, one_of, text
 from winhost.resources.windows.hyperv import INSTALLED, PENDING, UNINSTALLING
 
@@ -20,21 +20,8 @@ def undo_feature(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
     return dict(before) if now["feature"] in (PENDING, UNINSTALLING) else undo_property_by_property(before, after, now)
 
 
-def wsl_and_distros(key: Key, facts: Facts) -> Iterable[tuple[str, Key]]:
-    """WSL, whoever installed it, and distros that are known: no VM of theirs starts without the feature.
-
-    Raises MissingFact.
-    """
-    found = [("Wsl", record.key) for record in _known("Wsl", facts) if record.state["present"]]
-    return [*found, *(("WslDistro", record.key) for record in _known("WslDistro", facts))]
-
-
-def _known(noun: str, facts: Facts) -> tuple[Record, ...]:
-    """Without WSL, or an account of winhost, there is no distro that could be known."""
-    answer = facts.answer(noun)
-    if isinstance(answer, Unknown):
-        raise MissingFact(noun, answer)
-    return () if isinstance(answer, Unavailable) else answer
+# Without the feature no VM of theirs starts, and without WSL nobody can take them back.
+DISTROS = Rests("WslDistro", disks=True)
 
 
 @resource(
@@ -44,7 +31,7 @@ def _known(noun: str, facts: Facts) -> tuple[Record, ...]:
         restarts=True,
         asks=("restart",),
         risks=restart,
-        users=wsl_and_distros,
+        rests=(Rests("Wsl", unless=("present", (False,))), DISTROS),
         undo=undo_feature,
     )
 )
@@ -76,6 +63,7 @@ def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
         key=("sha256", "name", "source"),
         sets={"present": FLAG},
         absent={"present": False},
+        rests=(Rests("Wsl", at=("package", "{sha256}")), Rests("WslDistro", at=("image", "{sha256}"))),
         sends=from_beside,
         undo=undo_staged,
     )
@@ -118,6 +106,7 @@ def undo_wsl(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping
         after=("VirtualMachinePlatform", "StagedFile"),
         asks=("restart",),
         risks=restart,
+        rests=(DISTROS,),
         irreversible=_irreversible,
         undo=undo_wsl,
     )

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from winhost.model.facts import Facts, Key, MissingFact, Unavailable, Unknown
 from winhost.model.units import Bytes, MiB
-from winhost.resources.base import Change, Need, Noun, State, resource
+from winhost.resources.base import Change, Need, Noun, Rests, State, resource
 from winhost.resources.values import FLAG, one_of, sizes
 
 OFF = "off"
@@ -16,12 +15,8 @@ def vm_off(change: Change) -> Iterable[Need]:
     return (Need("VmPower", {"vm": change.key["vm"]}, {"state": OFF}),)
 
 
-def devices_of(key: Key, facts: Facts) -> Iterable[tuple[str, Key]]:
-    """What the VM has now; its windows, its memory and its automatic actions are as they are for them."""
-    answer = facts.answer("AssignableDevice")
-    if isinstance(answer, Unknown | Unavailable):
-        raise MissingFact("AssignableDevice", answer)
-    return [("AssignableDevice", found.key) for found in answer if found.state["place"] == f"assigned:{key['vm']}"]
+# What the VM has now: its windows, its memory and its automatic actions are as they are for them.
+DEVICES = (Rests("AssignableDevice", at=("place", "assigned:{vm}"), lent=True),)
 
 
 @resource(Noun("Vm", key=("vm",), requires="HyperVRole"))
@@ -52,7 +47,7 @@ class Vm(State):
         sets={"low": sizes(2 * MiB), "high": sizes(2 * MiB), "cache": FLAG},
         requires="HyperVRole",
         needs=vm_off,
-        users=devices_of,
+        rests=DEVICES,
     )
 )
 class VmMmio(State):
@@ -73,7 +68,7 @@ class VmMmio(State):
         },
         requires="HyperVRole",
         needs=vm_off,
-        users=devices_of,
+        rests=DEVICES,
     )
 )
 class VmActions(State):
@@ -93,7 +88,7 @@ class VmActions(State):
         key=("vm",),
         sets={"kind": one_of("disabled", "production", "production-only", "standard"), "automatic": FLAG},
         requires="HyperVRole",
-        users=devices_of,
+        rests=DEVICES,
     )
 )
 class VmCheckpoints(State):
@@ -103,7 +98,7 @@ class VmCheckpoints(State):
     automatic: bool
 
 
-@resource(Noun("VmMemory", key=("vm",), sets={"dynamic": FLAG}, requires="HyperVRole", needs=vm_off, users=devices_of))
+@resource(Noun("VmMemory", key=("vm",), sets={"dynamic": FLAG}, requires="HyperVRole", needs=vm_off, rests=DEVICES))
 class VmMemory(State):
     """Memory of a VM in bytes. Only the mode is changed here: an assigned device needs all of `startup` pinned."""
 

@@ -1,0 +1,220 @@
+"""Two runs on one host, by one controller or by two that do not know of each other, taken back in every order.
+
+Once both are taken back, again and again until nothing is kept for the other, the host is as it was found.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.two_machines import OURS
+from tests.engine.world import EVERY_CONSENT, World, world
+from tests.engine.wsl2_world import CONSENTS, playbook, wsl2_world
+from winhost.engine.failures import Unfinished
+from winhost.engine.planning import Refused
+from winhost.engine.run import Outcome
+from winhost.engine.store import Store
+from winhost.engine.undo import rollback
+from winhost.model.errors import WinhostError
+
+CARDS = tuple(f"PCIROOT({root})#PCI(0100)#PCI(0000)" for root in ("16", "49", "7B"))
+VMS = ("llm-01", "files-01")
+HOSTS = ("server2025-3gpu", "server2025-role-installed")
+AT_HOME = ("host-enabled", "host-disabled")
+FEW = settings(max_examples=6, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate), database=None)
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@dataclass(frozen=True)
+class Wished:
+    """One run of DDA. restart: the host restarts after it."""
+
+    vm: str
+    cards: tuple[str, ...]
+    power: str = "as-found"
+    high: int | None = None
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Pair:
+    """apart: each has a controller, and a state folder, of its own; order: which run is taken back at each turn."""
+
+    host: str
+    runs: tuple[Wished, Wished]
+    apart: bool
+    order: tuple[int, ...]
+
+
+@dataclass
+class Controllers:
+    """One host with one or two that look after it. means: for each run, those of its controller."""
+
+    here: World
+    consents: tuple[str, ...]
+    made: list[tuple[str, Any]] = field(default_factory=list)
+
+    def back(self, number: int) -> Outcome:
+        run, means = self.made[number]
+        return rollback(run, self.consents, means)
+
+
+def wishes() -> st.SearchStrategy[Wished]:
+    return st.builds(
+        Wished,
+        vm=st.sampled_from(VMS),
+        cards=st.lists(st.sampled_from(CARDS), min_size=1, max_size=2, unique=True).map(tuple),
+        power=st.sampled_from(("as-found", "as-found", "running", "off")),
+        high=st.sampled_from((None, None, 256 << 30)),
+        restart=st.booleans(),
+    )
+
+
+def pairs() -> st.SearchStrategy[Pair]:
+    return st.builds(
+        Pair,
+        host=st.sampled_from(HOSTS),
+        runs=st.tuples(wishes(), wishes()),
+        apart=st.booleans(),
+        order=st.lists(st.sampled_from((0, 1)), max_size=3).map(tuple),
+    )
+
+
+def assert_role_stays_for_cards(here: World) -> None:
+    """Without it nobody could give them back."""
+    away = [r.key for r in here.machine.there("AssignableDevice") if r.state["place"] not in AT_HOME]
+    assert here.machine.role == "installed" or not away
+
+
+def turns(order: tuple[int, ...]) -> Iterator[int]:
+    """As drawn, then each in turn: what was kept for the other run goes once that is taken back."""
+    yield from order
+    yield from (0, 1, 0, 1)
+
+
+def take_back(both: Controllers, order: tuple[int, ...], found: dict[str, Any], look: Callable[[], None]) -> None:
+    for number in turns(order):
+        if number < len(both.made):
+            outcome = both.back(number)
+            assert (outcome.outcome, outcome.missing) == ("rolled back", ()), number
+            look()
+    assert [both.back(number).kept for number in range(len(both.made))] == [()] * len(both.made)
+    assert both.here.state() == found
+
+
+def dda_pair(pair: Pair, folder: Path) -> None:
+    here = world(folder / "0", pair.host)
+    both, found = Controllers(here, EVERY_CONSENT), here.state()
+    for number, wished in enumerate(pair.runs):
+        here.store = Store(folder / str(number if pair.apart else 0))
+        before = here.store.runs()
+        with suppress(Refused, Unfinished):  # perhaps in the middle: then it is taken back from there
+            here.apply(here.plan(wished.vm, cards=wished.cards, power=wished.power, high=wished.high))
+        if here.store.runs() != before:
+            both.made.append((here.run, here.means))
+        if wished.restart:
+            here.machine.restart_computer()
+            here.machine.settle()
+    take_back(both, pair.order, found, lambda: assert_role_stays_for_cards(here))
+
+
+ISSUE = Pair(HOSTS[0], (Wished("llm-01", CARDS[:1]), Wished("llm-01", CARDS[1:2])), apart=False, order=(0, 1, 0))
+TWO_VMS = Pair(HOSTS[0], (Wished("llm-01", CARDS[:1]), Wished("files-01", CARDS[1:2])), apart=True, order=(0, 0, 1))
+BACKWARDS = Pair(HOSTS[0], (Wished("llm-01", CARDS[:1]), Wished("llm-01", CARDS[:2])), apart=True, order=(1, 0))
+
+
+@pytest.mark.parametrize("pair", [ISSUE, TWO_VMS, BACKWARDS], ids=["the issue's", "two VMs", "the last one first"])
+def test_two_runs_of_dda_go_back_to_what_was_found(tmp_path: Path, pair: Pair) -> None:
+    dda_pair(pair, tmp_path)
+
+
+@FEW
+@given(pairs())
+def test_a_few_random_pairs_of_dda(pair: Pair) -> None:
+    with TemporaryDirectory() as folder:
+        dda_pair(pair, Path(folder))
+
+
+@pytest.mark.crash
+@MANY
+@given(pairs())
+def test_many_random_pairs_of_dda(pair: Pair) -> None:
+    with TemporaryDirectory() as folder:
+        dda_pair(pair, Path(folder))
+
+
+# ---- WSL
+
+
+@dataclass(frozen=True)
+class WslPair:
+    """settings: of each run, over those of the shipped playbook."""
+
+    host: str
+    settings: tuple[dict[str, Any], dict[str, Any]]
+    apart: bool
+    order: tuple[int, ...]
+
+
+ANOTHER_PORT = {"access": {"key": OURS, "port": 2299}}
+SECOND = {"distro": "second"}
+CHOICES: tuple[dict[str, Any], ...] = ({}, ANOTHER_PORT, SECOND, {"network": "nat"}, SECOND | {"network": "nat"})
+WSL_HOSTS = ("win11-pro-1gpu", "win11-hyperv-off-vbs-on")
+
+
+def wsl_pairs() -> st.SearchStrategy[WslPair]:
+    return st.builds(
+        WslPair,
+        host=st.sampled_from(WSL_HOSTS),
+        settings=st.tuples(st.sampled_from(CHOICES), st.sampled_from(CHOICES)),
+        apart=st.booleans(),
+        order=st.lists(st.sampled_from((0, 1)), max_size=3).map(tuple),
+    )
+
+
+def wsl_pair(pair: WslPair, folder: Path) -> None:
+    here = wsl2_world(folder / "0", pair.host)
+    both, found = Controllers(here, CONSENTS), here.state()
+    for number, chosen in enumerate(pair.settings):
+        here.store, here.book = Store(folder / str(number if pair.apart else 0)), playbook(**chosen)
+        before = here.store.runs()
+        with suppress(WinhostError):  # such as a distro that cannot be reached beside another: then back from there
+            here.apply(here.plan())
+        if here.store.runs() != before:
+            both.made.append((here.run, here.means))
+    for number in turns(pair.order):
+        if number < len(both.made):
+            both.back(number)
+    for number in range(len(both.made)):
+        outcome = both.back(number)
+        assert (outcome.outcome, outcome.missing) == ("rolled back", ())
+        assert not [kept for kept in outcome.kept if "take that back" in kept]
+    now = here.state()
+    assert {noun for noun in found if now[noun] != found[noun]} <= {"Wsl"}  # never downgraded
+
+
+WSL_PAIRS = {
+    "one distro on two ports": WslPair(WSL_HOSTS[0], ({}, ANOTHER_PORT), apart=True, order=(0, 1, 0)),
+    "two distros of one account": WslPair(WSL_HOSTS[1], ({}, SECOND), apart=False, order=(0, 0, 1)),
+    "another network": WslPair(WSL_HOSTS[1], ({}, {"network": "nat"}), apart=True, order=(0, 1)),
+}
+
+
+@pytest.mark.parametrize("pair", WSL_PAIRS.values(), ids=WSL_PAIRS)
+def test_two_runs_of_wsl_go_back_to_what_was_found(tmp_path: Path, pair: WslPair) -> None:
+    wsl_pair(pair, tmp_path)
+
+
+@pytest.mark.crash
+@settings(MANY, max_examples=40)
+@given(wsl_pairs())
+def test_many_random_pairs_of_wsl(pair: WslPair) -> None:
+    with TemporaryDirectory() as folder:
+        wsl_pair(pair, Path(folder))

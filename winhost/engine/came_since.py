@@ -1,0 +1,240 @@
+"""What of a run's changes can be taken back now, and what stays for that which came since and rests on it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from winhost.engine.order import Id, identity, refuse_missing, state_of
+from winhost.engine.record import Record, Touched
+from winhost.engine.resting import by, resting, rests
+from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable
+from winhost.resources.base import Keep, Rests, Undo, User
+from winhost.resources.nouns import NOUNS
+
+_GONE = "it is not there any more"
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """On everything that a run touched. undone: what goes back and what does not; kept: why, in words; missing: what
+    could not be judged.
+    """
+
+    undone: Mapping[Id, Undo]
+    kept: Mapping[Id, str]
+    missing: Mapping[Id, MissingFact]
+
+    def rests(self, id_: Id) -> Mapping[str, Json]:
+        """The properties that are to be put back; none of what is not known."""
+        return _rest(self.undone.get(id_, {}))
+
+
+def judge(record: Record, facts: Facts) -> Verdicts:
+    """Everything that goes back goes back together: what is kept keeps what it rests on."""
+    judging = _Judging(record, facts)
+    while judging.keeps_more():
+        pass
+    return judging.verdicts()
+
+
+class _Judging:
+    def __init__(self, record: Record, facts: Facts) -> None:
+        self._record = record
+        self._facts = facts
+        self._undone: dict[Id, Undo] = {}
+        self._missing: dict[Id, MissingFact] = {}
+        self._used: dict[Id, tuple[str, ...]] = {}
+        for id_, touched in record.touched.items():
+            try:
+                # What was given back for good is others' by now, and needs nobody who can read it.
+                self._undone[id_] = {} if id_ in record.given_back else _undo(touched, facts, record)
+            except MissingFact as missing:
+                self._missing[id_] = missing
+
+    def keeps_more(self) -> bool:
+        """Look once more at all that would go back. Whether some of it has to stay."""
+        found = False
+        for id_ in [id_ for id_ in self._undone if self._goes(id_)]:
+            try:
+                names = self._kept_for(self._record.touched[id_])
+            except MissingFact as missing:
+                self._missing[id_] = missing
+                del self._undone[id_]
+                found = True
+                continue
+            if names:
+                self._used[id_] = names
+                found = True
+        return found
+
+    def verdicts(self) -> Verdicts:
+        lost = {id_: touched for id_, touched in self._record.touched.items() if id_ in self._missing}
+        missing = {id_: self._missing[id_] for id_, touched in lost.items() if not self._goes_along(touched)}
+        kept = {id_: undo.reason for id_, undo in self._undone.items() if isinstance(undo, Keep)}
+        for id_, names in self._used.items():
+            kept[id_] = f"for {', '.join(names)}, which came since; take that back, then this again"
+        undone: Mapping[Id, Undo] = {id_: undo for id_, undo in self._undone.items() if id_ not in self._used}
+        return Verdicts(undone, {id_: kept[id_] for id_ in self._record.touched if id_ in kept}, missing)
+
+    def _goes(self, id_: Id) -> bool:
+        return id_ in self._undone and id_ not in self._used and bool(_rest(self._undone[id_]))
+
+    # ---- what came since
+
+    def _kept_for(self, touched: Touched) -> tuple[str, ...]:
+        """Names of what rests on it and did not when it was changed. Raises MissingFact."""
+        self._refuse_unread_parts(touched)
+        names: list[str] = []
+        # What is in a distro goes along, and is exported first: it need not be read to know that.
+        held = touched.rested is not None and not self._is_of_ours(touched)
+        for id_, (rule, user) in resting(touched.noun, touched.key, self._facts, held=held).items():
+            if id_ in self._record.touched:
+                names += self._named_own(id_, touched)
+            elif not _is_known(rule, user, touched):
+                names.append(_named(user.noun, user.key))
+        names += [name for id_ in self._lent(touched) for name in self._named_own(id_, touched)]
+        return tuple(dict.fromkeys(names))
+
+    def _named_own(self, id_: Id, whole: Touched) -> tuple[str, ...]:
+        """What this run changed itself counts where it stays for others, or is others' by now.
+
+        But not in a distro that this run made: with that goes also what somebody changed of what the run put there.
+        """
+        touched = self._record.touched[id_]
+        if id_ in self._used:
+            return self._used[id_]
+        inside = _is_in(touched, whole) and whole.before == NOUNS[whole.noun].absent
+        others = isinstance(self._undone.get(id_), Keep) and not self._goes(id_) and _is_others(touched, self._facts)
+        return (touched.title,) if others and not inside else ()
+
+    def _lent(self, whole: Touched) -> Iterator[Id]:
+        """What this run put there and others have taken away."""
+        for rule in NOUNS[whole.noun].rests:
+            for id_, touched in self._record.touched.items():
+                left = {**touched.before, **touched.after}
+                if touched.noun == rule.noun and rule.lent and rests(rule, whole.key, touched.key, left):
+                    yield id_
+
+    def _refuse_unread_parts(self, whole: Touched) -> None:
+        """Without the role nobody could give a VM back what cannot be read of it now. Raises MissingFact."""
+        for id_, missing in self._missing.items():
+            part = self._record.touched[id_]
+            if NOUNS[part.noun].requires == whole.noun and not self._goes_along(part):
+                raise missing
+
+    # ---- what went along
+
+    def _is_of_ours(self, touched: Touched) -> bool:
+        """A distro that this run made, or something in it."""
+        wholes = [whole for whole in self._record.touched.values() if whole.before == NOUNS[whole.noun].absent]
+        inside = {noun.within.noun for noun in NOUNS.values() if noun.within}
+        itself = touched.noun in inside and touched in wholes
+        return itself or any(_is_in(touched, whole) for whole in wholes)
+
+    def _goes_along(self, part: Touched) -> bool:
+        """With something that this run had made, and has taken away or takes away now."""
+        return any(
+            _is_in(part, whole)
+            and whole.before == NOUNS[whole.noun].absent
+            and (self._goes(id_) or _is_as_found(whole, self._facts))
+            for id_, whole in self._record.touched.items()
+        )
+
+
+def _is_known(rule: Rests, user: User, touched: Touched) -> bool:
+    """It was there when the run changed what it rests on, or at the run's end; as it is now, where that counts."""
+    if rule.since is not None and touched.rested is None:
+        return True
+    known = (*touched.users, *((touched.came if rule.since is None else touched.rested) or ()))
+    same = (each for each in known if identity(each.noun, each.key) == identity(user.noun, user.key))
+    return any(each.state is None or each.state == user.state for each in same)
+
+
+def _named(noun: str, key: Key) -> str:
+    return key[NOUNS[noun].key[0]] if key else noun
+
+
+# ---- one resource
+
+
+def _undo(touched: Touched, facts: Facts, record: Record) -> Undo:
+    try:
+        now = state_of(facts, touched.noun, touched.key)
+    except MissingFact as missing:
+        return _undo_unread(touched, facts, record, missing)
+    if now is None:
+        return Keep(_GONE)
+    for name in touched.changed:
+        refuse_missing(f"{touched.noun}.{name}", now[name], unavailable=False)
+    before = touched.first
+    moved = {name: now[name] for name in before for state in touched.moved if state.get(name) == now[name]}
+    undo = NOUNS[touched.noun].undo(before, {**touched.after, **moved}, _Told(touched.noun, now))
+    return _undo_of_what_is_gone(touched, record) if _rest(undo) and _has_lost_its_whole(touched, facts) else undo
+
+
+def _undo_unread(touched: Touched, facts: Facts, record: Record, missing: MissingFact) -> Undo:
+    """What is there only since we installed the role went with it, once we are on the way back from that.
+
+    And what lay in a distro is gone for certain where there is no such distro. Raises the MissingFact.
+    """
+    if not isinstance(missing.missing, Unavailable):
+        raise missing
+    ours = {other.noun for other in record.touched.values() if record.going_back and other.moved}
+    if missing.missing.unavailable in ours:
+        return {}
+    if not _has_lost_its_whole(touched, facts):
+        raise missing
+    return _undo_of_what_is_gone(touched, record)
+
+
+def _has_lost_its_whole(part: Touched, facts: Facts) -> bool:
+    """There is no such distro any more. Raises MissingFact."""
+    within = NOUNS[part.noun].within
+    return within is not None and not by(within, part.key, facts)
+
+
+def _undo_of_what_is_gone(part: Touched, record: Record) -> Undo:
+    """It went with what this run had made, or with somebody else's."""
+    made = (whole for whole in record.touched.values() if whole.before == NOUNS[whole.noun].absent)
+    return {} if any(_is_in(part, whole) for whole in made) else Keep(_GONE)
+
+
+def _is_in(part: Touched, whole: Touched) -> bool:
+    rule = NOUNS[part.noun].within
+    return (
+        rule is not None
+        and rule.noun == whole.noun
+        and all(whole.key[name] == part.key.get(name, whole.key[name]) for name in rule.on)
+    )
+
+
+class _Told(dict[str, Json]):
+    """A state; reading a property that could not be read raises MissingFact."""
+
+    def __init__(self, noun: str, state: Mapping[str, Json]) -> None:
+        super().__init__(state)
+        self._noun = noun
+
+    def __getitem__(self, name: str) -> Json:
+        value = super().__getitem__(name)
+        refuse_missing(f"{self._noun}.{name}", value, unavailable=False)
+        return value
+
+
+def _rest(undo: Undo) -> Mapping[str, Json]:
+    return undo.rest if isinstance(undo, Keep) else undo
+
+
+def _is_others(touched: Touched, facts: Facts) -> bool:
+    """Neither as it was found nor as we left it. Raises MissingFact."""
+    now = state_of(facts, touched.noun, touched.key)
+    left = (touched.before, touched.after, *touched.moved)
+    return now is not None and any(all(now[n] != each.get(n, now) for each in left) for n in touched.changed)
+
+
+def _is_as_found(touched: Touched, facts: Facts) -> bool:
+    """Or was last seen so on the way back, where the way to it is gone by now."""
+    try:
+        now = state_of(facts, touched.noun, touched.key)
+    except MissingFact:
+        return bool(touched.moved) and all(state.items() <= touched.before.items() for state in touched.moved)
+    return now is not None and {name: now[name] for name in touched.changed} == touched.first
