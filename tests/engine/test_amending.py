@@ -210,6 +210,25 @@ def test_a_setting_that_a_finished_stage_used_is_not(stuck: Wsl2World) -> None:
     assert stuck.state() == made
 
 
+def test_a_version_that_apt_does_not_have_is_chosen_anew(tmp_path: Path) -> None:
+    accepted = ("restart", "network", "vm-stop", "headless", "data")
+    here = wsl2_world(tmp_path, unverified=True)
+    plan = here.plan()
+    here.stop = lambda: any(event.text.startswith("stage 3:") for event in here.events)
+    with pytest.raises(EndOfRun):
+        here.apply(plan, accepted)
+    here.stop = lambda: False
+    here.inside.faults.add(Fault("DebianPackage", "set", REFUSAL))
+    with pytest.raises(StepFailed) as failed:
+        here.resume(accepted)
+    assert f"Choose otherwise: winhost resume {here.run} --set NAME=VALUE" in failed.value.hint
+    containers = record(here).plan.wish.playbook["settings"]["containers"]
+    wish = with_settings(here, containers={**containers, "toolkit": "1.20.1-1"})
+    stage = preview_amended(here.run, wish, here.means)
+    assert [step.want["version"] for step in stage.steps if step.noun == "DebianPackage"][-1] == "1.20.1-1"
+    assert resume(here.run, accepted, here.means, Amendment(wish, stage)).outcome in ("applied", "differs")
+
+
 # ---- a run that changed nothing
 
 

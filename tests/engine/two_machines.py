@@ -22,7 +22,7 @@ from winhost.lab.machine import Machine
 from winhost.lab.work import HostDown
 from winhost.lab.wsl_session import Distro
 from winhost.model.fleet import Host, Ssh, Transport
-from winhost.model.plan import Plan, Wanted, Wish
+from winhost.model.plan import Deferred, Plan, Unchecked, Wanted, Wish
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.paths.refusal import Caution
@@ -110,6 +110,9 @@ class TwoMachinesPlan:
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
         return {}
+
+    def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
+        return ()
 
 
 class LinuxWire:

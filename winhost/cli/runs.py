@@ -97,6 +97,8 @@ def _show(store: "Store", name: str, entries: "list[Entry]") -> None:
     say(f"{name}: {_state(store, record)}")
     if why := _why(store, record):
         say(why)
+    for left in () if record.outcome else record.midway:
+        say(f"  {left}", hang=2)
     if _state(store, record) == "nothing changed":
         say("The host is as it was found. Plan and apply again, or go on with this one:")
         say(f"Go on: winhost resume {name}")

@@ -11,7 +11,7 @@ from winhost.engine.record import Record
 from winhost.model.documents import plain
 from winhost.model.errors import UsageFault, WinhostError, visible
 from winhost.model.facts import Facts, Json
-from winhost.model.plan import Stage, Wish
+from winhost.model.plan import Plan, Stage, Wish
 from winhost.paths.dda import NoSuchThing
 
 
@@ -83,6 +83,14 @@ def words(path: str, error: WinhostError) -> str:
     if path != "dda":
         return "--set NAME=VALUE"
     return "--card NAME" if isinstance(error, NoSuchThing) and error.kind == "card" else "--vm NAME"
+
+
+def words_for(plan: Plan, noun: str) -> str | None:
+    """The same where the host refused a step that alone can tell whether a value can be."""
+    names = [each.name for each in plan.unchecked if noun in each.nouns]
+    if not names:
+        return None
+    return f"--set {names[0]}=VALUE" if len(names) == 1 else "--set NAME=VALUE"
 
 
 def changes(old: Wish, new: Wish) -> tuple[Change, ...]:

@@ -183,7 +183,8 @@ class CutShort(EndOfRun):
 class StepFailed(EndOfRun):
     """The host refused a step, or what it rests on is gone. What was done before it stands.
 
-    lacking: consents that could have helped; alone: it was the first step of its run.
+    lacking: consents that could have helped; alone: it was the first step of its run; anew: the words of `resume` that
+    choose another value, where only this step could tell that it cannot be.
     """
 
     run: str
@@ -193,6 +194,11 @@ class StepFailed(EndOfRun):
     going_back: bool = False
     lacking: tuple[str, ...] = ()
     alone: bool = False
+    anew: str | None = None
+
+    @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        return ways(self.run, self.going_back, anew=self.anew)
 
     @property
     def what(self) -> str:

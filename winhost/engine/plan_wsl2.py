@@ -63,9 +63,13 @@ class Wsl2Plan:
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
         """Settings that nothing but a resource that waits can tell whether they can be."""
-        until = {name: each.until for each in deferred for name in _CHECKED_BY.get(each.noun, ())}
+        until = {each.noun: each.until for each in deferred if each.noun in _CHECKED_BY}
         values = self._settings.model_dump(mode="json")
-        return tuple(Unchecked(name, _at(values, name), thing) for name, thing in until.items())
+        return tuple(
+            Unchecked(name, _at(values, name), thing, (noun,))
+            for noun, thing in until.items()
+            for name in _CHECKED_BY[noun]
+        )
 
     @cached_property
     def _mode(self) -> Mode:

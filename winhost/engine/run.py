@@ -443,7 +443,9 @@ class Runner:
             self._write_failed(step, after, str(error))
             lacking = tuple(risk for risk in step.may_need if risk not in self.record.accepted)
             alone = len(self.record.touched) == 1
-            raise StepFailed(self.run, self.record.host, step, error, self.record.going_back, lacking, alone) from error
+            back = self.record.going_back
+            anew = None if back else amending.words_for(self.record.plan, step.noun)
+            raise StepFailed(self.run, self.record.host, step, error, back, lacking, alone, anew) from error
         for warning in answer.warnings:
             self.tell("note", f"{step.title}: the host warns: {warning}", step)
         self._end(step, answer)

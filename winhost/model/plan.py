@@ -71,12 +71,13 @@ class Deferred:
 class Unchecked:
     """A value of the wish that can be checked only once `until` is there; null: left to what is found then.
 
-    name: as `winhost resume --set` takes it.
+    name: as `winhost resume --set` takes it; nouns: those of the steps that alone can tell, where planning cannot.
     """
 
     name: str
     value: Json
     until: str
+    nouns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
