@@ -25,7 +25,7 @@ crash: $(READY)
 	$(BIN)/pytest -m crash
 
 real: $(READY)
-	$(BIN)/pytest -m real
+	$(BIN)/pytest -m real -n auto
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -65,7 +65,7 @@ def test_a_state_folder_that_cannot_be_is_named(line: Line, lab: Lab, monkeypatc
     monkeypatch.setenv("WINHOST_STATE", "file")
     said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     assert said.code == 2
-    assert said.err.startswith("error: file/")
+    assert "file/locks cannot be made: " in said.err
     assert "WINHOST_STATE" in said.err
 
 
@@ -146,8 +146,15 @@ def state(noun: str, **values: object) -> Callable[[Any], object]:
         (state("PciDevice", ranges=[{"start": 1 << 32, "length": 0}]), "ranges.0.length"),
         (state("PciDevice", ranges=[{"start": -1, "length": 4096}]), "ranges.0.start"),
         (state("PciDevice", vram=-1), "vram"),
+        (state("Session", peers=["nobody"]), "peers.0: should be an IP address"),
+        (state("Wsl", version="newest"), "version: should be a version such as 2.6.1"),
+        (state("NetworkAdapter", addresses=[{"address": "here", "prefix": 24, "origin": "dhcp"}]), "addresses.0"),
+        (state("NetworkAdapter", addresses=[{"address": "1.2.3.4", "prefix": 64, "origin": "dhcp"}]), "addresses.0"),
+        (lambda document: document["nouns"]["Vm"][0].update(key={}), "Vm[0].key: should have the parts: vm"),
+        (lambda document: document.update(origin="hearsay"), "origin: should be one of"),
+        (lambda document: document.update(read_at="never"), "read_at: should be a time"),
+        (lambda document: document.update(host=""), "host: is empty"),
     ],
-    ids=["two systems", "negative width", "huge width", "negative BAR", "empty BAR", "negative start", "negative VRAM"],
 )
 def test_facts_that_no_host_has_are_refused_with_the_property(
     line: Line, facts: Path, change: Callable[[Any], object], told: str
@@ -201,6 +208,57 @@ def test_a_plan_that_cannot_be_is_refused(
     said = line(command, plan, *rest)
     assert said.code == 2
     assert told in said.err
+
+
+def in_step(**fields: object) -> Callable[[Any], object]:
+    return lambda document: document["stages"][0]["steps"][0].update(fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda document: document.update(host=""), "host: is empty"),
+        (lambda document: document.update(machine_id=""), "machine_id: is empty"),
+        (lambda document: document.update(origin="somewhere"), "origin: should be one of: recorded, imported"),
+        (lambda document: document.update(facts_read_at="yesterday"), "facts_read_at: should be a time"),
+        (lambda document: document.update(facts_read_at="2026-01-01T00:00:00"), "facts_read_at: should be a time"),
+        (lambda document: document.update(winhost="newest"), "winhost: should be a version"),
+        (lambda document: document["wish"].update(low=-1), "wish.low: should be a size"),
+        (lambda document: document["stages"][0].update(number=7), "stages[0].number: should be 1"),
+        (in_step(id="1.2"), "stages[0].steps[0].id: should be there, and in no other step"),
+        (in_step(before={}), "stages[0].steps[0].before: should have the properties of want"),
+        (in_step(before={"state": []}), "stages[0].steps[0].before.state: "),
+        (in_step(key={}), "the key of VmPower has the parts: vm"),
+        (in_step(role="guest"), "stages[0].steps[0].role: should be"),
+        (in_step(risks=["\x1b[2J\x1b]0;x"]), "stages[0].steps[0].risks[0]: is no consent; there are: vm-stop"),
+        (in_step(may_need=["all"]), "stages[0].steps[0].may_need[0]: is no consent"),
+    ],
+)
+@pytest.mark.parametrize("words", [("verify", "--facts", "FACTS"), ("bundle", "-o", "made"), ("apply", "--yes")])
+def test_a_field_of_a_plan_that_cannot_be_is_told_with_its_place(
+    line: Line, facts: Path, plan: Path, change: Callable[[Any], object], told: str, words: tuple[str, ...]
+) -> None:
+    edited(plan, change)
+    command, *rest = (word.replace("FACTS", str(facts)) for word in words)
+    said = line(command, plan, *rest)
+    assert said.code == 2
+    assert told in said.err
+    assert "\x1b" not in said.err
+    assert not Path("made").exists()
+
+
+def test_what_waits_in_a_plan_waits_for_something_and_asks_what_is_known(line: Line) -> None:
+    assert line("plan", "--facts", line.facts("server2025-3gpu"), "--vm", "llm-01", "-o", "plan.json").code == 0
+    for field, value, told in (
+        ("until", "Rapture", "until: is no noun"),
+        ("noun", "Frob", "noun: is no noun"),
+        ("asks", ["all"], "asks[0]: is no consent"),
+    ):
+        made = Path(f"{field}.json")
+        made.write_text(Path("plan.json").read_text())
+        edited(made, lambda document: document["stages"][0]["deferred"][0].update({field: value}))  # noqa: B023
+        said = line("bundle", made, "-o", "made")
+        assert (said.code, f"stages[0].deferred[0].{told}" in said.err) == (2, True), said.err
 
 
 # ---- playbooks

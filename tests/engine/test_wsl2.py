@@ -45,7 +45,7 @@ class Case:
     def world(self, folder: Path) -> Wsl2World:
         here = wsl2_world(folder, self.host, unverified=self.unverified, **self.settings)
         here.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in BESIDE.items():
             (folder / name).write_bytes(content)
         return here

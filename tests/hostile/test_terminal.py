@@ -80,7 +80,7 @@ def marked(value: Any, name: str = "") -> Any:
 WORDS = {
     "schema", "origin", "machine_id", "vm", "location", "device", "role", "noun", "path", "power", "risks", "asks",
     "may_need", "place", "kind", "security_properties", "installation_type", "valid_counts", "until", "playbook",
-    "edition_id", "architecture", "devices",
+    "edition_id", "architecture", "devices", "read_at", "facts_read_at", "winhost",
 }  # fmt: skip
 
 

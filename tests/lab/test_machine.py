@@ -17,7 +17,7 @@ from winhost.lab.hostfile import expand, expand_all, find
 from winhost.lab.machine import Machine
 from winhost.lab.section import LabSection
 from winhost.lab.work import HostDown
-from winhost.model.facts import Facts, Unavailable, Unknown
+from winhost.model.facts import Unavailable, Unknown
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "lab" / "physics.yaml").read_text(encoding="utf-8"))
 HOSTS = expand_all()
@@ -232,11 +232,11 @@ def test_three_cards_need_a_window_for_their_order() -> None:
 
 
 def test_a_recorded_facts_file_makes_a_twin(tmp_path: Path) -> None:
-    from pydantic import TypeAdapter
+    from winhost.model.documents import write_document
 
     facts, _ = expand(find("server2022-2gpu"))
     path = tmp_path / "gpu-02.json"
-    path.write_bytes(TypeAdapter(Facts).dump_json(facts))
+    path.write_text(write_document(facts), encoding="utf-8")
     twin, lab = expand(path)
     assert Machine(twin, lab).facts().nouns == facts.nouns
 

@@ -108,11 +108,11 @@ def apply(
     from winhost.cli.running import Deadlines, begin, means_for, outcome_code, show_outcome, stopping
     from winhost.cli.watch import watching
     from winhost.engine.many import each
+    from winhost.engine.planfile import read_plan
     from winhost.engine.run import apply as run
-    from winhost.model.documents import read_document
     from winhost.model.plan import Plan
 
-    read = [read_document(path, Plan) for path in plans]
+    read = [read_plan(path) for path in plans]
     for host, count in Counter(plan.host for plan in read).items():
         if count > 1:
             raise SeveralPlans(host)

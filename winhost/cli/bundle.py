@@ -51,17 +51,14 @@ def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_js
     from winhost.cli.answers import Bundled
     from winhost.cli.envelope import answer
     from winhost.cli.output import say
-    from winhost.engine.planning import check_plan
-    from winhost.model.documents import read_document
-    from winhost.model.plan import Plan
+    from winhost.engine.planfile import read_plan
     from winhost.render.bundle import SUMS, facts_bundle
     from winhost.render.bundle import bundle as render
 
     if plan_file is None:
         files = facts_bundle()
     else:
-        plan = read_document(plan_file, Plan)
-        check_plan(plan)
+        plan = read_plan(plan_file)
         files = render(plan)
     written = _write(output, files, signing)
     digest = sha256(written[SUMS]).hexdigest()

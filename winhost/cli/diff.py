@@ -22,10 +22,9 @@ def diff(before: Path, after: Path, everything: bool, as_json: bool) -> int:
     from winhost.cli.output import say
     from winhost.cli.show_comparison import show_comparison
     from winhost.compat.answer import difference
-    from winhost.model.documents import read_document
-    from winhost.model.facts import Facts
+    from winhost.resources.factsfile import read_facts
 
-    readings = read_document(before, Facts), read_document(after, Facts)
+    readings = read_facts(before), read_facts(after)
     compared, document = difference(*readings)
     if as_json:
         answer("diff", [document])

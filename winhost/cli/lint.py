@@ -72,13 +72,13 @@ def _told_by(facts_file: Path) -> "tuple[Version | None, frozenset[str]]":
     """The WSL of a host, and the settings that a policy there forbids. What it could not tell is told as not known."""
     from packaging.version import Version
 
-    from winhost.model.documents import read_document
-    from winhost.model.facts import Facts, MissingFact
+    from winhost.model.facts import MissingFact
     from winhost.paths.wsl_policies import forbidden
+    from winhost.resources.factsfile import read_facts
     from winhost.resources.host import HostFacts
     from winhost.resources.windows import Wsl
 
-    facts = HostFacts(read_document(facts_file, Facts))
+    facts = HostFacts(read_facts(facts_file))
     try:
         version = facts.the(Wsl).version
         return Version(version) if version else None, forbidden(facts)

@@ -162,12 +162,11 @@ def read_each(
 
 
 def _read_file(path: Path, watch: "Watch") -> Read:
-    from winhost.model.documents import read_document
-    from winhost.model.facts import Facts
+    from winhost.resources.factsfile import read_facts
 
     try:
         with watch.reading(str(path)):
-            facts = read_document(path, Facts)
+            facts = read_facts(path)
     except WinhostError as error:
         return Read(str(path), error=error)
     return Read(facts.host, facts)

@@ -44,13 +44,12 @@ def profile(
     from winhost.cli.answers import Profiled
     from winhost.cli.envelope import answer
     from winhost.cli.show_profile import show_serving
-    from winhost.model.documents import read_document
-    from winhost.model.facts import Facts
     from winhost.model.workloadfile import load_workload
+    from winhost.resources.factsfile import read_facts
     from winhost.resources.host import HostFacts
     from winhost.serving.choice import serving
 
-    facts = HostFacts(read_document(facts_file, Facts))
+    facts = HostFacts(read_facts(facts_file))
     found = serving(facts, load_workload(workload_file), named, read_speed)
     if as_json:
         answer("profile", [Profiled.of(found)])

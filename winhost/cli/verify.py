@@ -24,12 +24,11 @@ def verify(plan_file: Path, facts_file: Path | None, fleet_file: Path | None, as
     from winhost.cli.reach import read_one
     from winhost.cli.show_plan import shown
     from winhost.engine.failures import WrongHost
+    from winhost.engine.planfile import read_plan
     from winhost.engine.verify import verify_plan
-    from winhost.model.documents import read_document
-    from winhost.model.plan import Plan
     from winhost.resources.host import HostFacts
 
-    plan = read_document(plan_file, Plan)
+    plan = read_plan(plan_file)
     facts = HostFacts(read_one(None if facts_file else plan.host, facts_file, fleet_file))
     if facts.os.machine_id != plan.machine_id:
         raise WrongHost(plan.host, plan.machine_id, facts.os.machine_id)

@@ -11,9 +11,11 @@ from winhost.engine import entries
 from winhost.engine.entries import parse_entry
 from winhost.engine.journal import Damaged, Entry
 from winhost.engine.order import Id, identity
+from winhost.engine.planfile import plan_findings, step_findings
 from winhost.model.errors import UsageFault
 from winhost.model.facts import Json, Key
 from winhost.model.plan import Plan, Stage, Step
+from winhost.model.yamlfile import Finding, dotted
 from winhost.resources.base import User
 from winhost.resources.nouns import NOUNS
 
@@ -161,6 +163,7 @@ def _begun(run: str, entry: entries.Line) -> Record:
         raise _Unfitting("it does not begin with the plan")
     if not entry.plan.stages:
         raise _Unfitting("its plan has no stage")
+    _refuse_findings(plan_findings(entry.plan))
     _refuse_misfits(*entry.plan.stages)
     return Record(
         run=run,
@@ -172,6 +175,11 @@ def _begun(run: str, entry: entries.Line) -> Record:
         began=entry.at,
         last=entry.at,
     )
+
+
+def _refuse_findings(findings: Iterable[Finding]) -> None:
+    for loc, message in findings:
+        raise _Unfitting(f"{dotted(loc)}: {message}")
 
 
 def _refuse_misfits(*stages: Stage) -> None:
@@ -187,6 +195,8 @@ def _refuse_misfit(noun: str, key: Key, want: Mapping[str, Json]) -> None:
 
 def _planned(record: Record, entry: entries.Planned) -> Record:
     _refuse_misfits(entry.stage)
+    for step in entry.stage.steps:
+        _refuse_findings(step_findings(("stage",), step))
     return replace(record, stages=(*record.stages, entry.stage))
 
 
@@ -195,6 +205,7 @@ def _begin(record: Record, entry: entries.Begin) -> Record:
     _refuse_misfit(step.noun, step.key, step.want)
     if not set(step.want) == set(step.before) <= set(entry.found):
         raise _Unfitting("it does not say what it began from")
+    _refuse_findings(step_findings(("step",), step))
     id_ = identity(step.noun, step.key)
     known = record.touched.get(id_)
     if record.going_back and known:
@@ -298,6 +309,8 @@ def _stopped(record: Record, entry: entries.Stopped) -> Record:
 def _amend(record: Record, entry: entries.Amend) -> Record:
     """Consents given for the wish before are not consents for this one."""
     _refuse_misfits(entry.stage)
+    for step in entry.stage.steps:
+        _refuse_findings(step_findings(("stage",), step))
     finished = tuple(stage for stage in record.stages if stage.number in record.finished_stages)
     plan = replace(record.plan, wish=entry.wish)
     stages = (*finished, entry.stage)

@@ -42,7 +42,10 @@ class Device:
     @property
     def instance(self) -> str:
         """PCI\\… changes to PCIP\\… on dismounting, and the last part with each renumbering."""
-        _, ids, place = str(self.healthy["instance"]).split("\\", 2)
+        whole = str(self.healthy["instance"])
+        if whole.count("\\") < 2:  # as no Windows names it
+            return whole
+        _, ids, place = whole.split("\\", 2)
         bus = "PCIP" if self.dismounted else "PCI"
         return f"{bus}\\{ids}\\{self.numbered}&{place}" if self.numbered else f"{bus}\\{ids}\\{place}"
 

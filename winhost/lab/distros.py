@@ -28,10 +28,10 @@ class Distros(WslExe):
             self._take_over(record)
         for record in given.get("WslVm", ()):
             self._take_over_vm(record)
-        for record in given.get("WslConf", ()):
-            self._take_over_conf(record)
-        for record in given.get("WslAccess", ()):
-            self._take_over_access(record)
+        for noun, take_over in (("WslConf", self._take_over_conf), ("WslAccess", self._take_over_access)):
+            for record in given.get(noun, ()):
+                if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
+                    take_over(record)
         for noun in NOUNS:
             machine.refusals[noun] = self._refusal
             machine.awaits[noun] = self._awaited

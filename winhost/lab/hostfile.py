@@ -31,11 +31,12 @@ from winhost import __version__
 from winhost.lab.machine import Machine
 from winhost.lab.section import LabSection
 from winhost.model.errors import Fault, FileFaults, UsageFault, did_you_mean
-from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
+from winhost.model.facts import Answer, Facts, Json, Record, Unknown
 from winhost.model.once import once
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
 from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load_placed
+from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
 from winhost.resources.windows import NOUNS, STATES
 from winhost.resources.windows.assignable_device import DISABLED, ENABLED
@@ -91,7 +92,9 @@ class HostFile(BaseModel):
     about: str = Field(description="one line: what is special about this host")
     host: str | None = None
     base: str | None = Field(
-        default=None, description="the name of another host file, without .yaml: beside this one, or shipped"
+        default=None,
+        pattern=r"^\w[\w.-]{0,199}$",
+        description="the name of another host file, without .yaml: beside this one, or shipped",
     )
     nouns: dict[str, list[Instance] | dict[str, JsonValue]] = Field(default_factory=dict)
     change: dict[str, list[Edit] | dict[str, JsonValue]] = Field(default_factory=dict)
@@ -192,16 +195,7 @@ def _as_seen(written: Facts, lab: LabSection) -> tuple[Facts, LabSection]:
 
 def _recorded(path: Path) -> Facts:
     load_json(path, RecordedFacts)
-    try:
-        return _facts_adapter().validate_json(path.read_bytes())
-    except ValidationError as error:
-        faults = [Fault(str(path), None, None, dotted(e["loc"]), e["msg"]) for e in error.errors()]
-    raise FileFaults(tuple(faults))
-
-
-@once
-def _facts_adapter() -> TypeAdapter[Facts]:
-    return TypeAdapter(Facts)
+    return read_facts(path)
 
 
 class _Whole:
@@ -292,10 +286,23 @@ def _shape_problem(noun: str, value: object) -> str | None:
     if noun not in NOUNS:
         return f"is no noun{did_you_mean(noun, NOUNS)}"
     if isinstance(value, Mapping) and "unknown" in value:
-        return None
+        return _unknown_problem(value)
     if NOUNS[noun].key:
         return None if isinstance(value, list) else f"should be a list: {noun} has a key"
     return None if isinstance(value, Mapping) else f"should be a mapping of properties: {noun} has no key"
+
+
+def _unknown_problem(value: object) -> str | None:
+    try:
+        _unknown().validate_python(value)
+    except ValidationError:
+        return "should be {unknown: {category: …}}, perhaps with code, hresults, cmdlet and message"
+    return None
+
+
+@once
+def _unknown() -> TypeAdapter[Unknown]:
+    return TypeAdapter(Unknown)
 
 
 def _complete(file: HostFile) -> Nouns:
@@ -364,7 +371,8 @@ def _state_findings(loc: Loc, noun: str, found: Any) -> Iterator[Finding]:
 
 def _answer(found: Any) -> Answer:
     if isinstance(found, Mapping):
-        return Unknown(RemoteFault(**found["unknown"]))
+        unknown: Unknown = _unknown().validate_python(found)
+        return unknown
     return tuple(Record(each["state"], each["key"]) for each in found)
 
 

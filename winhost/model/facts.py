@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 
 SCHEMA = "winhost.facts/1"
+ORIGINS = ("recorded", "imported", "synthetic")
 
 Key = Mapping[str, str]
 Json = Any  # JSON as `json` gives it; typed states take it from there.

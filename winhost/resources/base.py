@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
+
+from packaging.version import Version
 
 from winhost.model.facts import Instance, Json, Key, MissingFact, OrMissing, Unavailable, Unknown
 from winhost.resources.values import Value
@@ -165,6 +168,32 @@ class Within:
         return core_schema.int_schema(ge=self.least, le=self.most)
 
 
+@dataclass(frozen=True)
+class Form:
+    """Marks text that rules parse. parse: raises ValueError for what has not this form; says: goes on after `should
+    be`.
+    """
+
+    parse: Callable[[str], object]
+    says: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def _checked(self, text: str) -> str:
+        try:
+            self.parse(text)
+        except ValueError:
+            raise ValueError(f"should be {self.says}") from None
+        return text
+
+
+VERSION = Form(Version, "a version such as 2.6.1")
+ADDRESS = Form(ip_address, "an IP address")
+
+
 @dataclass_transform(frozen_default=True)
 def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
     """Make a class the typed state of `noun`: a frozen dataclass each of whose properties may be missing."""
@@ -183,8 +212,11 @@ def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
 
 
 __all__ = [
+    "ADDRESS",
+    "VERSION",
     "Beside",
     "Change",
+    "Form",
     "Instance",
     "Keep",
     "Need",

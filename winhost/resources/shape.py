@@ -39,7 +39,10 @@ def misfit(noun: str, records: Sequence[Record]) -> str | None:
 
 def faults(error: "ValidationError") -> str:
     """What is wrong with a state, in a sentence; of many faults the first."""
-    found = [f"{_place(each['loc'])}: {each['msg']}" for each in error.errors(include_url=False)]
+    found = [
+        f"{_place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}"
+        for each in error.errors(include_url=False)
+    ]
     more = [f"and {len(found) - _FAULTS} more"] if len(found) > _FAULTS else []
     return visible("; ".join([*found[:_FAULTS], *more]))
 

@@ -18,11 +18,14 @@ _GUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 @dataclass(frozen=True)
 class Address:
-    """origin: manual, dhcp or router-advertisement."""
+    """origin: manual, dhcp or router-advertisement. Raises ValueError for what is no address with its prefix."""
 
     address: str
     prefix: int
     origin: str
+
+    def __post_init__(self) -> None:
+        ipaddress.ip_interface(f"{self.address}/{self.prefix}")
 
 
 @resource(Noun("NetworkAdapter", key=("adapter",)))

@@ -1,6 +1,8 @@
 """Who we are on the host, and in which PowerShell."""
 
-from winhost.resources.base import Noun, State, resource
+from typing import Annotated
+
+from winhost.resources.base import ADDRESS, Noun, State, resource
 
 
 @resource(Noun("Session"))
@@ -16,4 +18,4 @@ class Session(State):
     powershell: str
     is_64bit: bool
     simulated: bool
-    peers: tuple[str, ...]
+    peers: tuple[Annotated[str, ADDRESS], ...]

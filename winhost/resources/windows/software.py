@@ -1,9 +1,21 @@
 """What is installed: the Windows feature that WSL runs on, files that winhost brings, and WSL itself."""
 
 from collections.abc import Iterable, Mapping
+from typing import Annotated
 
 from winhost.model.facts import Json
-from winhost.resources.base import Beside, Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import (
+    VERSION,
+    Beside,
+    Change,
+    Keep,
+    Noun,
+    Rests,
+    State,
+    Undo,
+    resource,
+    undo_property_by_property,
+)
 from winhost.resources.values import FLAG, one_of, text
 from winhost.resources.windows.hyperv import INSTALLED, PENDING, UNINSTALLING
 
@@ -121,5 +133,5 @@ class Wsl(State):
     """
 
     present: bool
-    version: str | None
+    version: Annotated[str, VERSION] | None
     package: str | None

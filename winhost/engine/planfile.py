@@ -1,0 +1,104 @@
+"""Plan files: every field is checked when one is read, whoever edited it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+from pydantic import TypeAdapter, ValidationError
+
+from winhost.engine.planning import check_plan
+from winhost.model.documents import read_document
+from winhost.model.facts import Json
+from winhost.model.once import once
+from winhost.model.plan import RISKS, Deferred, Plan, Step
+from winhost.model.yamlfile import Finding, Loc, file_faults
+from winhost.resources.base import Noun
+from winhost.resources.factsfile import origin_findings
+from winhost.resources.nouns import NOUNS
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan from a file. Raises WrongDocument, FileFaults, and NotAPlan for what no host can be."""
+    plan = read_document(path, Plan)
+    if faults := file_faults(path, plan_findings(plan)):
+        raise faults
+    check_plan(plan)
+    return plan
+
+
+def plan_findings(plan: Plan) -> Iterator[Finding]:
+    """What is wrong with single fields, each with its place; what is wrong with all together `check_plan` says."""
+    yield from origin_findings(plan.host, plan.origin, plan.facts_read_at, "facts_read_at")
+    if not plan.machine_id:
+        yield ("machine_id",), "is empty"
+    if not _is_version(plan.winhost):
+        yield ("winhost",), "should be a version"
+    for name in ("low", "high"):
+        if (size := getattr(plan.wish, name)) is not None and size <= 0:
+            yield ("wish", name), "should be a size in bytes above none"
+    yield from _stage_findings(plan)
+
+
+def _stage_findings(plan: Plan) -> Iterator[Finding]:
+    ids = Counter(step.id for step in plan.steps)
+    for number, stage in enumerate(plan.stages):
+        here: Loc = ("stages", number)
+        if stage.number != number + 1:
+            yield (*here, "number"), f"should be {number + 1}"
+        for at, step in enumerate(stage.steps):
+            if ids[step.id] > 1 or not step.id:
+                yield (*here, "steps", at, "id"), "should be there, and in no other step"
+            yield from step_findings((*here, "steps", at), step)
+        for at, deferred in enumerate(stage.deferred):
+            yield from _wrong_deferred((*here, "deferred", at), deferred)
+
+
+def step_findings(here: Loc, step: Step) -> Iterator[Finding]:
+    """Of a step alone, wherever it is written down."""
+    yield from _unknown_risks((*here, "risks"), step.risks)
+    yield from _unknown_risks((*here, "may_need"), step.may_need)
+    if set(step.before) != set(step.want):
+        yield (*here, "before"), f"should have the properties of want: {', '.join(step.want)}"
+    noun = NOUNS.get(step.noun)
+    for part, state in (("before", step.before), ("want", step.want)):
+        for name, value in state.items():
+            if noun and name in noun.sets and (wrong := _wrong_value(noun, name, value)):
+                yield (*here, part, name), wrong
+
+
+def _wrong_deferred(here: Loc, deferred: Deferred) -> Iterator[Finding]:
+    yield from _unknown_risks((*here, "asks"), deferred.asks)
+    for name in ("noun", "until"):
+        if getattr(deferred, name) not in NOUNS:
+            yield (*here, name), "is no noun of this winhost"
+
+
+def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Finding]:
+    for at, risk in enumerate(risks):
+        if risk not in RISKS:
+            yield (*here, at), f"is no consent; there are: {', '.join(RISKS)}"
+
+
+def _wrong_value(noun: Noun, name: str, value: Json) -> str | None:
+    """Of a state that was found: it may be one that nobody can wish for."""
+    try:
+        _adapters(noun.name)[name].validate_python(value)
+    except ValidationError as error:
+        return str(error.errors(include_url=False)[0]["msg"])
+    return None
+
+
+@once
+def _adapters(noun: str) -> Mapping[str, TypeAdapter[Any]]:
+    state = NOUNS[noun].state
+    return {name: TypeAdapter(state.__annotations__[name]) for name in NOUNS[noun].sets}
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True

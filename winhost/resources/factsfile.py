@@ -1,0 +1,59 @@
+"""Facts files: every field is checked when one is read, so that nothing behind it looks again."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from winhost.model.documents import read_document
+from winhost.model.facts import ORIGINS, Facts, Record
+from winhost.model.yamlfile import Finding, file_faults
+from winhost.resources.base import Noun
+from winhost.resources.host import WrongState, typed
+from winhost.resources.nouns import NOUNS
+
+
+def read_facts(path: Path) -> Facts:
+    """Facts from a file. Raises WrongDocument, and FileFaults with its faults, of each record one sentence."""
+    facts = read_document(path, Facts)
+    if faults := file_faults(path, _findings(facts)):
+        raise faults
+    return facts
+
+
+def _findings(facts: Facts) -> Iterator[Finding]:
+    yield from origin_findings(facts.host, facts.origin, facts.read_at, "read_at")
+    for name, answer in facts.nouns.items():
+        if name not in NOUNS or not isinstance(answer, tuple):
+            continue  # a noun of another winhost is not looked at
+        if len(answer) > 1 and not NOUNS[name].key:
+            yield ("nouns", name), f"holds {len(answer)} records of what a host has once"
+        for number, record in enumerate(answer):
+            yield from _wrong(("nouns", name, number), NOUNS[name], record)
+
+
+def origin_findings(host: str, origin: str, read_at: str, name: str) -> Iterator[Finding]:
+    """What is wrong with what facts and plans say of where they come from. name: of the time's field."""
+    if not host:
+        yield ("host",), "is empty"
+    if origin not in ORIGINS:
+        yield ("origin",), f"should be one of: {', '.join(ORIGINS)}"
+    if not is_time(read_at):
+        yield (name,), "should be a time such as 2026-01-01T00:00:00+00:00"
+
+
+def is_time(text: str) -> bool:
+    """Whether it is ISO 8601, with the zone."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _wrong(loc: tuple[str | int, ...], noun: Noun, record: Record) -> Iterator[Finding]:
+    if set(record.key) != set(noun.key):
+        yield (*loc, "key"), f"should have the parts: {', '.join(noun.key) or 'none'}"
+        return
+    try:
+        typed(noun.state, record)
+    except WrongState as wrong:
+        yield (*loc, "state"), wrong.faults
