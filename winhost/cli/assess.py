@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import at_once_option, facts_option, fleet_option, hosts_argument, json_option
+from winhost.cli.options import assume_option, at_once_option, facts_option, fleet_option, hosts_argument, json_option
 from winhost.model.errors import Exit, failed
 
 if TYPE_CHECKING:
     from winhost.cli.reach import Read
     from winhost.compat.answer import Judged, Wish
+    from winhost.resources.stated import Statement
 
 
 @click.command()
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     help="Judge as if it were done; may be repeated.",
     **completion.REMEDIES,
 )
+@assume_option
 @click.option("--explain", "everything", is_flag=True, help="Show notes, and every reason of every way.")
 @fleet_option
 @at_once_option
@@ -47,6 +49,7 @@ def assess(
     needed: tuple[str, ...],
     workload_file: Path | None,
     remedies: tuple[str, ...],
+    assumed: "tuple[Statement, ...]",
     everything: bool,
     fleet_file: Path | None,
     at_once: int,
@@ -67,7 +70,7 @@ def assess(
     check_path(path)
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
-    wish = Wish(wanted(needed, workload), path, workload, tuple(named(word) for word in remedies))
+    wish = Wish(wanted(needed, workload), path, workload, tuple(named(word) for word in remedies), assumed)
     codes = [0]
 
     def counted() -> "Iterator[tuple[Read, Judged | None]]":

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from winhost.cli import completion
 from winhost.model.errors import UsageFault
+
+if TYPE_CHECKING:
+    from winhost.resources.stated import Statement
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +41,25 @@ facts_option = click.option(
     type=click.Path(path_type=Path),
     multiple=True,
     help="Judge from this facts file instead of asking a host. May be repeated.",
+)
+
+
+def _assumed(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> "tuple[Statement, ...]":
+    from winhost.resources.stated import parse
+
+    try:
+        return tuple(statement for text in texts for statement in parse(text))
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong)) from None
+
+
+assume_option = click.option(
+    "--assume",
+    "assumed",
+    multiple=True,
+    metavar="FACT=VALUE[,...]",
+    callback=_assumed,
+    help="State what nobody could read, as os=win11-pro,ram=128GiB. What rests on it is marked as stated.",
 )
 yes_option = click.option(
     "--yes", is_flag=True, help="Do not ask whether to begin. Consents are asked for all the same."

@@ -3,13 +3,16 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import Size, fleet_option, force_option, json_option
+from winhost.cli.options import Size, assume_option, fleet_option, force_option, json_option
 from winhost.model.errors import UsageFault, visible
+
+if TYPE_CHECKING:
+    from winhost.resources.stated import Statement
 
 
 @click.command()
@@ -29,6 +32,7 @@ from winhost.model.errors import UsageFault, visible
 )
 @click.option("--playbook", type=click.Path(path_type=Path), help="Your copy of the path's playbook.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as network=nat.")
+@assume_option
 @click.option("--allow-unverified", is_flag=True, help="Plan although something could not be read or is unproven.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the plan to this file.")
 @force_option
@@ -45,6 +49,7 @@ def plan(
     power: Literal["as-found", "running", "off"],
     playbook: Path | None,
     settings: tuple[str, ...],
+    assumed: "tuple[Statement, ...]",
     allow_unverified: bool,
     output: Path | None,
     force: bool,
@@ -65,9 +70,12 @@ def plan(
     from winhost.model.documents import write_document
     from winhost.model.plan import Wish
     from winhost.resources.host import HostFacts
+    from winhost.resources.stated import stated
 
     wish = Wish(path, _playbook(path, playbook, settings), vm, cards, low, high, power, allow_unverified)
-    facts = read_one(host, facts_file, fleet_file)
+    if assumed and facts_file is None:
+        raise click.BadParameter("goes with --facts: a host is asked, and is not told", param_hint="--assume")
+    facts = stated(read_one(host, facts_file, fleet_file), assumed)
     made = replace(make_plan(HostFacts(facts), wish), made_at=datetime.now(UTC).isoformat(timespec="seconds"))
     sending.check(made.steps, Path())
     if output is not None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import at_once_option, fleet_option, force_option, json_option
+from winhost.cli.options import assume_option, at_once_option, fleet_option, force_option, json_option
 
 if TYPE_CHECKING:
     from winhost.compat.answer import Judged
     from winhost.model.errors import WinhostError
     from winhost.model.facts import Facts
     from winhost.render.report import Unread
+    from winhost.resources.stated import Statement
 
 
 @click.command()
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     **completion.CAPABILITIES,
 )
 @click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="What shall be served.")
+@assume_option
 @fleet_option
 @at_once_option
 @json_option
@@ -40,6 +42,7 @@ def report(
     force: bool,
     needed: tuple[str, ...],
     workload_file: Path | None,
+    assumed: "tuple[Statement, ...]",
     fleet_file: Path | None,
     at_once: int,
     as_json: bool,
@@ -64,7 +67,7 @@ def report(
     refuse_other_kind(output, "report", force)
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
-    wish = Wish(wanted(needed, workload), workload=workload)
+    wish = Wish(wanted(needed, workload), workload=workload, assumed=assumed)
     files = [word for word in words if word.endswith(".json") or Path(word).is_file()]
     hosts = [word for word in words if word not in files]
     facts_files = [Path(word) for word in files]

@@ -10,6 +10,7 @@ import click
 from winhost.cli.lines import wrapped
 from winhost.cli.output import say, table
 from winhost.cli.show_budget import show_budget
+from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.path import PATHS, path_of
@@ -83,7 +84,8 @@ def show_assessment(answer: "Judged", wish: "Wish", everything: bool) -> None:
 
 def _deciding(way: PathVerdict, fit: Fit) -> str:
     reason = words.decisive(way, fit)
-    return f"{reason.sentence} [{reason.code}]" if reason else ""
+    text = f"{reason.sentence} [{reason.code}]" if reason else ""
+    return " ".join(filter(None, (text, mark(way.stated) if way.stated else "")))
 
 
 def _show_recommendation(answer: "Judged", fit: Fit, needs: Needs) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from packaging.version import Version
 
 from winhost.compat.compare import Comparison, Difference, VerdictChange, compare
+from winhost.compat.marked import marked
 from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
 from winhost.compat.settle import Settling, shopping_list
@@ -13,16 +14,20 @@ from winhost.model.facts import Facts
 from winhost.model.path import path_of
 from winhost.model.reason import Assessment, Remedy
 from winhost.model.workload import Workload
+from winhost.resources.stated import Statement, stated
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a host is held against. path: the only one that will do; remedies: judged as if they were done."""
+    """What a host is held against. path: the only one that will do; remedies: judged as if they were done; assumed:
+    facts that are stated where nothing was read.
+    """
 
     needs: Needs = field(default_factory=Needs)
     path: str | None = None
     workload: Workload | None = None
     remedies: Sequence[Remedy] = ()
+    assumed: Sequence[Statement] = ()
 
     @property
     def stated(self) -> Mapping[str, Version]:
@@ -67,11 +72,19 @@ class Diff:
 
 
 def judge(facts: Facts, wish: Wish) -> Judged:
-    """All that is said of a host. Pure."""
+    """All that is said of a host. Pure. Raises Contradicted, NobodyThere."""
+    known, facts = facts, stated(facts, wish.assumed)
     judged = assess_as_if(facts, wish.remedies, wish.stated)
+    if wish.assumed:
+        judged = marked(judged, {each.word: _without(known, each, wish) for each in wish.assumed})
     changes = cheapest(facts, wish.needs, wish.path, wish.workload)
     found = fits(judged, wish.needs, wish.workload)
     return Judged(facts.host, judged, found, changes, _nearest(judged, found, wish), shopping_list(judged))
+
+
+def _without(facts: Facts, left_out: Statement, wish: Wish) -> Assessment:
+    others = [each for each in wish.assumed if each is not left_out]
+    return assess_as_if(stated(facts, others), wish.remedies, wish.stated)
 
 
 def _nearest(judged: Assessment, found: Sequence[Fit], wish: Wish) -> Nearest | None:

@@ -196,11 +196,19 @@ def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
         winhost=__version__,
         wish=wish,
         stages=(stage,),
-        notes=_notes(verdict, planned.cautions),
+        notes=(*_stated(facts.document), *_notes(verdict, planned.cautions)),
         linux_key=_linux_key(facts.document),
         variant=variant_of(verdict.path),
         unchecked=planned.unchecked(stage.deferred),
+        stated=facts.document.stated,
     )
+
+
+def _stated(facts: Facts) -> tuple[str, ...]:
+    if not facts.stated:
+        return ()
+    said = ", ".join(facts.stated)
+    return (visible(f"stated, and not read: {said}. apply reads the host itself, and judges and plans by that."),)
 
 
 def _linux_key(facts: Facts) -> str | None:

@@ -109,7 +109,8 @@ class Facts:
 
     `origin` is `recorded` where a host answered, `imported` where files of its tools were brought in, and `synthetic`
     where a lab or a person made it up; every output made from synthetic facts says so. `read_at` is ISO 8601 in UTC.
-    `winhost`: the version that wrote this; of imported facts, also from what kinds of files.
+    `winhost`: the version that wrote this; of imported facts, also from what kinds of files. `stated`: what a user said
+    where nothing was read, as `os=win11-pro`; no file of facts holds any.
     """
 
     host: str
@@ -118,6 +119,7 @@ class Facts:
     winhost: str
     nouns: Mapping[str, Answer]
     schema: str = SCHEMA
+    stated: tuple[str, ...] = ()
 
     def answer(self, noun: str) -> Answer:
         """Facts of an older winhost do not hold every noun: what they lack was not read."""

@@ -118,7 +118,8 @@ class Wish:
 class Plan:
     """For one host, by its machine id. notes: what the verdict says that a reader should know before applying;
     linux_key: the host key of its Linux, by which that is known, where one let somebody in; variant: of the path, where
-    it has some; made_at: ISO 8601, put in by whoever writes it down, because planning knows no clock.
+    it has some; made_at: ISO 8601, put in by whoever writes it down, because planning knows no clock; stated: facts
+    that the plan was made with and nobody read, which apply reads itself.
     """
 
     host: str
@@ -133,6 +134,7 @@ class Plan:
     made_at: str | None = None
     unchecked: tuple[Unchecked, ...] = ()
     variant: str | None = None
+    stated: tuple[str, ...] = ()
     schema: Literal["winhost.plan/1"] = "winhost.plan/1"
 
     @property

@@ -71,7 +71,8 @@ class Reason:
     observed: what was seen, in numbers and names; subject: `host`, a card's or VM's name, what is wanted together, or
     `plan`, where a plan in which nothing is chosen would be refused;
     remedy, evidence: ids in the catalogue; sentence: why it matters, for people; risks: consents that it asks for;
-    lacks: the fact that could not be read, as `PciDevice.acs`, where it is that.
+    lacks: the fact that could not be read, as `PciDevice.acs`, where it is that; stated: what it rests on that nobody
+    read.
     """
 
     code: str
@@ -83,6 +84,7 @@ class Reason:
     sentence: str
     risks: tuple[str, ...] = ()
     lacks: str | None = None
+    stated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class CapabilityVerdict:
     """What is said of one capability of a target.
 
     because: the codes that the verdict rests on, none where it is supported; grounds: evidence ids of its working where
-    no reason speaks against it; measure: how much of it there is, or which, for people.
+    no reason speaks against it; measure: how much of it there is, or which, for people; stated: what the verdict rests
+    on that nobody read.
     """
 
     capability: str
@@ -110,6 +113,7 @@ class CapabilityVerdict:
     reasons: tuple[Reason, ...]
     grounds: tuple[str, ...]
     measure: str | None = None
+    stated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class PathVerdict:
     reasons: those of the host, and of the selection as a whole; because: the codes that the verdict rests on, each
     once, none where it is supported. Of the subjects only the best count, or all where they were selected.
     grounds: evidence ids of its working where no reason speaks against it; variants: the best of them counts;
-    room: the memory that it gives, where that is known.
+    room: the memory that it gives, where that is known; stated: what the verdict rests on that nobody read.
     """
 
     path: str
@@ -132,6 +136,7 @@ class PathVerdict:
     variants: tuple["PathVerdict", ...] = ()
     capabilities: Sequence[CapabilityVerdict] = ()
     room: Room | None = None
+    stated: tuple[str, ...] = ()
 
     @property
     def ways(self) -> tuple["PathVerdict", ...]:
@@ -151,13 +156,14 @@ class PathVerdict:
 @dataclass(frozen=True)
 class Assessment:
     """All paths of one host, in the order in which equally good ones are preferred; `recommended` names one, if any:
-    none where it is not known which Windows this is.
+    none where it is not known which Windows this is. stated: what a user said where nothing was read.
     """
 
     host: str
     origin: str
     paths: tuple[PathVerdict, ...]
     recommended: str | None
+    stated: tuple[str, ...] = ()
 
     def path(self, name: str) -> PathVerdict:
         """Raises KeyError where there is no such path."""

@@ -24,6 +24,12 @@ def recommendation(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
     """What is recommended, what it costs and how sure it is: three sentences; one where the best fit is no way, or
     where nobody knows which Windows this is.
     """
+    stated = ", ".join(answer.assessment.stated)
+    marked = (f"Stated, and not read: {stated}. Verdicts and reasons that rest on it say so.",) if stated else ()
+    return (*_recommended(answer, fit, needs), *marked)
+
+
+def _recommended(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
     if fit.verdict is Verdict.UNSUPPORTED:
         wanted = " with what is needed" if needs.must else ""
         return (f"No way works here{wanted} as it is.",)

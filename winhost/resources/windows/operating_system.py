@@ -1,7 +1,9 @@
 """Which Windows this is. Never told by build: 26100 is Server 2025, Windows 11 24H2 and Azure Local 24H2 alike."""
 
+from collections.abc import Callable
 from enum import StrEnum
 
+from winhost.model.facts import MissingFact
 from winhost.resources.base import Noun, State, resource
 
 SKU_MULTI_SESSION = 175
@@ -57,5 +59,13 @@ class OperatingSystem(State):
 
     @property
     def named(self) -> str:
-        """As a person says it, with what decides."""
-        return f"{self.caption} (edition {self.edition_id}, SKU {self.sku}, build {self.build})"
+        """As a person says it, with what decides; what of it was not read does not keep the rest from being said."""
+        said = (_said(lambda: self.edition_id), _said(lambda: self.sku), _said(lambda: self.build))
+        return "{} (edition {}, SKU {}, build {})".format(_said(lambda: self.caption), *said)
+
+
+def _said(read: Callable[[], object]) -> str:
+    try:
+        return str(read())
+    except MissingFact:
+        return "not known"

@@ -1,0 +1,214 @@
+"""Facts that a user states because nobody could read them: `os=win11-pro`, `ram=128GiB`, `PciDevice.rmrr=false`.
+
+They fill in what is unknown and change nothing that was read. They are for judging and for planning from a file: what
+applies a plan reads the host itself.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, cast
+
+from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.facts import NOT_THERE, Answer, Facts, Json, Missing, Record
+from winhost.model.units import parse_size
+from winhost.resources.base import Noun
+from winhost.resources.host import WrongState, typed
+from winhost.resources.windows import NOUNS
+
+_CLIENTS = {
+    "home": ("Home", 101, "Core"),
+    "pro": ("Pro", 48, "Professional"),
+    "workstation": ("Pro for Workstations", 161, "ProfessionalWorkstation"),
+    "enterprise": ("Enterprise", 4, "Enterprise"),
+    "education": ("Education", 121, "Education"),
+}
+_SERVERS = {"2016": 14393, "2019": 17763, "2022": 20348, "2025": 26100}  # builds, which tell servers apart
+
+
+def _systems() -> Mapping[str, Mapping[str, Json]]:
+    found: dict[str, dict[str, Json]] = {}
+    for version in ("10", "11"):
+        for word, (name, sku, edition) in _CLIENTS.items():
+            caption = f"Microsoft Windows {version} {name}"
+            found[f"win{version}-{word}"] = {
+                "caption": caption,
+                "product_type": 1,
+                "sku": sku,
+                "edition_id": edition,
+                "installation_type": "Client",
+                "product_options": "WinNT",
+            }
+    for year, build in _SERVERS.items():
+        for name, sku in (("Standard", 7), ("Datacenter", 8)):
+            caption = f"Microsoft Windows Server {year} {name}"
+            found[f"server{year}-{name.casefold()}"] = {
+                "caption": caption,
+                "product_type": 3,
+                "sku": sku,
+                "edition_id": f"Server{name}",
+                "build": build,
+                "installation_type": "Server",
+                "product_options": "ServerNT",
+            }
+    return found
+
+
+SYSTEMS = _systems()
+_LONGEST = 18  # digits; Windows counts in 64 bits
+_SWITCH = {"on": True, "off": False}
+
+
+def _one_of(choices: Mapping[str, Any]) -> Callable[[str], Any]:
+    def chosen(value: str) -> Any:
+        if value not in choices:
+            raise ValueError(f"'{visible(value)}' is none of: {', '.join(choices)}{did_you_mean(value, choices)}")
+        return choices[value]
+
+    return chosen
+
+
+def _whole(value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) <= _LONGEST):
+        raise ValueError(f"'{visible(value)}' is not a whole number")
+    return int(value)
+
+
+def _size(value: str) -> int:
+    return _whole(value) if value.isascii() and value.isdecimal() else parse_size(value)
+
+
+def _as_property(noun: str, name: str, read: Callable[[str], Json]) -> tuple[str, Callable[[str], Mapping[str, Json]]]:
+    return noun, lambda value: {name: read(value)}
+
+
+WORDS: Mapping[str, tuple[str, Callable[[str], Mapping[str, Json]]]] = {
+    "os": ("OperatingSystem", _one_of(SYSTEMS)),
+    "build": _as_property("OperatingSystem", "build", _whole),
+    "arch": _as_property("OperatingSystem", "architecture", _one_of({"x64": "AMD64", "arm64": "ARM64"})),
+    "ram": _as_property("Memory", "total", _size),
+    "virtualization": _as_property("Firmware", "virtualization_enabled", _one_of(_SWITCH)),
+    "driver-model": _as_property(
+        "PciDevice", "driver_model", _one_of({word: word.upper() for word in ("wddm", "tcc", "mcdm")})
+    ),
+}
+"""What can be stated by a word of its own; anything else as NOUN.PROPERTY=VALUE."""
+
+_EACH = re.compile(r",(?=[A-Za-z][A-Za-z._-]*=)")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """word: as the user wrote it; values: by property of the noun."""
+
+    word: str
+    noun: str
+    values: Mapping[str, Json]
+
+
+@dataclass(eq=False)
+class Contradicted(UsageFault):
+    """What was stated is not what was read."""
+
+    host: str
+    word: str
+    fact: str
+    read: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.word)} is stated, but {visible(self.host)} itself says {self.fact}: {visible(self.read)}"
+
+    @property
+    def hint(self) -> str:
+        return "What was read counts. Leave this out of --assume, or judge other facts."
+
+
+@dataclass(eq=False)
+class NobodyThere(UsageFault):
+    """Something is stated of what nobody knows to be there."""
+
+    host: str
+    word: str
+    noun: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.word)} is stated of each {self.noun}, and the facts of {visible(self.host)} list none"
+
+
+def parse(text: str) -> tuple[Statement, ...]:
+    """`os=win11-pro,ram=128GiB`. Raises ValueError."""
+    return tuple(_statement(part.strip()) for part in _EACH.split(text))
+
+
+def _statement(text: str) -> Statement:
+    name, equals, value = text.partition("=")
+    if not equals or not value:
+        raise ValueError(f"'{visible(text)}' is not NAME=VALUE")
+    if name in WORDS:
+        noun, read = WORDS[name]
+        return _checked(Statement(text, noun, read(value)))
+    noun, _, prop = name.partition(".")
+    if noun not in NOUNS or prop not in _properties(NOUNS[noun]):
+        known = [*WORDS, *(f"{each}.{name}" for each in NOUNS for name in _properties(NOUNS[each]))]
+        raise ValueError(f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(WORDS)}")
+    return _checked(Statement(text, noun, {prop: _yaml(value)}))
+
+
+def _yaml(value: str) -> Json:
+    import yaml
+
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError:
+        return value
+
+
+def _properties(noun: Noun) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(cast(Any, noun.state)))
+
+
+def _checked(statement: Statement) -> Statement:
+    noun = NOUNS[statement.noun]
+    try:
+        typed(noun.state, Record({**_missing(noun, NOT_THERE), **statement.values}))
+    except WrongState as wrong:
+        raise ValueError(f"'{visible(statement.word)}': {wrong.faults}") from None
+    return statement
+
+
+def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
+    """The facts with what is stated where nothing was read. Raises Contradicted, NobodyThere."""
+    for each in statements:
+        answer = _told(facts, each)
+        facts = replace(facts, nouns={**facts.nouns, each.noun: answer}, stated=(*facts.stated, each.word))
+    return facts
+
+
+def _told(facts: Facts, each: Statement) -> Answer:
+    noun, answer = NOUNS[each.noun], facts.answer(each.noun)
+    if isinstance(answer, tuple) and answer:
+        return tuple(_filled(facts.host, each, record) for record in answer)
+    if noun.key or isinstance(answer, tuple):
+        raise NobodyThere(facts.host, each.word, each.noun)
+    return (Record({**_missing(noun, answer), **each.values}),)
+
+
+def _missing(noun: Noun, why: Missing) -> dict[str, Json]:
+    """A state of which nothing was read."""
+    return dict.fromkeys(_properties(noun), asdict(why))
+
+
+def _filled(host: str, each: Statement, record: Record) -> Record:
+    state = dict(record.state)
+    for name, value in each.values.items():
+        read = state.get(name)
+        if not _is_missing(read) and name in state and read != value:
+            raise Contradicted(host, each.word, f"{each.noun}.{name}", str(read))
+        state[name] = value
+    return replace(record, state=state)
+
+
+def _is_missing(value: Json) -> bool:
+    return isinstance(value, dict) and set(value) in ({"unknown"}, {"unavailable"})
