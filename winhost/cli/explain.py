@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def explain(code: str | None, listed: bool, as_json: bool) -> int:
     """Tell the whole story of a reason's CODE.
 
-    What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. What may
+    In the place of CODE a line of a log will do, where it has the words of a failure. What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. What may
     lack of every path and capability is listed once, as *.unknown, and explained of any: nvlink.unknown.
     """
     from winhost.cli.answers import Code
@@ -62,6 +62,8 @@ def _show(told: "Explanation") -> None:
     say(told.code, bold=True)
     say(f"  {told.sentence}")
     say(f"  {told.means}")
+    for words in told.says:
+        say(f"  In logs: {words}", hang=2)
     if told.risks:
         say(f"  Asks for consent: {', '.join(told.risks)}")
     if told.remedy:

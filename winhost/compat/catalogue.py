@@ -35,13 +35,16 @@ CONFIDENCE: Mapping[Kind, Confidence] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents."""
+    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents; says: words
+    of the programs that fail by it, as their logs have them.
+    """
 
     sentence: str
     means: str
     remedy: str | None = None
     evidence: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,18 @@ def entry(code: str) -> Entry:
     if found is None:
         raise UnknownCode(code)
     return found
+
+
+def code_of(text: str) -> str:
+    """The code that is given, or that of a line of a log which has the words of its failure. Raises UnknownCode."""
+    if text in entries() or text in gaps():
+        return text
+    line = text.casefold()
+    found = (code for code, each in own_entries().items() if any(words.casefold() in line for words in each.says))
+    code = next(found, None)
+    if code is None:
+        raise UnknownCode(text)
+    return code
 
 
 @once

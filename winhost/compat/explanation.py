@@ -5,8 +5,9 @@ from winhost.compat.related import related
 from winhost.model.reason import Explanation
 
 
-def explain(code: str) -> Explanation:
-    """Raises UnknownCode."""
+def explain(asked: str) -> Explanation:
+    """Of a code, or of a line of a log with the words of its failure. Raises UnknownCode."""
+    code = catalogue.code_of(asked)
     found = catalogue.entry(code)
     return Explanation(
         code=code,
@@ -16,4 +17,5 @@ def explain(code: str) -> Explanation:
         remedy=catalogue.remedies()[found.remedy] if found.remedy else None,
         evidence=tuple(catalogue.evidence()[key] for key in found.evidence),
         related=related(code, found, catalogue.own_entries()),
+        says=found.says,
     )

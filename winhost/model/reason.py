@@ -220,7 +220,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The whole story of a reason's code. related: codes of reasons about the same thing, the closest first."""
+    """The whole story of a reason's code. related: codes of reasons about the same thing, the closest first; says:
+    words of the programs that fail by it, as their logs have them.
+    """
 
     code: str
     sentence: str
@@ -229,3 +231,4 @@ class Explanation:
     remedy: Remedy | None
     evidence: tuple[Evidence, ...]
     related: tuple[str, ...]
+    says: tuple[str, ...] = ()
