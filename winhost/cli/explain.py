@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def explain(code: str | None, listed: bool, as_json: bool) -> int:
     """Tell the whole story of a reason's CODE.
 
-    In the place of CODE a line of a log will do, where it has the words of a failure. What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. What may
-    lack of every path and capability is listed once, as *.unknown, and explained of any: nvlink.unknown.
+    What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. In the place
+    of CODE a line of a log will do, where it has the words of a failure. What may lack of every path and capability is
+    listed once, as *.unknown, and explained of any: nvlink.unknown.
     """
     from winhost.cli.answers import Code
     from winhost.cli.envelope import answer
