@@ -45,6 +45,8 @@ facts_option = click.option(
 
 
 def _assumed(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> "tuple[Statement, ...]":
+    if not texts:  # as for completion, which must not wait for what is needed to read them
+        return ()
     from winhost.resources.stated import parse
 
     try:
