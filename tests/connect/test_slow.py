@@ -13,6 +13,7 @@ import pytest
 from tests.connect.conftest import Serve
 from tests.connect.slow import Relay, flooding, listening
 from tests.connect.sshd import NoSshd, Sshd
+from winhost.cli.output import error_text
 from winhost.connect import guard
 from winhost.connect.errors import Failure, NoSession, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.connect.guard import Guard, connected
@@ -46,8 +47,13 @@ PHASES = {
 @pytest.mark.parametrize("fast", PHASES.values(), ids=PHASES.keys())
 def test_a_host_that_drips_while_a_session_opens(serve: Serve, kind: Kind, fast: int) -> None:
     served = serve()
-    with Relay(served.endpoint.port, fast) as relay, in_time(), pytest.raises(TimedOut, match="no answer after 1 s"):
+    with (
+        Relay(served.endpoint.port, fast) as relay,
+        in_time(),
+        pytest.raises(TimedOut, match="no answer after 1 s") as caught,
+    ):
         served.open(kind=kind, port=relay.port, call_timeout=DEADLINE)
+    assert "Nothing was asked of it" in error_text(caught.value)
 
 
 @both
@@ -74,8 +80,10 @@ def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, 
         relay.drip()
         agent.call_timeout = DEADLINE
         with in_time():
-            with pytest.raises(TimedOut, match=f"gpu-03 at 127.0.0.1 port {relay.port} did not answer in time"):
+            named = f"gpu-03 at 127.0.0.1 port {relay.port} did not answer in time"
+            with pytest.raises(TimedOut, match=named) as caught:
                 agent.get("Boot", {})
+            assert "may still be running there" in error_text(caught.value)
             agent.close()
 
 

@@ -248,8 +248,11 @@ class AuthenticationFailed(WireError):
         return f"{advice}; then: winhost detect {self.host}"
 
 
+@dataclass(eq=False)
 class TimedOut(WireError):
-    """No answer in time. What was asked may still be running on the host."""
+    """No answer in time. What was asked may still be running on the host. opening: nothing was asked yet."""
+
+    opening: bool = field(default=False, kw_only=True)
 
     @property
     def what(self) -> str:
@@ -257,7 +260,16 @@ class TimedOut(WireError):
 
     @property
     def meaning(self) -> str | None:
+        if self.opening:
+            return "It takes the connection and opens no session in time. Nothing was asked of it."
         return "What was asked may still be running there."
+
+    @property
+    def hint(self) -> str | None:
+        if not self.opening:
+            return None
+        place = f"hosts.{self.host.partition('/')[0]}"
+        return f"Check what answers at that address and port; more time is given at {place}.transport.call_timeout"
 
 
 class SessionDropped(WireError):

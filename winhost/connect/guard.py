@@ -43,13 +43,15 @@ class Guard:
     host: str
     at: str
     at_once: int = MOST
+    _opening: bool = field(default=False, init=False)
     _within: float = field(default=0, init=False)
     _end: float = field(default=0, init=False)
     _received: int = field(default=0, init=False)
     _answered: int = field(default=0, init=False)
 
-    def begin(self, within: float) -> None:
-        """Another piece of work, of so many seconds in all."""
+    def begin(self, within: float, *, opening: bool = False) -> None:
+        """Another piece of work, of so many seconds in all. opening: of a session, in which nothing was asked yet."""
+        self._opening = opening
         self._within, self._end, self._received = within, time.monotonic() + within, 0
 
     def leave(self) -> None:
@@ -62,7 +64,7 @@ class Guard:
         """Seconds. Raises TimedOut."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise TimedOut(self.host, f"no answer after {self._within:.0f} s", at=self.at)
+            raise TimedOut(self.host, f"no answer after {self._within:.0f} s", at=self.at, opening=self._opening)
         return left
 
     def cap(self, seconds: float | None) -> float:

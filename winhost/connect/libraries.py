@@ -137,7 +137,7 @@ def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireE
     if isinstance(cause, ssl.SSLCertVerificationError):
         return CertificateRefused(target.name, one_line(cause), at=at(target), distrust=_distrust(cause))
     if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
-        return TimedOut(target.name, one_line(cause), at=at(target))
+        return TimedOut(target.name, one_line(cause), at=at(target), opening=lost is Unreachable)
     if library.refuses_logon(error):
         return _logon_refused(library, target, lost, error)
     if isinstance(error, library.errors):

@@ -33,7 +33,7 @@ class PsrpWire:
         self._guard = Guard(target.name, at(target), MOST_AT_ONCE)
         self._wsman = _wsman(target, self._guard)
         self._pool: RunspacePool = RunspacePool(self._wsman)
-        self._guard.begin(target.transport.call_timeout)
+        self._guard.begin(target.transport.call_timeout, opening=True)
         try:
             translated(Pypsrp(), target, Unreachable, self._pool.open)
         except BaseException:

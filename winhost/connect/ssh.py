@@ -159,7 +159,7 @@ class SshWire:
         self._guard = Guard(target.name, place(target.address, target.port))
         host_key, key = _host_key(target), _private_key(target)
         self._client = SSHClient()
-        self._guard.begin(target.call_timeout)
+        self._guard.begin(target.call_timeout, opening=True)
         # The library's own time-outs are for each read, some of its waits have none, and a byte now and then ends none.
         watch = Timer(target.call_timeout, self.close)
         watch.start()

@@ -38,7 +38,7 @@ class WinrsWire:
         self._library = Pywinrm(target)
         self._guard = Guard(target.name, at(target), MOST_AT_ONCE)
         self._protocol = _protocol(target)
-        self._guard.begin(target.transport.call_timeout)
+        self._guard.begin(target.transport.call_timeout, opening=True)
         try:
             self._shell = translated(self._library, target, Unreachable, self._open)
         except BaseException:
