@@ -35,7 +35,7 @@ def test_the_plan_stands_there_before_the_first_question(line: Line, planned: La
     assert "should it turn out to be needed" in told.questions[2]
 
 
-@pytest.mark.parametrize("answers", ["n", "yn", "yyn"])
+@pytest.mark.parametrize("answers", ["n", "yyn"])
 def test_the_first_no_ends_it(line: Line, planned: Lab, answers: str) -> None:
     found = planned.hosts["gpu-03"].machine.settled_state()
     told = talk("apply", "plan.json", answers=answers)

@@ -63,7 +63,6 @@ def assert_goes_on(lab: Lab, record: Record, capsys: pytest.CaptureFixture[str])
     [
         (signal.SIGTERM, "because it was told to end (SIGTERM)"),
         (signal.SIGHUP, "because its terminal was closed (SIGHUP)"),
-        (signal.SIGINT, "as you asked"),
     ],
 )
 def test_a_signal_stops_between_steps(
@@ -88,7 +87,7 @@ def test_a_signal_stops_between_steps(
     assert_goes_on(lab, record, capsys)
 
 
-@pytest.mark.parametrize("form", [(), ("--jsonl",)])
+@pytest.mark.parametrize("form", [(), pytest.param(("--jsonl",), marks=pytest.mark.crash)])
 def test_a_reader_who_has_enough_of_it_ends_no_run_in_mid_step(
     lab: Lab, form: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +118,7 @@ def test_a_terminal_that_is_closed_ends_no_run_in_mid_step(lab: Lab, capsys: pyt
     assert_goes_on(lab, record, capsys)
 
 
+@pytest.mark.crash
 def test_under_nohup_a_hang_up_stays_ignored(lab: Lab) -> None:
     words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command(lab)]
     controller = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
