@@ -307,7 +307,9 @@ class HostState:
 
     def _boot_state(self) -> dict[str, Json]:
         # As Windows counts: in steps of 100 ns, and each boot is later than the one before.
-        boot_id = str(int(self._first("Boot").get("boot_id", 0)) + (self.boot - 1) * _BOOT_STEP)
+        given = str(self._first("Boot").get("boot_id", 0))
+        first = int(given) if given.isascii() and given.isdecimal() else 0
+        boot_id = str(first + (self.boot - 1) * _BOOT_STEP)
         return {"boot_id": boot_id, "logon_ready": self._logon_ready, "servicing": self._servicing}
 
     def _firmware_state(self) -> dict[str, Json]:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.engine.world import world
-from tests.hostile.mutants import edited, file, spoiled
+from tests.hostile.edited import edited, file, spoiled
 from winhost.cli import run
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.store import Store
@@ -27,7 +27,7 @@ from winhost.model.errors import Exit, WinhostError
 from winhost.model.shipped import shipped
 
 Make = Callable[[Random, Path], list[str]]
-"""Writes a mutant of some kind, and gives a command that reads it."""
+"""Writes an edited file of some kind, and gives a command that reads it."""
 
 OURS = {int(code) for code in Exit}
 
@@ -111,68 +111,68 @@ def playbooks() -> list[Any]:
     return [yaml.safe_load((shipped("playbooks") / f"{path}.yaml").read_text("utf-8")) for path in ("dda", "wsl2")]
 
 
-# ---- commands on mutants
+# ---- commands on edited files
 
 
-def mutated_facts(random: Random, folder: Path) -> list[str]:
+def edited_facts(random: Random, folder: Path) -> list[str]:
     document = random.choice(facts())
-    (folder / "mutant.json").write_bytes(file(document, random))
+    (folder / "edited.json").write_bytes(file(document, random))
     return random.choice(
         (
-            ["assess", "--facts", "mutant.json", "--json"],
-            ["assess", "--facts", "mutant.json", "--explain"],
-            ["assess", "--facts", "mutant.json", "--need", "sleep-l1"],
-            ["report", "mutant.json", "-o", "made/report.html"],
-            ["plan", "--facts", "mutant.json", "--path", "dda", "--vm", "llm-01", "--allow-unverified"],
-            ["plan", "--facts", "mutant.json", "--path", "wsl2", "--allow-unverified"],
-            ["diff", "mutant.json", "facts.json", "--all"],
-            ["lint", "wslconfig", "ini", "--facts", "mutant.json"],
-            ["serve", "profile", "--target", "mutant.json", "--workload", "workload.yaml"],
-            ["verify", "plan.json", "--facts", "mutant.json"],
+            ["assess", "--facts", "edited.json", "--json"],
+            ["assess", "--facts", "edited.json", "--explain"],
+            ["assess", "--facts", "edited.json", "--need", "sleep-l1"],
+            ["report", "edited.json", "-o", "made/report.html"],
+            ["plan", "--facts", "edited.json", "--path", "dda", "--vm", "llm-01", "--allow-unverified"],
+            ["plan", "--facts", "edited.json", "--path", "wsl2", "--allow-unverified"],
+            ["diff", "edited.json", "facts.json", "--all"],
+            ["lint", "wslconfig", "ini", "--facts", "edited.json"],
+            ["serve", "profile", "--target", "edited.json", "--workload", "workload.yaml"],
+            ["verify", "plan.json", "--facts", "edited.json"],
         )
     )
 
 
-def mutated_plan(random: Random, folder: Path) -> list[str]:
-    (folder / "mutant.json").write_bytes(file(random.choice(plans()), random))
+def edited_plan(random: Random, folder: Path) -> list[str]:
+    (folder / "edited.json").write_bytes(file(random.choice(plans()), random))
     return random.choice(
         (
-            ["verify", "mutant.json", "--facts", "facts.json"],
-            ["bundle", "mutant.json", "-o", f"made/{random.getrandbits(60):x}"],
-            ["apply", "mutant.json", "--yes", "--fleet", "closed.yaml", "--accept", "vm-stop,restart,force-dismount"],
+            ["verify", "edited.json", "--facts", "facts.json"],
+            ["bundle", "edited.json", "-o", f"made/{random.getrandbits(60):x}"],
+            ["apply", "edited.json", "--yes", "--fleet", "closed.yaml", "--accept", "vm-stop,restart,force-dismount"],
         )
     )
 
 
-def mutated_host_file(random: Random, folder: Path) -> list[str]:
+def edited_host_file(random: Random, folder: Path) -> list[str]:
     (folder / "host.yaml").write_bytes(file(random.choice(written("hosts")), random))
     return ["host", "host.yaml"]
 
 
-def mutated_fleet(random: Random, folder: Path) -> list[str]:
+def edited_fleet(random: Random, folder: Path) -> list[str]:
     (folder / "fleet.yaml").write_bytes(file(fleet(), random))
     return ["detect", "no-such-host", "--fleet", "fleet.yaml"]
 
 
-def mutated_workload(random: Random, folder: Path) -> list[str]:
-    (folder / "mutant.yaml").write_bytes(file(random.choice(written("workloads")), random))
+def edited_workload(random: Random, folder: Path) -> list[str]:
+    (folder / "edited.yaml").write_bytes(file(random.choice(written("workloads")), random))
     return random.choice(
         (
-            ["assess", "--facts", "facts.json", "--workload", "mutant.yaml"],
-            ["report", "facts.json", "--workload", "mutant.yaml", "-o", "made/report.html"],
-            ["serve", "profile", "--target", "facts.json", "--workload", "mutant.yaml"],
+            ["assess", "--facts", "facts.json", "--workload", "edited.yaml"],
+            ["report", "facts.json", "--workload", "edited.yaml", "-o", "made/report.html"],
+            ["serve", "profile", "--target", "facts.json", "--workload", "edited.yaml"],
         )
     )
 
 
-def mutated_playbook(random: Random, folder: Path) -> list[str]:
+def edited_playbook(random: Random, folder: Path) -> list[str]:
     document = random.choice(playbooks())
     (folder / "playbook.yaml").write_bytes(file(document, random))
     how = ["--vm", "llm-01"] if document["path"] == "dda" else ["--path", "wsl2"]
     return ["plan", "--facts", "facts.json", "--playbook", "playbook.yaml", "--allow-unverified", *how]
 
 
-def mutated_journal(random: Random, folder: Path) -> list[str]:
+def edited_journal(random: Random, folder: Path) -> list[str]:
     """With hashes that are right, as somebody who knows how writes it."""
     name = "gpu-03.20260101-000000"
     path = Store().path(name)
@@ -195,13 +195,13 @@ def mutated_journal(random: Random, folder: Path) -> list[str]:
 
 
 TARGETS: dict[str, Make] = {
-    "facts": mutated_facts,
-    "plan": mutated_plan,
-    "host file": mutated_host_file,
-    "fleet": mutated_fleet,
-    "workload": mutated_workload,
-    "playbook": mutated_playbook,
-    "journal": mutated_journal,
+    "facts": edited_facts,
+    "plan": edited_plan,
+    "host file": edited_host_file,
+    "fleet": edited_fleet,
+    "workload": edited_workload,
+    "playbook": edited_playbook,
+    "journal": edited_journal,
 }
 
 
@@ -217,7 +217,7 @@ def one(target: str, number: int) -> None:
 
 
 def surroundings() -> None:
-    """What commands read beside the mutant."""
+    """What commands read beside the edited file."""
     Path("made").mkdir(exist_ok=True)
     Path("facts.json").write_text(json.dumps(facts()[0]))
     Path("plan.json").write_text(json.dumps(plans()[0]))
