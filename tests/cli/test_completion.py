@@ -10,7 +10,7 @@ from tests.cli.conftest import Line
 from winhost.cli import winhost
 from winhost.compat import catalogue
 from winhost.model.capability import CAPABILITIES
-from winhost.model.path import PATHS
+from winhost.model.path import PATHS, WAYS
 from winhost.model.plan import RISKS
 from winhost.model.shipped import example_hosts
 
@@ -50,10 +50,10 @@ def runs(line: Line) -> None:
     ("words", "expected"),
     [
         (("detect", ""), ["gpu-01", "gpu-02", "desk-01", "@dda", "@lab"]),
-        (("assess", "g"), ["gpu-01", "gpu-02"]),
+        (("assess", "g"), ["gpu-01", "gpu-02", "FILES"]),
         (("detect", "gpu-01", "g"), ["gpu-02"]),
         (("detect", "@"), ["@dda", "@lab"]),
-        (("plan", "d"), ["desk-01"]),
+        (("plan", "d"), ["desk-01", "FILES"]),
         (("report", "d"), ["desk-01", "FILES"]),
     ],
 )
@@ -99,7 +99,7 @@ def test_runs_are_offered_the_newest_first(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["assess", "plan"])
 def test_every_path_is_offered(command: str) -> None:
-    assert set(offered(command, "--path", "")) == set(PATHS)
+    assert set(offered(command, "--path", "")) == {*PATHS, *WAYS}
 
 
 @pytest.mark.parametrize("command", ["assess", "report"])

@@ -29,15 +29,15 @@ def test_what_was_imported_can_be_judged(line: Line) -> None:
     said = line("facts", "import", *DESK, "-o", "desk.json")
     assert said.code == 0
     assert ", 63.79 GiB memory, " in said.out
-    assert "Written to desk.json. Next: winhost assess --facts desk.json" in said.out
+    assert "Written to desk.json. Next: winhost assess desk.json" in said.out
     document = json.loads(Path("desk.json").read_text())
     assert document["origin"] == "imported"
     assert document["winhost"].endswith(", from computer-info, lspci, dxdiag")
     judged = line("assess", "--facts", "desk.json", "--json")
     assert "Traceback" not in judged.err
     (result,) = judged.results
-    dda = next(path for path in result["assessment"]["paths"] if path["path"] == "dda")
-    assert "dda.client-sku" in dda["because"]
+    dda = next(option for option in result["options"] if option["path"] == "dda")
+    assert "dda.client-sku" in [reason["code"] for reason in dda["reasons"]]
 
 
 def test_json_holds_the_facts_document(line: Line) -> None:

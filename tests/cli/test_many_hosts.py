@@ -21,7 +21,7 @@ def test_a_broken_facts_file_loses_nothing_of_the_others(line: Line) -> None:
     torn, shapeless, judged = said.results
     assert (torn["host"], torn["error"]["exit_code"]) == ("torn.json", 2)
     assert shapeless["error"]["exit_code"] == 2
-    assert judged["fits"]
+    assert judged["options"]
     said = line("report", "torn.json", wrong, good, "-o", "report.html")
     assert said.code == 2
     assert "1 host" in said.out

@@ -115,13 +115,6 @@ def test_an_edited_plan_does_nothing_that_its_reader_does_not_see(
     assert lab.hosts["gpu-03"].machine.settled_state() == found
 
 
-def test_a_plan_is_for_one_host(line: Line, lab: Lab) -> None:
-    said = line("plan", "*", "--vm", "llm-01")
-    assert said.code == 2
-    assert "this command takes one host" in said.err
-    assert "desk-01" in said.err
-
-
 def test_what_is_unproven_is_refused_at_the_second_stage_too(line: Line, lab_late: Lab) -> None:
     """The VM is read only once the role is there."""
     words = ("plan", "gpu-01", "--vm", "llm-01", "-o", "plan.json")

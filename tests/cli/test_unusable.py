@@ -50,7 +50,7 @@ def test_a_place_that_cannot_be_is_named(line: Line, facts: Path, words: tuple[s
     Path("file").touch()
     said = line(*(word.replace("FACTS", str(facts)) for word in words))
     assert said.code == 2
-    assert any(f"error: {place}" in said.err.replace(str(line.folder), "") for place in ("nowhere", "file"))
+    assert any(f": {place}" in said.err.replace(str(line.folder), "") for place in ("nowhere", "file"))
     assert "cannot be used (" in said.err
 
 

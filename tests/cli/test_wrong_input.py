@@ -194,7 +194,7 @@ def test_a_damaged_journal_is_refused_and_a_torn_one_goes_on(line: Line, lab: La
 
 
 def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) -> None:
-    said = line("plan", "desk-01", "--json")
+    said = line("plan", "desk-01", "--path", "dda", "--json")
     assert said.code == 3
     assert said.err == ""
     assert said.result["error"]["kind"] == "Refused"

@@ -11,17 +11,18 @@ from tests.schemas import faults
 from winhost.cli.answers import schema as published
 from winhost.cli.envelope import schema_of
 from winhost.compat import catalogue
-from winhost.compat.answer import Wish, difference, judge
+from winhost.compat.answer import Wish, brief, difference, full, judge
 from winhost.compat.explanation import explain
 from winhost.compat.needs import wanted
 from winhost.lab.hostfile import expand, find, host_files
-from winhost.model.documents import plain
+from winhost.model.documents import plain, write_document
 from winhost.model.facts import Facts
 from winhost.model.workloadfile import load_workload
 
 WORKLOADS = sorted((Path(__file__).parents[2] / "examples" / "workloads").glob("*.yaml"))
 HOSTS = host_files()
-ASSESSMENT, DIFF, EXPLANATION = map(published, ("assessment", "diff", "explanation"))
+ASSESSMENT, FULL, DIFF, EXPLANATION = map(published, ("assessment", "assessment-full", "diff", "explanation"))
+MOST = 40 * 1000  # bytes of a host, as it is printed
 
 
 def document(kind: str, *results: object) -> Any:
@@ -45,8 +46,11 @@ def wishes(number: int) -> Iterator[Wish]:
 
 @pytest.mark.parametrize("number", range(len(HOSTS)), ids=[path.stem for path in HOSTS])
 def test_every_shipped_host_is_answered_in_the_published_shape(number: int) -> None:
-    results = [judge(host(HOSTS[number]), wish) for wish in wishes(number)]
-    assert wrong(document("assessment", *results), ASSESSMENT) == []
+    judged = [(judge(host(HOSTS[number]), wish), wish) for wish in wishes(number)]
+    short = [brief(*each) for each in judged]
+    assert wrong(document("assessment", *short), ASSESSMENT) == []
+    assert wrong(document("assessment-full", *(full(*each) for each in judged)), FULL) == []
+    assert [len(write_document(document("assessment", each)).encode()) < MOST for each in short] == [True, True]
 
 
 @pytest.mark.parametrize("before", HOSTS[::8], ids=lambda path: path.stem)
@@ -63,7 +67,7 @@ def objects(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for each in (schema, *schema["$defs"].values()) if "properties" in each]
 
 
-@pytest.mark.parametrize("schema", [ASSESSMENT, DIFF, EXPLANATION], ids=["assessment", "diff", "explanation"])
+@pytest.mark.parametrize("schema", [ASSESSMENT, FULL, DIFF, EXPLANATION])
 def test_a_published_shape_holds_every_field_and_nothing_else(schema: dict[str, Any]) -> None:
     assert len(objects(schema)) > 2
     for each in objects(schema):
@@ -72,15 +76,15 @@ def test_a_published_shape_holds_every_field_and_nothing_else(schema: dict[str, 
 
 
 def test_what_is_not_of_the_shape_is_found() -> None:
-    good = document("assessment", judge(host(find("win11-pro-1gpu")), Wish()))
-    assert wrong(good, ASSESSMENT) == []
+    good = document("assessment-full", full(judge(host(find("win11-pro-1gpu")), Wish()), Wish()))
+    assert wrong(good, FULL) == []
     for spoil in (
         lambda it: it.update(schema="winhost.assessment/1"),
         lambda it: it.update(more=1),
-        lambda it: it["results"][0].pop("fits"),
-        lambda it: it["results"][0]["assessment"]["paths"][0].update(verdict="fine"),
-        lambda it: it["results"][0]["assessment"]["paths"][0]["capabilities"][0].update(reasons="none"),
+        lambda it: it["results"][0].pop("options"),
+        lambda it: it["results"][0]["options"][0].update(verdict="fine"),
+        lambda it: it["results"][0]["options"][0]["capabilities"][0].update(reasons="none"),
     ):
         spoiled = copy.deepcopy(good)
         spoil(spoiled)
-        assert wrong(spoiled, ASSESSMENT)
+        assert wrong(spoiled, FULL)

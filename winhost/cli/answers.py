@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from winhost.cli.envelope import schema_of
-from winhost.compat.answer import Diff, Judged
+from winhost.compat.answer import Brief, Diff, Full
 from winhost.engine.entries import AnyLine
 from winhost.engine.run import Outcome
 from winhost.engine.verify import Check
@@ -46,11 +46,15 @@ class Code:
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, and the file that it was written to, if it was. The file holds the plan alone."""
+    """A plan, and the file that it was written to, if it was. The file holds the plan alone.
+
+    recommended: the verdict for which the path was taken, where nobody named one.
+    """
 
     host: str
     path: str
     variant: str | None
+    recommended: Verdict | None
     file: str | None
     plan: Plan
 
@@ -164,16 +168,19 @@ class Profiled:
 
 @dataclass(frozen=True)
 class LabHost:
-    """A host that the lab can simulate."""
+    """A host that the lab can simulate. base: the host that it differs from, where it is told as a difference."""
 
     name: str
     about: str
+    base: str | None = None
+    origin: str = "synthetic"
 
 
 # The kinds of envelope.py. Any result may be an error instead.
 RESULTS: Mapping[str, Any] = {
     "detection": Detected,
-    "assessment": Judged,
+    "assessment": Brief,
+    "assessment-full": Full,
     "report": Reported,
     "diff": Diff,
     "explanation": Explanation,

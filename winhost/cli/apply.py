@@ -148,7 +148,7 @@ def apply(
         for host, ended in shown:
             print_line(failed(ended, host) if isinstance(ended, WinhostError) else ended)
     else:
-        show_results("outcome", as_json, shown, lambda ended: show_outcome(ended.outcome))
+        show_results("outcome", "json" if as_json else "table", shown, lambda ended: show_outcome(ended.outcome))
     codes = [outcome_code(result.value) for result in results if result.value]
     code = worst(errors, max(codes, default=0))
     return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
@@ -190,7 +190,7 @@ def _check(works: "Sequence[tuple[Plan, Means]]", at_once: int, as_json: bool) -
 
     results = each(works, lambda work: check(*work), at_once=at_once, ours=as_ours)
     shown = [(result.work[0].host, result.error or Checked.of(result.work[0], result.given)) for result in results]
-    show_results("check", as_json, shown, _show_checked)
+    show_results("check", "json" if as_json else "table", shown, _show_checked)
     return worst([result.error for result in results])
 
 

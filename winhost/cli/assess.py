@@ -1,49 +1,45 @@
 """winhost assess: verdicts for every path."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import assume_option, at_once_option, facts_option, fleet_option, hosts_argument, json_option
-from winhost.model.errors import Exit, failed
+from winhost.cli.options import (
+    assume_option,
+    at_once_option,
+    facts_option,
+    fleet_option,
+    need_option,
+    what_if_option,
+    words_argument,
+)
+from winhost.cli.outputs import Output, answers
+from winhost.model.errors import Exit, WinhostError
 
 if TYPE_CHECKING:
-    from winhost.cli.reach import Read
-    from winhost.compat.answer import Judged, Wish
+    from winhost.compat.answer import Judged
     from winhost.resources.stated import Statement
 
 
 @click.command()
-@hosts_argument
+@words_argument
 @facts_option
 @click.option("--path", help="Judge by this path alone: exit 3 when it is not possible.", **completion.PATHS)
-@click.option(
-    "--need",
-    "needed",
-    multiple=True,
-    metavar="CAPABILITY",
-    help="A way must offer it; may be repeated.",
-    **completion.CAPABILITIES,
-)
+@need_option
 @click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="What shall be served.")
-@click.option(
-    "--what-if",
-    "remedies",
-    multiple=True,
-    metavar="REMEDY",
-    help="Judge as if it were done; may be repeated.",
-    **completion.REMEDIES,
-)
+@what_if_option
 @assume_option
 @click.option("--explain", "everything", is_flag=True, help="Show notes, and every reason of every way.")
+@click.option("-v", "--details", is_flag=True, help="Of several hosts show each, and not just a row.")
+@click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: everything, also what decides nothing.")
 @fleet_option
 @at_once_option
-@json_option
+@answers()
 def assess(
-    hosts: tuple[str, ...],
+    words: tuple[str, ...],
     facts_files: tuple[Path, ...],
     path: str | None,
     needed: tuple[str, ...],
@@ -51,18 +47,23 @@ def assess(
     remedies: tuple[str, ...],
     assumed: "tuple[Statement, ...]",
     everything: bool,
+    details: bool,
+    in_full: bool,
     fleet_file: Path | None,
     at_once: int,
-    as_json: bool,
+    output: Output,
 ) -> int:
     """Say which ways work on a host, which do not, and why.
 
-    Needs a HOST or a --facts file. Changes nothing. Exit 3 when no way works, or none offers what is needed.
+    Needs HOSTs of fleet.yaml or FACTS (files, or folders that detect wrote). Changes nothing. Several hosts get a row
+    each; --details shows them whole.
+
+    Exit codes: 3 when no way works on a host, or none offers what is needed; 5 when one cannot be reached.
     """
-    from winhost.cli.envelope import answer
-    from winhost.cli.reach import judge_each, read_each, watched, worst
-    from winhost.cli.show_verdicts import check_path, possible
-    from winhost.compat.answer import Wish
+    from winhost.cli.envelope import show_results
+    from winhost.cli.reach import judge_each, read_each, several, watched, worst
+    from winhost.cli.show_verdicts import check_path, possible, show_assessment, show_rows
+    from winhost.compat.answer import Judged, Wish, brief, full
     from winhost.compat.needs import check, wanted
     from winhost.compat.remedy import named
     from winhost.model.workloadfile import load_workload
@@ -70,32 +71,23 @@ def assess(
     check_path(path)
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
-    wish = Wish(wanted(needed, workload), path, workload, tuple(named(word) for word in remedies), assumed)
+    wish = Wish(wanted(needed, workload), path, workload, tuple(map(named, remedies)), assumed, needed)
     codes = [0]
 
-    def counted() -> "Iterator[tuple[Read, Judged | None]]":
+    def results() -> "Iterator[tuple[str, Judged | WinhostError]]":
         for read, found in watched(
-            lambda watch: judge_each(read_each(hosts, facts_files, fleet_file, at_once, watch), wish, watch)
+            lambda watch: judge_each(read_each(words, facts_files, fleet_file, at_once, watch), wish, watch)
         ):
             refused = found is not None and not possible(found.fits, path)
             codes.append(worst([read.error], int(Exit.REFUSED) if refused else 0))
-            yield read, found
+            yield read.host, found or read.failure
 
-    if as_json:
-        answer("assessment", (found or failed(read.failure, read.host) for read, found in counted()))
+    if output.form:
+        told = full if in_full else brief
+        documents = ((host, told(found, wish) if isinstance(found, Judged) else found) for host, found in results())
+        show_results("assessment-full" if in_full else "assessment", output.form, documents, lambda _: None)
+    elif output.shape == "name" or details or everything or not several(words, facts_files, fleet_file):
+        show_results("assessment", output.shape, results(), lambda found: show_assessment(found, wish, everything))
     else:
-        _show([*counted()], wish, everything)
+        show_rows(results(), wish, output.wide)
     return max(codes)
-
-
-def _show(answers: "Sequence[tuple[Read, Judged | None]]", wish: "Wish", everything: bool) -> None:
-    from winhost.cli.output import tell_error
-    from winhost.cli.show_verdicts import show_assessment, show_summary
-
-    if len(answers) > 1:
-        show_summary(found for _, found in answers if found)
-    for read, found in answers:
-        if found:
-            show_assessment(found, wish, everything)
-        elif read.error:
-            tell_error(read.error, read.host)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.options import json_option
+from winhost.cli.outputs import Output, answers
 from winhost.model.errors import UsageFault, WinhostError, visible
 
 
@@ -30,7 +30,6 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
 
 @click.command()
 @click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The folder to make.")
 @click.option(
     "--sign-with",
     "signing",
@@ -38,8 +37,8 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     callback=_words,
     help="Run CMD with each script's path behind it, before the sums are written.",
 )
-@json_option
-def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_json: bool) -> int:
+@answers("FOLDER", "The folder to make.", required=True)
+def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
     """Write scripts that do a PLAN by hand, where nothing may be installed.
 
     Makes a folder with Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme for it and
@@ -49,24 +48,28 @@ def bundle(plan_file: Path | None, output: Path, signing: tuple[str, ...], as_js
     from hashlib import sha256
 
     from winhost.cli.answers import Bundled
-    from winhost.cli.envelope import answer
+    from winhost.cli.envelope import show_results
     from winhost.cli.output import say
+    from winhost.cli.places import the_file
     from winhost.engine.planfile import read_plan
+    from winhost.model.plan import Plan
     from winhost.render.bundle import SUMS, facts_bundle
     from winhost.render.bundle import bundle as render
 
     if plan_file is None:
         files = facts_bundle()
     else:
-        plan = read_plan(plan_file)
+        plan = read_plan(the_file(plan_file, Plan))
         files = render(plan)
-    written = _write(output, files, signing)
+    folder = output.the_place
+    written = _write(folder, files, signing)
     digest = sha256(written[SUMS]).hexdigest()
-    if as_json:
-        answer("bundle", [Bundled(str(output), tuple(sorted(written)), digest)])
-    else:
-        say(f"Written to {output}: {', '.join(sorted(written))}")
+
+    def show(made: Bundled) -> None:
+        say(f"Written to {folder}: {', '.join(made.files)}")
         say(f"The sum of {SUMS}, to compare on the host: {digest}")
+
+    show_results("bundle", output.shape, [(str(folder), Bundled(str(folder), tuple(sorted(written)), digest))], show)
     return 0
 
 

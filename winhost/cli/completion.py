@@ -113,9 +113,9 @@ def _remedies(context: click.Context) -> Iterable[str]:
 
 
 def _paths(context: click.Context) -> Iterable[str]:
-    from winhost.model.path import PATHS
+    from winhost.model.path import PATHS, WAYS
 
-    return PATHS
+    return dict.fromkeys((*PATHS, *WAYS))
 
 
 def _capabilities(context: click.Context) -> Iterable[str]:

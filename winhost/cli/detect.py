@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.options import at_once_option, fleet_option, force_option, hosts_argument, json_option
+from winhost.cli.options import at_once_option, fleet_option, force_option, hosts_argument
+from winhost.cli.outputs import Output, answers
 
 if TYPE_CHECKING:
     from winhost.cli.reach import Read
@@ -15,20 +16,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @hosts_argument
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Write FOLDER/<host>.json.",
-)
 @force_option
 @fleet_option
 @at_once_option
-@json_option
-def detect(
-    hosts: tuple[str, ...], output: Path | None, force: bool, fleet_file: Path | None, at_once: int, as_json: bool
-) -> int:
+@answers("FOLDER", "Write FOLDER/<host>.json.")
+def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
     """Read what HOSTS are.
 
     Changes nothing. HOSTS are names of fleet.yaml, patterns ('gpu-*') or groups ('@lab').
@@ -42,11 +34,11 @@ def detect(
 
     def results() -> "Iterator[tuple[str, Detected | WinhostError]]":
         for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
-            error = read.error or _written(output, read, force)
+            error = read.error or _written(output.place, read, force)
             codes.append(worst([error]))
             yield read.host, error or Detected(read.host, read.known)
 
-    show_results("detection", as_json, results(), lambda found: show_facts(found.facts, output))
+    show_results("detection", output.shape, results(), lambda found: show_facts(found.facts, output.place))
     return max(codes)
 
 

@@ -10,7 +10,7 @@ import click
 
 from winhost.cli.output import tell_error
 from winhost.cli.streams import speaks_unicode, spelled_in_json
-from winhost.model.errors import WinhostError, failed, visible_json
+from winhost.model.errors import WinhostError, failed, visible, visible_json
 
 T = TypeVar("T")
 Form: TypeAlias = Literal["json", "yaml"]
@@ -19,6 +19,7 @@ Form: TypeAlias = Literal["json", "yaml"]
 KINDS: Mapping[str, int] = {
     "detection": 1,
     "assessment": 2,
+    "assessment-full": 2,
     "report": 1,
     "diff": 2,
     "explanation": 2,
@@ -77,18 +78,41 @@ def answer(kind: str, results: Iterable[object], form: Form = "json") -> None:
 
 
 def show_results(
-    kind: str, as_json: bool, results: "Iterable[tuple[str, T | WinhostError]]", human: Callable[[T], None]
+    kind: str, shape: str, results: "Iterable[tuple[str, T | WinhostError]]", human: Callable[[T], None]
 ) -> None:
-    """What came of each host, by name, as it comes: for programs, or for people with errors on stderr."""
-    if as_json:
-        named = (failed(result, host) if isinstance(result, WinhostError) else result for host, result in results)
-        answer(kind, named)
+    """What came of each host or file, by name, as it comes: for programs, or for people with errors on stderr.
+
+    shape: json, yaml, name, or anything else for people.
+    """
+    if shape in ("json", "yaml"):
+        named = (failed(result, name) if isinstance(result, WinhostError) else result for name, result in results)
+        answer(kind, named, "yaml" if shape == "yaml" else "json")
         return
-    for host, result in results:
+    for name, result in results:
         if isinstance(result, WinhostError):
-            tell_error(result, host)
+            tell_error(result, name)
+        elif shape == "name":
+            click.echo(visible(name))
         else:
             human(result)
+
+
+def show_list(
+    kind: str, shape: str, rows: Sequence[Any], columns: Sequence[str], wide: Sequence[str] = (), none: str = ""
+) -> None:
+    """Results that are a row each, whose fields are the columns and of which the first is the name; wide: more of them.
+
+    none: what to say where there are none.
+    """
+    from winhost.cli.output import say, table
+
+    fields = (*columns, *wide) if shape == "wide" else columns
+    if shape in ("json", "yaml", "name"):
+        show_results(kind, shape, ((getattr(row, columns[0]), row) for row in rows), lambda _: None)
+    elif rows or not none:
+        table(fields, ([getattr(row, field) or "" for field in fields] for row in rows))
+    else:
+        say(none)
 
 
 class _Json:

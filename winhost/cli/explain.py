@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import json_option
 from winhost.cli.output import say
+from winhost.cli.outputs import Output, answers
 
 if TYPE_CHECKING:
     from winhost.model.reason import Evidence, Explanation
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("code", required=False, **completion.CODES)
 @click.option("--list", "listed", is_flag=True, help="List all codes, or those that begin with CODE.")
-@json_option
-def explain(code: str | None, listed: bool, as_json: bool) -> int:
+@answers()
+def explain(code: str | None, listed: bool, output: Output) -> int:
     """Tell the whole story of a reason's CODE.
 
     What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. In the place
@@ -24,22 +24,15 @@ def explain(code: str | None, listed: bool, as_json: bool) -> int:
     listed once, as *.unknown, and explained of any: nvlink.unknown.
     """
     from winhost.cli.answers import Code
-    from winhost.cli.envelope import answer
-    from winhost.cli.output import table
+    from winhost.cli.envelope import show_list, show_results
     from winhost.compat.explanation import explain as story_of
 
     if listed or code is None:
         rows = _listed(code or "")
-        if as_json:
-            answer("codes", (Code(code, sentence) for code, sentence in rows))
-        else:
-            table(("code", "sentence"), rows)
+        show_list("codes", output.shape, [Code(code, sentence) for code, sentence in rows], ("code", "sentence"))
         return 0
     told = story_of(code)
-    if as_json:
-        answer("explanation", [told])
-    else:
-        _show(told)
+    show_results("explanation", output.shape, [(told.code, told)], _show)
     return 0
 
 

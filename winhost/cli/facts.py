@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli.groups import Group
-from winhost.cli.options import force_option, json_option
+from winhost.cli.options import force_option
+from winhost.cli.outputs import Output, answers
 
 if TYPE_CHECKING:
     from winhost.imports.told import Told
@@ -36,12 +37,9 @@ def facts() -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--host", callback=_host, help="What to call the machine. Default: its own name, where a file tells it.")
 @click.option("--kind", type=click.Choice(KINDS), help="What the FILES are. Default: recognised by what is in each.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the facts to this file.")
 @force_option
-@json_option
-def import_(
-    files: tuple[Path, ...], host: str | None, kind: str | None, output: Path | None, force: bool, as_json: bool
-) -> int:
+@answers("FILE", "Write the facts to FILE.")
+def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: bool, output: Output) -> int:
     """Make facts of one machine from FILES.
 
     Each is the output of nvidia-smi -q -x (on Windows or Linux; also its plain table), Get-ComputerInfo |
@@ -51,22 +49,23 @@ def import_(
     machines are refused.
     """
     from winhost.cli.answers import Detected
-    from winhost.cli.envelope import answer
+    from winhost.cli.envelope import show_results
     from winhost.cli.output import say, write_file
     from winhost.cli.show_facts import show_facts
     from winhost.model.documents import write_document
 
     made = _imported(files, host, kind)
-    if output is not None:
-        write_file(output, write_document(made), "facts", force)
-    if as_json:
-        answer("detection", [Detected(made.host, made)])
-        return 0
-    show_facts(made)
-    if output is None:
-        say("  Not written: name a file with -o.")
-    else:
-        say(f"  Written to {output}. Next: winhost assess --facts {output}")
+    if output.place is not None:
+        write_file(output.place, write_document(made), "facts", force)
+
+    def show(_: Detected) -> None:
+        show_facts(made)
+        if output.place is None:
+            say("  Not written: name a file with -o.")
+        else:
+            say(f"  Written to {output.place}. Next: winhost assess {output.place}")
+
+    show_results("detection", output.shape, [(made.host, Detected(made.host, made))], show)
     return 0
 
 

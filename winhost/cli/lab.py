@@ -6,7 +6,8 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import Group
-from winhost.cli.options import force_option, json_option
+from winhost.cli.options import force_option
+from winhost.cli.outputs import Output, answers
 
 # Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
 engine_option = click.option(
@@ -83,17 +84,14 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
 
 
 @lab.command("list")
-@json_option
-def list_hosts(as_json: bool) -> None:
+@answers()
+def list_hosts(output: Output) -> None:
     """List the example hosts and situations that winhost ships."""
     from winhost.cli.answers import LabHost
-    from winhost.cli.envelope import answer
-    from winhost.cli.output import table
+    from winhost.cli.envelope import show_list
     from winhost.lab.hostfile import HostFile, host_files
     from winhost.model.yamlfile import load
 
-    rows = {path.stem: load(path, HostFile).about for path in host_files()}
-    if as_json:
-        answer("lab", (LabHost(name, about) for name, about in rows.items()))
-    else:
-        table(("name", "about"), rows.items())
+    told = ((path.stem, load(path, HostFile)) for path in host_files())
+    rows = [LabHost(name, file.about, file.base, file.origin) for name, file in told]
+    show_list("lab", output.shape, rows, ("name", "about"), ("base", "origin"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost.cli.groups import Group
-from winhost.cli.options import json_option
+from winhost.cli.outputs import Output, answers
 from winhost.model.errors import Exit
 
 if TYPE_CHECKING:
@@ -48,24 +48,24 @@ def lint() -> None:
 @file_argument
 @version_option
 @facts_option
-@json_option
-def wslconfig(file: Path, version: "Version | None", facts_file: Path | None, as_json: bool) -> int:
+@answers()
+def wslconfig(file: Path, version: "Version | None", facts_file: Path | None, output: Output) -> int:
     """Check the .wslconfig of an account. Exit 1 where WSL ignores something, or fails because of it."""
     from winhost.paths.wslconfig import WSLCONFIG
 
     told, forbidden = _told_by(facts_file) if facts_file else (None, frozenset[str]())
-    return _lint(file, WSLCONFIG, version or told, as_json, forbidden)
+    return _lint(file, WSLCONFIG, version or told, output, forbidden)
 
 
 @lint.command()
 @file_argument
 @version_option
-@json_option
-def wslconf(file: Path, version: "Version | None", as_json: bool) -> int:
+@answers()
+def wslconf(file: Path, version: "Version | None", output: Output) -> int:
     """Check the /etc/wsl.conf of a distro. Exit 1 where WSL ignores something, or reads no further."""
     from winhost.paths.wslconfig import WSLCONF
 
-    return _lint(file, WSLCONF, version, as_json)
+    return _lint(file, WSLCONF, version, output)
 
 
 def _told_by(facts_file: Path) -> "tuple[Version | None, frozenset[str]]":
@@ -90,22 +90,21 @@ def _lint(
     file: Path,
     dialect: "Dialect",
     version: "Version | None",
-    as_json: bool,
+    output: Output,
     forbidden: "frozenset[str]" = frozenset(),
 ) -> int:
     from winhost.cli.answers import Linted
-    from winhost.cli.envelope import answer
+    from winhost.cli.envelope import show_results
     from winhost.cli.output import say, table
     from winhost.paths.wslconfig import Severity, lint
 
     findings = lint(_content(file), dialect, version=version, forbidden=forbidden)
-    if as_json:
-        answer("lint", [Linted(str(file), tuple(findings))])
-    elif findings:
+
+    def show(_: Linted) -> None:
         rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]
-        table(("place", "effect", "code", "finding"), rows)
-    else:
-        say(f"{file}: nothing to find")
+        table(("place", "effect", "code", "finding"), rows) if rows else say(f"{file}: nothing to find")
+
+    show_results("lint", output.shape, [(str(file), Linted(str(file), tuple(findings)))], show)
     return int(Exit.FAILURE if any(it.severity is not Severity.NOTE for it in findings) else Exit.SUCCESS)
 
 

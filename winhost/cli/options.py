@@ -1,5 +1,6 @@
 """Arguments and options that several commands share, each spelled once."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,30 @@ facts_option = click.option(
     "facts_files",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="Judge from this facts file instead of asking a host. May be repeated.",
+    help="Judge from this facts file, or those in this folder, instead of asking a host. May be repeated.",
+)
+
+
+def _need(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.strip() for word in words for name in word.split(",") if name.strip())
+
+
+what_if_option = click.option(
+    "--what-if",
+    "remedies",
+    multiple=True,
+    metavar="REMEDY",
+    help="Judge as if it were done; may be repeated.",
+    **completion.REMEDIES,
+)
+need_option = click.option(
+    "--need",
+    "needed",
+    multiple=True,
+    metavar="CAPABILITY[,...]",
+    callback=_need,
+    help="It must be offered; may be repeated.",
+    **completion.CAPABILITIES,
 )
 
 
@@ -68,6 +92,7 @@ yes_option = click.option(
 )
 force_option = click.option("--force", is_flag=True, help="Let -o write over a file of another kind.")
 hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
+words_argument = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
 
 
 def _risks(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,7 +127,7 @@ class Duration(click.ParamType[float]):
         if isinstance(value, int | float):
             return float(value)
         try:
-            return parse_duration(value)
+            return parse_duration(int(value) if re.fullmatch(r"[0-9]{1,9}", value) else value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -185,4 +210,4 @@ class NothingNamed(UsageFault):
     @property
     def hint(self) -> str:
         hosts = "Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
-        return f"{hosts}, or a facts file with --facts." if self.offline else f"{hosts}."
+        return f"{hosts}, or a facts file." if self.offline else f"{hosts}."

@@ -151,14 +151,35 @@ def read_each(
 ) -> Iterator[Read]:
     """Facts from files first, then from hosts, one by one: nothing is kept of those before.
 
-    A file that cannot be used is that reading's error. Raises, before anything is read, NothingNamed when there are
-    neither, and what `hosts_named` raises.
+    Words are hosts, facts files and folders of them. A file that cannot be used is that reading's error. Raises, before
+    anything is read, NothingNamed when there are neither, and what `hosts_named` and `files_of` raise.
     """
+    hosts, files = _sorted(words, facts_files)
+    watch.hosts += len(files)
+    live = read_hosts(hosts, fleet_file, at_once, watch) if hosts else ()
+    return chain((_read_file(file, watch) for file in files), live)
+
+
+def several(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> bool:
+    """Whether more than one host is meant. Raises what `read_each` does."""
+    hosts, files = _sorted(words, facts_files)
+    return len(files) + (len(hosts_named(hosts, fleet_file)) if hosts else 0) > 1
+
+
+def any_host(words: Sequence[str], facts_files: Sequence[Path]) -> bool:
+    """Whether a host is to be asked. Raises what `read_each` does."""
+    return bool(_sorted(words, facts_files)[0])
+
+
+def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[str], list[Path]]:
+    """Hosts, and the facts files that are meant."""
+    from winhost.cli.places import files_of, hosts_and_files
+    from winhost.model.facts import Facts
+
     if not words and not facts_files:
         raise NothingNamed(offline=True)
-    watch.hosts += len(facts_files)
-    live = read_hosts(words, fleet_file, at_once, watch) if words else ()
-    return chain((_read_file(file, watch) for file in facts_files), live)
+    hosts, files = hosts_and_files(words, Facts)
+    return hosts, [*files_of(facts_files, Facts), *files]
 
 
 def _read_file(path: Path, watch: "Watch") -> Read:

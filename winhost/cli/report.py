@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import assume_option, at_once_option, fleet_option, force_option, json_option
+from winhost.cli.options import (
+    assume_option,
+    at_once_option,
+    fleet_option,
+    force_option,
+    need_option,
+    what_if_option,
+)
+from winhost.cli.outputs import Output, answers
 
 if TYPE_CHECKING:
     from winhost.compat.answer import Judged
@@ -19,38 +27,29 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write."
-)
 @force_option
-@click.option(
-    "--need",
-    "needed",
-    multiple=True,
-    metavar="CAPABILITY",
-    help="A way must offer it; may be repeated.",
-    **completion.CAPABILITIES,
-)
+@need_option
+@what_if_option
 @click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="What shall be served.")
 @assume_option
 @fleet_option
 @at_once_option
-@json_option
+@answers("FILE", "The file to write.", required=True)
 def report(
     words: tuple[str, ...],
-    output: Path,
     force: bool,
     needed: tuple[str, ...],
+    remedies: tuple[str, ...],
     workload_file: Path | None,
     assumed: "tuple[Statement, ...]",
     fleet_file: Path | None,
     at_once: int,
-    as_json: bool,
+    output: Output,
 ) -> int:
     """Write verdicts on hosts as one HTML file, to look at and pass on.
 
-    FACTS are facts files, HOSTS names of fleet.yaml, patterns or groups. Changes nothing. The file needs nothing
-    beside it: no script and no network.
+    FACTS are facts files or folders of them, HOSTS names of fleet.yaml, patterns or groups. Changes nothing. The file
+    needs nothing beside it: no script and no network.
     """
     from winhost.cli.answers import Reported
     from winhost.cli.envelope import answer
@@ -59,39 +58,38 @@ def report(
     from winhost.cli.reach import judge_each, read_each, watched, worst
     from winhost.compat.answer import Wish
     from winhost.compat.needs import check, wanted
+    from winhost.compat.remedy import named
     from winhost.model.errors import ErrorResult, failed
     from winhost.model.workloadfile import load_workload
     from winhost.render.report import Unread
     from winhost.render.report import report as render
 
-    refuse_other_kind(output, "report", force)
+    file = output.the_place
+    refuse_other_kind(file, "report", force)
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
-    wish = Wish(wanted(needed, workload), workload=workload, assumed=assumed)
-    files = [word for word in words if word.endswith(".json") or Path(word).is_file()]
-    hosts = [word for word in words if word not in files]
-    facts_files = [Path(word) for word in files]
+    wish = Wish(wanted(needed, workload), None, workload, tuple(map(named, remedies)), assumed, needed)
     results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 
     def told() -> "Iterator[tuple[Facts, Judged] | Unread]":
         for read, judged in watched(
-            lambda watch: judge_each(read_each(hosts, facts_files, fleet_file, at_once, watch), wish, watch)
+            lambda watch: judge_each(read_each(words, (), fleet_file, at_once, watch), wish, watch)
         ):
             if read.error is not None:
                 errors.append(read.error)
                 results.append(failed(read.error, read.host))
-                if not as_json:
+                if not output.form:
                     tell_error(read.error, read.host)
                 yield Unread(read.host, read.error)
             elif read.facts and judged:
-                results.append(Reported(read.host, str(output)))
+                results.append(Reported(read.host, str(file)))
                 yield read.facts, judged
 
-    write_file(output, render(told(), wish.needs), "report", force)
-    if as_json:
-        answer("report", results)
+    write_file(file, render(told(), wish.needs, wish.supposed), "report", force)
+    if output.form:
+        answer("report", results, output.form)
     else:
         found = len(results) - len(errors)
-        say(f"Written to {output}: {found} host{'' if found == 1 else 's'}")
+        say(f"Written to {file}: {found} host{'' if found == 1 else 's'}")
     return worst(errors)

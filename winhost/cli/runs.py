@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.options import json_option
+from winhost.cli.outputs import Output, answers
 
 if TYPE_CHECKING:
     from winhost.cli.answers import Listed
@@ -17,29 +17,26 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
-@json_option
-def runs(run_name: str | None, as_json: bool) -> int:
+@answers()
+def runs(run_name: str | None, output: Output) -> int:
     """List runs, or show one.
 
     Reads the journals in your own state folder; asks no host.
     """
-    from winhost.cli.envelope import answer
+    from winhost.cli.envelope import show_list, show_results
+    from winhost.engine.entries import parse_entry
     from winhost.engine.journal import read_journal
     from winhost.engine.store import Store
 
     store = Store()
     if run_name is None:
         rows = [_summary(store, name) for name in store.runs()]
-        if as_json:
-            answer("runs", rows)
-        else:
-            _list(rows)
+        columns = ("run", "host", "state", "began", "why")
+        show_list("runs", output.shape, rows, columns, none="No runs yet. winhost apply makes them.")
         return 0
     entries = read_journal(store.existing(run_name))
-    if as_json:
-        answer("run", [{**vars(_summary(store, run_name)), "entries": entries}])
-    else:
-        _show(store, run_name, entries)
+    document = {**vars(_summary(store, run_name)), "entries": tuple(map(parse_entry, entries))}
+    show_results("run", output.shape, [(run_name, document)], lambda _: _show(store, run_name, entries))
     return 0
 
 
@@ -76,16 +73,6 @@ def _why(store: "Store", record: "Record") -> str:
         return ""
     where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
     return f"{record.host}: winhost was killed, or its computer went down, {where}"
-
-
-def _list(rows: "list[Listed]") -> None:
-    from winhost.cli.output import say, table
-
-    if not rows:
-        say("No runs yet. winhost apply makes them.")
-        return
-    columns = ("run", "host", "state", "began", "why")
-    table(columns, ([getattr(row, name) for name in columns] for row in rows))
 
 
 def _show(store: "Store", name: str, entries: "list[Entry]") -> None:

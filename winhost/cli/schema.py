@@ -16,9 +16,10 @@ def schema(name: str) -> None:
 
     FORMAT is a file: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
     wants), workload (workload.yaml), host (a lab host), journal (a line of a run's journal). Or what a command answers
-    with --json: detection (detect, facts import), assessment, report, diff, explanation (explain CODE), codes
-    (explain --list), planning (plan), outcome (apply, resume, rollback), runs, run (runs RUN), verification (verify),
-    bundle, lint, profile (serve profile), lab (lab list), error (where a command answers nothing else).
+    with --json: detection (detect, facts import), assessment and assessment-full (assess, assess --full), report, diff,
+    explanation (explain CODE), codes (explain --list), planning (plan), outcome (apply, resume, rollback), runs, run
+    (runs RUN), verification (verify), bundle, lint, profile (serve profile), lab (lab list), error (where a command
+    answers nothing else). Or event: a line of apply, resume and rollback with --jsonl.
     """
     from winhost.cli.output import print_json
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from winhost.cli.groups import Group
-from winhost.cli.options import json_option
+from winhost.cli.outputs import Output, answers
 
 
 @click.group(cls=Group)
@@ -32,9 +32,9 @@ def serve() -> None:
     help="Of the disk that the weights are on; for the time that is lost without sleep.",
 )
 @click.option("--explain", "everything", is_flag=True, help="Show each line's reason, versions and evidence.")
-@json_option
+@answers()
 def profile(
-    facts_file: Path, workload_file: Path, named: str | None, read_speed: int, everything: bool, as_json: bool
+    facts_file: Path, workload_file: Path, named: str | None, read_speed: int, everything: bool, output: Output
 ) -> int:
     """Print the settings of vLLM for each model, ready to copy, with the reason of each line.
 
@@ -42,7 +42,7 @@ def profile(
     workload there.
     """
     from winhost.cli.answers import Profiled
-    from winhost.cli.envelope import answer
+    from winhost.cli.envelope import show_results
     from winhost.cli.show_profile import show_serving
     from winhost.model.workloadfile import load_workload
     from winhost.resources.factsfile import read_facts
@@ -51,8 +51,5 @@ def profile(
 
     facts = HostFacts(read_facts(facts_file))
     found = serving(facts, load_workload(workload_file), named, read_speed)
-    if as_json:
-        answer("profile", [Profiled.of(found)])
-    else:
-        show_serving(found, everything)
+    show_results("profile", output.shape, [(found.host, Profiled.of(found))], lambda _: show_serving(found, everything))
     return 0

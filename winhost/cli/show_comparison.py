@@ -1,12 +1,12 @@
 """What changed between two readings, for people."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from winhost.cli.output import say, table
-from winhost.cli.show_plan import shortened, shown
+from winhost.cli.show_plan import in_full, shortened, shown
 from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
 from winhost.model.facts import Json, Key
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 _LONGEST = 60  # characters of a value; the whole is in --json
 
 
-def show_comparison(compared: Comparison, everything: bool) -> None:
-    """A table of differences, then what each path lost and gained."""
+def show_comparison(compared: Comparison, everything: bool, wide: bool = False) -> None:
+    """A table of differences, then what each path lost and gained. wide: with whole values."""
     differences = compared.differences if everything else compared.lasting
-    table(("what", "property", "before", "after"), map(_row, differences)) if differences else say("No fact changed.")
+    rows = (_row(each, in_full if wide else _value) for each in differences)
+    table(("what", "property", "before", "after"), rows) if differences else say("No fact changed.")
     for change in compared.verdicts:
         _show_change(change)
     if not compared.verdicts:
@@ -29,12 +30,12 @@ def show_comparison(compared: Comparison, everything: bool) -> None:
         say(f"Recommended: {before or 'no path'} → {after or 'no path'}.")
 
 
-def _row(difference: Difference) -> tuple[str, str, str, str]:
+def _row(difference: Difference, told: Callable[[Json], str]) -> tuple[str, str, str, str]:
     name = difference.noun + (f" {_key(difference.key)}" if difference.key else "")
     volatile = " (volatile)" if difference.volatile else ""
     if difference.property is None and difference.key is not None:
         return name, "", "", difference.what
-    return name, f"{difference.property or ''}{volatile}", _value(difference.before), _value(difference.after)
+    return name, f"{difference.property or ''}{volatile}", told(difference.before), told(difference.after)
 
 
 def _key(key: Key) -> str:

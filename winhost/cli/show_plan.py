@@ -1,17 +1,21 @@
 """A plan for people: what changes from what to what, at which risk, in which order, and what stays undone."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.output import say, table
-from winhost.model.errors import visible
+from winhost.cli.output import say, table, tell_error
+from winhost.model.errors import WinhostError, visible, visible_json
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.units import MiB, size
 from winhost.resources.windows.assignable_device import owner
+
+if TYPE_CHECKING:
+    from winhost.cli.answers import Planned
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
@@ -33,6 +37,11 @@ def shown(value: Json) -> str:
     return "none" if value is None else shortened(visible(str(value)))
 
 
+def in_full(value: Json) -> str:
+    """The same with nothing left out."""
+    return visible(value) if isinstance(value, str) else visible_json(value)
+
+
 def shortened(text: str) -> str:
     """Without the middle of hashes, GUIDs and public keys, which nobody reads; --json and files have them whole."""
     return _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text))
@@ -47,7 +56,8 @@ def show_plan(plan: Plan, written_to: Path | None) -> None:
 def show_whole(plan: Plan) -> None:
     """All that a plan does and asks for."""
     simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
-    say(f"{plan.host}: {plan.wish.path}{simulated}", bold=True)
+    way = f"{plan.wish.path}/{plan.variant}" if plan.variant else plan.wish.path
+    say(f"{plan.host}: {way}{simulated}", bold=True)
     for stage in plan.stages:
         show_stage(stage)
     _show_unchecked(plan)
@@ -57,6 +67,42 @@ def show_whole(plan: Plan) -> None:
         say("Good to know:")
     for note in plan.notes:
         say(f"  {note}", hang=2)
+
+
+def show_planned(made: "Planned") -> None:
+    """A plan, and how it came to its path."""
+    if made.recommended:
+        say(f"{made.host}: {made.path} is recommended here ({made.recommended}). For another option: --path")
+    show_plan(made.plan, Path(made.file) if made.file else None)
+
+
+def show_plans(results: "Sequence[tuple[str, Planned | WinhostError]]") -> None:
+    """A row for each of several hosts, then what went wrong."""
+    found = [made for _, made in results if not isinstance(made, WinhostError)]
+    if found:
+        columns = ("host", "option", "steps", "asks", "file")
+        table(
+            columns, ((made.host, _option(made), _steps(made.plan), _consents(made.plan), made.file) for made in found)
+        )
+    for _, error in results:
+        if isinstance(error, WinhostError):
+            tell_error(error)
+    if any(made.file is None for made in found):
+        say("Keep them with -o FOLDER/; each whole: --details")
+
+
+def _option(made: "Planned") -> str:
+    way = f"{made.path}/{made.variant}" if made.variant else made.path
+    return f"{way} (recommended)" if made.recommended else way
+
+
+def _steps(plan: Plan) -> str:
+    later = f", {len(plan.deferred)} later" if plan.deferred else ""
+    return f"{sum(1 for _ in plan.steps)}{later}"
+
+
+def _consents(plan: Plan) -> str:
+    return ", ".join((*plan.risks, *(f"perhaps {risk}" for risk in plan.possible_risks)))
 
 
 def show_stage(stage: Stage) -> None:

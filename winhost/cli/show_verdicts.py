@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli.lines import wrapped
-from winhost.cli.output import say, table
+from winhost.cli.output import say, table, tell_error
 from winhost.cli.show_budget import show_budget
 from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
-from winhost.model.errors import UsageFault, did_you_mean, visible
-from winhost.model.path import PATHS, path_of
+from winhost.model.errors import UsageFault, WinhostError, did_you_mean, visible
+from winhost.model.path import PATHS, WAYS, is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import words
 
@@ -32,29 +32,58 @@ class UnknownPath(UsageFault):
 
     @property
     def what(self) -> str:
-        return f"there is no path '{visible(self.asked)}'{did_you_mean(self.asked, PATHS)}"
+        return f"there is no path '{visible(self.asked)}'{did_you_mean(self.asked, (*PATHS, *WAYS))}"
 
     @property
     def hint(self) -> str:
-        return f"There are: {', '.join(PATHS)}."
+        variants = [way for way in WAYS if way not in PATHS]
+        return f"There are: {', '.join(PATHS)}; and of one of them alone {', '.join(variants)}."
 
 
 def check_path(path: str | None) -> None:
-    """Raises UnknownPath."""
-    if path is not None and path not in PATHS:
+    """A path or one of its variants. Raises UnknownPath."""
+    if path is not None and path not in (*PATHS, *WAYS):
         raise UnknownPath(path)
 
 
 def possible(found: Sequence[Fit], path: str | None) -> bool:
     """Whether the path, or any, is not ruled out."""
-    return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if path in (None, path_of(fit.way)))
+    return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.way))
 
 
-def show_summary(answers: "Iterable[Judged]") -> None:
-    """Several hosts: a line for each, with its best fit; no way where it is not known which Windows it is."""
-    rows = ((each.host, _best_way(each), _coloured(each.fits[0].verdict)) for each in answers)
-    table(("host", "best way", "verdict"), rows)
-    click.echo()
+def show_rows(results: "Iterable[tuple[str, Judged | WinhostError]]", wish: "Wish", wide: bool) -> None:
+    """Several hosts: a row for each with its best option, then what could not be read. wide: with all that is seen."""
+    rows, errors = [], []
+    for host, found in results:
+        if isinstance(found, WinhostError):
+            errors.append(found)
+        else:
+            rows.append(_row(host, found, wish.path, wide))  # and nothing else is kept of a host
+    _show_supposed(wish)
+    more = ("also possible", "cheapest changes") if wide else ()
+    if rows:
+        table(("host", "best option", "verdict", "what decides", *more), rows)
+        say("Why, and what would mend it: winhost assess HOST, or --details for all.")
+    for error in errors:
+        tell_error(error)
+
+
+def _row(host: str, found: "Judged", path: str | None, wide: bool) -> tuple[object, ...]:
+    best, *others = (fit for fit in found.fits if is_meant(path, fit.way))
+    ways = {way.path: way for verdict in found.assessment.paths for way in verdict.ways}
+    reason = words.decisive(ways[best.way], best)
+    none = best.verdict is Verdict.UNSUPPORTED
+    row = (host, "none" if none else _best_way(found), _coloured(best.verdict), reason.code if reason else "")
+    if not wide:
+        return row
+    also = [f"{fit.way} ({fit.verdict})" for fit in others if fit.verdict is not Verdict.UNSUPPORTED]
+    mends = [mend.id for mend in found.changes.remedies] if found.changes else []
+    return (*row, ", ".join(also), ", ".join(mends))
+
+
+def _show_supposed(wish: "Wish") -> None:
+    if wish.supposed:
+        say(words.supposed(wish.supposed), bold=True)
 
 
 def _best_way(answer: "Judged") -> str:
@@ -66,7 +95,8 @@ def show_assessment(answer: "Judged", wish: "Wish", everything: bool) -> None:
     judged, path = answer.assessment, wish.path
     simulated = "  (simulated)" if judged.origin == "synthetic" else ""
     say(f"{judged.host}{simulated}", bold=True)
-    found = [fit for fit in answer.fits if path in (None, path_of(fit.way))]
+    _show_supposed(wish)
+    found = [fit for fit in answer.fits if is_meant(path, fit.way)]
     ways = {way.path: way for verdict in judged.paths for way in verdict.ways}
     rows = ((fit.way, _coloured(fit.verdict), _deciding(ways[fit.way], fit)) for fit in found)
     table(("way", "verdict", "what decides"), rows)

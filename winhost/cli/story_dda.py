@@ -56,7 +56,7 @@ class DdaStory(Story):
         run("assess", DESK)
         chapter("3. What would change, and how is it taken back?")
         run("plan", HOST, "--vm", VM, "-o", str(self.plan))
-        run("plan", DESK, expect=3)
+        run("plan", DESK, "--path", "dda", expect=3)
 
     def change(self, lab: "Lab") -> None:
         chapter("4. Do it; and kill the controller in the middle")

@@ -1,46 +1,155 @@
 """winhost verify: is it still so?"""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.options import fleet_option, json_option
-from winhost.model.errors import Exit
+from winhost.cli import completion
+from winhost.cli.options import at_once_option, facts_option, fleet_option
+from winhost.cli.outputs import Output, answers
+from winhost.model.errors import Exit, UsageFault, WinhostError, visible
+
+if TYPE_CHECKING:
+    from winhost.cli.answers import Verified
+    from winhost.cli.reach import Read
+    from winhost.model.plan import Plan
 
 
 @click.command()
-@click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
-@click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="Compare with this facts file, offline.")
+@click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
+@facts_option
 @fleet_option
-@json_option
-def verify(plan_file: Path, facts_file: Path | None, fleet_file: Path | None, as_json: bool) -> int:
+@at_once_option
+@answers()
+def verify(
+    words: tuple[str, ...], facts_files: tuple[Path, ...], fleet_file: Path | None, at_once: int, output: Output
+) -> int:
     """Say whether what a PLAN wants is still so.
 
-    Reads the plan's host, or --facts, and compares property by property. Changes nothing. Exit 4 on a difference.
+    PLANS are files, or folders that plan or bundle wrote. Reads each plan's host, or the FACTS of it, and compares
+    property by property. Changes nothing.
+
+    Exit codes: 4 on a difference, 5 when a host cannot be reached.
     """
-    from winhost.cli.answers import Verified
-    from winhost.cli.envelope import answer
-    from winhost.cli.output import say, table
-    from winhost.cli.reach import read_one
-    from winhost.cli.show_plan import shown
-    from winhost.engine.failures import WrongHost
+    from winhost.cli.envelope import show_results
+
+    plans, facts = _sorted(words, facts_files)
+    codes = [Exit.SUCCESS]
+
+    def results() -> "Iterator[tuple[str, Verified | WinhostError]]":
+        for file, plan, read in _paired(plans, facts, fleet_file, at_once):
+            found = _verified(file, plan, read)
+            codes.append(found.exit_code if isinstance(found, WinhostError) else _code(found))
+            yield plan.host, found
+
+    show_results("verification", output.shape, results(), lambda found: _show(found, output.wide))
+    return int(max(codes))
+
+
+def _code(found: "Verified") -> Exit:
+    return Exit.SUCCESS if found.holds else Exit.DRIFT
+
+
+def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Plans and facts among what was named."""
+    from winhost.cli.places import files_of, holds
+    from winhost.model.facts import Facts
+    from winhost.model.plan import Plan
+
+    places = [Path(word) for word in words]
+    facts = [place for place in places if holds(place, Facts) and not holds(place, Plan)]
+    plans = files_of([place for place in places if place not in facts], Plan)
+    if not plans:
+        raise NoPlan(", ".join(map(str, facts)))
+    return plans, files_of([*facts_files, *facts], Facts)
+
+
+def _paired(
+    plans: Sequence[Path], facts: Sequence[Path], fleet_file: Path | None, at_once: int
+) -> "Iterator[tuple[Path, Plan, Read]]":
+    """Each plan with what is known of its host. Facts are of the host of their name; one file is of the one plan."""
+    from winhost.cli.reach import Read
     from winhost.engine.planfile import read_plan
+
+    read_plans = [(file, read_plan(file)) for file in plans]
+    known = _read((), facts, fleet_file, at_once) if facts else {}
+    if len(read_plans) == len(known) == 1:
+        (file, plan), (read,) = read_plans[0], known.values()
+        yield file, plan, read
+        return
+    hosts = list(dict.fromkeys(plan.host for _, plan in read_plans if plan.host not in known))
+    if facts and hosts:
+        known |= {host: Read(host, error=NoFactsOf(host)) for host in hosts}
+    elif hosts:
+        known = _read(hosts, (), fleet_file, at_once)
+    for file, plan in read_plans:
+        yield file, plan, known[plan.host]
+
+
+def _read(hosts: Sequence[str], facts: Sequence[Path], fleet_file: Path | None, at_once: int) -> "dict[str, Read]":
+    from winhost.cli.reach import read_each, watched
+
+    reads = watched(lambda watch: read_each(hosts, facts, fleet_file, at_once, watch))
+    return {read.host: read for read in reads}
+
+
+def _verified(file: Path, plan: "Plan", read: "Read") -> "Verified | WinhostError":
+    from winhost.cli.answers import Verified
+    from winhost.engine.failures import WrongHost
     from winhost.engine.verify import verify_plan
     from winhost.resources.host import HostFacts
 
-    plan = read_plan(plan_file)
-    facts = HostFacts(read_one(None if facts_file else plan.host, facts_file, fleet_file))
-    if facts.os.machine_id != plan.machine_id:
-        raise WrongHost(plan.host, plan.machine_id, facts.os.machine_id)
-    checks = verify_plan(plan, facts)
-    holds = all(check.holds for check in checks)
-    if as_json:
-        answer("verification", [Verified(plan.host, str(plan_file), holds, tuple(checks))])
-    else:
-        rows = (
-            ("✓" if c.holds else "✗", c.title, c.property, shown(c.want), "" if c.holds else shown(c.found))
-            for c in checks
-        )
-        table(("", "what", "property", "wanted", "found"), rows)
-        say(f"{plan.host}: " + ("as planned." if holds else "not as planned. Plan again to repair it."))
-    return int(Exit.SUCCESS if holds else Exit.DRIFT)
+    try:
+        facts = HostFacts(read.known)
+        if facts.os.machine_id != plan.machine_id:
+            raise WrongHost(plan.host, plan.machine_id, facts.os.machine_id)
+        checks = verify_plan(plan, facts)
+    except WinhostError as error:
+        return error
+    return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks))
+
+
+def _show(found: "Verified", wide: bool) -> None:
+    from winhost.cli.output import say, table
+    from winhost.cli.show_plan import in_full, shown
+
+    told = in_full if wide else shown
+    rows = (
+        ("✓" if c.holds else "✗", c.title, c.property, told(c.want), "" if c.holds and not wide else told(c.found))
+        for c in found.checks
+    )
+    table(("", "what", "property", "wanted", "found"), rows)
+    say(f"{found.host}: " + ("as planned." if found.holds else "not as planned. Plan again to repair it."))
+
+
+@dataclass(eq=False)
+class NoPlan(UsageFault):
+    """Only facts were named."""
+
+    named: str
+
+    @property
+    def what(self) -> str:
+        return f"no plan is named, only facts: {visible(self.named)}"
+
+    @property
+    def hint(self) -> str:
+        return "Name the plan first: winhost verify PLAN FACTS"
+
+
+@dataclass(eq=False)
+class NoFactsOf(UsageFault):
+    """Facts were named, and none of a plan's host."""
+
+    host: str
+
+    @property
+    def what(self) -> str:
+        return f"none of the facts that were named are of {visible(self.host)}"
+
+    @property
+    def hint(self) -> str:
+        return "Name facts of each plan's host, or none: then the hosts are read."

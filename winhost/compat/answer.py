@@ -1,26 +1,45 @@
 """What `assess` and `diff` answer to programs: documents of a published shape (`winhost schema`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Literal, TypeVar
 
 from packaging.version import Version
 
 from winhost.compat.compare import Comparison, Difference, VerdictChange, compare
 from winhost.compat.marked import marked
-from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
+from winhost.compat.needs import Fit, Nearest, Needs, fit_of, fits, nearest
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
 from winhost.compat.settle import Settling, shopping_list
 from winhost.model.facts import Facts
-from winhost.model.path import path_of
-from winhost.model.reason import Assessment, Remedy
+from winhost.model.path import is_meant, path_of, variant_of
+from winhost.model.reason import (
+    PLAN,
+    Assessment,
+    CapabilityVerdict,
+    PathVerdict,
+    Reason,
+    Remedy,
+    Severity,
+    SubjectVerdict,
+    Verdict,
+)
+from winhost.model.units import Bytes
 from winhost.model.workload import Workload
+from winhost.paths.budget import Line, Place
+from winhost.paths.engines import Missing
+from winhost.paths.fit import Fix, WhatWouldFit
+from winhost.paths.placement import Placement
 from winhost.resources.stated import Statement, stated
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a host is held against. path: the only one that will do; remedies: judged as if they were done; assumed:
-    facts that are stated where nothing was read.
+    """What a host is held against. path: the only one that will do, or a variant of it; remedies: judged as if they
+    were done; assumed: facts that are stated where nothing was read; asked: the capabilities that were named for this
+    look alone, beside those that a workload needs.
     """
 
     needs: Needs = field(default_factory=Needs)
@@ -28,6 +47,14 @@ class Wish:
     workload: Workload | None = None
     remedies: Sequence[Remedy] = ()
     assumed: Sequence[Statement] = ()
+    asked: tuple[str, ...] = ()
+
+    @property
+    def supposed(self) -> "Supposed | None":
+        """What of it is no fact and no workload; None where nothing is."""
+        what_if = tuple(remedy.id for remedy in self.remedies)
+        words = tuple(each.word for each in self.assumed)
+        return Supposed(what_if, self.asked, words) if what_if or self.asked or words else None
 
     @property
     def stated(self) -> Mapping[str, Version]:
@@ -48,6 +75,171 @@ class Judged:
     changes: Mended | None
     nearest: Nearest | None = None
     settle: tuple[Settling, ...] = ()
+
+
+@dataclass(frozen=True)
+class Supposed:
+    """That an answer is hypothetical. what_if: remedies, judged as if they were done; needs: what has to be offered;
+    assumed: facts that are stated.
+    """
+
+    what_if: tuple[str, ...]
+    needs: tuple[str, ...]
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """The option that is recommended."""
+
+    path: str
+    variant: str | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class NearestWay:
+    """The smallest change of a workload by which an option would carry it: see Nearest."""
+
+    path: str
+    variant: str | None
+    verdict: Verdict
+    fix: Fix
+
+
+@dataclass(frozen=True)
+class BriefReason:
+    """A reason without its sentence, which `winhost explain CODE` has."""
+
+    code: str
+    severity: Severity
+    subject: str
+    observed: str
+    remedy: str | None
+
+
+@dataclass(frozen=True)
+class BriefSubject:
+    """A card or VM. key: its location path or GUID; because: the codes that its verdict rests on."""
+
+    kind: Literal["card", "vm"]
+    key: str
+    name: str
+    verdict: Verdict
+    because: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BriefVariant:
+    """A variant of a path, by itself and without what is wished."""
+
+    variant: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class BriefOption:
+    """A path by the best of its variants. verdict: with what is wished; reasons: what it rests on, and what a plan
+    would be refused for; lacking: capabilities that must be and are not supported; offers: capabilities by verdict;
+    memory_fits: of a workload, null where that is not known or there is none.
+    """
+
+    path: str
+    variant: str | None
+    verdict: Verdict
+    reasons: tuple[BriefReason, ...]
+    variants: tuple[BriefVariant, ...]
+    subjects: tuple[BriefSubject, ...]
+    lacking: tuple[str, ...]
+    offers: Mapping[str, tuple[str, ...]]
+    memory_fits: bool | None
+
+
+@dataclass(frozen=True)
+class Brief:
+    """The answer to `assess --json`. options: the best first; changes: ids of the cheapest remedies that make the wish
+    work, none where there is nothing to change, null where winhost knows of none; supposed: null where nothing is;
+    settle: what to run to know more.
+    """
+
+    host: str
+    origin: str
+    supposed: Supposed | None
+    recommended: Recommended | None
+    options: tuple[BriefOption, ...]
+    changes: tuple[str, ...] | None
+    nearest: NearestWay | None
+    settle: tuple[Settling, ...]
+
+
+@dataclass(frozen=True)
+class FullRoom:
+    """The memory that an option gives: see Room."""
+
+    cards: tuple[Bytes, ...]
+    ram: Bytes
+    host_ram: Bytes
+    shm: Bytes | None
+    pinned: Bytes | None
+
+
+@dataclass(frozen=True)
+class FullBudget:
+    """The memory that a workload takes by an option: see Budget."""
+
+    lines: tuple[Line, ...]
+    places: tuple[Place, ...]
+    placement: Placement
+    missing: tuple[Missing, ...]
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class FullOption:
+    """A path, or each of its variants, with all that is said of it: see PathVerdict and Fit. verdict: its own; meets:
+    with what is wished.
+    """
+
+    path: str
+    variant: str | None
+    verdict: Verdict
+    meets: Verdict
+    because: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    cards: tuple[SubjectVerdict, ...]
+    vms: tuple[SubjectVerdict, ...]
+    grounds: tuple[str, ...]
+    capabilities: Sequence[CapabilityVerdict]
+    lacking: tuple[CapabilityVerdict, ...]
+    missed: tuple[CapabilityVerdict, ...]
+    denied: tuple[Reason, ...]
+    room: FullRoom | None
+    budget: FullBudget | None
+    short: WhatWouldFit | None
+
+
+@dataclass(frozen=True)
+class FullChanges:
+    """What makes an option work: remedies in the order in which they were needed, and what it is worth then."""
+
+    remedies: tuple[Remedy, ...]
+    path: str
+    variant: str | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Full:
+    """The answer to `assess --full --json`: as the brief one, with every reason, note, capability and number."""
+
+    host: str
+    origin: str
+    supposed: Supposed | None
+    recommended: Recommended | None
+    options: tuple[FullOption, ...]
+    changes: FullChanges | None
+    nearest: NearestWay | None
+    settle: tuple[Settling, ...]
 
 
 @dataclass(frozen=True)
@@ -78,7 +270,7 @@ def judge(facts: Facts, wish: Wish) -> Judged:
     if wish.assumed:
         judged = marked(judged, {each.word: _without(known, each, wish) for each in wish.assumed})
     changes = cheapest(facts, wish.needs, wish.path, wish.workload)
-    found = fits(judged, wish.needs, wish.workload)
+    found = fits(judged, wish.needs, wish.workload, wish.path)
     return Judged(facts.host, judged, found, changes, _nearest(judged, found, wish), shopping_list(judged))
 
 
@@ -90,9 +282,107 @@ def _without(facts: Facts, left_out: Statement, wish: Wish) -> Assessment:
 def _nearest(judged: Assessment, found: Sequence[Fit], wish: Wish) -> Nearest | None:
     if wish.workload is None:
         return None
-    paths = [path for path in judged.paths if wish.path in (None, path.path)]
-    best = next(fit for fit in found if wish.path in (None, path_of(fit.way)))
-    return nearest([way for path in paths for way in path.ways], wish.needs, wish.workload, best)
+    best = next(fit for fit in found if is_meant(wish.path, fit.way))
+    ways = [way for path in judged.paths for way in path.ways if is_meant(wish.path, way.path)]
+    return nearest(ways, wish.needs, wish.workload, best)
+
+
+def brief(found: Judged, wish: Wish) -> Brief:
+    """What decides, without evidence and sentences."""
+    paths = {way.path: (path, way) for path in found.assessment.paths for way in path.ways}
+    options = tuple(_brief_option(fit, *paths[fit.way]) for fit in found.fits if is_meant(wish.path, fit.way))
+    changes = tuple(remedy.id for remedy in found.changes.remedies) if found.changes else None
+    recommended, near = _recommended(found, wish), _nearest_way(found.nearest)
+    origin = found.assessment.origin
+    return Brief(found.host, origin, wish.supposed, recommended, options, changes, near, found.settle)
+
+
+def _recommended(found: Judged, wish: Wish) -> Recommended | None:
+    """None where nothing works, or it is not known which Windows it is."""
+    best = next(fit for fit in found.fits if is_meant(wish.path, fit.way))
+    if found.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
+        return None
+    return Recommended(path_of(best.way), variant_of(best.way), best.verdict)
+
+
+def _nearest_way(found: Nearest | None) -> NearestWay | None:
+    return NearestWay(path_of(found.way), variant_of(found.way), found.verdict, found.fix) if found else None
+
+
+def _brief_option(fit: Fit, path: PathVerdict, way: PathVerdict) -> BriefOption:
+    lacking = [reason for offered in fit.lacking for reason in offered.reasons]
+    heavy = [each for each in (*way.reasons, *lacking, *fit.denied) if each.severity is not Severity.NOTE]
+    told = dict.fromkeys((*heavy, *(reason for reason in way.reasons if reason.subject == PLAN)))
+    offers: dict[Verdict, list[str]] = {}
+    for offered in way.capabilities:
+        offers.setdefault(offered.verdict, []).append(offered.capability)
+    return BriefOption(
+        path.path,
+        variant_of(fit.way),
+        fit.verdict,
+        tuple(BriefReason(each.code, each.severity, each.subject, each.observed, each.remedy) for each in told),
+        tuple(BriefVariant(variant_of(each.path) or "", each.verdict) for each in path.variants),
+        tuple(map(_brief_subject, (*way.cards, *way.vms))),
+        tuple(offered.capability for offered in fit.lacking),
+        {str(verdict): tuple(names) for verdict, names in offers.items()},
+        fit.budget.fits if fit.budget else None,
+    )
+
+
+def _brief_subject(subject: SubjectVerdict) -> BriefSubject:
+    heavy = (reason.code for reason in subject.reasons if reason.severity.rank == subject.verdict.rank > 0)
+    because = tuple(dict.fromkeys(heavy))
+    return BriefSubject(subject.kind, subject.key, subject.name, subject.verdict, because)
+
+
+def full(found: Judged, wish: Wish) -> Full:
+    """Everything, of each variant by itself."""
+    ways = [way for path in found.assessment.paths for way in path.ways if is_meant(wish.path, way.path)]
+    options = tuple(_full_option(way, fit_of(way, wish.needs, wish.workload)) for way in ways)
+    options = tuple(sorted(options, key=lambda option: option.meets.rank))
+    return Full(
+        found.host,
+        found.assessment.origin,
+        wish.supposed,
+        _recommended(found, wish),
+        options,
+        _full_changes(found.changes),
+        _nearest_way(found.nearest),
+        found.settle,
+    )
+
+
+def _full_option(way: PathVerdict, fit: Fit) -> FullOption:
+    return FullOption(
+        path_of(way.path),
+        variant_of(way.path),
+        way.verdict,
+        fit.verdict,
+        way.because,
+        way.reasons,
+        way.cards,
+        way.vms,
+        way.grounds,
+        way.capabilities,
+        fit.lacking,
+        fit.missed,
+        fit.denied,
+        _as(FullRoom, way.room),
+        _as(FullBudget, fit.budget),
+        fit.short,
+    )
+
+
+def _full_changes(changes: Mended | None) -> FullChanges | None:
+    if changes is None:
+        return None
+    way = changes.fit.way
+    return FullChanges(changes.remedies, path_of(way), variant_of(way), changes.fit.verdict)
+
+
+def _as(kind: type[T], value: object | None) -> T | None:
+    """The fields that both have."""
+    return None if value is None else kind(**{each.name: getattr(value, each.name) for each in fields(kind)})  # type: ignore[arg-type]
 
 
 def difference(before: Facts, after: Facts) -> tuple[Comparison, Diff]:

@@ -102,9 +102,15 @@ def _implied(model: Model) -> Iterator[str]:
         yield "sleep-data-parallel"
 
 
-def fits(assessment: Assessment, needs: Needs, workload: Workload | None = None) -> tuple[Fit, ...]:
-    """Each path by the best of its ways, the best fit first; equally good ones in the order of PATHS."""
-    best = [min((fit_of(way, needs, workload) for way in path.ways), key=_rank) for path in assessment.paths]
+def fits(
+    assessment: Assessment, needs: Needs, workload: Workload | None = None, asked: str | None = None
+) -> tuple[Fit, ...]:
+    """Each path by the best of its ways, the best fit first; equally good ones in the order of PATHS.
+
+    asked: a variant by which its path is judged alone.
+    """
+    ways = [[way for way in path.ways if way.path == asked] or path.ways for path in assessment.paths]
+    best = [min((fit_of(way, needs, workload) for way in each), key=_rank) for each in ways]
     return tuple(sorted(best, key=_rank))
 
 

@@ -14,7 +14,7 @@ from winhost.compat.rule import reason_of, unverified
 from winhost.compat.stated import after
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.facts import Answer, Facts, Json, Record
-from winhost.model.path import path_of
+from winhost.model.path import is_meant, path_of
 from winhost.model.reason import HOST, Assessment, PathVerdict, Reason, Remedy, Verdict
 from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts
@@ -124,7 +124,7 @@ def cheapest(facts: Facts, needs: Needs, path: str | None = None, workload: Work
             return None
         cost, *_, done = heappop(queue)
         judged = assess_as_if(facts, done, workload.versions if workload else None)
-        ways = [way for verdict in judged.paths if path in (None, verdict.path) for way in verdict.ways]
+        ways = [way for verdict in judged.paths for way in verdict.ways if is_meant(path, way.path)]
         found = [fit_as_it_is(way, needs, workload) for way in ways]
         best = min(found, key=lambda fit: fit.verdict.rank)
         if best.verdict.rank <= _GOOD.rank:

@@ -60,6 +60,18 @@ def read_document(path: Path, kind: type[T]) -> T:
     return value
 
 
+def is_document(path: Path, kind: type[Any]) -> bool:
+    """Whether a file says that it is of this kind, in whatever version; one that cannot be read might be.
+
+    Whoever reads it then says why.
+    """
+    try:
+        found = load_json(path, RootModel[dict[str, Any]]).root.get("schema")
+    except UsageFault:
+        return True
+    return str(found).rpartition("/")[0] == SCHEMAS[kind].rpartition("/")[0]
+
+
 def parse_document(data: object, kind: type[T]) -> T:
     """The same from JSON that came another way. Raises pydantic's ValidationError."""
     value: T = TypeAdapter(kind).validate_python(data)

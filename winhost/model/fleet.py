@@ -156,6 +156,8 @@ def find_fleet(path: Path | None = None) -> Path:
     named = path or os.environ.get("WINHOST_FLEET")
     places = (Path(named),) if named else (Path("fleet.yaml"), _config_folder() / "fleet.yaml")
     for place in places:
+        if named and place.is_dir():
+            place /= "fleet.yaml"  # of a lab's folder
         if place.exists():
             return place
     raise NoFleet(places)

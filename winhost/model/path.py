@@ -10,6 +10,11 @@ VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 WAYS = tuple(f"{path}/{variant}" if variant else path for path in PATHS for variant in VARIANTS.get(path, ("",)))
 
 
+def is_meant(asked: str | None, way: str) -> bool:
+    """Whether a way is among those that somebody asked for by a path or by one of its variants."""
+    return asked in (None, way, path_of(way))
+
+
 def path_of(way: str) -> str:
     """`wsl2` of `wsl2/bridged`."""
     return way.partition("/")[0]

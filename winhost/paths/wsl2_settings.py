@@ -206,8 +206,13 @@ class Settings(_Closed):
 
     @model_validator(mode="after")
     def _agrees(self) -> "Settings":
-        if (self.network == "bridged") is (self.bridge is None) and self.network != "auto":
-            raise ValueError("`bridge` says how network: bridged is done, and belongs to no other")
+        if self.network == "bridged" and self.bridge is None:
+            raise ValueError(
+                "network=bridged also needs bridge.switch=NAME, an external switch that is there, or "
+                "bridge.adapter=NAME, the network adapter to make one on"
+            )
+        if self.network in ("mirrored", "nat") and self.bridge is not None:
+            raise ValueError(f"bridge.* is for network=bridged, and not for network={self.network}")
         return self
 
     def stated(self, name: Literal["memory", "swap"]) -> Bytes | None:

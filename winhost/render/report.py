@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
 from winhost.compat import catalogue
-from winhost.compat.answer import Judged
+from winhost.compat.answer import Judged, Supposed
 from winhost.compat.explanation import explain
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
@@ -145,7 +145,9 @@ class Contents:
 _PIECE = 1 << 16  # characters that are handed on at once
 
 
-def report(hosts: Iterable[tuple[Facts, Judged] | Unread], needs: Needs) -> Iterator[str]:
+def report(
+    hosts: Iterable[tuple[Facts, Judged] | Unread], needs: Needs, supposed: Supposed | None = None
+) -> Iterator[str]:
     """The file, in pieces. The same facts and the same wish give the same text.
 
     Hosts are taken one by one. The summary stands before their chapters and is known after them, so they wait in a
@@ -161,10 +163,10 @@ def report(hosts: Iterable[tuple[Facts, Judged] | Unread], needs: Needs) -> Iter
             waiting.write(chapter.html)
             contents.add(chapter)
         waiting.seek(0)
-        yield from page(contents, iter(partial(waiting.read, _PIECE), ""), needs)
+        yield from page(contents, iter(partial(waiting.read, _PIECE), ""), needs, supposed)
 
 
-def page(contents: Contents, chapters: Iterable[str], needs: Needs) -> Iterator[str]:
+def page(contents: Contents, chapters: Iterable[str], needs: Needs, supposed: Supposed | None) -> Iterator[str]:
     """Summary, chapters and appendices, in pieces."""
     codes = tuple(explain(code) for code in sorted(contents.codes))
     cited = contents.cited | {evidence.id for code in codes for evidence in code.evidence}
@@ -175,6 +177,7 @@ def page(contents: Contents, chapters: Iterable[str], needs: Needs) -> Iterator[
             contents=contents,
             chapters=chapters,
             needs=needs,
+            supposed=words.supposed(supposed) if supposed else None,
             codes=codes,
             evidence=[catalogue.evidence()[key] for key in sorted(cited)],
             version=__version__,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from winhost.compat import catalogue
-from winhost.compat.answer import Judged
+from winhost.compat.answer import Judged, Supposed
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
 from winhost.compat.settle import Settling
@@ -64,6 +64,14 @@ def _settled(each: Settling) -> str:
     nouns = dict.fromkeys(fact.partition(".")[0] for fact in each.settles)
     wait = "reason waits" if each.reasons == 1 else "reasons wait"
     return f"{each.reasons} {wait} for it ({', '.join(nouns)}). {each.then}"
+
+
+def supposed(what: Supposed) -> str:
+    """That a verdict is no fact: what was supposed for it."""
+    done = f"as if {', '.join(what.what_if)} were done" if what.what_if else ""
+    offered = f"for a target that has to offer {', '.join(what.needs)}" if what.needs else ""
+    known = f"with {', '.join(what.assumed)} as stated" if what.assumed else ""
+    return f"Hypothetical: judged {' and '.join(filter(None, (done, offered, known)))}."
 
 
 def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str | None:

@@ -1,0 +1,205 @@
+"""What is accepted as it is typed, and what is refused because it does not belong: plan, verify, assess, -o."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+from winhost.lab.lab import Lab
+from winhost.model.documents import read_document
+from winhost.model.plan import Plan
+
+WINDOWS_11, SERVER = "win11-pro-1gpu", "server2025-role-installed"
+
+
+def network(file: str) -> object:
+    return read_document(Path(file), Plan).wish.playbook["settings"]["network"]
+
+
+# ---- the path of a plan
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--path", "wsl2", "--vm", "x", "--card", "y"), "--vm belongs to dda, and not to wsl2"),
+        (("--path", "wsl2", "--card", "y"), "--card belongs to dda, and not to wsl2"),
+        (("--path", "wsl2/nat", "--high", "64GiB"), "--high belongs to dda, and not to wsl2"),
+        (("--path", "wsl2", "--low", "64MiB"), "--low belongs to dda, and not to wsl2"),
+        (("--path", "wsl2", "--power", "off"), "--power belongs to dda, and not to wsl2"),
+        (("--path", "wsl2", "--power", "as-found"), "--power belongs to dda, and not to wsl2"),
+        (("--path", "dda", "--set", "network=nat"), "--set network belongs to wsl2, and not to dda"),
+        (("--vm", "x", "--set", "network=nat"), "--set network belongs to wsl2, and not to dda"),
+        (("--path", "gpu-p", "--vm", "x"), "--vm belongs to dda, and not to gpu-p"),
+        (("--path", "wsl2/nat", "--set", "network=mirrored"), "network=mirrored contradicts --path wsl2/nat"),
+        (("--path", "wsl2/nat", "--set", "bridge.switch=lan"), "bridge.* is for network=bridged, and not for"),
+        (("--path", "wsl2/bridged"), "network=bridged also needs bridge.switch=NAME"),
+        (("--path", "wsl2/bridge"), "there is no path 'wsl2/bridge'; did you mean 'wsl2/bridged'?"),
+    ],
+)
+def test_what_does_not_belong_to_a_path_is_refused_by_name(line: Line, words: tuple[str, ...], says: str) -> None:
+    said = line("plan", line.facts(WINDOWS_11), *words)
+    assert (said.code, says in said.err) == (2, True), said.err
+
+
+def test_a_variant_is_taken_as_assess_prints_it(line: Line) -> None:
+    facts = line.facts(WINDOWS_11)
+    assert line("plan", facts, "--path", "wsl2/nat", "-o", "one.json").code == 0
+    assert line("plan", facts, "--path", "wsl2", "--set", "network=nat", "-o", "other.json").code == 0
+    one, other = (read_document(Path(f"{name}.json"), Plan) for name in ("one", "other"))
+    assert (network("one.json"), one.wish, one.stages) == ("nat", other.wish, other.stages)
+    only = line("assess", facts, "--path", "wsl2/nat", "--json").result["options"]
+    assert [(option["path"], option["variant"]) for option in only] == [("wsl2", "nat")]
+
+
+def test_without_a_path_the_recommended_one_is_planned_and_said(line: Line) -> None:
+    said = line("plan", line.facts(WINDOWS_11))
+    assert (said.code, said.out.splitlines()[0]) == (
+        0,
+        "desk-01: wsl2 is recommended here (degraded). For another option: --path",
+    )
+    told = line("plan", line.facts(WINDOWS_11), "--json").result
+    assert (told["path"], told["recommended"]) == ("wsl2", "degraded")
+    named = line("plan", line.facts(WINDOWS_11), "--path", "wsl2", "--json").result
+    assert (named["recommended"], named["plan"]["stages"]) == (None, told["plan"]["stages"])
+
+
+@pytest.mark.parametrize(
+    ("host", "command"),
+    [
+        ("only-display", "winhost plan gpu-03 --path wsl2 --allow-unverified"),
+        ("win11-pro-2xl20-mcdm", "winhost plan desk-l20 --path wsl2 --allow-unverified"),
+        ("iommu-off", "winhost plan gpu-03 --path dda --allow-unverified"),
+    ],
+)
+def test_what_nobody_verified_has_to_be_named(line: Line, host: str, command: str) -> None:
+    for more in ((), ("--allow-unverified",)):
+        said = line("plan", line.facts(host), *more)
+        assert said.code == 3
+        assert "which has to be named" in said.err
+        assert command.split("plan ")[1].split(" ", 1)[1] in said.err
+        assert "winhost plan" in said.err
+
+
+@pytest.mark.parametrize("host", ["win11-no-gpu", "win11-arm64", "laptop-hybrid"])
+def test_nothing_that_takes_the_machine_is_planned_unasked(line: Line, host: str) -> None:
+    said = line("plan", line.facts(host), "--json")
+    assert said.code == 3 or said.result["path"] in ("dda", "wsl2")
+
+
+def test_the_consent_data_is_never_asked_for_by_default(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "risks", property(lambda plan: ("data",)))
+    said = line("plan", line.facts(WINDOWS_11))
+    assert (said.code, "asks for the consent data" in said.err) == (3, True)
+    assert "winhost plan desk-01 --path wsl2\n" in said.err
+    assert line("plan", line.facts(WINDOWS_11), "--path", "wsl2").code == 0
+
+
+# ---- several hosts, and folders
+
+
+def test_plans_of_several_hosts_are_a_folder_that_others_read(line: Line, lab: Lab) -> None:
+    assert line("detect", "*", "-o", "facts").code == 0
+    said = line("plan", "facts", "-o", "plans/")
+    assert said.code == 2  # which VM?
+    assert "desk-01   wsl2/mirrored (recommended)" in said.out
+    assert "error: gpu-03 has 2 VMs" in said.err
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plans").code == 0
+    assert sorted(path.name for path in Path("plans").iterdir()) == ["desk-01.json", "gpu-03.json"]
+    checked = line("verify", "plans", "--json")
+    assert (checked.code, [result["host"] for result in checked.results]) == (4, ["desk-01", "gpu-03"])
+    assert line("verify", "plans", "facts", "--json").results == checked.results
+    assert line("verify", "plans/gpu-03.json", "facts/gpu-03.json").code == 4
+    assert line("verify", "facts").code == 2
+    assert line("bundle", "plans/gpu-03.json", "-o", "bundle").code == 0
+    assert line("verify", "bundle", "-o", "name").out == "gpu-03\n"
+    assert line("assess", "plans/").err.startswith("error: there are no facts in plans")
+    assert line("bundle", "plans", "-o", "other").code == 2
+    assert line("report", "facts", "-o", "report.html").code == 0
+    assert line("detect", "gpu-03", "--fleet", str(line.folder), "-o", "name").out == "gpu-03\n"
+
+
+def test_one_file_takes_one_plan(line: Line) -> None:
+    said = line("plan", line.facts(WINDOWS_11), line.facts("win11-home-1gpu"), "-o", "plan.json")
+    assert (said.code, "plan.json is one file" in said.err) == (2, True)
+
+
+def test_a_broken_file_in_a_folder_is_told_and_loses_nothing(line: Line) -> None:
+    Path("facts").mkdir()
+    line.facts(WINDOWS_11).rename("facts/a.json")
+    Path("facts/b.json").write_text("{")
+    Path("facts/package.json").write_text("{}")
+    said = line("assess", "facts", "--json")
+    assert (said.code, len(said.results)) == (2, 2)
+    assert said.results[0]["options"]
+    assert "b.json" in said.results[1]["error"]["what"]
+
+
+# ---- forms
+
+
+def test_rows_first_and_details_on_demand(line: Line) -> None:
+    words = ("assess", line.facts(WINDOWS_11), line.facts(SERVER))
+    rows = line(*words).out
+    assert "Recommended:" not in rows
+    assert "gpu-03    dda" in rows
+    assert line(*words, "-v").out.count("Recommended:") == 2
+    assert line(*words[:2]).out.count("Recommended:") == 1
+    assert "also possible" in line(*words, "-o", "wide").out
+
+
+@pytest.mark.parametrize(("words", "first"), [(("lab", "list"), "acs-unsupported"), (("explain", "--list"), "dda.")])
+def test_names_are_one_a_line(line: Line, words: tuple[str, ...], first: str) -> None:
+    names = line(*words, "-o", "name").out.splitlines()
+    assert names[0].startswith(first)
+    assert not any(" " in name for name in names)
+    table = line(*words).out.splitlines()
+    assert len(names) <= len(table) - 2
+
+
+def test_a_form_and_a_place_go_together(line: Line) -> None:
+    said = line("plan", line.facts(WINDOWS_11), "-o", "plan.json", "-o", "json")
+    assert said.result["file"] == "plan.json"
+    assert json.loads(Path("plan.json").read_text()) == said.result["plan"]
+    assert line("plan", line.facts(WINDOWS_11), "-o", "./json").code == 0
+    assert Path("json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("assess", "x.json", "-o", "out.txt"), "is none of wide, json, yaml, name"),
+        (("runs", "-o", "yaml", "--json"), "choose one"),
+        (("plan", "x.json", "-o", "a.json", "-o", "b.json"), "are two places"),
+        (("report", "x.json", "-o", "json"), "name the file to write"),
+        (("bundle",), "name the folder to write"),
+    ],
+)
+def test_a_form_that_is_none_is_refused(line: Line, words: tuple[str, ...], says: str) -> None:
+    said = line(*words)
+    assert (said.code, says in said.err + said.out) == (2, True), said.err
+
+
+# ---- what is only supposed
+
+
+def test_what_is_supposed_is_marked_everywhere(line: Line) -> None:
+    facts, supposed = line.facts(WINDOWS_11), ("--what-if", "install-server", "--need", "nvlink,uvm")
+    marked = "Hypothetical: judged as if install-server were done and for a target that has to offer nvlink, uvm."
+    assert marked in line("assess", facts, *supposed).out
+    assert marked in line("assess", facts, line.facts(SERVER), *supposed).out
+    for form in ((), ("--full",)):
+        told = line("assess", facts, *supposed, "--json", *form).result["supposed"]
+        assert told == {"what_if": ["install-server"], "needs": ["nvlink", "uvm"], "assumed": []}
+    assert line("assess", facts, "--json").result["supposed"] is None
+    line("report", facts, *supposed, "-o", "report.html")
+    assert marked in Path("report.html").read_text(encoding="utf-8")
+    assert "Hypothetical" not in line("assess", facts).out
+
+
+@pytest.mark.parametrize("number", ["90", "90s", "1m30s"])
+def test_a_duration_may_be_a_number_of_seconds(number: str) -> None:
+    from winhost.cli.options import Duration
+
+    assert Duration().convert(number, None, None) == 90

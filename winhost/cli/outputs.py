@@ -1,0 +1,81 @@
+"""What `-o` means, the same on every command: a word for the form of the answer, or a place to write to.
+
+`wide`, `json`, `yaml` and `name` are forms. Anything else is the file or folder that a command writes, if it writes
+one; a file of such a name is `./json`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast, get_args
+
+import click
+
+from winhost.cli.envelope import Form
+
+Shape = Literal["table", "wide", "json", "yaml", "name"]
+FORMS = tuple(form for form in get_args(Shape) if form != "table")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a command answers, and where it writes."""
+
+    shape: Shape = "table"
+    place: Path | None = None
+
+    @property
+    def form(self) -> Form | None:
+        """Of a document for programs."""
+        return self.shape if self.shape in ("json", "yaml") else None
+
+    @property
+    def the_place(self) -> Path:
+        """Of a command that needs one."""
+        assert self.place is not None
+        return self.place
+
+    @property
+    def wide(self) -> bool:
+        return self.shape == "wide"
+
+
+def answers(writes: str | None = None, told: str = "", *, required: bool = False) -> Callable[[F], F]:
+    """`-o` and `--json`, as one argument `output` of the command. writes: what the place is called in its help, of a
+    command that writes one; told: what is written there.
+    """
+    metavar = f"FORMAT|{writes}" if writes else "FORMAT"
+    text = f"{' '.join(FORMS[:-1])} or {FORMS[-1]}: how to answer."
+    text = f"{told} Or {text} May be given twice." if writes else text[0].upper() + text[1:]
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def answering(*args: Any, outputs: tuple[str, ...], as_json: bool, **kwargs: Any) -> Any:
+            chosen = _chosen(outputs, as_json, bool(writes))
+            if required and chosen.place is None:
+                raise click.UsageError(f"Missing option '-o': name the {str(writes).lower()} to write.")
+            return command(*args, output=chosen, **kwargs)
+
+        return cast(F, as_json(shape(answering)))
+
+    shape = click.option("-o", "--output", "outputs", multiple=True, metavar=metavar, help=text)
+    as_json = click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
+    return decorate
+
+
+def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
+    forms = [word for word in words if word in FORMS] + ["json"] * as_json
+    places = [word for word in words if word not in FORMS]
+    if len(set(forms)) > 1:
+        raise click.BadParameter(f"{' and '.join(forms)} are forms of one answer: choose one", param_hint="-o")
+    if places and not writes:
+        raise click.BadParameter(
+            f"{places[0]!r} is none of {', '.join(FORMS)}, and this command writes no file", param_hint="-o"
+        )
+    if len(places) > 1:
+        raise click.BadParameter(f"{' and '.join(map(repr, places))} are two places: choose one", param_hint="-o")
+    shape: Any = forms[0] if forms else "table"
+    return Output(shape, Path(places[0]) if places else None)

@@ -1,0 +1,201 @@
+"""From the options of `winhost plan` to what is wished for: which path, its playbook and its settings."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from winhost.model.errors import UsageFault, visible
+from winhost.model.plan import Wish
+
+# What of a Wish each option fills in.
+OPTIONS = {"vm": "--vm", "cards": "--card", "high": "--high", "low": "--low", "power": "--power"}
+
+Power = Literal["as-found", "running", "off"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was said on the command line. way: a path or one of its variants; power: None where nothing was said."""
+
+    way: str | None
+    vm: str | None
+    cards: tuple[str, ...]
+    high: int | None
+    low: int | None
+    power: Power | None
+    playbook: Path | None
+    settings: tuple[str, ...]
+    allow_unverified: bool
+
+    @property
+    def path(self) -> str | None:
+        """The one that is named, else the one that other options belong to; None where nothing says which.
+
+        Raises UnknownPath, NotOfPath.
+        """
+        from winhost.cli.show_verdicts import check_path
+        from winhost.model.path import path_of
+
+        check_path(self.way)
+        said = {f"--path {self.way}": frozenset([path_of(self.way)])} if self.way else {}
+        said |= dict(self._belongings())
+        possible: frozenset[str] | None = None
+        for option, paths in said.items():
+            if possible is not None and not possible & paths:
+                raise NotOfPath(option, tuple(sorted(paths)), tuple(sorted(possible)), self.way is not None)
+            possible = paths if possible is None else possible & paths
+        return next(iter(possible)) if possible and len(possible) == 1 else None
+
+    def wish(self, path: str) -> Wish:
+        """Raises NoPlaybook, OtherPath, BadParameter, and what reading a playbook raises."""
+        content = _playbook(path, self.playbook, (*self._of_variant(path), *self.settings))
+        return Wish(
+            path, content, self.vm, self.cards, self.low, self.high, self.power or "as-found", self.allow_unverified
+        )
+
+    def _belongings(self) -> Iterator[tuple[str, frozenset[str]]]:
+        """Each option that was given, with the paths that it says something to."""
+        from winhost.paths.playbook import VOCABULARIES, read_playbook
+
+        for name, option in OPTIONS.items():
+            if getattr(self, name) not in (None, ()):
+                yield option, frozenset(path for path, words in VOCABULARIES.items() if name in words.options)
+        for setting in self.settings:
+            name = setting.partition("=")[0].partition(".")[0]
+            paths = {path for path, words in VOCABULARIES.items() if name in words.settings.model_fields}
+            if paths:  # else it is misspelt, and refused by name
+                yield f"--set {name}", frozenset(paths)
+        if self.playbook is not None and self.way is None:
+            yield f"--playbook {self.playbook}", frozenset([read_playbook(self.playbook).path])
+
+    def _of_variant(self, path: str) -> Iterator[str]:
+        """`network=nat` of `--path wsl2/nat`. Raises BadParameter where a setting says otherwise."""
+        from winhost.model.path import variant_of
+        from winhost.paths.playbook import VOCABULARIES
+
+        variant = variant_of(self.way) if self.way else None
+        if variant is None:
+            return
+        name = VOCABULARIES[path].variant
+        for setting in self.settings:
+            given, _, value = setting.partition("=")
+            if given == name and value.strip() != variant:
+                raise click.BadParameter(f"{visible(setting)} contradicts --path {self.way}", param_hint="--set")
+        yield f"{name}={variant}"
+
+
+@dataclass(eq=False)
+class NotOfPath(UsageFault):
+    """An option that says nothing to the path of a plan."""
+
+    option: str
+    belongs: tuple[str, ...]
+    path: tuple[str, ...]
+    named: bool
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.option)} belongs to {' or '.join(self.belongs)}, and not to {' or '.join(self.path)}"
+
+    @property
+    def hint(self) -> str:
+        return f"Leave it out, or plan that path: --path {self.belongs[0]}"
+
+
+def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dict[str, object]":
+    from winhost.cli.show_verdicts import check_path
+    from winhost.model.shipped import shipped
+    from winhost.paths.playbook import read_playbook
+
+    check_path(path)
+    known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
+    if path not in known:
+        raise NoPlaybook(path, tuple(sorted(known)))
+    playbook = read_playbook(chosen or known[path])
+    if playbook.path != path:
+        raise OtherPath(str(chosen), playbook.path, path)
+    return decided(path, playbook.model_dump(by_alias=True, mode="json"), settings)
+
+
+def decided(path: str, content: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
+    """A playbook's content with settings of `--set`. Raises BadParameter."""
+    from winhost.paths.playbook import faults_of, spelled_out
+
+    for setting in settings:
+        _decide(path, content["settings"], setting)
+        content["settings"] = spelled_out(path, content["settings"])
+    if settings and (faults := faults_of(content)):
+        raise click.BadParameter("; ".join(map(visible, faults)), param_hint="--set")
+    return content
+
+
+def _decide(path: str, settings: "dict[str, object]", setting: str) -> None:
+    """`bridge.switch=lan` into the settings of a path, by the names between the dots."""
+    from winhost.paths.public_key import refuse_private
+
+    try:
+        refuse_private(setting)  # before any message could show it
+    except ValueError as refused:
+        raise click.BadParameter(str(refused), param_hint="--set") from None
+    name, equals, value = setting.partition("=")
+    if not equals or not all(name.split(".")):
+        raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
+    if not value.strip():  # of a file that is not there, in $(cat …)
+        raise click.BadParameter(
+            f"{visible(name)} is given nothing; for none say {visible(name)}=null", param_hint="--set"
+        )
+    *groups, last = name.split(".")
+    for group in groups:
+        inner = settings.setdefault(group, {})
+        if not isinstance(inner, dict):
+            raise click.BadParameter(f"{visible(name)}: {group} is no group of settings", param_hint="--set")
+        settings = inner
+    settings[last] = _meant(path, name, value)
+
+
+def _meant(path: str, name: str, value: str) -> object:
+    """A value as YAML has it; where a text is wanted the very words, because 2.10 is no number and not 2.1."""
+    import yaml
+
+    from winhost.model.yamlfile import kinds_at
+    from winhost.paths.playbook import VOCABULARIES
+
+    kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
+    try:
+        meant = yaml.safe_load(value)
+    except yaml.YAMLError:
+        meant = value
+    none = meant is None and type(None) in kinds
+    return value.strip() if str in kinds and not isinstance(meant, str) and not none else meant
+
+
+@dataclass(eq=False)
+class OtherPath(UsageFault):
+    """A playbook for another path than the one that is asked for."""
+
+    file: str
+    found: str
+    asked: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.file)} is a playbook for {visible(self.found)}, not for {self.asked}"
+
+
+@dataclass(eq=False)
+class NoPlaybook(UsageFault):
+    """A path that winhost judges but cannot plan yet."""
+
+    path: str
+    known: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return f"winhost judges {self.path} and cannot plan it yet; it plans: {', '.join(self.known)}"
+
+    @property
+    def hint(self) -> str:
+        return "Which of them this host supports: winhost assess HOST"
