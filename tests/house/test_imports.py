@@ -132,3 +132,9 @@ def test_a_tab_loads_little(tmp_path: Path, line: str, offered: str) -> None:
     known = {*sys.stdlib_module_names, "click", "winhost", *TAB_MAY_LOAD}
     assert {name for name in loaded if name.split(".")[0] not in known and "cython" not in name} == set()
     assert not {name for name in loaded if any(f"{name}.".startswith(f"{heavy}.") for heavy in TOO_HEAVY)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_is_kept_is_made_by_one_thread_alone(path: Path) -> None:
+    """`functools.cache` lets two threads make it at once, and parsers take that badly: `model.once` does not."""
+    assert "\n@cache\n" not in path.read_text(encoding="utf-8")

@@ -1,20 +1,16 @@
 """What threads share is made by one of them, alone."""
 
-import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-import winhost
 from winhost.model.once import once
 from winhost.resources.linux import scripts
 
-ROOT = Path(winhost.__file__).parent
 AT_ONCE = 8
 
 
@@ -66,8 +62,3 @@ def test_the_agent_for_linux_is_put_together_by_one_of_the_threads_that_need_it(
     for _ in range(5):
         scripts.agent_text.cache_clear()
         assert len(set(together(scripts.session_text))) == 1
-
-
-def test_nothing_else_is_kept_that_threads_could_make_two_at_a_time() -> None:
-    kept = [str(path) for path in ROOT.rglob("*.py") if re.search(r"^@cache$", path.read_text("utf-8"), re.MULTILINE)]
-    assert kept == []

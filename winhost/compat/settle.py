@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from winhost.model.once import once
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity
 
 MOST = 3
@@ -33,7 +33,7 @@ class Settling:
     reasons: int
 
 
-@cache
+@once
 def commands() -> tuple[Command, ...]:
     """In the order in which equally good ones are preferred; the last tells everything."""
     import yaml
