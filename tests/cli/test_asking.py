@@ -35,7 +35,7 @@ def test_the_plan_stands_there_before_the_first_question(line: Line, planned: La
     assert "should it turn out to be needed" in told.questions[2]
 
 
-@pytest.mark.parametrize("answers", ["n", "yyn"])
+@pytest.mark.parametrize("answers", ["yn", *(pytest.param(word, marks=pytest.mark.crash) for word in ("n", "yyn"))])
 def test_the_first_no_ends_it(line: Line, planned: Lab, answers: str) -> None:
     found = planned.hosts["gpu-03"].machine.settled_state()
     told = talk("apply", "plan.json", answers=answers)
@@ -44,13 +44,11 @@ def test_the_first_no_ends_it(line: Line, planned: Lab, answers: str) -> None:
     assert line("runs", "--json").json["results"] == []
 
 
-def test_yes_with_what_is_required_asks_nothing(line: Line, planned: Lab) -> None:
+def test_yes_with_what_is_required_asks_nothing_and_rollback_lists_its_steps_before_it_asks(
+    line: Line, planned: Lab
+) -> None:
     told = talk("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     assert (told.code, told.questions) == (0, [])
-
-
-def test_rollback_lists_its_steps_before_it_asks(line: Line, planned: Lab) -> None:
-    assert line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount").code == 0
     made = planned.hosts["gpu-03"].machine.settled_state()
     (run,) = (row["run"] for row in line("runs", "--json").json["results"])
     told = talk("rollback", run, answers="n")
