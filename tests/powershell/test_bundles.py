@@ -147,7 +147,7 @@ def test_two_bundles_end_where_one_apply_ends(story: Story, tmp_path: Path) -> N
     assert other.state() == story.made
     assert other.rollback().outcome == "rolled back"
     assert other.state() == story.end == story.found
-    assert len(story.there["first"]) == 8
+    assert len(story.there["first"]) == 9
     assert len(story.there["second"]) > 30
 
 

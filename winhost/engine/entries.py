@@ -78,6 +78,14 @@ class Thing:
 
 
 @dataclass(frozen=True)
+class Given(Line):
+    """What the run has given back for good: all but what is kept and what could not be judged."""
+
+    event: Literal["given-back"]
+    things: tuple[Thing, ...]
+
+
+@dataclass(frozen=True)
 class Resting:
     """What rests on something that the run changed. users: in no order."""
 
@@ -190,14 +198,10 @@ class Amend(Line):
 
 @dataclass(frozen=True)
 class Ended(Line):
-    """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it.
-
-    open: what was not given back on the way back; nothing of the way there.
-    """
+    """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it."""
 
     event: Literal["outcome"]
     outcome: Literal["applied", "differs", "rolled back", "not all rolled back", "nothing changed"]
-    open: tuple[Thing, ...] | None = None
 
 
 AnyLine = Annotated[
@@ -209,6 +213,7 @@ AnyLine = Annotated[
     | Restarting
     | Restarted
     | Rested
+    | Given
     | Finished
     | Accept
     | Back

@@ -318,10 +318,11 @@ def _amend(record: Record, entry: entries.Amend) -> Record:
 
 
 def _outcome(record: Record, entry: entries.Ended) -> Record:
-    if entry.open is None:
-        return replace(record, outcome=entry.outcome)
-    still = {identity(thing.noun, thing.key) for thing in entry.open}
-    return replace(record, outcome=entry.outcome, given_back=frozenset(record.touched.keys() - still))
+    return replace(record, outcome=entry.outcome)
+
+
+def _given(record: Record, entry: entries.Given) -> Record:
+    return replace(record, given_back=frozenset(identity(thing.noun, thing.key) for thing in entry.things))
 
 
 _FOLDS: Mapping[type[entries.Line], Callable[[Record, Any], Record]] = {
@@ -332,6 +333,7 @@ _FOLDS: Mapping[type[entries.Line], Callable[[Record, Any], Record]] = {
     entries.Restarting: _restarting,
     entries.Restarted: _restarted,
     entries.Rested: _rested,
+    entries.Given: _given,
     entries.Finished: _stage,
     entries.Accept: _accept,
     entries.Back: _back,

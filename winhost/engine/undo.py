@@ -95,11 +95,12 @@ def _outcome(runner: Runner, back: Back, facts: Facts) -> Outcome:
         runner.tell("note", f"{lacks.title}: not judged: {lacks.why}")
     checks = tuple(_left_to_undo(back.wanted, facts))
     outcome = "not all rolled back" if checks or back.missing else "rolled back"
-    still = back.open | {identity(wish.noun, wish.key) for wish in back.wanted}
-    given_back = frozenset(runner.record.touched.keys() - still)
-    if (runner.record.outcome, runner.record.given_back) != (outcome, given_back):
-        things = [touched for id_, touched in runner.record.touched.items() if id_ in still]
-        runner.write("outcome", outcome=outcome, open=[{"noun": t.noun, "key": dict(t.key)} for t in things])
+    still = back.open | {identity(w.noun, w.key) for w in back.wanted}
+    given = {id_: touched for id_, touched in runner.record.touched.items() if id_ not in still}
+    if runner.record.given_back != given.keys():
+        runner.write("given-back", things=[{"noun": t.noun, "key": dict(t.key)} for t in given.values()])
+    if runner.record.outcome != outcome:
+        runner.write("outcome", outcome=outcome)
     host, next_ = runner.record.host, _next(runner.run, back.missing)
     return Outcome(runner.run, host, outcome, runner.changed, checks, back.kept, back.missing, next_)
 
