@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.cli.running import stopping
+from winhost.cli.running import outcome_code, show_outcome, stopping
+from winhost.engine.run import NotJudged, Outcome
 from winhost.engine.store import Store
 from winhost.lab.lab import Lab
+from winhost.model.errors import Exit
 
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 
@@ -151,3 +153,16 @@ def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
     assert "1 is done" in shown
     assert "[" not in shown  # no list as a program writes it
     assert shown.endswith(f"{run}: applied\nGo back: winhost rollback {run}\n")
+
+
+def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    why = "AssignableDevice cannot be read before HyperVRole is there"
+    missing = NotJudged("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
+    outcome = Outcome("r", "gpu-01", "not all rolled back", 0, missing=(missing,), next="…: winhost rollback r")
+    show_outcome(outcome)
+    assert outcome_code(outcome) == Exit.FAILURE
+    told = capsys.readouterr().out
+    assert f"NVIDIA L40S: not given back and not kept: {why}" in " ".join(told.split())
+    assert "winhost rollback r" in told
