@@ -208,6 +208,12 @@ def test_an_assessment_travels_as_json() -> None:
     )
 
 
+@pytest.mark.parametrize("host", ["server2022-2gpu", "server2019-role-removed"])
+def test_that_an_older_windows_does_not_tell_of_cables_is_no_more_than_a_note(host: str) -> None:
+    gaps = [reason for reason in found(assess(HostFacts(HOSTS[host]))) if "tunneled" in str(reason.observed)]
+    assert {reason.severity.value for reason in gaps} == {"note"}
+
+
 def test_only_rules_that_say_so_let_a_gap_pass() -> None:
     assert {rule.name for rule in RULES if rule.path == "dda" and rule.unknown is NOTES} == {
         "assigned_already",
@@ -223,6 +229,7 @@ def test_only_rules_that_say_so_let_a_gap_pass() -> None:
         "policy_requires_supported",
         "reboot_pending",
         "signed_driver",
+        "tunneled",
         "sriov_refused",
         "window_doubtful",
     }

@@ -49,7 +49,7 @@ class Task:
 
     def __init__(self, engine: Scripts, program: Path, folder: Path) -> None:
         (text,) = engine.run('"$script:WinhostJobScript"')
-        folder.mkdir()
+        (folder / "answers").mkdir(parents=True)
         (folder / "job.ps1").write_text(text.replace("C:\\Program Files\\WSL\\wsl.exe", str(program)), encoding="ascii")
         self._engine, self._folder = engine, folder
         self._jobs = 0

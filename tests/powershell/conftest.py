@@ -7,6 +7,7 @@ import pytest
 from winhost.lab.engine import CHOSEN, NoEngine, find_engine
 
 HERE = Path(__file__).parent
+BUSY_S = 600  # a machine with other work took 156 s for what else takes 20
 
 
 def why_not() -> str:
@@ -19,6 +20,9 @@ def why_not() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mine = [item for item in items if HERE in item.path.parents]
+    for item in mine:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(BUSY_S))
     if not mine or not (reason := why_not()):
         return
     # One stands for all of them: hundreds of times the same line says less.

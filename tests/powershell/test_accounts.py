@@ -6,12 +6,14 @@ import shutil
 import stat
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.powershell.conftest import BUSY_S
 from tests.powershell.twins import Scripts, machine, scripts, verdict
 from winhost.lab.accounts import Accounts
 from winhost.lab.distros import Distros
@@ -63,7 +65,8 @@ def in_text(arguments: Sequence[str]) -> str:
 
 def run_job(engine: Scripts, arguments: Sequence[str], file: str = "", seconds: int = 30) -> dict[str, Any]:
     """What Invoke-WinhostJob gives, or the error that it stops with."""
-    call = f"Invoke-WinhostJob 'winhost' @({in_text(arguments)}) '{file}' {seconds}"
+    job = f"@{{ kind = 'wsl'; arguments = @({in_text(arguments)}); input = '{file}' }}"
+    call = f"Invoke-WinhostJob 'winhost' {job} {seconds}"
     tried = f'try {{ {call} }} catch {{ @{{ stopped = "$($_.FullyQualifiedErrorId)"; at = $_.TargetObject }} }}'
     (answer,) = engine.run(f"$script:WinhostOnce = @{{}}; ConvertTo-WinhostAscii (ConvertTo-Json $({tried}) -Compress)")
     found: dict[str, Any] = json.loads(answer)
@@ -84,7 +87,7 @@ def test_a_job_is_run_as_the_account_and_answered(
     found = run_job(engine, HOSTILE, "C:\\ProgramData\\winhost\\in")
     assert found == {"code": 7, "output": "\u00e4\u2019\r\n\U0001f4a9", "errors": "not\u2028good"}
     assert asked == [("winhost", list(HOSTILE), b"\x00\xff\r\n")]
-    (script,) = host.files.below("C:\\ProgramData\\winhost\\accounts")
+    (script,) = host.files.below("C:\\ProgramData\\winhost\\jobs")
     assert script.endswith("\\winhost\\job.ps1")
 
 
@@ -110,7 +113,7 @@ def test_a_job_says_what_to_mend_where_its_account_cannot_log_on(
     assert account is not None
     vars(account).update(changed)
     assert run_job(engine, ["--version"]) == {"stopped": "Winhost.Unavailable", "at": mends}
-    assert not [path for path in host.files.below("C:\\ProgramData\\winhost\\accounts") if path.endswith(".json")]
+    assert not [path for path in host.files.below("C:\\ProgramData\\winhost\\jobs") if path.endswith(".json")]
 
 
 def test_a_task_that_never_answers_is_given_up(engine: Scripts, host: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +192,7 @@ def test_no_secret_stands_in_a_transcript(tmp_path: Path, monkeypatch: pytest.Mo
     script.write_text("\n".join([standins(), agent_text(), seams(), session]), encoding="ascii")
     with Loopback(on) as lab:
         words = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File", str(script))
-        subprocess.run([find_engine(), *words], env={**os.environ, VARIABLE: lab.address}, check=True, timeout=120)
+        subprocess.run([find_engine(), *words], env={**os.environ, VARIABLE: lab.address}, check=True, timeout=BUSY_S)
     kept = transcript.read_text(encoding="utf-8-sig")
     assert kept.count('"ok":true') == len(calls)
     assert len(given) == 2
@@ -220,7 +223,7 @@ def folder(engine: Scripts, tmp_path: Path) -> Path:
     (text,) = engine.run('"$script:WinhostJobScript"')
     assert text.count("'C:\\Program Files\\WSL\\wsl.exe'") == 1
     jobs = tmp_path / "jobs"
-    jobs.mkdir()
+    (jobs / "answers").mkdir(parents=True)
     (jobs / "job.ps1").write_text(text.replace("C:\\Program Files\\WSL\\wsl.exe", str(program)), encoding="ascii")
     return jobs
 
@@ -228,16 +231,20 @@ def folder(engine: Scripts, tmp_path: Path) -> Path:
 def run_task(folder: Path) -> None:
     program = shutil.which(find_engine())
     command = [str(program), "-NoProfile", "-NonInteractive", "-File", str(folder / "job.ps1")]
-    subprocess.run(command, check=True, timeout=120, stdin=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=BUSY_S, stdin=subprocess.DEVNULL)
 
 
 def put(folder: Path, number: int, **job: Any) -> None:
     whole = {"kind": "wsl", "arguments": [], "input": "", "seconds": 30} | job
     (folder / f"job-{number:032x}.json").write_text(json.dumps(whole), encoding="ascii")
 
+    (folder / "answers" / f"answer-{number:032x}.json").touch()
+
 
 def answer(folder: Path, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / f"answer-{number:032x}.json").read_text("utf-8"))
+    text = (folder / "answers" / f"answer-{number:032x}.json").read_text("utf-8")
+    assert text.endswith("}\n")
+    found: dict[str, Any] = json.loads(text)
     return found
 
 
@@ -248,9 +255,11 @@ def test_the_task_runs_each_job_and_answers_it(folder: Path, tmp_path: Path) -> 
     put(folder, 3, arguments=["--sleep"], seconds=1)
     put(folder, 4, kind="nothing")
     put(folder, 5, input=str(tmp_path / "not there"))
+    put(folder, 6)
     (folder / f"job-{6:032x}.json").write_text("{", encoding="ascii")
+    there = sorted(folder.rglob("*"))
     run_task(folder)
-    assert sorted(path.name[:6] for path in folder.iterdir()) == ["answer"] * 6 + ["job.ps"]
+    assert sorted(folder.rglob("*")) == there
     first = answer(folder, 1)
     told, rest = json.JSONDecoder().raw_decode(first["output"])
     assert told == {"arguments": list(HOSTILE), "utf8": "1", "input": ""}
@@ -262,3 +271,33 @@ def test_the_task_runs_each_job_and_answers_it(folder: Path, tmp_path: Path) -> 
     for failed in (5, 6):
         assert answer(folder, failed)["code"] == -1
         assert answer(folder, failed)["errors"]
+
+
+def test_what_is_the_accounts_own_its_task_writes_and_clears(folder: Path, tmp_path: Path) -> None:
+    config, kept, elsewhere = tmp_path / ".wslconfig", tmp_path / "kept", tmp_path / "elsewhere"
+    for each in (kept / "sub", elsewhere):
+        each.mkdir(parents=True)
+        (each / "ext4.vhdx").write_bytes(b"disk")
+    (kept / "link").symlink_to(elsewhere)
+    config.write_bytes(b"before")
+    put(folder, 1, kind="write", path=str(config), bytes=b64encode(b"[wsl2]\r\n\xff").decode())
+    put(folder, 2, kind="write", path=str(tmp_path / "new"), bytes="")
+    put(folder, 3, kind="write", path=str(tmp_path / "wsl"), bytes=None)
+    put(folder, 4, kind="write", path=str(tmp_path / "not there" / "x"), bytes="")
+    put(folder, 5, kind="clear", path=str(kept))
+    run_task(folder)
+    assert config.read_bytes() == b"[wsl2]\r\n\xff"
+    assert (tmp_path / "new").read_bytes() == b""
+    assert not (tmp_path / "wsl").exists()
+    assert [answer(folder, number)["code"] for number in (1, 2, 3, 4, 5)] == [0, 0, 0, -1, 0]
+    assert list(kept.iterdir()) == []
+    assert (elsewhere / "ext4.vhdx").read_bytes() == b"disk"
+
+
+def test_a_job_that_nobody_waits_for_any_more_is_not_done(folder: Path) -> None:
+    put(folder, 1, arguments=["--unregister", "Ubuntu"])
+    put(folder, 2, arguments=["--unregister", "Ubuntu"])
+    (folder / "answers" / f"answer-{1:032x}.json").unlink()
+    (folder / "answers" / f"answer-{2:032x}.json").write_text("{}\n", encoding="ascii")
+    run_task(folder)
+    assert [path.read_text("ascii") for path in (folder / "answers").iterdir()] == ["{}\n"]

@@ -409,6 +409,11 @@ def test_somebody_at_the_console_is_told_what_moves_and_what_to_type(person: Per
     lines = [line.strip() for line in done.output.splitlines()]
     assert f"{moved}: what it has goes over to another interface." in lines
     assert lines[-1] == f".\\Apply.ps1 -Accept {','.join(CONSENTS)} -Keep"
+    person.alone(it.here.machine, made / "Apply.ps1", *words, "-Keep")
+    gone = person.alone(it.here.machine, made / "Rollback.ps1", *words)
+    # They are with the host's port on the switch by then; the adapter below has none, and nothing to tell.
+    told = [line.strip() for line in gone.output.splitlines() if "what it has goes over" in line]
+    assert [line.partition(" (")[2].partition("): ")[0].rpartition("(")[2] for line in told] == [", ".join(addresses)]
 
 
 # ---- files beside the scripts

@@ -134,23 +134,43 @@ def made(engine: Scripts) -> Iterator[Scripts]:
     engine.run(agent_text())
 
 
+USES = {
+    "ours": "",
+    "everybody": "(A;OICI;FRFX;;;AU)",
+    "read": "(A;OI;FRFX;;;S-1-5-21-1)",
+    "answered": "(A;;FRFX;;;S-1-5-21-1)(A;OIIO;0x120196;;;S-1-5-21-1)",
+    "kept": "(A;OICI;0x1301bf;;;S-1-5-21-1)",
+}
+
+
 @pytest.mark.parametrize("owner", ["S-1-5-18", "S-1-5-32-544", "S-1-5-21-1-2-3-500"])
-@pytest.mark.parametrize(
-    ("who", "more"), [("", ""), ("everybody", "(A;OICI;FRFX;;;AU)"), ("S-1-5-21-1", "(A;OICI;0x1301bf;;;S-1-5-21-1)")]
-)
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("there", [False, True])
 def test_a_folder_of_ours_is_for_administrators_and_whom_we_name(
-    made: Scripts, tmp_path: Path, owner: str, who: str, more: str
+    made: Scripts, tmp_path: Path, owner: str, use: str, there: bool
 ) -> None:
     folder = tmp_path / "winhost"
-    made.run(f"$script:LabOwner = '{owner}'; Initialize-WinhostFolder '{folder}' '{who}'")
+    if there:
+        folder.mkdir()
+    made.run(f"$script:LabOwner = '{owner}'; Initialize-WinhostFolder '{folder}' '{use}' 'S-1-5-21-1'")
     assert folder.is_dir()
-    rights = f"O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA){more}"
-    assert made.run("$script:LabFirst; $script:LabRights") == [rights, rights]
+    rights = f"O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA){USES[use]}"
+    # One that an account keeps gets its rights when it is made, and never again: it may be a link by then.
+    later = rights if there and use != "kept" else ""
+    assert made.run("$script:LabFirst; $script:LabRights") == ["" if there else rights, later]
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_used(made: Scripts, tmp_path: Path) -> None:
+    made.run("$script:LabOwner = 'S-1-5-18'; $script:LabLooks = 0")
+    made.run("function Test-WinhostLink { param($Path) $script:LabLooks += 1; $script:LabLooks -gt 1 }")
+    with pytest.raises(PipelineError) as caught:
+        made.run(f"Initialize-WinhostFolder '{tmp_path}' 'ours'")
+    assert caught.value.error_id == "Winhost.NotAFolder"
 
 
 def test_a_folder_that_somebody_else_made_first_is_not_used(made: Scripts, tmp_path: Path) -> None:
     with pytest.raises(PipelineError) as caught:
-        made.run(f"$script:LabOwner = 'S-1-5-21-1-2-3-1004'; Initialize-WinhostFolder '{tmp_path}' ''")
+        made.run(f"$script:LabOwner = 'S-1-5-21-1-2-3-1004'; Initialize-WinhostFolder '{tmp_path}' 'ours'")
     assert caught.value.error_id == "Winhost.NotOurs"
     assert "S-1-5-21-1-2-3-1004" in str(caught.value)
     assert made.run("$script:LabRights") == [""]
@@ -160,7 +180,7 @@ def test_a_folder_that_leads_elsewhere_is_not_used(made: Scripts, tmp_path: Path
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PipelineError) as caught:
-        made.run(f"$script:LabOwner = 'S-1-5-18'; Initialize-WinhostFolder '{tmp_path / 'link'}' ''")
+        made.run(f"$script:LabOwner = 'S-1-5-18'; Initialize-WinhostFolder '{tmp_path / 'link'}' 'ours'")
     assert caught.value.error_id == "Winhost.NotAFolder"
     assert made.run("$script:LabRights") == [""]
 
@@ -198,3 +218,125 @@ def test_a_file_tells_when_it_was_written(engine: Scripts, tmp_path: Path, secon
 
 def test_a_file_that_is_not_there_has_no_sum(engine: Scripts, tmp_path: Path) -> None:
     assert engine.run(f"Read-WinhostHash '{tmp_path / 'nothing'}'") == [""]
+
+
+# ---- in a folder that others write in
+
+
+@pytest.mark.parametrize(("link", "code"), [("file", "Winhost.NotAFile"), ("folder", "Winhost.NotAFolder")])
+def test_a_file_is_not_read_by_way_of_a_link(engine: Scripts, tmp_path: Path, link: str, code: str) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / ".wslconfig").write_bytes(b"\x00secret")
+    profile = tmp_path / "profile"
+    if link == "folder":
+        profile.symlink_to(tmp_path / "secret")
+    else:
+        profile.mkdir()
+        (profile / ".wslconfig").symlink_to(tmp_path / "secret" / ".wslconfig")
+    with pytest.raises(PipelineError) as caught:
+        engine.run(f"Read-WinhostFile '{profile / '.wslconfig'}'")
+    assert caught.value.error_id == code
+    assert engine.run(f"Read-WinhostFile '{tmp_path / 'secret' / '.wslconfig'}'") == ["0 115 101 99 114 101 116"]
+    assert engine.run(f"$null -eq (Read-WinhostFile '{tmp_path / 'nothing'}')") == ["True"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there nobody can take the place of an open file")
+def test_an_answer_is_read_from_the_file_that_was_made_whatever_becomes_of_its_name(
+    engine: Scripts, tmp_path: Path
+) -> None:
+    path, secret = tmp_path / "answer-1.json", tmp_path / "secret"
+    secret.write_bytes(b'{"code": 1}\n')
+    engine.run(f"$script:LabAnswer = Open-WinhostAnswer '{path}'")
+    assert path.read_bytes() == b""
+    with path.open("ab") as answer:
+        answer.write(b'{"code"')
+    assert engine.run("$null -eq (Read-WinhostAnswer $script:LabAnswer)") == ["True"]
+    with path.open("ab") as answer:
+        answer.write(b": 7}\n")
+    path.rename(tmp_path / "away")
+    path.symlink_to(secret)
+    assert engine.run("Read-WinhostAnswer $script:LabAnswer") == ['{"code": 7}\n']
+    engine.run("$script:LabAnswer.Dispose()")
+    assert secret.read_bytes() == b'{"code": 1}\n'
+    assert not path.is_symlink()
+
+
+def test_what_an_account_keeps_goes_only_when_it_is_empty_and_a_link_goes_alone(
+    engine: Scripts, tmp_path: Path
+) -> None:
+    full, empty, link = tmp_path / "full", tmp_path / "empty", tmp_path / "link"
+    full.mkdir()
+    empty.mkdir()
+    (full / "ext4.vhdx").write_bytes(b"disk")
+    link.symlink_to(full)
+    for folder, gone in ((full, False), (link, True), (empty, True), (tmp_path / "nothing", True)):
+        assert engine.run(f"Remove-WinhostEmptyFolder '{folder}'") == [str(gone)]
+    assert sorted(tmp_path.rglob("*")) == [full, full / "ext4.vhdx"]
+
+
+def test_files_are_counted_but_not_by_way_of_links(engine: Scripts, tmp_path: Path) -> None:
+    for folder in ("profile/a/b", "profile/c", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "ext4.vhdx").write_bytes(b"disk")
+    (tmp_path / "profile" / "d").symlink_to(tmp_path / "other")
+    assert engine.run(f"Measure-WinhostFiles '{tmp_path / 'profile'}' 'ext4.vhdx'") == ["2"]
+    assert engine.run(f"Measure-WinhostFiles '{tmp_path / 'nothing'}' 'ext4.vhdx'") == ["0"]
+    with pytest.raises(PipelineError) as caught:
+        engine.run(f"Measure-WinhostFiles '{tmp_path / 'profile' / 'd'}' 'ext4.vhdx'")
+    assert caught.value.error_id == "Winhost.NotAFolder"
+
+
+def test_what_is_being_replaced_is_looked_for_again(engine: Scripts, tmp_path: Path) -> None:
+    path = tmp_path / "switches.json"
+    engine.run(f"function Wait-WinhostGap {{ [System.IO.File]::WriteAllText('{path}', 'ab') }}")
+    assert engine.run(f"Read-WinhostFile '{path}'") == ["97 98"]
+    engine.run(agent_text())
+
+
+# ---- networks, as the firewall shows them
+
+NETWORKS = {
+    "Any": ["0.0.0.0/0", "::/0"],
+    "*": ["0.0.0.0/0", "::/0"],
+    "0.0.0.0/0.0.0.0": ["0.0.0.0/0"],
+    "192.0.2.7": ["192.0.2.7/32"],
+    "2001:db8::7": ["2001:db8::7/128"],
+    "192.0.2.0/255.255.255.0": ["192.0.2.0/24"],
+    "192.0.2.7/255.255.255.255": ["192.0.2.7/32"],
+    "192.0.2.0/24": ["192.0.2.0/24"],
+    "2001:db8::/32": ["2001:db8::/32"],
+    # No network: told as it is, and never as one address.
+    "192.0.2.0/255.0.255.0": ["192.0.2.0/255.0.255.0"],
+    "LocalSubnet": ["LocalSubnet"],
+    "LocalSubnet6": ["LocalSubnet6"],
+    "DefaultGateway": ["DefaultGateway"],
+    "DNS": ["DNS"],
+    "Internet": ["Internet"],
+    "192.0.2.1-192.0.2.9": ["192.0.2.1-192.0.2.9"],
+    "2001:db8::1-2001:db8::9": ["2001:db8::1-2001:db8::9"],
+    "7": ["7"],
+}
+
+
+@pytest.mark.parametrize("shown", NETWORKS)
+def test_a_network_is_told_as_what_it_is(engine: Scripts, shown: str) -> None:
+    assert engine.run(f"ConvertTo-WinhostNetwork '{shown}'") == NETWORKS[shown]
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        (["'192.0.2.0/24'", "'Any'"], []),
+        (["'Any'"], []),
+        (["'LocalSubnet'", "'192.0.2.7'"], ["LocalSubnet", "192.0.2.7/32"]),
+        (["'192.0.2.7', 'LocalSubnet'", "'192.0.2.7'"], ["192.0.2.7/32", "LocalSubnet"]),
+        (["$null"], []),
+    ],
+)
+def test_a_rule_that_is_open_to_all_is_seen_as_that(engine: Scripts, rules: list[str], told: list[str]) -> None:
+    made = "\n".join(f"[pscustomobject]@{{ RemoteAddresses = @({each}) }}" for each in rules)
+    engine.run(f"function Find-WinhostVmRules {{ {made} }}")
+    try:
+        assert engine.run("Find-WinhostVmAllowed") == told
+    finally:
+        engine.run(agent_text())

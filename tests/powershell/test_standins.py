@@ -13,7 +13,7 @@ from tests.powershell.twins import NO_PIPELINE_STOPS, Scripts, machine, scripts
 from winhost.lab.clock import LabClock
 from winhost.lab.endpoint import PipelineError
 from winhost.lab.endpoint.host import Command
-from winhost.lab.engine import EngineHost, EngineRunspace
+from winhost.lab.engine import EngineHost, EngineRunspace, EngineStopped
 from winhost.lab.host import INVOKE
 from winhost.lab.standins import cmdlets
 from winhost.resources.windows.scripts import session_text
@@ -96,6 +96,16 @@ def test_a_runspace_dies_with_its_boot_and_the_next_boot_is_another(host: Engine
     after = agent(host)
     assert ask(after, BOOT) != before
     after.close()
+
+
+def test_a_late_answer_is_not_read_for_that_of_the_next_request(host: EngineHost) -> None:
+    runspace = agent(host)
+    with pytest.raises(EngineStopped):
+        # Given up on before it can have come: what was asked is done all the same, and answered to nobody.
+        runspace.engine.ask({"script": "[System.Threading.Thread]::Sleep(1000); 'late'"}, lambda: False)
+    assert runspace.engine.ask({"script": "'in time'"}) == ["in time"]
+    assert runspace.engine.ask({"script": "'and the next'"}) == ["and the next"]
+    runspace.close()
 
 
 def test_a_pipeline_that_is_stopped_leaves_the_mutex_to_the_next(host: EngineHost) -> None:

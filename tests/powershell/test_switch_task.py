@@ -102,3 +102,29 @@ def test_the_task_ends_as_the_lab_says(engine: Scripts, name: str) -> None:
     assert found["tasks"] == {}
     if ours.phase == "undone":
         assert found["ends"] == before["ends"]
+
+
+def test_records_that_are_just_being_replaced_are_not_taken_for_none(engine: Scripts) -> None:
+    case = Case(next(iter(CASES.values())))
+    engine.use(case.machine)
+    case.machine.files.write("C:\\ProgramData\\winhost\\switch\\log.json", b'{"lines": []}')
+    # In the gap of a replacement the file is not there: here twice.
+    engine.run("""
+        $script:LabGap = 2
+        ${function:Read-LabBytes} = ${function:Read-WinhostBytes}
+        function Read-WinhostBytes {
+            param([string]$Path)
+            if ($Path -like '*switches.json' -and $script:LabGap -gt 0) {
+                $script:LabGap--
+                return
+            }
+            Read-LabBytes $Path
+        }
+    """)
+    try:
+        assert engine.run("(Find-WinhostSwitchRecord @(Read-WinhostSwitchRecords) 'bridge').phase") == ["pending"]
+        assert engine.run("$script:LabGap") == ["0"]
+        case.machine.files.remove_folder("C:\\ProgramData\\winhost")
+        assert engine.run("@(Read-WinhostSwitchRecords).Count") == ["0"]
+    finally:
+        engine.run("${function:Read-WinhostBytes} = ${function:Read-LabBytes}")

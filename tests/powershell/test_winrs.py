@@ -5,6 +5,7 @@ from base64 import b64decode, b64encode
 
 import pytest
 
+from tests.powershell.conftest import BUSY_S
 from winhost.connect.winrs import OPTIONS, encoded_command
 from winhost.lab.engine import find_engine
 
@@ -22,7 +23,7 @@ HOSTILE = [
 def call(script: str, request: str) -> tuple[int, list[str], str]:
     sent = b"".join(b64encode(text.encode()) + b"\r\n" for text in (script, request))
     command = [find_engine(), *OPTIONS, encoded_command()]
-    done = subprocess.run(command, input=sent, capture_output=True, timeout=100, check=False)
+    done = subprocess.run(command, input=sent, capture_output=True, timeout=BUSY_S, check=False)
     return done.returncode, [b64decode(line).decode() for line in done.stdout.split()], done.stderr.decode()
 
 

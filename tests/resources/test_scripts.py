@@ -34,6 +34,7 @@ ASK_BACK |= {"Remove-NetFirewallHyperVRule", "Remove-NetFirewallRule", "Remove-V
 ASK_BACK |= {"Unregister-ScheduledTask"}
 # Only there: the first with consent; the second asks back whatever -Confirm says, in a task that nobody could answer.
 FORCED = {("assignable_device.ps1", "Dismount-VMHostAssignableDevice"), ("external_switch.task.ps1", "Remove-VMSwitch")}
+FORCED |= {("vm_power.ps1", "Remove-Job")}  # one that still waits is not removed otherwise
 NAMES_ANEW = {"New-VMSwitch"}  # what it makes is called so
 SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledExperimentalFeatures"}
 HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
@@ -228,6 +229,7 @@ def is_careful(script: Script) -> Iterator[str]:
 QUIET = {
     "Read-WinhostAgain": "the fault before it is told, and `after` is null",
     "Test-WinhostOwnFolder": "who may not ask after a folder is told that it is not ours",
+    "Remove-WinhostEmptyFolder": "its caller has what is in it taken away, and says where that comes to nothing",
     "Find-WinhostJobProgram": "only where there is no registry at all, which is no Windows",
     "Send-WinhostJobInput": "the code of the program that did not read on says why",
     "Test-WinhostTaskPassword": "whoever needs a job is told of it: WslVm, WslDistro and their like",
@@ -237,9 +239,7 @@ QUIET = {
     "ConvertFrom-WinhostLine": "its caller tells of a damaged journal, with the line",
     "Enter-WinhostMutex": "an abandoned mutex is ours: no failure",
 }
-TELLS = re.compile(
-    r"\bthrow\b|Stop-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure)|\.Message|= \$_$", re.MULTILINE
-)
+TELLS = re.compile(r"\bthrow\b|Stop-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure)|\.Message|= \$_\s")
 
 
 def tells_what_it_catches(script: Script) -> Iterator[str]:
@@ -255,8 +255,8 @@ def tells_what_it_catches(script: Script) -> Iterator[str]:
 def gives_numbers_and_words_their_types(script: Script) -> Iterator[str]:
     """Of a text PowerShell makes a number rather than a word of an enumeration, and takes another constructor."""
     for call in calls(script):
-        text = call.name == "New-Object" and "'" in call.named.get("ArgumentList", "")
-        if text and call.named.get("TypeName") not in TAKES_TEXT:
+        has_text = call.name == "New-Object" and "'" in call.named.get("ArgumentList", "")
+        if has_text and call.named.get("TypeName") not in TAKES_TEXT:
             yield f"{call.named.get('TypeName')}: a text among the arguments may be taken for a number"
 
 

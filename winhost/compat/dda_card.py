@@ -108,9 +108,9 @@ def root_complex_endpoint(facts: HostFacts, card: Card) -> Finding | None:
     return None
 
 
-@rule("dda", unknown=BLOCKS, each=CARD)
+@rule("dda", unknown=NOTES, each=CARD)
 def tunneled(facts: HostFacts, card: Card) -> Finding | None:
-    """A cable can be pulled."""
+    """A cable can be pulled. Before Windows Server 2025 Windows does not tell, and a card in a slot is the rule."""
     if card.gpu.state.tunneled:
         return unverified("dda.tunneled", observed="reached over Thunderbolt or USB4")
     return None

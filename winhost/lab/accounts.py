@@ -5,12 +5,13 @@ makes the profile. Sources: Microsoft's "Log on as a batch job", "Task Scheduler
 public reports of WSL in session 0.
 """
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from winhost.lab.errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.files import FOLDER
@@ -30,6 +31,7 @@ from winhost.lab.tasks import (
     RUNNING,
     WRONG_PASSWORD,
     Task,
+    answer_path,
     job_folder,
     jobs_task,
     keep_alive_task,
@@ -218,11 +220,13 @@ class Accounts(LocalAccounts):
     def read_config(self, account: Account) -> Mapping[str, Json]:
         """The same, where it can be read. Raises CmdletError."""
         path = config_path(str(account.profile))
+        if self._machine.files.is_link(path):
+            raise own_error("NotAFile", "InvalidType", f"{path} is a link.")
+        if self._machine.files.is_link(str(account.profile)):
+            raise own_error("NotAFolder", "InvalidType", f"{account.profile} is a link.")
         content = self._machine.files.read(path)
         if content is None:
             return {"text": None, "encoding": None}
-        if path.casefold() in self._machine.files.links:
-            raise own_error("NotAFile", "InvalidType", f"{path} is a link.")
         text, encoding = decoded(content)
         return {"text": text, "encoding": encoding}
 
@@ -307,25 +311,38 @@ class Accounts(LocalAccounts):
             found = re.search(r"job-([0-9a-f]+)\.json$", path)
             if found is None:
                 continue
-            job = json.loads(self._machine.files.read(path) or b"{}")
-            answer = {"code": 0, "output": "", "errors": "", "timed_out": False}
-            if job["kind"] == "wsl":
-                content = (self._machine.files.read(job["input"]) or b"") if job["input"] else b""
+            waits = answer_path(account, found[1])
+            if self._machine.files.read(waits) == b"":
+                answer = self._do_job(account, json.loads(self._machine.files.read(path) or b"{}"))
+                self._machine.files.write(waits, json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+
+    def _do_job(self, account: str, job: Mapping[str, Any]) -> Mapping[str, Json]:
+        files, answer = self._machine.files, {"code": 0, "output": "", "errors": "", "timed_out": False}
+        match job["kind"]:
+            case "wsl":
+                content = (files.read(job["input"]) or b"") if job["input"] else b""
                 code, output, errors = self._machine.distros.wsl(account, job["arguments"], content)
-                answer |= {"code": code, "output": output, "errors": errors}
-            self._machine.files.remove(path)
-            self._machine.files.write(
-                f"{job_folder(account)}\\answer-{found[1]}.json", json.dumps(answer, ensure_ascii=False).encode()
-            )
+                return answer | {"code": code, "output": output, "errors": errors}
+            case "write" if job["bytes"] is None:
+                files.remove(job["path"])
+            case "write":
+                files.write(job["path"], base64.b64decode(job["bytes"]))
+            case "clear":
+                files.remove_folder(job["path"])
+        return answer
 
     def run_job(self, account: str, arguments: Iterable[str], content: bytes = b"") -> tuple[int, str, str]:
-        """What Invoke-WinhostJob does: the exit code of wsl.exe and what it printed. Raises NotYet, CmdletError."""
+        """What Invoke-WinhostWsl does: the exit code of wsl.exe and what it printed. Raises NotYet, CmdletError."""
+        return self._machine.distros.wsl(self.ready_to_run(account), list(arguments), content)
+
+    def ready_to_run(self, account: str) -> str:
+        """The name of the account, once its task has logged on. Raises NotYet, CmdletError."""
         task = self.jobs_task(account)
         if task is None:
             raise NotYet("AccountTasks")
         if (missing := self.mends_logon(task)) is not None:
             raise NotYet(missing)
-        return self._machine.distros.wsl(task.account, list(arguments), content)
+        return task.account
 
     def first_job(self, account: str) -> None:
         """A job that runs nothing: only the logon. Raises CmdletError."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from winhost.lab.errors import own_error
 from winhost.lab.guest import Bars
 from winhost.lab.section import DevicePhysics
 from winhost.model.facts import Json, Key, Record
@@ -70,7 +71,8 @@ class Device:
         if self.dismounted:
             name = _DISMOUNTED_NAMES.get(str(self.healthy["kind"]), "PCI Express Device - Dismounted")
             lost = {"problem": 0, "driver": _DISMOUNTED_DRIVER, "driver_version": None, "vram": None}
-            return {**shown, **_SILENT, **lost, "name": name, "device_class": "System"}
+            hidden = {"base_class": not_told(), "kind": not_told()} if self.physics.hides_class else {}
+            return {**shown, **_SILENT, **lost, "name": name, "device_class": "System", **hidden}
         if not self.enabled:
             return {**shown, **_SILENT, "problem": PROBLEM_DISABLED}
         return shown
@@ -78,6 +80,11 @@ class Device:
 
 # What neither a disabled nor a dismounted device tells.
 _SILENT: Mapping[str, Json] = {"ranges": [], "driver_model": None, "displays": 0, "line_interrupts_only": False}
+
+
+def not_told() -> Json:
+    """A property that this Windows does not have."""
+    return {"unknown": own_error("NotExposed", "NotImplemented", "This Windows does not tell it.").as_json()}
 
 
 def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.resources import as_file, files
+from itertools import count
 from typing import IO, Any, Self
 
 from winhost.lab.endpoint import PipelineError
@@ -78,6 +79,7 @@ class Engine:
             )
             self._input: IO[bytes] = self._process.stdin  # type: ignore[assignment]  # asked for just above
             self._lines: queue.Queue[bytes] = queue.Queue()
+            self._numbers = count(1)
             self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
             self._reader.start()
             try:
@@ -98,12 +100,15 @@ class Engine:
 
         Raises EngineStopped, also when `go_on` no longer holds; PipelineError for what ended the pipeline.
         """
+        number = next(self._numbers)
         try:
-            self._input.write(json.dumps(message).encode() + b"\n")
+            self._input.write(json.dumps({**message, "n": number}).encode() + b"\n")
             self._input.flush()
         except (OSError, ValueError):  # gone, or closed
             raise EngineStopped from None
-        answer = json.loads(self._line(go_on))
+        # Whoever gave up on a request before this one left its answer to come: it is not the answer to this.
+        while (answer := json.loads(self._line(go_on))).get("n") != number:
+            log.debug("a late answer of the engine was passed over")
         if "fault" in answer:
             fault = answer["fault"]
             raise PipelineError(fault["message"], fault["code"], fault["category"])

@@ -8,7 +8,7 @@ from winhost.lab.errors import own_error
 PROGRAM_DATA = "C:\\ProgramData"
 FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
 
-_SOMEBODY = "S-1-5-21-7-8-9-1004"
+_SOMEBODY, _ADMINISTRATORS = "S-1-5-21-7-8-9-1004", "S-1-5-32-544"
 
 
 def _same(path: str) -> str:
@@ -49,7 +49,7 @@ class Files:
     def make_folders(self, *paths: str) -> None:
         """Each in its turn, for administrators. Raises CmdletError for one that is a link, or is somebody's."""
         for path in paths:
-            if _same(path) in self.links:
+            if self.is_link(path):
                 raise own_error("NotAFolder", "InvalidType", f"{path} is a link.")
             if _same(path) in self.taken:
                 message = (
@@ -57,6 +57,17 @@ class Files:
                     "Look into it, and remove it."
                 )
                 raise own_error("NotOurs", "InvalidOperation", message)
+
+    def is_link(self, path: str) -> bool:
+        return _same(path) in self.links
+
+    def owner(self, path: str) -> str:
+        """The SID of whoever made it."""
+        return _SOMEBODY if _same(path) in self.taken else _ADMINISTRATORS
+
+    def has_folder(self, path: str) -> bool:
+        """Whether it is there: with something in it, or made by somebody else."""
+        return _same(path) in self.links | self.taken or any(True for _ in self.below(path))
 
     def is_own(self, folder: str) -> bool:
         """Whether it is no link, and nobody else made it."""

@@ -15,6 +15,7 @@ class DevicePhysics(BaseModel):
 
     mitigation_driver: bool = Field(default=False, description="dismounts without -Force")
     in_use: bool = Field(default=False, description="a program holds it: it cannot be disabled")
+    hides_class: bool = Field(default=False, description="dismounted, it does not tell what it is")
     bars64: tuple[int, ...] | None = None
     bars32: tuple[int, ...] | None = None
     driver_models: tuple[Literal["WDDM", "TCC", "MCDM"], ...] | None = Field(

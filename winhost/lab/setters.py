@@ -1,7 +1,7 @@
 """What the scripts of the nouns do to change a host, on a simulated one: the same cmdlets in the same order."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from winhost.lab import setters_accounts, setters_distros
 from winhost.lab.devices import Device
@@ -108,15 +108,28 @@ def _set_place(machine: Machine, wish: Wish) -> bool:
         _vm(machine, wanted)
     elif place not in (ENABLED, DISABLED, DISMOUNTED):
         raise own_error("BadRequest", "InvalidArgument", f"{place} is no place.")
-    for guid in [vm.guid for vm in machine.vms.values() if vm.has(location) and vm.guid != wanted]:
+    taken = [vm.guid for vm in machine.vms.values() if vm.has(location) and vm.guid != wanted]
+    for guid in taken:
         machine.remove_vm_assignable_device(guid, location)
     if place in (ENABLED, DISABLED):
         _move_to_host(machine, wish.key, place)
         return False
     _move_from_host(machine, wish, place)
     if wanted is not None and not machine.vms[wanted].has(location):
-        machine.add_vm_assignable_device(wanted, location)
+        _give(machine, wish, wanted, taken)
     return False
+
+
+def _give(machine: Machine, wish: Wish, wanted: str, taken: Sequence[str]) -> None:
+    location = wish.key["location"]
+    _device(machine, wish.key)
+    try:
+        machine.add_vm_assignable_device(wanted, location)
+    except CmdletError:
+        for guid in taken:
+            with wish.aside(f"{location} could not be given back to the VM that had it"):
+                machine.add_vm_assignable_device(guid, location)
+        raise
 
 
 def _move_to_host(machine: Machine, key: Key, place: str) -> None:

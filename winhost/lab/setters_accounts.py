@@ -158,7 +158,8 @@ def _remove_tasks(machine: "Machine", name: str, goal: Mapping[str, Json]) -> No
 def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Json]) -> None:
     secret, logon = None, str(goal["logon"])
     if goal["jobs"] != "absent":
-        machine.files.make_folders(FOLDER, f"{FOLDER}\\accounts", job_folder(account.name))
+        folder = job_folder(account.name)
+        machine.files.make_folders(FOLDER, f"{FOLDER}\\jobs", folder, f"{folder}\\answers")
         machine.files.write(script_path(account.name), job_script().encode())
     if logon == "password":
         _check_ours(account)
@@ -198,9 +199,12 @@ def _set_config(machine: "Machine", wish: "Wish") -> bool:
     if goal["text"] is None:
         if want.get("encoding") is not None:
             raise own_error("BadRequest", "InvalidArgument", "There is no text to encode.")
+        machine.accounts.ready_to_run(account.name)
         machine.files.remove(path)
         return False
-    machine.files.write(path, encoded(str(goal["text"]), str(goal["encoding"] or "utf-8")))
+    content = encoded(str(goal["text"]), str(goal["encoding"] or "utf-8"))
+    machine.accounts.ready_to_run(account.name)
+    machine.files.write(path, content)
     return False
 
 

@@ -17,7 +17,7 @@ _FOLDER = files(__package__) / "powershell"
 _ENGINES_OWN = "Microsoft.PowerShell."
 _WINDOWS_OWN = "Microsoft.PowerShell.LocalAccounts"
 # The engine has them, but of another machine.
-_ALSO = {"Get-AuthenticodeSignature", "Get-Command", "Get-Module", "Get-Service", "Start-Sleep"}
+_ALSO = {"Get-AuthenticodeSignature", "Get-Command", "Get-Module", "Get-Service", "Remove-Job", "Start-Sleep"}
 _PLAIN = {
     "Boolean": "bool",
     "Guid": "guid",

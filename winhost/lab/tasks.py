@@ -57,6 +57,11 @@ def script_path(account: str) -> str:
     return f"{job_folder(account)}\\job.ps1"
 
 
+def answer_path(account: str, number: str) -> str:
+    """What waits for the answer to a job."""
+    return f"{job_folder(account)}\\answers\\answer-{number}.json"
+
+
 def job_folder(account: str) -> str:
-    """Where its jobs are written and answered."""
-    return f"{FOLDER}\\accounts\\{account}"
+    """Where its jobs are written."""
+    return f"{FOLDER}\\jobs\\{account}"

@@ -14,7 +14,9 @@ end, not as wanted), 3010 a restart is needed.
 Consents, comma-separated, as README.md lists them: vm-stop,restart
 
 .PARAMETER WhatIf
-Shows the steps and what they ask for. Changes nothing and writes nothing.
+Shows the steps and what they ask for. Changes nothing and writes nothing but what reading takes: of
+WSL it asks as the account that owns it, by that account's task, which logs it on and has a file for each job in
+%ProgramData%\winhost\jobs while it runs.
 
 .PARAMETER ContinueAfterRestart
 Where a restart is needed: restarts the host and goes on by itself, by a scheduled task that runs once as the system.

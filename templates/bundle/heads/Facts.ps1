@@ -3,6 +3,9 @@
 Reads what this host is. Changes nothing.
 
 .DESCRIPTION
+Of WSL it asks as the account that owns it, by that account's task: a logon of it, and a file for each job in
+%ProgramData%\winhost\jobs while it runs.
+
 Prints one JSON document: the facts file that winhost reads with --facts, on a machine that never sees this host. It is
 plain ASCII. Needs an administrator to read everything; what could not be read stands in the facts with its reason.
 

@@ -13,7 +13,9 @@ needed.
 Consents, comma-separated: vm-stop,restart. Those given to Apply.ps1 do not count here.
 
 .PARAMETER WhatIf
-Shows the steps and what they ask for. Changes nothing and writes nothing.
+Shows the steps and what they ask for. Changes nothing and writes nothing but what reading takes: of
+WSL it asks as the account that owns it, by that account's task, which logs it on and has a file for each job in
+%ProgramData%\winhost\jobs while it runs.
 
 .PARAMETER ContinueAfterRestart
 Where a restart is needed: restarts the host and goes on by itself, by a scheduled task that runs once as the system.

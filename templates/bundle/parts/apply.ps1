@@ -5,6 +5,7 @@ function Invoke-WinhostRun {
     Resume-WinhostRun $Run
     if ($script:WhatIf) {
         $facts = Read-WinhostHost
+        Show-WinhostReadAs $facts
         Assert-WinhostNoDrift $Run $facts
         return New-WinhostPreview $Run @(Find-WinhostStageSteps $Run $facts) @()
     }

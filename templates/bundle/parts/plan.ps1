@@ -86,6 +86,18 @@ function Read-WinhostHost {
     $facts
 }
 
+function Show-WinhostReadAs {
+    param($Facts)
+    # Of WSL only its owner can tell: reading runs the task of that account, and so logs it on.
+    if ($Facts['AccountTasks'].ok) {
+        foreach ($found in @($Facts['AccountTasks'].instances)) {
+            if (@('ready', 'stale') -ccontains $found.state.jobs) {
+                Show-WinhostLine "  Read as $($found.key.account), too: its task for jobs ran, which logs it on and has a file for each job in %ProgramData%\winhost\jobs meanwhile."
+            }
+        }
+    }
+}
+
 function Find-WinhostNoun {
     param([string]$Name)
     foreach ($noun in $script:WinhostNouns) {

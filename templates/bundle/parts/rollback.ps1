@@ -11,6 +11,7 @@ function Invoke-WinhostRun {
     $parts = @(Split-WinhostParts $back.wishes)
     $steps = @(foreach ($part in $parts) { Find-WinhostUndoSteps $Run $part $facts })
     if ($script:WhatIf) {
+        Show-WinhostReadAs $facts
         $result = New-WinhostPreview $Run $steps $back.kept
         $result.document['missing'] = @($back.missing)
         $result.lines += @(foreach ($lacks in $back.missing) { "  $($lacks.title): not judged: $($lacks.why)" })

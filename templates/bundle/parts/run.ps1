@@ -232,21 +232,11 @@ function Register-WinhostTask {
 
 function Unregister-WinhostTask {
     param($Run)
-    # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task, and only
-    # in this folder: others hold hundreds, and some that not even an administrator may read.
+    # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task.
     if (-not [System.IO.Directory]::Exists((Join-WinhostPath $Run.journals $Run.sum))) {
         return
     }
-    try {
-        $tasks = @(Get-ScheduledTask -TaskPath '\' -ErrorAction Stop)
-    }
-    catch {
-        if ("$($_.CategoryInfo.Category)" -ne 'ObjectNotFound') {
-            throw
-        }
-        $tasks = @()
-    }
-    foreach ($task in $tasks) {
+    foreach ($task in @(Find-WinhostScheduled '\')) {
         if ($task.TaskName -ceq "winhost-$($Run.sum)") {
             Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
         }

@@ -460,10 +460,16 @@ function Show-WinhostSwitchStep {
         }
         return
     }
-    $moved = @($Step.want.adapter, $Step.before.adapter)[[int]($null -eq $Step.want.adapter)]
+    # Where a switch goes its addresses are with the host's port on it, and the adapter below has none.
+    $goes = $null -eq $Step.want.adapter
+    $moved = @($Step.want.adapter, $Step.before.adapter)[[int]$goes]
+    $port = "vEthernet ($($Step.key.name))"
     foreach ($adapter in @(Invoke-WinhostRequest @(@{ noun = 'NetworkAdapter'; verb = 'get' }) $false).instances) {
-        if ($adapter.key.adapter -ceq $moved) {
-            $addresses = @(foreach ($each in @($adapter.state.addresses)) { "$($each.address)/$($each.prefix)" })
+        if ($adapter.key.adapter -cne $moved -and -not ($goes -and $adapter.state.name -ceq $port)) {
+            continue
+        }
+        $addresses = @(foreach ($each in @($adapter.state.addresses)) { "$($each.address)/$($each.prefix)" })
+        if ($addresses.Count -gt 0) {
             Show-WinhostLine "  $($adapter.state.name) ($($addresses -join ', ')): what it has goes over to another interface."
         }
     }

@@ -5,7 +5,9 @@ function Start-WinhostScript {
         Assert-WinhostUsage
         $bundle = Open-WinhostPlan
         Assert-WinhostHost $bundle.plan $false
-        $checks = @(Test-WinhostWishes $bundle.stage.wanted (Read-WinhostHost))
+        $facts = Read-WinhostHost
+        Show-WinhostReadAs $facts
+        $checks = @(Test-WinhostWishes $bundle.stage.wanted $facts)
         $result = New-WinhostVerdict $bundle $checks
     }
     catch {

@@ -159,13 +159,25 @@ _switching("Disable-ScheduledTask", enabled=False)
 # ---- files
 
 
-@answers("Read-WinhostFile", "Path")
+@answers("Read-WinhostBytes", "Path")
 def _read(desk: Cmdlets, given: Given) -> Iterable[Any]:
     content = desk.machine.files.read(given["Path"])
-    if content is None:
-        return []
-    is_link = given["Path"].casefold() in desk.machine.files.links
-    return [Shown(None, {"bytes": on_wire(content), "link": is_link})]
+    return [] if content is None else [on_wire(content)]
+
+
+@answers("Test-WinhostLink", "Path")
+def _link(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [desk.machine.files.is_link(given["Path"])]
+
+
+@answers("Test-WinhostFolder", "Path")
+def _there(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [desk.machine.files.has_folder(given["Path"])]
+
+
+@answers("Read-WinhostOwner", "Path")
+def _owner(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [desk.machine.files.owner(given["Path"])]
 
 
 @answers("Write-WinhostFile", "Path", "Bytes")
@@ -178,17 +190,6 @@ def _write(desk: Cmdlets, given: Given) -> Iterable[Any]:
 def _remove(desk: Cmdlets, given: Given) -> Iterable[Any]:
     desk.machine.files.remove(given["Path"])
     return ()
-
-
-@answers("Initialize-WinhostFolder", "Path", "Who")
-def _folder(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    desk.machine.files.make_folders(given["Path"])
-    return ()
-
-
-@answers("Test-WinhostOwnFolder", "Path")
-def _own_folder(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    return [desk.machine.files.is_own(given["Path"])]
 
 
 @answers("Remove-WinhostFolder", "Path")

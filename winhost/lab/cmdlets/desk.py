@@ -30,6 +30,7 @@ class Cmdlets:
         self.machine = machine
         self.slept = 0.0
         self.stopping: dict[str, float] = {}  # VMs whose guests were asked to stop, and when they have
+        self.jobs = 0  # that nobody has removed
         self.holds_mutex = False
 
     def run(self, name: str, given: Given) -> list[Any]:

@@ -146,14 +146,21 @@ _part_of_a_task("New-ScheduledTaskTrigger", "MSFT_TaskTrigger", "AtStartup")
 def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
     one = {**given, "Action": given["Action"][0], "Trigger": given["Trigger"][0]}
     desk.machine.tasks[given["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
-    return [task for task in _tasks(desk, {}) if task.properties["TaskName"] == given["TaskName"]]
+    return [task for task in _all_tasks(desk) if task.properties["TaskName"] == given["TaskName"]]
+
+
+def _all_tasks(desk: Cmdlets) -> list[Shown]:
+    bundles = [shown("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
+    return [*bundles, *account_tasks(desk)]
 
 
 @answers("Get-ScheduledTask", "TaskPath")
 def _tasks(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    bundles = [shown("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
-    tasks = [*bundles, *account_tasks(desk)]
-    for path in given.get("TaskPath", ()):
+    tasks = _all_tasks(desk)
+    if not given.get("TaskPath"):
+        # Some that Windows or others keep not even an administrator may read, and one of them ends the listing.
+        raise desk.machine.fail("task-unreadable", "Get-ScheduledTask")
+    for path in given["TaskPath"]:
         tasks = [task for task in tasks if task.properties["TaskPath"] == path]
         if not tasks:
             raise desk.machine.fail("no-task-there", "Get-ScheduledTask", path=path)

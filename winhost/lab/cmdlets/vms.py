@@ -141,7 +141,16 @@ def _stop_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
         raise desk.machine.fail("not-stood-in", "Stop-VM", what="waiting without -AsJob")
     for guid in desk.each_vm(given):
         desk.stopping[guid] = desk.slept + desk.machine.ask_guest_to_stop(guid)
+    desk.jobs += 1
     return [shown("VMJob", State="Running", JobStateInfo=shown("VMJobStateInfo"))]
+
+
+@answers("Remove-Job", "Job", "Force")
+def _remove_job(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    if not given.get("Force"):
+        raise desk.machine.fail("not-stood-in", "Remove-Job", what="a job that may still run, without -Force")
+    desk.jobs -= 1
+    return ()
 
 
 @answers("Start-Sleep", "Seconds")

@@ -1,4 +1,5 @@
-# One process is one runspace: a line of JSON in, {script} or {command, parameters}; a line of JSON out, {output} or {fault}.
+# One process is one runspace: a line of JSON in, {n, script} or {n, command, parameters}; a line of JSON out, with the
+# same n, {output} or {fault}.
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
 # As in the agent: Windows PowerShell 5.1 would write some arrays as {"value":[],"Count":0}.
@@ -44,6 +45,8 @@ function Invoke-Line {
 }
 
 while ($null -ne ($line = $reader.ReadLine())) {
-    $answer = Invoke-Line (ConvertFrom-Json -InputObject $line)
+    $asked = ConvertFrom-Json -InputObject $line
+    $answer = Invoke-Line $asked
+    $answer.n = $asked.n
     $writer.WriteLine((ConvertTo-Json -InputObject $answer -Depth 4 -Compress))
 }

@@ -1,18 +1,44 @@
 # Put over the agent's few helpers that reach past cmdlets; everything else of the agent is what a real host runs.
 
 class LabRegistryKey {
+    [string]$Path
     [hashtable]$Values
+    [int]$ValueCount = 1
+    [int]$SubKeyCount = 0
     [object] GetValue([string]$Name) {
         return $this.Values[$Name]
     }
     [string[]] GetValueNames() {
         return @($this.Values.Keys)
     }
+    [void] SetValue([string]$Name, [object]$Data) {
+        $null = Invoke-Lab 'Write-WinhostRegistry' @{ Path = $this.Path; Name = $Name; Value = $Data }
+    }
+    [void] DeleteValue([string]$Name, [bool]$MustBeThere) {
+        $null = Invoke-Lab 'Write-WinhostRegistry' @{ Path = $this.Path; Name = $Name; Value = $null }
+    }
     [void] Close() {
     }
 }
 
+class LabRegistry {
+    [object] OpenSubKey([string]$Path) {
+        foreach ($values in @(Read-Lab 'Open-WinhostRegistry' @{ Path = $Path })) {
+            return [LabRegistryKey]@{ Path = $Path; Values = $values }
+        }
+        return $null
+    }
+    [object] CreateSubKey([string]$Path) {
+        return [LabRegistryKey]@{ Path = $Path; Values = @{} }
+    }
+    [void] DeleteSubKey([string]$Path, [bool]$MustBeThere) {
+    }
+}
+
 class LabMutex {
+    [bool] WaitOne([int]$Milliseconds) {
+        return [bool](Read-Lab 'Enter-WinhostMutex' @{})
+    }
     [void] ReleaseMutex() {
         $null = Invoke-Lab 'Exit-WinhostMutex' @{}
     }
@@ -20,32 +46,129 @@ class LabMutex {
     }
 }
 
-function Open-WinhostRegistry {
-    param([string]$Path)
-    foreach ($values in @(Read-Lab 'Open-WinhostRegistry' @{ Path = $Path })) {
-        $key = [LabRegistryKey]::new()
-        $key.Values = $values
-        $key
+# A file that is written from two sides: what the real one does with its stream, this does with the lab's.
+class LabAnswer {
+    [string]$Path
+    [void] Seek([long]$Offset, [System.IO.SeekOrigin]$From) {
+    }
+    [void] CopyTo([System.IO.MemoryStream]$Memory) {
+        foreach ($text in @(Read-Lab 'Read-WinhostBytes' @{ Path = $this.Path })) {
+            $bytes = [System.Convert]::FromBase64String($text)
+            $Memory.Write($bytes, 0, $bytes.Length)
+        }
+    }
+    [void] Dispose() {
+        $null = Invoke-Lab 'Remove-WinhostFile' @{ Path = $this.Path }
     }
 }
 
-function Invoke-WinhostNative {
-    param([string]$Program, [string[]]$Arguments, [int]$Seconds)
-    if ($script:WinhostPrograms -notcontains $Program) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Program is not among the programs that winhost runs."
+# The parts of the Task Scheduler's own interface that we set something in.
+class LabTaskFolder {
+    [string]$Name = 'winhost'
+    [object[]] GetFolders([int]$Flags) {
+        return @()
     }
+    [object] CreateFolder([string]$Path, [string]$Rights) {
+        return $this
+    }
+    [object] RegisterTaskDefinition($Name, $Made, $Flags, $Account, $Secret, $Logon, $Rights) {
+        $starts = @($Made.Triggers.Made)
+        $task = @{ name = $Name; program = $Made.Actions.Made.Path; arguments = $Made.Actions.Made.Arguments; at_startup = $starts -contains 8 }
+        $given = @{ Task = $task; Account = $Account; Secret = $Secret }
+        $answer = Invoke-Lab 'Register-WinhostAccountTask' $given
+        if ($null -ne $answer.fault) {
+            throw (New-LabError $answer.fault)
+        }
+        return $null
+    }
+}
+
+class LabTaskParts {
+    [object]$Made
+    [object] Create([int]$Kind) {
+        $this.Made = $Kind
+        if ($Kind -eq 0) {
+            $this.Made = [pscustomobject]@{ Path = ''; Arguments = '' }
+        }
+        return $this.Made
+    }
+}
+
+class LabScheduler {
+    [object] NewTask([int]$Flags) {
+        $settings = @{}
+        foreach ($name in @('ExecutionTimeLimit', 'MultipleInstances', 'DisallowStartIfOnBatteries', 'StopIfGoingOnBatteries', 'StartWhenAvailable', 'AllowDemandStart', 'RestartCount', 'RestartInterval')) {
+            $settings[$name] = $null
+        }
+        return [pscustomobject]@{
+            RegistrationInfo = [pscustomobject]@{ Description = '' }
+            Principal = [pscustomobject]@{ RunLevel = 0 }
+            Settings = [pscustomobject]$settings
+            Triggers = [LabTaskParts]::new()
+            Actions = [LabTaskParts]::new()
+        }
+    }
+    [object] GetFolder([string]$Path) {
+        return [LabTaskFolder]::new()
+    }
+}
+
+function Open-WinhostMachine {
+    [LabRegistry]::new()
+}
+
+function New-WinhostMutex {
+    [LabMutex]::new()
+}
+
+function Open-WinhostScheduler {
+    [LabScheduler]::new()
+}
+
+function Start-WinhostProgram {
+    param([string]$Program, [string[]]$Arguments, [int]$Seconds)
     Read-Lab 'Invoke-WinhostNative' @{ Program = $Program; Arguments = $Arguments }
 }
 
-function Read-WinhostFile {
+function Read-WinhostBytes {
     param([string]$Path)
     # As text on the way: a list of so many numbers takes long.
-    foreach ($text in @(Read-Lab 'Read-WinhostFile' @{ Path = $Path })) {
-        if ($text.link) {
-            Stop-Winhost 'Winhost.NotAFile' 'InvalidType' "$Path is a link."
-        }
-        , [System.Convert]::FromBase64String($text.bytes)
+    foreach ($text in @(Read-Lab 'Read-WinhostBytes' @{ Path = $Path })) {
+        , [System.Convert]::FromBase64String($text)
     }
+}
+
+function Test-WinhostLink {
+    param([string]$Path)
+    Read-Lab 'Test-WinhostLink' @{ Path = $Path }
+}
+
+function Test-WinhostFolder {
+    param([string]$Path)
+    Read-Lab 'Test-WinhostFolder' @{ Path = $Path }
+}
+
+function Read-WinhostOwner {
+    param([string]$Path)
+    Read-Lab 'Read-WinhostOwner' @{ Path = $Path }
+}
+
+function Read-WinhostOwnSid {
+    'S-1-5-21-7-8-9-500'
+}
+
+function Add-WinhostFolder {
+    param([string]$Path, [string]$Rights)
+}
+
+function Write-WinhostFolderRights {
+    param([string]$Path, [string]$Rights)
+}
+
+function Open-WinhostAnswer {
+    param([string]$Path)
+    Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = '' }
+    [LabAnswer]@{ Path = $Path }
 }
 
 function Write-WinhostFile {
@@ -59,22 +182,14 @@ function Remove-WinhostFile {
     Read-Lab 'Remove-WinhostFile' @{ Path = $Path }
 }
 
-function Initialize-WinhostFolder {
-    param([string]$Path, [string]$Who)
-    $answer = Invoke-Lab 'Initialize-WinhostFolder' @{ Path = $Path; Who = $Who }
-    if ($null -ne $answer.fault) {
-        throw (New-LabError $answer.fault)
-    }
-}
-
-function Test-WinhostOwnFolder {
-    param([string]$Path)
-    Read-Lab 'Test-WinhostOwnFolder' @{ Path = $Path }
-}
-
 function Remove-WinhostFolder {
     param([string]$Path)
     Read-Lab 'Remove-WinhostFolder' @{ Path = $Path }
+}
+
+function Remove-WinhostEmptyFolder {
+    param([string]$Path)
+    -not (Read-Lab 'Test-WinhostFolder' @{ Path = $Path })
 }
 
 function Test-WinhostEmpty {
@@ -90,11 +205,6 @@ function Read-WinhostFileTime {
 function Measure-WinhostFiles {
     param([string]$Folder, [string]$Name)
     Read-Lab 'Measure-WinhostFiles' @{ Folder = $Folder; Name = $Name }
-}
-
-function Write-WinhostRegistry {
-    param([string]$Path, [string]$Name, $Value)
-    Read-Lab 'Write-WinhostRegistry' @{ Path = $Path; Name = $Name; Value = $Value }
 }
 
 function Read-WinhostHash {
@@ -141,22 +251,6 @@ function Read-WinhostTemporary {
 function Read-WinhostGroup {
     param([string]$Sid)
     Read-Lab 'Read-WinhostGroup' @{ Sid = $Sid }
-}
-
-function Register-WinhostAccountTask {
-    param($Task, [string]$Account, $Secret)
-    $given = @{ Task = $Task; Account = $Account; Secret = $null }
-    if ($null -ne $Secret) {
-        $given.Secret = ConvertTo-LabValue $Secret
-    }
-    Read-Lab 'Register-WinhostAccountTask' $given
-}
-
-function Enter-WinhostMutex {
-    do {
-        $taken = Read-Lab 'Enter-WinhostMutex' @{}
-    } until ($taken)
-    [LabMutex]::new()
 }
 
 function Read-WinhostClock {

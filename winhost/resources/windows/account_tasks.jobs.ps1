@@ -17,16 +17,18 @@ function Find-WinhostJobsTask {
 }
 
 function Invoke-WinhostJob {
-    param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
-    # wsl.exe as the account, in the session of a batch logon: @{ code; output; errors }. InputFile: '' for none.
+    param([string]$Account, $Job, [int]$Seconds)
+    # As the account, in the session of a batch logon: @{ code; output; errors }. A job is @{ kind = 'wsl'; arguments;
+    # input = a file, or '' } for wsl.exe; 'write' with path and bytes as base64, null for no such file; 'clear' with the
+    # path of a folder. What is in the hands of the account only the account changes.
     $task = Find-WinhostJobsTask $Account
     if ($null -eq $task) {
         $why = "$Account cannot run anything here: there is no task for its jobs, it is disabled, or its script is gone."
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' $why 'AccountTasks'
     }
-    $job = @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile; seconds = $Seconds }
+    $Job.seconds = $Seconds
     try {
-        $answer = Complete-WinhostJob $Account $task $job ($Seconds + 60)
+        $answer = Complete-WinhostJob $Account $task $Job ($Seconds + 60)
     }
     catch {
         # What has to be mended before anything can be asked again.
@@ -44,6 +46,9 @@ function Invoke-WinhostJob {
     if ($answer.timed_out) {
         Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "wsl.exe did not end within $Seconds s."
     }
+    if ($Job.kind -ne 'wsl' -and $answer.code -ne 0) {
+        Stop-Winhost 'Winhost.JobFailed' 'InvalidResult' "$Account could not $($Job.kind) $($Job.path): $($answer.errors)"
+    }
     @{ code = $answer.code; output = $answer.output; errors = $answer.errors }
 }
 
@@ -52,14 +57,17 @@ function Complete-WinhostJob {
     $id = [System.Guid]::NewGuid().ToString('N')
     $folder = Read-WinhostJobFolder $Account
     $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Job -Depth 5 -Compress -ErrorAction Stop)
-    Write-WinhostFile "$folder\job-$id.json" ([System.Text.Encoding]::ASCII.GetBytes($json))
     $begun = Read-WinhostClock
+    $answer = $null
     try {
+        # The job first, and only then what says that nobody has done it yet.
+        Write-WinhostFile "$folder\job-$id.json" ([System.Text.Encoding]::ASCII.GetBytes($json))
+        $answer = Open-WinhostAnswer "$folder\answers\answer-$id.json"
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
         do {
-            $bytes = Read-WinhostFile "$folder\answer-$id.json"
-            if ($null -ne $bytes) {
-                return ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+            $text = Read-WinhostAnswer $answer
+            if ($null -ne $text) {
+                return ConvertFrom-Json -InputObject $text -ErrorAction Stop
             }
             Start-Sleep -Seconds 1 -ErrorAction Stop
             $waited = (Read-WinhostClock) - $begun
@@ -72,7 +80,9 @@ function Complete-WinhostJob {
     }
     finally {
         Remove-WinhostFile "$folder\job-$id.json"
-        Remove-WinhostFile "$folder\answer-$id.json"
+        if ($null -ne $answer) {
+            $answer.Dispose()
+        }
     }
 }
 
@@ -105,14 +115,14 @@ function Assert-WinhostLogon {
 
 function Complete-WinhostLogon {
     param([string]$Account, $Task, [int]$Seconds)
-    # A job that runs nothing.
-    $job = @{ kind = 'nothing'; arguments = @(); input = ''; seconds = 0 }
+    # A job that does nothing.
+    $job = @{ kind = 'nothing'; seconds = 0 }
     $null = Complete-WinhostJob $Account $Task $job $Seconds
 }
 
 function Read-WinhostJobFolder {
     param([string]$Account)
-    "$(Read-WinhostProgramData)\winhost\accounts\$Account"
+    "$(Read-WinhostProgramData)\winhost\jobs\$Account"
 }
 
 # ---- what runs as the account
@@ -135,15 +145,18 @@ function Read-WinhostJobScript {
 function Write-WinhostJobScript {
     param($User)
     $data = "$(Read-WinhostProgramData)\winhost"
-    Initialize-WinhostFolder $data ''
-    Initialize-WinhostFolder "$data\accounts" ''
+    Initialize-WinhostFolder $data 'ours'
+    Initialize-WinhostFolder "$data\jobs" 'ours'
     $folder = Read-WinhostJobFolder "$($User.Name)"
-    Initialize-WinhostFolder $folder "$($User.SID)"
+    # The account writes into no folder that we write or remove anything in: it could turn one into a link elsewhere.
+    Initialize-WinhostFolder $folder 'read' "$($User.SID)"
+    Initialize-WinhostFolder "$folder\answers" 'answered' "$($User.SID)"
     Write-WinhostFile "$folder\job.ps1" ([System.Text.Encoding]::ASCII.GetBytes("$script:WinhostJobScript"))
 }
 
 $script:WinhostJobScript = {
-    # Runs the jobs in its folder, one after the other: wsl.exe with the arguments given, or nothing at all.
+    # Does the jobs in its folder, one after the other, and writes into the answer that waits for each. Others make and
+    # remove both.
     Set-StrictMode -Version 3.0
     $ErrorActionPreference = 'Stop'
 
@@ -219,29 +232,80 @@ $script:WinhostJobScript = {
         }
     }
 
-    function Complete-WinhostJobFile {
+    function Write-WinhostJobBytes {
+        param([string]$Path, $Bytes)
+        # Beside it, then over it: whoever reads meanwhile sees the one or the other.
+        if ($null -eq $Bytes) {
+            [System.IO.File]::Delete($Path)
+            return
+        }
+        $beside = "$Path.$([System.Guid]::NewGuid().ToString('N')).new"
+        [System.IO.File]::WriteAllBytes($beside, [System.Convert]::FromBase64String($Bytes))
+        if ([System.IO.File]::Exists($Path)) {
+            [System.IO.File]::Replace($beside, $Path, [System.Management.Automation.Language.NullString]::Value)
+        }
+        else {
+            [System.IO.File]::Move($beside, $Path)
+        }
+    }
+
+    function Clear-WinhostJobFolder {
         param([string]$Path)
+        foreach ($each in [System.IO.Directory]::GetFileSystemEntries($Path)) {
+            $kind = [System.IO.File]::GetAttributes($each)
+            if ($kind -band [System.IO.FileAttributes]::Directory) {
+                # Of a link the link, and nothing of where it leads.
+                [System.IO.Directory]::Delete($each, -not ($kind -band [System.IO.FileAttributes]::ReparsePoint))
+            }
+            else {
+                [System.IO.File]::Delete($each)
+            }
+        }
+    }
+
+    function Complete-WinhostJobFile {
+        param([string]$Path, [string]$Target)
         $answer = @{ code = 0; output = ''; errors = ''; timed_out = $false }
         try {
             $job = ConvertFrom-Json -InputObject ([System.IO.File]::ReadAllText($Path)) -ErrorAction Stop
-            if ($job.kind -eq 'wsl') {
-                $answer = Invoke-WinhostJobProgram $job
+            switch ($job.kind) {
+                'wsl' {
+                    $answer = Invoke-WinhostJobProgram $job
+                }
+                'write' {
+                    Write-WinhostJobBytes $job.path $job.bytes
+                }
+                'clear' {
+                    Clear-WinhostJobFolder $job.path
+                }
             }
         }
         catch {
             $answer = @{ code = -1; output = ''; errors = "$($_.Exception.Message)"; timed_out = $false }
         }
         $json = ConvertTo-Json -InputObject $answer -Compress -ErrorAction Stop
-        $target = $Path -replace 'job-([0-9a-f]+)\.json$', 'answer-$1.json'
-        [System.IO.File]::WriteAllText("$target.new", $json)
-        [System.IO.File]::Delete($Path)
-        [System.IO.File]::Move("$target.new", $target)
+        $bytes = (New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false).GetBytes("$json`n")
+        # It is there already, and waits: nothing is made here.
+        $stream = [System.IO.File]::Open($Target, 'Open', 'Write', 'ReadWrite,Delete')
+        $stream.Write($bytes, 0, $bytes.Length)
+        $stream.Dispose()
+    }
+
+    function Test-WinhostJobWaits {
+        param([string]$Target)
+        # What has no answer yet, and still somebody who waits for one.
+        [System.IO.File]::Exists($Target) -and (New-Object -TypeName System.IO.FileInfo -ArgumentList $Target).Length -eq 0
     }
 
     do {
-        $paths = @([System.IO.Directory]::GetFiles($PSScriptRoot, 'job-*.json'))
-        foreach ($path in $paths) {
-            Complete-WinhostJobFile $path
+        $done = 0
+        foreach ($path in @([System.IO.Directory]::GetFiles($PSScriptRoot, 'job-*.json'))) {
+            $name = [System.IO.Path]::GetFileName($path) -replace '^job-', 'answer-'
+            $target = [System.IO.Path]::Combine($PSScriptRoot, 'answers', $name)
+            if (Test-WinhostJobWaits $target) {
+                Complete-WinhostJobFile $path $target
+                $done++
+            }
         }
-    } while ($paths.Count -gt 0)
+    } while ($done -gt 0)
 }

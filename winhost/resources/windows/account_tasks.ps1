@@ -34,8 +34,24 @@ function Read-WinhostTasksOf {
 }
 
 function Find-WinhostTasks {
-    foreach ($task in @(Read-WinhostOnce 'tasks' { Get-ScheduledTask -ErrorAction Stop })) {
-        if ($task.TaskPath -eq $script:WinhostTaskPath) {
+    Read-WinhostOnce 'tasks' { Find-WinhostScheduled $script:WinhostTaskPath }
+}
+
+function Find-WinhostScheduled {
+    param([string]$Folder)
+    # Of one folder of tasks: others hold hundreds, and some that not even an administrator may read.
+    try {
+        $tasks = @(Get-ScheduledTask -TaskPath $Folder -ErrorAction Stop)
+    }
+    catch {
+        # There is no such folder, or nothing in it.
+        if ("$($_.CategoryInfo.Category)" -ne 'ObjectNotFound') {
+            throw
+        }
+        $tasks = @()
+    }
+    foreach ($task in $tasks) {
+        if ($task.TaskPath -eq $Folder) {
             $task
         }
     }
@@ -249,8 +265,7 @@ function Register-WinhostTasks {
 function Register-WinhostAccountTask {
     param($Task, [string]$Account, $Secret)
     # Not by Register-ScheduledTask: it takes the secret as text, and logging of modules would write that down.
-    $service = New-Object -ComObject 'Schedule.Service'
-    $service.Connect()
+    $service = Open-WinhostScheduler
     $made = $service.NewTask(0)
     $made.RegistrationInfo.Description = 'Made by winhost.'
     $made.Principal.RunLevel = 1
@@ -295,6 +310,12 @@ function Register-WinhostAccountTask {
     finally {
         [System.Runtime.InteropServices.Marshal]::ZeroFreeBSTR($plain)
     }
+}
+
+function Open-WinhostScheduler {
+    $service = New-Object -ComObject 'Schedule.Service'
+    $service.Connect()
+    $service
 }
 
 function Complete-WinhostFirstJob {

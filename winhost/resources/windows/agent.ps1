@@ -372,8 +372,7 @@ function Invoke-WinhostCall {
 # ---- a batch
 
 function Enter-WinhostMutex {
-    # Host-wide: a call that outlived its controller still holds it, and is waited for instead of raced.
-    $mutex = New-Object -TypeName System.Threading.Mutex -ArgumentList $false, 'Global\winhost'
+    $mutex = New-WinhostMutex
     try {
         # In slices, so that a stopped pipeline stops waiting.
         do {
@@ -385,6 +384,11 @@ function Enter-WinhostMutex {
         $taken = $true
     }
     $mutex
+}
+
+function New-WinhostMutex {
+    # Host-wide: a call that outlived its controller still holds it, and is waited for instead of raced.
+    New-Object -TypeName System.Threading.Mutex -ArgumentList $false, 'Global\winhost'
 }
 
 function Invoke-WinhostBatch {

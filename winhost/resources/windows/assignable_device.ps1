@@ -4,19 +4,21 @@ function Get-WinhostAssignableDevice {
     foreach ($assignment in @(Find-WinhostAssignments)) {
         $claims[$assignment.location] = $assignment
     }
+    $shown = @()
     foreach ($function in @(Find-WinhostPciFunctions)) {
         $place = Read-WinhostHostPlace $function
         if ($claims.ContainsKey($function.key.location)) {
             $place = $claims[$function.key.location].place
         }
+        $shown += $function.key.location
         @{ key = $function.key; state = @{ place = $place } }
     }
-    # What a VM still claims although no such device is there: it keeps the VM from starting, and can be taken away.
-    foreach ($function in @(Find-WinhostPciAll)) {
-        $claims.Remove($function.key.location)
-    }
-    foreach ($stale in $claims.Values) {
-        @{ key = @{ location = $stale.location; device = $stale.device }; state = @{ place = $stale.place } }
+    # Whatever else a VM claims: what is no card or does not tell that it is one, and what is not there any more, which
+    # keeps the VM from starting and can be taken away.
+    foreach ($claim in $claims.Values) {
+        if ($shown -notcontains $claim.location) {
+            @{ key = @{ location = $claim.location; device = $claim.device }; state = @{ place = $claim.place } }
+        }
     }
 }
 
@@ -29,6 +31,7 @@ function Find-WinhostAssignments {
                     location = "$($assigned.LocationPath)".ToUpperInvariant()
                     device = ConvertTo-WinhostPciIds "$($assigned.InstanceID)"
                     assigned = $assigned
+                    vm = $vm
                 }
             }
         }
@@ -58,15 +61,31 @@ function Set-WinhostAssignableDevice {
     elseif (@('host-enabled', 'host-disabled', 'dismounted') -notcontains $place) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$place is no place."
     }
-    $held = Remove-WinhostAssignments $Key $place
+    $taken = Remove-WinhostAssignments $Key $place
     if ($place -like 'host-*') {
         Move-WinhostToHost $Key $place
         return
     }
     Move-WinhostFromHost $Key $place $How
-    if ($null -ne $vm -and -not $held) {
-        $function = Find-WinhostPciFunction $Key
-        Add-VMAssignableDevice -VM $vm -LocationPath $function.path -Confirm:$false -ErrorAction Stop
+    if ($null -ne $vm -and -not $taken.held) {
+        Add-WinhostAssignment $Key $vm $taken.from
+    }
+}
+
+function Add-WinhostAssignment {
+    param($Key, $Vm, $From)
+    # Whether a VM can have it shows only when it is given; where it cannot, it goes back to the one that had it.
+    $function = Find-WinhostPciFunction $Key
+    try {
+        Add-VMAssignableDevice -VM $Vm -LocationPath $function.path -Confirm:$false -ErrorAction Stop
+    }
+    catch {
+        foreach ($former in $From) {
+            Invoke-WinhostAside "$($Key.location) could not be given back to the VM that had it" {
+                Add-VMAssignableDevice -VM $former -LocationPath $function.path -Confirm:$false -ErrorAction Stop
+            }
+        }
+        throw
     }
 }
 
@@ -82,20 +101,21 @@ function Find-WinhostPciFunction {
 
 function Remove-WinhostAssignments {
     param($Key, [string]$Place)
-    # True when the VM that is to have it has it already.
-    $held = $false
+    # Whether the VM that is to have it has it already, and which others had it.
+    $taken = @{ held = $false; from = @() }
     foreach ($assignment in @(Find-WinhostAssignments)) {
         if ($assignment.location -eq $Key.location) {
             if ($assignment.place -eq $Place) {
-                $held = $true
+                $taken.held = $true
             }
             else {
                 Remove-VMAssignableDevice -VMAssignableDevice $assignment.assigned -Confirm:$false -ErrorAction Stop
+                $taken.from += $assignment.vm
             }
         }
     }
     $script:WinhostOnce = @{}
-    $held
+    $taken
 }
 
 function Move-WinhostToHost {

@@ -62,8 +62,8 @@ function Set-WinhostExternalSwitch {
     Assert-WinhostWant $Want @('adapter')
     $wish = New-WinhostSwitchRecord $Key $Want $How
     # Before anything there is believed.
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" ''
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\switch" ''
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\switch" 'ours'
     $records = @(Read-WinhostSwitchRecords)
     Stop-WinhostSwitchUndone (Find-WinhostSwitchRecord $records $wish.name)
     $flying = @(foreach ($each in $records) { if (Test-WinhostSwitchInFlight $each) { $each } })
@@ -211,7 +211,7 @@ function Start-WinhostSwitchTask {
     Remove-WinhostFile "$folder\snapshot.json"
     Write-WinhostFile "$folder\switch.ps1" ([System.Text.Encoding]::ASCII.GetBytes((Join-WinhostSwitchScript)))
     Save-WinhostSwitchRecord $Wish
-    $program = "$([System.Environment]::SystemDirectory)\WindowsPowerShell\v1.0\powershell.exe"
+    $program = "$(Read-WinhostSystemFolder)\WindowsPowerShell\v1.0\powershell.exe"
     $words = "-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$folder\switch.ps1`""
     $action = New-ScheduledTaskAction -Execute $program -Argument $words -ErrorAction Stop
     # At startup, too: a host that restarts meanwhile must not stay without its network.
@@ -223,8 +223,8 @@ function Start-WinhostSwitchTask {
 }
 
 function Unregister-WinhostSwitchTask {
-    foreach ($task in @(Get-ScheduledTask -ErrorAction Stop)) {
-        if ($task.TaskName -ceq 'winhost-switch' -and $task.TaskPath -ceq '\') {
+    foreach ($task in @(Find-WinhostScheduled '\')) {
+        if ($task.TaskName -ceq 'winhost-switch') {
             Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
         }
     }
@@ -234,7 +234,9 @@ function Join-WinhostSwitchScript {
     # Constant text: our own functions as they were sent, and the call of the last.
     $names = @(
         'Stop-Winhost', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramData'
-        'Read-WinhostFile', 'Write-WinhostFile', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostBound'
+        'Open-WinhostMachine', 'Find-WinhostScheduled'
+        'Read-WinhostFile', 'Read-WinhostBytes', 'Wait-WinhostGap', 'Assert-WinhostNoLink', 'Test-WinhostLink'
+        'Split-WinhostPath', 'Write-WinhostFile', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostBound'
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'
         'Unregister-WinhostSwitchTask', 'Find-WinhostSwitchEnd', 'Wait-WinhostSwitchEnd', 'Read-WinhostSwitchAddresses'

@@ -36,9 +36,17 @@ function Write-WinhostSwitchFile {
 }
 
 function Read-WinhostSwitchRecords {
-    $file = Read-WinhostSwitchFile 'switches.json'
-    if ($null -ne $file) {
-        @($file.records)
+    # The log comes first and goes last: without records beside it they are just being replaced, and are no more than
+    # that. Whoever took them for ended would take the folder away.
+    for ($try = 1; $true; $try++) {
+        $file = Read-WinhostSwitchFile 'switches.json'
+        if ($null -ne $file) {
+            return @($file.records)
+        }
+        if ($try -ge 5 -or $null -eq (Read-WinhostSwitchFile 'log.json')) {
+            return
+        }
+        Start-Sleep -Seconds 1 -ErrorAction Stop
     }
 }
 
@@ -53,6 +61,7 @@ function Find-WinhostSwitchRecord {
 
 function Save-WinhostSwitchRecord {
     param($Record)
+    $others = @(foreach ($each in @(Read-WinhostSwitchRecords)) { if ($each.name -ne $Record.name) { $each } })
     # The record last: who waits for it may take away the folder then.
     $log = Read-WinhostSwitchFile 'log.json'
     $lines = @()
@@ -61,7 +70,6 @@ function Save-WinhostSwitchRecord {
     }
     $lines += "$([System.DateTime]::UtcNow.ToString('s')) $($Record.name): $($Record.phase) $($Record.detail)"
     Write-WinhostSwitchFile 'log.json' @{ lines = $lines }
-    $others = @(foreach ($each in @(Read-WinhostSwitchRecords)) { if ($each.name -ne $Record.name) { $each } })
     if ($Record.phase -ne 'settled' -or $Record.make) {
         $others += $Record
     }

@@ -84,15 +84,16 @@ function Find-WinhostVmAllowed {
     $found = @()
     foreach ($rule in @(Find-WinhostVmRules)) {
         $remote = @($rule.RemoteAddresses)
-        if ($remote.Count -eq 0 -or $remote -contains 'Any') {
+        if ($remote.Count -eq 0) {
             return
         }
-        foreach ($network in $remote) {
-            $network = ConvertTo-WinhostNetwork $network
+        foreach ($network in @(foreach ($each in $remote) { ConvertTo-WinhostNetwork $each })) {
             if ($found -notcontains $network) {
                 $found += $network
             }
         }
     }
-    $found
+    if ($found -notcontains '0.0.0.0/0' -or $found -notcontains '::/0') {
+        $found
+    }
 }

@@ -140,6 +140,9 @@ function Measure-WinhostFiles {
     # Links are not followed: a profile has some that lead back into it.
     $count = 0
     $waiting = New-Object -TypeName System.Collections.Stack
+    if (Test-WinhostLink $Folder) {
+        Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$Folder is a link."
+    }
     if ([System.IO.Directory]::Exists($Folder)) {
         $waiting.Push($Folder)
     }

@@ -129,7 +129,9 @@ function Find-WinhostPciFunctions {
         $all = @(Find-WinhostPciAll)
         $slots = @()
         foreach ($function in $all) {
-            if (Test-WinhostDisplay $function) {
+            # What was dismounted and no longer tells what it is was ours to dismount: it must not vanish.
+            $silent = $function.instance -like 'PCIP\*' -and $null -eq $function.base_class
+            if ($silent -or (Test-WinhostDisplay $function)) {
                 $slots += $function.slot
             }
         }
@@ -153,11 +155,12 @@ function Read-WinhostPciKind {
     if (Test-WinhostDisplay $Function) {
         return 'display'
     }
-    if ($Function.base_class -eq 4) {
+    $class = Assert-WinhostKnown $Function.base_class
+    if ($class -eq 4) {
         return 'audio'
     }
     # 0C is serial buses, of which 03 is USB.
-    if ($Function.base_class -eq 12 -and (Read-WinhostPci $Function 'sub_class') -eq 3) {
+    if ($class -eq 12 -and (Read-WinhostPci $Function 'sub_class') -eq 3) {
         return 'usb'
     }
     'other'

@@ -70,22 +70,36 @@ function Read-WinhostRuleNetworks {
 
 function ConvertTo-WinhostNetwork {
     param([string]$Network)
-    # Windows shows a mask where a length was given, and one address alone as what it is.
+    # Windows shows a mask where a length was given, one address alone as what it is, and has words of its own: Any is
+    # everybody; of LocalSubnet, DNS and their like, and of a range, nobody can tell a network, so they stay as they are.
+    if (@('Any', '*') -contains $Network) {
+        return @('0.0.0.0/0', '::/0')
+    }
     $address, $mask = $Network.Split('/')
+    if (-not (Test-WinhostIpAddress $address)) {
+        return $Network
+    }
     if ($null -eq $mask) {
-        if ($address.Contains(':')) {
-            return "$address/128"
-        }
-        return "$address/32"
+        return @("$address/32", "$address/128")[[int]$address.Contains(':')]
     }
     if (-not "$mask".Contains('.')) {
         return $Network
     }
-    $length = 0
+    $bits = ''
     foreach ($byte in "$mask".Split('.')) {
-        $length += [System.Convert]::ToString([int]$byte, 2).Replace('0', '').Length
+        $bits += [System.Convert]::ToString([int]$byte, 2).PadLeft(8, '0')
     }
-    "$address/$length"
+    if ($bits.Contains('01')) {
+        return $Network
+    }
+    "$address/$($bits.Replace('0', '').Length)"
+}
+
+function Test-WinhostIpAddress {
+    param([string]$Text)
+    $address = $null
+    # .NET takes a number alone for an address, too.
+    ($Text.Contains(':') -or $Text.Contains('.')) -and [System.Net.IPAddress]::TryParse($Text, [ref]$address)
 }
 
 function Join-WinhostForward {

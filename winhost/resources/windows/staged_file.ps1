@@ -115,7 +115,7 @@ function Send-WinhostStagedFile {
 
 function Initialize-WinhostStaging {
     # Administrators alone write there; the account that imports a distro from it reads.
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" ''
+    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
     Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\files" 'everybody'
 }
 

@@ -46,17 +46,28 @@ function Stop-WinhostVm {
         $within = 300
     }
     $job = Stop-VM -VM $Vm -AsJob -Confirm:$false -ErrorAction Stop
-    $end = (Read-WinhostClock) + $within
+    try {
+        Wait-WinhostGuest $Vm $job $within $How
+    }
+    finally {
+        # Or each shutdown would leave one in the session; one that still waits for its guest takes more than asking.
+        Remove-Job -Job $job -Force -ErrorAction Stop
+    }
+}
+
+function Wait-WinhostGuest {
+    param($Vm, $Job, $Within, $How)
+    $end = (Read-WinhostClock) + $Within
     do {
         Start-Sleep -Seconds 1 -ErrorAction Stop
         $now = Get-VM -Id $Vm.Id -ErrorAction Stop
-        $waiting = "$($now.State)" -ne 'Off' -and "$($job.State)" -ne 'Failed'
+        $waiting = "$($now.State)" -ne 'Off' -and "$($Job.State)" -ne 'Failed'
     } while ($waiting -and (Read-WinhostClock) -lt $end)
     if ("$($now.State)" -eq 'Off') {
         return
     }
     if (-not (Test-WinhostAccepted $How 'vm-turn-off')) {
-        $why = "The guest did not shut down within $within s. $($job.JobStateInfo.Reason)"
+        $why = "The guest did not shut down within $Within s. $($Job.JobStateInfo.Reason)"
         Stop-Winhost 'Winhost.GuestDidNotStop' 'OperationTimeout' $why.TrimEnd()
     }
     Stop-VM -VM $Vm -TurnOff -Confirm:$false -ErrorAction Stop

@@ -89,20 +89,23 @@ function Set-WinhostWslConfig {
     }
     if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
         # A VM that runs read what is there now; from the next line on nobody could tell.
-        $what = "What the VM of $($Key.account) was made with could not be written down"
-        Invoke-WinhostAside $what { Save-WinhostVmConfig $Key.account }
+        $told = "What the VM of $($Key.account) was made with could not be written down"
+        Invoke-WinhostAside $told { Save-WinhostVmConfig $Key.account }
     }
+    $job = @{ kind = 'write'; path = "$folder\.wslconfig"; bytes = $null }
     if ($null -eq $goal.text) {
         if ((Test-WinhostWanted $Want 'encoding') -and $null -ne $Want.encoding) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'There is no text to encode.'
         }
-        Remove-WinhostFile "$folder\.wslconfig"
-        return
     }
-    if ($null -eq $goal.encoding) {
-        $goal.encoding = 'utf-8'
+    else {
+        if ($null -eq $goal.encoding) {
+            $goal.encoding = 'utf-8'
+        }
+        $job.bytes = [System.Convert]::ToBase64String((ConvertTo-WinhostBytes $goal.text $goal.encoding))
     }
-    Write-WinhostFile "$folder\.wslconfig" (ConvertTo-WinhostBytes $goal.text $goal.encoding)
+    # By the account itself: in its profile it could lead anybody else elsewhere.
+    $null = Invoke-WinhostJob $Key.account $job 120
 }
 
 function Assert-WinhostWslConfig {

@@ -108,7 +108,7 @@ function Test-WinhostJobs {
 
 function Invoke-WinhostWsl {
     param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
-    $ended = Invoke-WinhostJob $Account $Arguments $InputFile $Seconds
+    $ended = Invoke-WinhostJob $Account @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile } $Seconds
     # An old one answers in UTF-16 whatever it is asked for.
     $ended.output = "$($ended.output)".Replace("$([char]0)", '')
     $ended.errors = "$($ended.errors)".Replace("$([char]0)", '')
@@ -288,12 +288,12 @@ function Add-WinhostDistro {
     if ($there) {
         $null = Invoke-WinhostWsl $Key.account @('--unregister', $Key.distro) '' 600
     }
-    Remove-WinhostFolder $folder
+    Remove-WinhostKept $Key.account $folder
     foreach ($above in @('', '\distros', "\distros\$($Key.account)")) {
-        Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" ''
+        Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" 'ours'
     }
     Write-WinhostDistroRecord $Key @{ image = $Image; complete = $false; conf = $null; access = $null }
-    Initialize-WinhostFolder $folder (Read-WinhostSid $Key.account)
+    Initialize-WinhostFolder $folder 'kept' (Read-WinhostSid $Key.account)
     $files = "$(Read-WinhostProgramData)\winhost\files"
     try {
         # The account reads the image itself, and need not be an administrator.
@@ -304,14 +304,16 @@ function Add-WinhostDistro {
     catch {
         # WSL takes away what it began; where it still works on it, the record says whose it is.
         if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.WslFailed*') {
-            Remove-WinhostFolder $folder
-            Remove-WinhostFile "$folder.json"
+            Invoke-WinhostAside "What is left in $folder could not be taken away" {
+                Remove-WinhostKept $Key.account $folder
+                Remove-WinhostFile "$folder.json"
+            }
             Invoke-WinhostAside "The VM of $($Key.account) could not be ended" { Stop-WinhostIdleVm $Key.account }
         }
         throw
     }
     finally {
-        Initialize-WinhostFolder $files ''
+        Initialize-WinhostFolder $files 'ours'
     }
     Write-WinhostDistroRecord $Key @{ image = $Image; complete = $true; conf = $null; access = $null }
     $script:WinhostOnce = @{}
@@ -329,7 +331,7 @@ function Remove-WinhostDistro {
     }
     $null = Invoke-WinhostWsl $Key.account @('--unregister', $Key.distro) '' 600
     $folder = Read-WinhostDistroFolder $Key.account $Key.distro
-    Remove-WinhostFolder $folder
+    Remove-WinhostKept $Key.account $folder
     Remove-WinhostFile "$folder.json"
     Stop-WinhostIdleVm $Key.account
 }
@@ -343,13 +345,25 @@ function Stop-WinhostIdleVm {
     }
 }
 
+function Remove-WinhostKept {
+    param([string]$Account, [string]$Folder)
+    # What an account keeps there it takes away itself: whoever else did could be led elsewhere meanwhile.
+    if (Remove-WinhostEmptyFolder $Folder) {
+        return
+    }
+    $null = Invoke-WinhostJob $Account @{ kind = 'clear'; path = $Folder } 600
+    if (-not (Remove-WinhostEmptyFolder $Folder)) {
+        Stop-Winhost 'Winhost.NotEmpty' 'ResourceExists' "There is something in $Folder again."
+    }
+}
+
 function Export-WinhostDistro {
     param($Key, $How)
     $exports = "$(Read-WinhostProgramData)\winhost\exports"
-    Initialize-WinhostFolder $exports ''
+    Initialize-WinhostFolder $exports 'ours'
     # One folder for each account: what is in a distro is for nobody else to read.
     $exports = "$exports\$($Key.account)"
-    Initialize-WinhostFolder $exports (Read-WinhostSid $Key.account)
+    Initialize-WinhostFolder $exports 'kept' (Read-WinhostSid $Key.account)
     $number = 1
     while (-not (Test-WinhostEmpty "$exports\$($Key.distro)-$number.tar")) {
         $number++

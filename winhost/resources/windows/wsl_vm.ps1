@@ -98,7 +98,7 @@ function Read-WinhostVmRecord {
 function Write-WinhostVmRecord {
     param([string]$Account, $Config, $Mode)
     foreach ($above in @('', '\distros')) {
-        Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" ''
+        Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" 'ours'
     }
     $json = ConvertTo-Json -InputObject @{ config = $Config; mode = $Mode } -Compress -ErrorAction Stop
     Write-WinhostFile (Join-WinhostVmRecord $Account) ([System.Text.Encoding]::ASCII.GetBytes($json))

@@ -3,14 +3,46 @@
 
 function Read-WinhostFile {
     param([string]$Path)
-    # Its bytes, or nothing where there is none. A link in a folder of others could lead anywhere.
-    if (-not [System.IO.File]::Exists($Path)) {
-        return $null
+    # Its bytes, or nothing where there is none. A link in a folder of others could lead anywhere: neither it nor its
+    # folder may be one, before it is read and after.
+    Assert-WinhostNoLink $Path
+    $bytes = Read-WinhostBytes $Path
+    Assert-WinhostNoLink $Path
+    if ($null -ne $bytes) {
+        , $bytes
     }
-    if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
+}
+
+function Read-WinhostBytes {
+    param([string]$Path)
+    # What is just being replaced is not there for a moment: only what is not there twice is not there.
+    if (-not [System.IO.File]::Exists($Path)) {
+        Wait-WinhostGap
+    }
+    if ([System.IO.File]::Exists($Path)) {
+        , [System.IO.File]::ReadAllBytes($Path)
+    }
+}
+
+function Wait-WinhostGap {
+    [System.Threading.Thread]::Sleep(100)
+}
+
+function Assert-WinhostNoLink {
+    param([string]$Path)
+    if (Test-WinhostLink $Path) {
         Stop-Winhost 'Winhost.NotAFile' 'InvalidType' "$Path is a link."
     }
-    , [System.IO.File]::ReadAllBytes($Path)
+    $folder = Split-WinhostPath $Path
+    if (Test-WinhostLink $folder) {
+        Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$folder is a link."
+    }
+}
+
+function Split-WinhostPath {
+    param([string]$Path)
+    # The folder of a file. Not by .NET, for which there is none where it runs on something else than Windows.
+    $Path.Substring(0, $Path.LastIndexOfAny([char[]]'\/'))
 }
 
 function Write-WinhostFile {
@@ -49,23 +81,37 @@ function Read-WinhostFileTime {
 # ---- folders
 
 $script:WinhostOnlyAdministrators = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
+# What else may be done there. By everybody who has logged on, or by one account: reads what we write; answers into files
+# that we made, and neither makes nor removes any; keeps what it wants.
+$script:WinhostFolderUses = @{
+    ours = ''
+    everybody = '(A;OICI;FRFX;;;AU)'
+    read = '(A;OI;FRFX;;;SID)'
+    answered = '(A;;FRFX;;;SID)(A;OIIO;0x120196;;;SID)'
+    kept = '(A;OICI;0x1301bf;;;SID)'
+}
 
 function Initialize-WinhostFolder {
-    param([string]$Path, [string]$Who)
-    # Made where it is not there, for administrators and the system. Who: 'everybody' may read in it, a SID may change
-    # it too. Below %ProgramData% anybody could have made it first, and keep a handle to it, or files in it, that would
-    # outlive all permissions: such a one is never used.
-    $rights = $script:WinhostOnlyAdministrators
-    if ($Who -eq 'everybody') {
-        $rights = "$rights(A;OICI;FRFX;;;AU)"
-    }
-    elseif ($Who -ne '') {
-        $rights = "$rights(A;OICI;0x1301bf;;;$Who)"
-    }
-    if (-not [System.IO.Directory]::Exists($Path)) {
+    param([string]$Path, [string]$Use, [string]$Sid)
+    # Made where it is not there, for administrators and the system, and for whom its use names. Below %ProgramData%
+    # anybody could have made it first, and keep a handle to it, or files in it, that would outlive all permissions:
+    # such a one is never used.
+    $rights = "$script:WinhostOnlyAdministrators$($script:WinhostFolderUses[$Use])".Replace('SID', $Sid)
+    $made = -not (Test-WinhostFolder $Path)
+    if ($made) {
         Add-WinhostFolder $Path $rights
     }
-    if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
+    Assert-WinhostOwnFolder $Path
+    # In the hands of an account it may turn into a link at any moment, and rights given then would be given elsewhere.
+    if (-not $made -and $Use -ne 'kept') {
+        Write-WinhostFolderRights $Path $rights
+        Assert-WinhostOwnFolder $Path
+    }
+}
+
+function Assert-WinhostOwnFolder {
+    param([string]$Path)
+    if (Test-WinhostLink $Path) {
         Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$Path is a link."
     }
     $owner = Read-WinhostOwner $Path
@@ -73,16 +119,12 @@ function Initialize-WinhostFolder {
         $why = "$Path was made by $owner, who is neither the system nor an administrator. Look into it, and remove it."
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' $why
     }
-    Write-WinhostFolderRights $Path $rights
 }
 
 function Test-WinhostOwnFolder {
     param([string]$Path)
     # Whether it is there and Initialize-WinhostFolder would use it. One that may not be asked after may not be read.
-    if (-not [System.IO.Directory]::Exists($Path)) {
-        return $false
-    }
-    if ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) {
+    if (-not (Test-WinhostFolder $Path) -or (Test-WinhostLink $Path)) {
         return $false
     }
     try {
@@ -91,6 +133,18 @@ function Test-WinhostOwnFolder {
     catch [System.UnauthorizedAccessException] {
         $false
     }
+}
+
+function Test-WinhostFolder {
+    param([string]$Path)
+    [System.IO.Directory]::Exists($Path)
+}
+
+function Test-WinhostLink {
+    param([string]$Path)
+    # A symbolic link, a junction, or anything else that leads elsewhere; not what is not there.
+    $there = [System.IO.File]::Exists($Path) -or [System.IO.Directory]::Exists($Path)
+    $there -and [bool]([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint)
 }
 
 function Add-WinhostFolder {
@@ -136,8 +190,48 @@ function Read-WinhostOwnSid {
 
 function Remove-WinhostFolder {
     param([string]$Path)
+    # With all that is in it: only of a folder in which nobody but administrators makes anything.
     if ([System.IO.Directory]::Exists($Path)) {
         [System.IO.Directory]::Delete($Path, $true)
+    }
+}
+
+function Remove-WinhostEmptyFolder {
+    param([string]$Path)
+    # Whether it is gone. One with something in it stays; of a link the link goes, and nothing of where it leads.
+    if ([System.IO.Directory]::Exists($Path)) {
+        try {
+            [System.IO.Directory]::Delete($Path, $false)
+        }
+        catch [System.IO.IOException] {
+            return $false
+        }
+    }
+    $true
+}
+
+# ---- a file that somebody else writes into
+
+function Open-WinhostAnswer {
+    param([string]$Path)
+    # Made by us and never opened again: whatever becomes of its name, what is read is this file. It goes with whoever
+    # waits for it, also where that process is ended.
+    $mode = [System.IO.FileMode]::CreateNew
+    $access = [System.IO.FileAccess]::ReadWrite
+    $share = [System.IO.FileShare]'ReadWrite, Delete'
+    $goes = [System.IO.FileOptions]::DeleteOnClose
+    New-Object -TypeName System.IO.FileStream -ArgumentList $Path, $mode, $access, $share, 4096, $goes
+}
+
+function Read-WinhostAnswer {
+    param($Stream)
+    # Its text, which ends with its line. Nothing before that.
+    $null = $Stream.Seek(0, 'Begin')
+    $memory = New-Object -TypeName System.IO.MemoryStream
+    $Stream.CopyTo($memory)
+    $text = [System.Text.Encoding]::UTF8.GetString($memory.ToArray())
+    if ($text.EndsWith("`n", [System.StringComparison]::Ordinal)) {
+        $text
     }
 }
 

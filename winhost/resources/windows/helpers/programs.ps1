@@ -20,7 +20,12 @@ function Invoke-WinhostNative {
     if ($script:WinhostPrograms -notcontains $Program) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Program is not among the programs that winhost runs."
     }
-    $path = [System.IO.Path]::Combine([System.Environment]::SystemDirectory, $Program)
+    Start-WinhostProgram $Program $Arguments $Seconds
+}
+
+function Start-WinhostProgram {
+    param([string]$Program, [string[]]$Arguments, [int]$Seconds)
+    $path = [System.IO.Path]::Combine((Read-WinhostSystemFolder), $Program)
     if (-not [System.IO.File]::Exists($path)) {
         return $null
     }

@@ -1,9 +1,12 @@
 # The registry of the machine: what nouns read there, and the few values that winhost writes.
 function Open-WinhostRegistry {
     param([string]$Path)
+    (Open-WinhostMachine).OpenSubKey($Path)
+}
+
+function Open-WinhostMachine {
     # The 64-bit view, whatever the process is.
-    $machine = [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
-    $machine.OpenSubKey($Path)
+    [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
 }
 
 function Read-WinhostRegistry {
@@ -23,7 +26,7 @@ function Read-WinhostRegistry {
 function Write-WinhostRegistry {
     param([string]$Path, [string]$Name, $Data)
     # Nothing as the value takes it away, and with its last value a key of our own.
-    $machine = [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
+    $machine = Open-WinhostMachine
     $key = $machine.CreateSubKey($Path)
     if ($null -eq $Data) {
         $key.DeleteValue($Name, $false)
