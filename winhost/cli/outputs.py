@@ -4,6 +4,7 @@
 one; a file of such a name is `./json`.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -22,10 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Output:
-    """How a command answers, and where it writes."""
+    """How a command answers, and where it writes. folder: the place is said to be one, by a `/` at its end."""
 
     shape: Shape = "table"
     place: Path | None = None
+    folder: bool = False
 
     @property
     def form(self) -> Form | None:
@@ -78,4 +80,6 @@ def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
     if len(places) > 1:
         raise click.BadParameter(f"{' and '.join(map(repr, places))} are two places: choose one", param_hint="-o")
     shape: Any = forms[0] if forms else "table"
-    return Output(shape, Path(places[0]) if places else None)
+    if not places:
+        return Output(shape)
+    return Output(shape, Path(places[0]), places[0].endswith(("/", os.sep)))

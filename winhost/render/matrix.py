@@ -7,6 +7,7 @@ from typing import TypeAlias, TypeVar
 from winhost.compat import catalogue
 from winhost.compat.needs import Needs
 from winhost.model.capability import CAPABILITIES
+from winhost.model.path import WAYS, path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 
 K = TypeVar("K", bound=Hashable)
@@ -15,10 +16,11 @@ Offered: TypeAlias = Sequence[tuple[str, CapabilityVerdict]]
 
 @dataclass(frozen=True)
 class Cell:
-    """A capability on a way."""
+    """A capability on a way. moot: the way itself is unsupported, so nothing it would offer is to be had."""
 
     way: str
     verdict: Verdict
+    moot: bool
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,25 @@ def matrix(ways: Sequence[PathVerdict], needs: Needs) -> tuple[Row, ...]:
 
 
 def _row(name: str, ways: Sequence[PathVerdict], needs: Needs) -> Row:
-    offered = [(way.path, way.offers(name)) for way in ways]
+    """Behind the cells stand the reasons of ways that can be had at all."""
+    offered = [(way.path, way.offers(name)) for way in ways if way.verdict is not Verdict.UNSUPPORTED]
     topic = catalogue.topics()[name]
     return Row(
         capability=name,
         title=topic.title,
         means=topic.means,
         wanted="must" if name in needs.must else "nice" if name in needs.nice else "",
-        cells=tuple(Cell(way, offer.verdict) for way, offer in offered),
+        cells=tuple(Cell(way.path, way.offers(name).verdict, way.verdict is Verdict.UNSUPPORTED) for way in ways),
         groups=_groups(offered),
         told=_told(offered),
         grounds=_grounds(offered),
     )
+
+
+def named(ways: Sequence[str]) -> str:
+    """Ways for people; a path stands for all of its variants."""
+    whole = {path for path in map(path_of, ways) if {way for way in WAYS if path_of(way) == path} <= set(ways)}
+    return ", ".join(dict.fromkeys(path_of(way) if path_of(way) in whole else way for way in ways))
 
 
 def _groups(offered: Offered) -> tuple[Group, ...]:
@@ -98,7 +107,7 @@ def _told(offered: Offered) -> tuple[Told, ...]:
 
 
 def _observed(reason: Reason, way: str) -> str:
-    return "" if reason.observed == f"on {way}" else reason.observed
+    return "" if reason.observed in (f"on {way}", f"on {path_of(way)}") else reason.observed
 
 
 def _grounds(offered: Offered) -> tuple[Ground, ...]:

@@ -1,11 +1,13 @@
-"""What is said of hosts as one HTML file that needs nothing else: no script, no network, nothing that moves.
+"""What is said of hosts as HTML, in one file or one for each, that needs nothing else: no script, no network.
 
 All that hosts and files say is data: `_shown` writes what would hide or reorder text as escapes, and the templates
 escape what would be markup.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -19,12 +21,12 @@ from winhost.compat.remedy import Mended
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.once import once
-from winhost.model.path import path_of
-from winhost.model.reason import Assessment, Reason, SubjectVerdict, Verdict
+from winhost.model.path import PATHS, WAYS
+from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.render import words
 from winhost.render.machine import Machine, machine
-from winhost.render.matrix import Row, matrix
+from winhost.render.matrix import Row, matrix, named
 from winhost.render.memory import Memory, memory
 from winhost.render.picture import Picture, picture
 from winhost.render.said import ORIGINS
@@ -34,15 +36,14 @@ from winhost.resources.host import HostFacts
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MARKS: Mapping[str, str] = {"supported": "✓", "degraded": "≈", "unverified": "?", "unsupported": "✕", "note": "i"}
-"""Of verdicts and severities: a colour alone is no sign."""
+SHORT: Mapping[str, str] = {"supported": "s", "degraded": "d", "unverified": "q", "unsupported": "u", "note": "n"}
+"""Classes of verdicts and severities, of which a report of hundreds of hosts has tens of thousands."""
 
-PICTURES: Mapping[str, Mapping[str, int]] = {
-    "narrow": {"width": 344, "columns": 1},
-    "middle": {"width": 744, "columns": 3},
-    "wide": {"width": 1040, "columns": 4},
-}
-"""One picture is shown, by the room there is: text that shrinks with a picture cannot be read on a phone."""
+# Of the picture: text that shrinks with it cannot be read, so that on a phone it is moved sideways.
+WIDTH, COLUMNS = 744, 3
+
+BY_NAME = "By name"
+NO_WAY = "none"
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,6 @@ class Way:
     and is not supported."""
 
     fit: Fit
-    title: str
-    means: str
-    loses: str
     decisive: Reason | None
     reasons: tuple[Reason, ...]
     subjects: tuple[Subjects, ...]
@@ -89,13 +87,15 @@ class Host:
     read_at: str
     winhost: str
     machine: Machine
-    pictures: Mapping[str, Picture]
+    picture: Picture
+    recommended: bool
     recommendation: tuple[str, ...]
     nearest: tuple[str, ...]
     best: Way
     others: tuple[Way, ...]
     changes: str | None
     cheapest: Mended | None
+    offers: Mapping[Verdict, tuple[str, ...]]
     columns: tuple[tuple[str, Verdict], ...]
     rows: tuple[Row, ...]
     layout: Layout | None
@@ -104,51 +104,123 @@ class Host:
 
 @dataclass(frozen=True)
 class Line:
-    """A host in the summary. decides: the sentence of the first reason that its verdict rests on, and its code."""
+    """A host in the summary. best: the way that is recommended, or none.
 
-    id: str
+    decides: the sentence of the first reason that its verdict rests on, and its code.
+    """
+
+    href: str
     name: str
     kind: str
     system: str
     cards: tuple[str, ...]
     way: str
+    best: str
     verdict: Verdict
     decides: tuple[str, str] | None
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """A host as it stands in the report, with the codes and the evidence that it names."""
+    """A host as it stands in the report, with the codes and the evidence that it names.
+
+    ways: evidence that each works, by id; grounds: evidence that capabilities work, by capability, way and id.
+    """
 
     line: Line
     html: str
     codes: frozenset[str]
     cited: frozenset[str]
+    ways: Mapping[str, tuple[str, ...]]
+    grounds: tuple[tuple[str, str, str], ...]
 
 
 @dataclass
 class Contents:
-    """What summary and appendices say of all hosts. It is all that is kept of one whose chapter is written."""
+    """What summary and appendices say of all hosts. It is all that is kept of one whose chapter is written.
 
+    home: where all hosts are, on the page of one of them.
+    """
+
+    home: str | None = None
     lines: list[Line] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     codes: set[str] = field(default_factory=set)
     cited: set[str] = field(default_factory=set)
+    ways: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    grounds: dict[str, dict[str, dict[str, None]]] = field(default_factory=dict)
 
     def add(self, chapter: Chapter) -> None:
         """Its line, and what it names."""
         self.lines.append(chapter.line)
         self.codes |= chapter.codes
         self.cited |= chapter.cited
+        self.ways |= {way: tuple(dict.fromkeys((*self.ways.get(way, ()), *keys))) for way, keys in chapter.ways.items()}
+        for capability, way, key in chapter.grounds:
+            grounds = self.grounds.setdefault(capability, {})
+            if key:
+                grounds.setdefault(key, {})[way] = None
+
+    @property
+    def title(self) -> str:
+        names = [line.name for line in self.lines]
+        return ", ".join(names) if 0 < len(names) <= 5 else f"{len(names)} hosts"
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Those that some host has, the best first."""
+        return [verdict for verdict in Verdict if any(line.verdict is verdict for line in self.lines)]
+
+    @property
+    def counts(self) -> list[tuple[str, Counter[Verdict]]]:
+        """How many hosts have each best way, by verdict."""
+        found: dict[str, Counter[Verdict]] = {way: Counter() for way in (*WAYS, NO_WAY)}
+        for line in self.lines:
+            found[line.best][line.verdict] += 1
+        return [(way, row) for way, row in found.items() if row]
+
+    @property
+    def sorted(self) -> list[tuple[str, list[tuple[str, list[Line]]]]]:
+        """Tables of contents: each a title, and hosts by name below headings."""
+        lines = sorted(self.lines, key=lambda line: [_natural(part) for part in re.split(r"(\d+)", line.name)])
+        return [
+            ("By verdict", _grouped(lines, lambda line: (line.verdict,), Verdict)),
+            ("By best way", _grouped(lines, lambda line: (line.best,), (*WAYS, NO_WAY))),
+            (BY_NAME, [("", lines)]),
+            ("By Windows", _grouped(lines, lambda line: (line.system,))),
+            ("By GPU", _grouped(lines, lambda line: {re.sub(r"^\d+x ", "", card) for card in line.cards} or (NO_WAY,))),
+        ]
+
+
+def _natural(part: str) -> tuple[int, str]:
+    """gpu-2 before gpu-10."""
+    return (int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part.casefold())
+
+
+def _grouped(
+    lines: Iterable[Line], keys: Callable[[Line], Iterable[str]], order: Iterable[str] = ()
+) -> list[tuple[str, list[Line]]]:
+    """Groups in this order, those that it does not name behind it by name."""
+    found: dict[str, list[Line]] = {key: [] for key in order}
+    for line in lines:
+        for key in keys(line):
+            found.setdefault(key, []).append(line)
+    first = len(tuple(order))
+    named = [*found][:first] + sorted([*found][first:])
+    return [(key, found[key]) for key in named if found[key]]
 
 
 _PIECE = 1 << 16  # characters that are handed on at once
 
 
 def report(
-    hosts: Iterable[tuple[Facts, Judged] | Unread], needs: Needs, supposed: Supposed | None = None
+    hosts: Iterable[tuple[Facts, Judged] | Unread],
+    needs: Needs,
+    supposed: Supposed | None = None,
+    *,
+    brief: bool = False,
 ) -> Iterator[str]:
-    """The file, in pieces. The same facts and the same wish give the same text.
+    """One file, in pieces. The same facts and the same wish give the same text. brief: a page a host, when printed.
 
     Hosts are taken one by one. The summary stands before their chapters and is known after them, so they wait in a
     temporary file. Raises OSError where there is no room for that.
@@ -159,14 +231,57 @@ def report(
             if isinstance(host, Unread):
                 contents.unread.append(host)
                 continue
-            chapter = chapter_of(*host, f"host-{len(contents.lines) + 1}", needs)
+            id_ = f"host-{len(contents.lines) + 1}"
+            chapter = chapter_of(*host, id_, f"#{id_}", needs, brief=brief)
             waiting.write(chapter.html)
             contents.add(chapter)
         waiting.seek(0)
-        yield from page(contents, iter(partial(waiting.read, _PIECE), ""), needs, supposed)
+        yield from page(contents, iter(partial(waiting.read, _PIECE), ""), needs, supposed, brief=brief)
 
 
-def page(contents: Contents, chapters: Iterable[str], needs: Needs, supposed: Supposed | None) -> Iterator[str]:
+def reports(
+    hosts: Iterable[tuple[Facts, Judged] | Unread],
+    needs: Needs,
+    supposed: Supposed | None = None,
+    *,
+    brief: bool = False,
+) -> Iterator[tuple[str, Iterator[str]]]:
+    """A file for each host, by its name, and in the end `index.html`, which leads to them."""
+    every = Contents()
+    taken: set[str] = set()
+    for host in hosts:
+        if isinstance(host, Unread):
+            every.unread.append(host)
+            continue
+        file = _file_name(host[0].host, taken)
+        chapter = chapter_of(*host, "host-1", file, needs, brief=brief)
+        own = Contents(home=INDEX)
+        own.add(chapter)
+        yield file, page(own, (chapter.html,), needs, supposed, brief=brief)
+        code = {chapter.line.decides[1]} if chapter.line.decides else set()
+        every.add(replace(chapter, html="", codes=frozenset(code), cited=frozenset(), ways={}, grounds=()))
+    yield INDEX, page(every, (), needs, supposed, brief=brief)
+
+
+INDEX = "index.html"
+# Line ends that mean nothing: a tenth of what the chapters of hundreds of hosts would hold.
+_BEFORE_BLOCKS = re.compile(
+    r"\n+(?=</?(?:p|[ou]l|li|div|details|summary|section|h\d|t[dhr]|g|rect|text|path|figure)\b)"
+)
+
+
+def _file_name(host: str, taken: set[str]) -> str:
+    """Of a host's page: one that every file system takes, and no two hosts share."""
+    base = "host-" + re.sub(r"[^A-Za-z0-9._-]", "_", host)[:100]
+    names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
+    name = next(name for name in names if name.lower() not in taken)
+    taken.add(name.lower())
+    return f"{name}.html"
+
+
+def page(
+    contents: Contents, chapters: Iterable[str], needs: Needs, supposed: Supposed | None = None, *, brief: bool = False
+) -> Iterator[str]:
     """Summary, chapters and appendices, in pieces."""
     codes = tuple(explain(code) for code in sorted(contents.codes))
     cited = contents.cited | {evidence.id for code in codes for evidence in code.evidence}
@@ -179,7 +294,9 @@ def page(contents: Contents, chapters: Iterable[str], needs: Needs, supposed: Su
             needs=needs,
             supposed=words.supposed(supposed) if supposed else None,
             codes=codes,
-            evidence=[catalogue.evidence()[key] for key in sorted(cited)],
+            evidence=[] if brief else [catalogue.evidence()[key] for key in sorted(cited)],
+            topics=catalogue.topics(),
+            paths=PATHS,
             version=__version__,
         )
     )
@@ -187,11 +304,17 @@ def page(contents: Contents, chapters: Iterable[str], needs: Needs, supposed: Su
     return made
 
 
-def chapter_of(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Chapter:
-    """One host, told to the end."""
+def chapter_of(facts: Facts, judged: Judged, id_: str, href: str, needs: Needs, *, brief: bool = False) -> Chapter:
+    """One host, told to the end; where it is to be brief, what decides alone."""
     host = _host(facts, judged, id_, needs)
-    html = _environment().get_template("host.html.j2").render(host=host)
-    return Chapter(_line(host), html, _codes(judged), _cited(host))
+    html = _environment().get_template("brief.html.j2" if brief else "host.html.j2").render(host=host)
+    html = _BEFORE_BLOCKS.sub("", html)
+    if brief:
+        decisive = (way.decisive.code for way in (host.best, *host.others) if way.decisive)
+        return Chapter(_line(host, href), html, frozenset(decisive), frozenset(), {}, ())
+    grounds = ((row.capability, way, ground.key) for row in host.rows for ground in row.grounds for way in ground.ways)
+    every = (*((row.capability, "", "") for row in host.rows), *grounds)
+    return Chapter(_line(host, href), html, _codes(host), _cited(host), _grounds(host), every)
 
 
 # ---- a host
@@ -211,13 +334,15 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Host:
         read_at=facts.read_at,
         winhost=facts.winhost,
         machine=shown,
-        pictures={name: picture(shown, **size) for name, size in PICTURES.items()},
+        picture=picture(shown, width=WIDTH, columns=COLUMNS),
+        recommended=judged.assessment.recommended is not None and judged.fits[0].verdict is not Verdict.UNSUPPORTED,
         recommendation=(*words.recommendation(judged, judged.fits[0], needs), *words.settling(judged)),
         nearest=words.nearest(judged.nearest) if judged.nearest else (),
         best=ways[0],
         others=tuple(ways[1:]),
         changes=words.changes(judged.fits[0], judged.changes),
         cheapest=judged.changes,
+        offers=_offers(next(way for way in columns if way.path == judged.fits[0].way)),
         columns=tuple((way.path, way.verdict) for way in columns),
         rows=matrix(columns, needs),
         layout=layout(host, judged.assessment.path("dda"), {card.location: card.number for card in shown.cards}),
@@ -225,15 +350,16 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Host:
     )
 
 
-def _line(host: Host) -> Line:
+def _line(host: Host, href: str) -> Line:
     reason = host.best.decisive
     return Line(
-        id=host.id,
+        href=href,
         name=host.name,
         kind=host.kind,
         system=host.machine.system,
         cards=host.machine.counted,
         way=host.best.fit.way,
+        best=host.best.fit.way if host.recommended else NO_WAY,
         verdict=host.best.fit.verdict,
         decides=(reason.sentence, reason.code) if reason else None,
     )
@@ -241,43 +367,54 @@ def _line(host: Host) -> Line:
 
 def _way(assessment: Assessment, fit: Fit) -> Way:
     (way,) = (way for path in assessment.paths for way in path.ways if way.path == fit.way)
-    topic = catalogue.topics()[path_of(fit.way)]
     return Way(
         fit=fit,
-        title=topic.title,
-        means=topic.means,
-        loses=topic.loses or "",
         decisive=words.decisive(way, fit),
-        reasons=tuple(words.heaviest_first(way.reasons)),
-        subjects=tuple(_alike((*way.cards, *way.vms))),
+        reasons=_telling(way, way.reasons),
+        subjects=tuple(each for each in _alike(way) if each.reasons or way.verdict is not Verdict.UNSUPPORTED),
         lacking=tuple((words.named(offered), offered.verdict) for offered in fit.lacking),
         grounds=way.grounds,
     )
 
 
-def _alike(subjects: Iterable[SubjectVerdict]) -> Iterable[Subjects]:
+def _offers(way: PathVerdict) -> Mapping[Verdict, tuple[str, ...]]:
+    found = {verdict: tuple(o.capability for o in way.capabilities if o.verdict is verdict) for verdict in Verdict}
+    return {verdict: names for verdict, names in found.items() if names}
+
+
+def _telling(way: PathVerdict, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """The heaviest first; of a way that is ruled out those that rule it out, the others change nothing."""
+    ruled_out = way.verdict is Verdict.UNSUPPORTED
+    return tuple(r for r in words.heaviest_first(reasons) if not ruled_out or r.severity is Severity.UNSUPPORTED)
+
+
+def _alike(way: PathVerdict) -> Iterable[Subjects]:
     """Eight cards of one kind are said once."""
     groups: dict[object, list[SubjectVerdict]] = {}
-    for subject in subjects:
+    for subject in (*way.cards, *way.vms):
         found = tuple((reason.code, reason.observed) for reason in subject.reasons)
         groups.setdefault((subject.kind, subject.verdict, found), []).append(subject)
     for alike in groups.values():
         first = alike[0]
-        yield Subjects(tuple(each.name for each in alike), first.verdict, tuple(words.heaviest_first(first.reasons)))
+        yield Subjects(tuple(each.name for each in alike), first.verdict, _telling(way, first.reasons))
 
 
 # ---- what it rests on
 
 
-def _codes(judged: Judged) -> frozenset[str]:
-    """All that a chapter names: by paths, by what they offer, and by what speaks against the wish."""
-    ways = [way for path in judged.assessment.paths for way in path.ways]
-    offered = [offer for way in ways for offer in way.capabilities]
-    lacking = [offer for fit in judged.fits for offer in fit.lacking]
-    own = (reason for way in ways for reason in way.every_reason)
-    denied = (reason for fit in judged.fits for reason in fit.denied)
-    found = [*own, *denied, *(reason for offer in (*offered, *lacking) for reason in offer.reasons)]
-    return frozenset(reason.code for reason in found)
+def _codes(host: Host) -> frozenset[str]:
+    """All that a chapter names: by ways, by what they offer, and by what speaks against the wish."""
+    ways = (host.best, *host.others)
+    own = (reason for way in ways for reason in (*way.reasons, *way.fit.denied))
+    subjects = (reason for way in ways for each in way.subjects for reason in each.reasons)
+    offered = (told.reason for row in host.rows for told in row.told)
+    decisive = (way.decisive for way in ways if way.decisive)
+    return frozenset(reason.code for reason in (*own, *subjects, *offered, *decisive))
+
+
+def _grounds(host: Host) -> Mapping[str, tuple[str, ...]]:
+    found = {way.fit.way: way.grounds for way in (host.best, *host.others)}
+    return {way: found[way] for way in WAYS if way in found}
 
 
 def _cited(host: Host) -> frozenset[str]:
@@ -302,7 +439,7 @@ def _environment() -> "Environment":
         autoescape=True,
         finalize=_shown,
     )
-    made.globals |= {"marks": MARKS, "remedy": words.remedy}
+    made.globals |= {"short": SHORT, "remedy": words.remedy, "named": named}
     return made
 
 
