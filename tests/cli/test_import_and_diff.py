@@ -169,3 +169,25 @@ def test_a_hostile_name_is_shown_and_not_obeyed(line: Line) -> None:
     said = line("diff", one, other)
     assert "\x1b" not in said.out
     assert "\\x1b[2J" in said.out
+
+
+def test_ids_are_whole_and_values_too(line: Line) -> None:
+    one = line.facts("server2025-role-installed")
+    long = "a word " * 20
+    other = edited(one, "later.json", lambda d: d["nouns"]["Vm"][0]["state"].update(name=long))
+    vm = json.loads(one.read_text())["nouns"]["Vm"][0]["key"]["vm"]
+    said = line("diff", one, other)
+    assert f"Vm {vm} " in said.out
+    assert long.strip() in said.out
+    assert "…" not in said.out
+
+
+def test_two_machines_are_told_apart_from_two_readings(line: Line) -> None:
+    one, other = line.facts("server2025-3gpu"), line.facts("win11-pro-1gpu")
+    ids = [json.loads(file.read_text())["nouns"]["OperatingSystem"][0]["state"]["machine_id"] for file in (one, other)]
+    said = line("diff", one, other)
+    assert said.err == f"warning: these are two machines, not two readings of one: their ids are {' and '.join(ids)}\n"
+    assert line("diff", one, other, "--json").results[0]["two_machines"] is True
+    assert line("diff", one, one).err == ""
+    unknown = edited(other, "unknown.json", lambda d: d["nouns"].update(OperatingSystem={"unknown": {"category": "X"}}))
+    assert line("diff", one, unknown).err == ""  # nobody knows

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -224,6 +225,12 @@ def test_a_cell_breaks_between_words(capsys: pytest.CaptureFixture[str], monkeyp
     table(("vm", "id"), [("a b c d e f g", "8d1f3c52-6a")])
     rows = [row.split() for row in capsys.readouterr().out.splitlines()[2:]]
     assert [word for row in rows for word in row] == ["a", "b", "8d1f3c52-6a", "c", "d", "e", "f", "g"]
+
+
+def test_no_row_ends_with_blanks(facts: Path) -> None:
+    for variables in ({}, {"FORCE_COLOR": "1"}):
+        rows = winhost("assess", "--facts", facts, PYTHONIOENCODING="utf-8", **variables).stdout.decode().split("\n")
+        assert [row for row in rows if re.search(r" (\x1b\[\d*m)*$", row)] == []
 
 
 def test_one_long_cell_takes_no_room_from_the_short_ones(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from winhost.cli.envelope import Form
 
 WIDE = 160  # columns of tables that go to a file or a pipe
+_TRAILING = re.compile(r"(?: |\x1b\[[\d;]*m)+$")  # blanks, and changes of colour among them
 _BETWEEN = 3  # blanks between two columns of a table
 
 
@@ -125,7 +126,7 @@ def _grid(
         console.print(made)
     for line in unglued(captured.get()).strip("\n").splitlines():
         if click.unstyle(line).strip():
-            click.echo(line.rstrip())
+            click.echo(_TRAILING.sub(lambda end: end[0].replace(" ", ""), line))
 
 
 def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:

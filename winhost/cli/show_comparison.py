@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli.output import say, table
-from winhost.cli.show_plan import in_full, shortened, shown
+from winhost.cli.show_plan import in_full, shown
 from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
+from winhost.model.errors import visible
 from winhost.model.facts import Json, Key
 
 if TYPE_CHECKING:
     from winhost.model.reason import Reason, Verdict
 
-_LONGEST = 60  # characters of a value; the whole is in --json
-
 
 def show_comparison(compared: Comparison, everything: bool, wide: bool = False) -> None:
-    """A table of differences, then what each path lost and gained. wide: with whole values."""
+    """A table of differences, then what each path lost and gained; first of all, whether it is one machine at all.
+
+    wide: with whole texts.
+    """
+    if compared.two_machines:
+        ids = " and ".join(map(visible, compared.machines))
+        say(f"warning: these are two machines, not two readings of one: their ids are {ids}", err=True, fg="yellow")
     differences = compared.differences if everything else compared.lasting
     rows = (_row(each, in_full if wide else _value) for each in differences)
     table(("what", "property", "before", "after"), rows) if differences else say("No fact changed.")
@@ -39,14 +44,17 @@ def _row(difference: Difference, told: Callable[[Json], str]) -> tuple[str, str,
 
 
 def _key(key: Key) -> str:
-    return " ".join(map(shortened, key.values()))
+    """Whole: where two are told apart, the beginning alone may be the same."""
+    return " ".join(map(visible, key.values()))
 
 
 def _value(value: Json) -> str:
     if is_missing(value):
         return _missing(value)
-    text = shown(value) if not isinstance(value, list | dict) else _listed(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    if isinstance(value, list | dict):
+        return _listed(value)
+    one_line = isinstance(value, str) and "\n" not in value
+    return visible(str(value)) if one_line else shown(value)
 
 
 def _missing(value: Mapping[str, Json]) -> str:

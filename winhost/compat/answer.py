@@ -254,13 +254,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Diff:
-    """The answer to `diff --json`; recommended: before and after."""
+    """The answer to `diff --json`; recommended: before and after; two_machines: the readings are not of one."""
 
     before: Reading
     after: Reading
     differences: tuple[Difference, ...]
     verdicts: tuple[VerdictChange, ...]
     recommended: tuple[str | None, str | None]
+    two_machines: bool
 
 
 def judge(facts: Facts, wish: Wish) -> Judged:
@@ -388,7 +389,8 @@ def _as(kind: type[T], value: object | None) -> T | None:
 def difference(before: Facts, after: Facts) -> tuple[Comparison, Diff]:
     """What changed, to look at and to print. Raises WrongState."""
     found = compare(before, after)
-    document = Diff(_reading(before), _reading(after), found.differences, found.verdicts, found.recommended)
+    readings = _reading(before), _reading(after)
+    document = Diff(*readings, found.differences, found.verdicts, found.recommended, found.two_machines)
     return found, document
 
 

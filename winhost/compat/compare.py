@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 from winhost.compat.assess import assess
-from winhost.model.facts import Answer, Facts, Json, Key, Record, Unavailable, Unknown
+from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.resources.host import HostFacts
 
@@ -57,11 +57,17 @@ class VerdictChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both readings compared; `recommended` before and after."""
+    """Both readings compared; `recommended` before and after; machines: their ids, nothing where they are not known."""
 
     differences: tuple[Difference, ...]
     verdicts: tuple[VerdictChange, ...]
     recommended: tuple[str | None, str | None]
+    machines: tuple[str, str] = ("", "")
+
+    @property
+    def two_machines(self) -> bool:
+        """Whether the ids differ. Where one cannot be read nobody knows, and nothing is said."""
+        return all(self.machines) and self.machines[0] != self.machines[1]
 
     @property
     def lasting(self) -> tuple[Difference, ...]:
@@ -74,7 +80,17 @@ def compare(before: Facts, after: Facts) -> Comparison:
     nouns = dict.fromkeys((*before.nouns, *after.nouns))
     differences = [each for noun in nouns for each in _nouns(noun, before.answer(noun), after.answer(noun))]
     judged = assess(HostFacts(before)), assess(HostFacts(after))
-    return Comparison(tuple(differences), tuple(_verdicts(*judged)), (judged[0].recommended, judged[1].recommended))
+    ids = _machine(before), _machine(after)
+    return Comparison(
+        tuple(differences), tuple(_verdicts(*judged)), (judged[0].recommended, judged[1].recommended), ids
+    )
+
+
+def _machine(facts: Facts) -> str:
+    try:
+        return HostFacts(facts).os.machine_id
+    except MissingFact:
+        return ""
 
 
 # ---- facts
