@@ -13,7 +13,7 @@ from winhost.cli.output import error_text, print_json, print_line, table
 from winhost.cli.running import show_outcome
 from winhost.cli.show_facts import show_facts
 from winhost.cli.show_plan import show_plan
-from winhost.cli.watch import Lines
+from winhost.cli.watch import watching
 from winhost.engine.hands import Event
 from winhost.engine.planning import make_plan
 from winhost.engine.run import Outcome
@@ -55,11 +55,11 @@ def test_facts_verdicts_plan_progress_and_outcome_show_a_name_and_obey_none_of_i
     plan = make_plan(facts, Wish("dda", PLAYBOOK, value))
     show_facts(facts.document)
     show_outcome(Outcome("run", HOST, "differs", 0, tuple(verify_plan(plan, facts)), (f"kept of {value}",)))
-    told = Lines()
+    told = watching()
     for step in plan.steps:
         for kind in ("step", "done"):
-            told.tell(Event(HOST, kind, step.title, step, 1, 2))
-    told.tell(Event(HOST, "failed", value))
+            told(Event(HOST, kind, step.title, step, 1, 2))
+    told(Event(HOST, "failed", value))
     for text in line.capture.readouterr():
         assert_plain(text)
         assert visible(value)[:40].strip() in text
@@ -81,6 +81,7 @@ WORDS = {
     "schema", "origin", "machine_id", "vm", "location", "device", "role", "noun", "path", "power", "risks", "asks",
     "may_need", "place", "kind", "security_properties", "installation_type", "valid_counts", "until", "playbook",
     "edition_id", "architecture", "devices", "read_at", "facts_read_at", "winhost",
+    "address", "peers",
 }  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def test_commands_on_hostile_files_show_them_and_obey_none_of_it(line: Line, fil
     for words, codes in (
         (("assess", "--facts", facts, "--explain"), {0, 3}),
         (("plan", "--facts", facts, "--vm", "llm-01" + MARK, "--allow-unverified"), {0, 3}),
-        (("plan", "--facts", facts), {2}),
+        (("plan", "--facts", facts, "--path", "dda"), {2}),
         (("plan", "--facts", facts, "--vm", "llm-1" + MARK), {2}),
         (("plan", "--facts", facts, "--vm", "llm-01", "--card", MARK), {2}),
         (("verify", plan, "--facts", facts), {0, 4}),

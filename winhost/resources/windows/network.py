@@ -25,7 +25,10 @@ class Address:
     origin: str
 
     def __post_init__(self) -> None:
-        ipaddress.ip_interface(f"{self.address}/{self.prefix}")
+        try:
+            ipaddress.ip_interface(f"{self.address}/{self.prefix}")
+        except ValueError:
+            raise ValueError("should be an IP address with the length of its prefix") from None
 
 
 @resource(Noun("NetworkAdapter", key=("adapter",)))
