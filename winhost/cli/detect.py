@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
     """Read what HOSTS are.
 
-    Changes nothing. HOSTS are names of fleet.yaml, patterns ('gpu-*') or groups ('@lab').
+    Changes nothing. HOSTS are names of fleet.yaml, patterns ('gpu-*') or groups ('@lab'). Where an account of winhost's
+    owns a WSL distro, its task is asked, which logs that account on (docs/safety.md).
     """
     from winhost.cli.answers import Detected
     from winhost.cli.envelope import show_results

@@ -1,0 +1,156 @@
+"""What the lab puts in the place of the agent's own functions runs here as it is, as far as a test machine can.
+
+Each function that a seam replaces is in one of two tables: what it does for real, on files and processes of ours, or
+why no test machine can do it. The second is told in docs/lab.md.
+"""
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.powershell.twins import Scripts, scripts
+from winhost.lab.endpoint import PipelineError
+from winhost.lab.standins import seams
+from winhost.resources.windows.scripts import agent_text
+
+PAGE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
+REPLACED = set(re.findall(r"^function ([\w-]+) \{", seams(), re.MULTILINE))
+LABS_OWN = {"Get-WinhostSession"}  # asks the real one, and puts the machine's user into what it tells
+
+# A folder of the test is HERE: `file` holds "ab", `full` a file, `empty` nothing, and `link` leads to `full`.
+RUNS = {
+    "New-WinhostMutex": ("$m = New-WinhostMutex; $m.WaitOne(1000); $m.ReleaseMutex(); $m.Dispose()", ["True"]),
+    "Enter-WinhostMutex": ("$m = Enter-WinhostMutex; $m.GetType().Name; $m.ReleaseMutex(); $m.Dispose()", ["Mutex"]),
+    "Read-WinhostBytes": (
+        "Read-WinhostBytes 'HERE/file'; $null -eq (Read-WinhostBytes 'HERE/none')",
+        ["97 98", "True"],
+    ),
+    "Test-WinhostLink": (
+        "foreach ($each in 'file', 'full', 'link', 'none') { Test-WinhostLink \"HERE/$each\" }",
+        ["False", "False", "True", "False"],
+    ),
+    "Test-WinhostFolder": (
+        "foreach ($each in 'file', 'full', 'none') { Test-WinhostFolder \"HERE/$each\" }",
+        ["False", "True", "False"],
+    ),
+    "Open-WinhostAnswer": (
+        "$a = Open-WinhostAnswer 'HERE/a'; $a.CanWrite; $a.Dispose(); [System.IO.File]::Exists('HERE/a')",
+        ["True", "False"],
+    ),
+    "Write-WinhostFile": (
+        "foreach ($each in 'file', 'new') { Write-WinhostFile \"HERE/$each\" @(99); Read-WinhostBytes \"HERE/$each\" }"
+        "; @([System.IO.Directory]::GetFiles('HERE')).Count",
+        ["99", "99", "2"],
+    ),
+    "Remove-WinhostFile": (
+        "foreach ($each in 'file', 'none') { Remove-WinhostFile \"HERE/$each\" }; Read-WinhostLength 'HERE/file'",
+        ["0"],
+    ),
+    "Remove-WinhostFolder": (
+        "foreach ($each in 'full', 'none') { Remove-WinhostFolder \"HERE/$each\"; Test-WinhostFolder \"HERE/$each\" }",
+        ["False", "False"],
+    ),
+    "Remove-WinhostEmptyFolder": (
+        "foreach ($each in 'full', 'empty', 'link', 'none') { Remove-WinhostEmptyFolder \"HERE/$each\" }; "
+        "Test-WinhostFolder 'HERE/full'",
+        ["False", "True", "True", "True", "True"],
+    ),
+    "Test-WinhostEmpty": (
+        "foreach ($each in 'file', 'full', 'empty', 'none') { Test-WinhostEmpty \"HERE/$each\" }",
+        ["False", "False", "True", "True"],
+    ),
+    "Read-WinhostFileTime": ("Read-WinhostFileTime 'HERE/file'", ["1700000000"]),
+    "Measure-WinhostFiles": ("Measure-WinhostFiles 'HERE' 'inside'", ["1"]),
+    "Read-WinhostHash": (
+        "Read-WinhostHash 'HERE/file'",
+        ["fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603"],
+    ),
+    "Copy-WinhostSource": (
+        "Copy-WinhostSource 'HERE/file' 'HERE/copy'",
+        ["fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603"],
+    ),
+    "Move-WinhostFile": ("Move-WinhostFile 'HERE/file' 'HERE/moved'; Read-WinhostBytes 'HERE/moved'", ["97 98"]),
+    "Read-WinhostLength": ("Read-WinhostLength 'HERE/file'; Read-WinhostLength 'HERE/none'", ["2", "0"]),
+    "Add-WinhostPiece": ("Add-WinhostPiece 'HERE/file' $false @(99); Read-WinhostBytes 'HERE/file'", ["97 98 99"]),
+    "Read-WinhostProgramData": ("(Read-WinhostProgramData).Length -gt 0", ["True"]),
+    "Read-WinhostSystemFolder": ("(Read-WinhostSystemFolder).GetType().Name", ["String"]),
+    "Read-WinhostTemporary": ("(Read-WinhostTemporary).EndsWith('\\Temp')", ["True"]),
+    "Read-WinhostClock": (
+        "$one = Read-WinhostClock; $two = Read-WinhostClock; $two -ge $one; $one -gt 0",
+        ["True", "True"],
+    ),
+    "Start-WinhostProgram": (
+        "function Read-WinhostSystemFolder { 'HERE' }; $e = Start-WinhostProgram 'netsh.exe' @('a b', 'c\"d') 30; "
+        "$e.code; $e.output.Trim(); $e.errors.Trim(); $null -eq (Start-WinhostProgram 'none.exe' @() 30)",
+        ["3", "['a b', 'c\"d']", "oops", "True"],
+    ),
+}
+# What it reaches for is of Windows alone, and of nothing that a test machine has.
+NEVER = {
+    "Open-WinhostMachine": "the registry",
+    "Open-WinhostScheduler": "`Schedule.Service`",
+    "Add-WinhostFolder": "rights of folders",
+    "Write-WinhostFolderRights": "rights of folders",
+    "Read-WinhostOwner": "whose a folder is",
+    "Read-WinhostOwnSid": "who is logged on",
+    "Test-WinhostAdministrator": "who is logged on",
+    "Read-WinhostGroup": "members of groups (ADSI)",
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Scripts]:
+    with scripts() as running:
+        yield running
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    if os.name == "nt":
+        pytest.skip("makes a link and a program without rights for them")
+    (tmp_path / "file").write_bytes(b"ab")
+    os.utime(tmp_path / "file", (1_700_000_000, 1_700_000_000))
+    for folder in ("full", "empty"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "full" / "inside").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "full")
+    return tmp_path
+
+
+def test_every_function_that_a_seam_replaces_is_in_one_of_the_tables() -> None:
+    assert RUNS.keys() & NEVER.keys() == set()
+    assert (RUNS.keys() | NEVER.keys()) - {"Enter-WinhostMutex"} == REPLACED - LABS_OWN
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_does_for_real_what_the_lab_does_for_it(engine: Scripts, here: Path, name: str) -> None:
+    script, said = RUNS[name]
+    if name == "Start-WinhostProgram":
+        program = here / "netsh.exe"
+        program.write_text(
+            f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\nsys.exit(print('oops', file=sys.stderr) or 3)\n"
+        )
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    engine.run(agent_text())  # over the seams, and over what a case before it put there
+    assert engine.run(script.replace("HERE", str(here))) == said
+
+
+def test_a_program_that_does_not_end_is_ended(engine: Scripts, here: Path) -> None:
+    program = here / "netsh.exe"
+    program.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    engine.run(agent_text())
+    engine.run(f"function Read-WinhostSystemFolder {{ '{here}' }}")
+    with pytest.raises(PipelineError) as caught:
+        engine.run("Invoke-WinhostNative 'netsh.exe' @() 1")
+    assert caught.value.error_id == "Winhost.ProgramTimedOut"
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_what_never_ran_for_real_is_told(name: str) -> None:
+    assert f"| `{name}` | {NEVER[name]} |" in PAGE
