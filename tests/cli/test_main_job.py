@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from tests.cli.conftest import Line
+from tests.schemas import faults
 from winhost.lab.endpoint import Action, drop
 from winhost.lab.lab import Lab
 
@@ -51,6 +52,17 @@ def test_apply_verify_rollback_as_documents(line: Line, lab: Lab) -> None:
     events = [json.loads(text) for text in line("apply", "plan.json", *ACCEPT, "--jsonl").out.splitlines()]
     assert {event["event"] for event in events[:-1]} >= {"step", "done"}
     assert events[-1]["outcome"]["outcome"] == "applied"
+    assert (events[-1]["event"], events[-1]["exit_code"], events[-1]["host"]) == ("end", 0, "gpu-03")
+    schema = line("schema", "event").json
+    assert [list(faults(event, schema, schema)) for event in events] == [[]] * len(events)
+    done = [event for event in events if event["event"] == "done"]
+    assert all(each["after"] and each["before"].keys() == each["after"].keys() for each in done)
+    assert all(each["resource"]["noun"] and each["time"] < events[-1]["time"] for each in done)
+    assert {each["run"] for each in done} == {events[-1]["run"]}
+    (lost,) = [
+        json.loads(text) for text in line("resume", events[-1]["run"] + "x", "--yes", "--jsonl").out.splitlines()
+    ]
+    assert (lost["event"], lost["exit_code"], lost["outcome"]) == ("end", 2, None)
     assert line("verify", "plan.json", "--json").result["holds"] is True
     (run,) = (row["run"] for row in line("runs", "--json").results)
     assert line("rollback", run, *ACCEPT, "--json").result["outcome"]["outcome"] == "rolled back"

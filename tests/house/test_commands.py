@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from winhost.cli import COMMANDS, winhost
+from winhost.model.errors import Exit
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -11,6 +12,11 @@ def test_the_overview_quotes_the_command(name: str) -> None:
     command = winhost.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None
     assert (command.help or "").split("\n\n")[0].replace("\n", " ").strip() == COMMANDS[name]
+
+
+def test_the_overview_says_what_each_exit_code_means() -> None:
+    said = CliRunner().invoke(winhost, ["--help"]).output.partition("Exit codes")[2]
+    assert [int(line.split()[0]) for line in said.splitlines()[1:] if line.strip()] == [*map(int, Exit), 130, 141]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -40,6 +40,18 @@ COMMANDS = {
 click.Context.formatter_class = HelpFormatter  # of every command, in whatever group
 
 
+EXIT_CODES = (
+    ("0", "success"),
+    ("1", "failure, or a run that changed something and stopped"),
+    ("2", "wrong usage: nothing was done"),
+    ("3", "refused by a verdict"),
+    ("4", "drift: something is not as planned, or differs"),
+    ("5", "a host cannot be reached"),
+    ("130", "stopped with Ctrl-C"),
+    ("141", "nobody reads the output any more"),
+)
+
+
 class Commands(Group):
     """Knows its commands by name and help line, and imports the one that runs."""
 
@@ -63,6 +75,10 @@ class Commands(Group):
 
     def line(self, ctx: click.Context, name: str) -> str:
         return COMMANDS[name]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes, over several hosts the highest"):
+            formatter.write_dl(EXIT_CODES)
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -106,7 +122,7 @@ def _refused(error: click.ClickException, words: list[str]) -> int:
         from winhost.cli.envelope import asked_form
         from winhost.cli.faults import WrongUsage
 
-        _show(WrongUsage(error), asked_form(words))
+        _show(WrongUsage(error), asked_form(words), words)
     return error.exit_code
 
 
@@ -125,15 +141,20 @@ def _told(error: Exception, words: list[str]) -> int:
         error = NotKnown(str(error))
     if not isinstance(error, WinhostError):
         raise error
-    _show(error, form)
+    _show(error, form, words)
     return int(error.exit_code)
 
 
-def _show(error: "WinhostError", form: "Form | None") -> None:
+def _show(error: "WinhostError", form: "Form | None", words: list[str]) -> None:
     """Where nobody listens any more, the exit code is said all the same."""
     from winhost.cli.output import show_error
 
     try:
-        show_error(error, form)
+        if form is None and "--jsonl" in words:
+            from winhost.cli.events import tell_end
+
+            tell_end(None, error, int(error.exit_code))
+        else:
+            show_error(error, form)
     except OSError:
         let_go_of_streams()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost.cli.options import Age, at_once_option, run_options
-from winhost.model.errors import Exit, UsageFault, WinhostError, failed, visible
+from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
     from winhost.cli.answers import Checked, Ended
-    from winhost.engine.run import Means
+    from winhost.engine.run import Means, Outcome
     from winhost.model.plan import Plan
 
 
@@ -102,8 +102,8 @@ def apply(
     """
     from winhost.cli.answers import Ended
     from winhost.cli.envelope import show_results
+    from winhost.cli.events import tell_end
     from winhost.cli.faults import as_ours
-    from winhost.cli.output import print_line
     from winhost.cli.reach import check_reach, hosts_named, worst
     from winhost.cli.running import Deadlines, begin, means_for, outcome_code, show_outcome, stopping
     from winhost.cli.watch import watching
@@ -146,7 +146,9 @@ def apply(
     ]
     if as_jsonl:
         for host, ended in shown:
-            print_line(failed(ended, host) if isinstance(ended, WinhostError) else ended)
+            tell_end(
+                host, *((ended, ended.exit_code) if isinstance(ended, WinhostError) else _with_code(ended.outcome))
+            )
     else:
         show_results("outcome", "json" if as_json else "table", shown, lambda ended: show_outcome(ended.outcome))
     codes = [outcome_code(result.value) for result in results if result.value]
@@ -162,6 +164,12 @@ def _changed(shown: "tuple[str, Ended | WinhostError]") -> bool:
     if isinstance(ended, WinhostError):
         return isinstance(ended, EndOfRun) and ended.run is not None and ended.exit_code != Exit.USAGE
     return ended.outcome.changed > 0
+
+
+def _with_code(outcome: "Outcome") -> "tuple[Outcome, int]":
+    from winhost.cli.running import outcome_code
+
+    return outcome, outcome_code(outcome)
 
 
 def _unseen(event: object) -> None:

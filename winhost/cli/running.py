@@ -278,7 +278,7 @@ def go_either_way(
     """
     from winhost.cli.answers import Ended
     from winhost.cli.envelope import answer
-    from winhost.cli.output import print_line
+    from winhost.cli.events import tell_end
     from winhost.cli.reach import hosts_named
     from winhost.cli.watch import watching
     from winhost.engine.failures import ConsentNeeded
@@ -308,7 +308,7 @@ def go_either_way(
     if as_json:
         answer("outcome", [Ended(outcome.host, outcome)])
     elif as_jsonl:
-        print_line(Ended(outcome.host, outcome))
+        tell_end(outcome.host, outcome, outcome_code(outcome))
     else:
         show_outcome(outcome)
     return outcome_code(outcome)

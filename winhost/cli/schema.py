@@ -10,7 +10,7 @@ FILES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
 
 
 @click.command()
-@click.argument("name", type=click.Choice((*FILES, *KINDS)), metavar="FORMAT")
+@click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
 def schema(name: str) -> None:
     """Print the JSON Schema of one of winhost's file formats.
 
@@ -28,8 +28,10 @@ def schema(name: str) -> None:
 
 def _schema(name: str) -> dict[str, object]:
     from winhost.cli.answers import schema as answer_schema
+    from winhost.cli.events import EndLine, EventLine
     from winhost.engine.entries import AnyLine
     from winhost.lab.hostfile import HostFile
+    from winhost.model.documents import answer_schema as line_schema
     from winhost.model.documents import json_schema
     from winhost.model.facts import Facts
     from winhost.model.fleetfile import FleetFile
@@ -46,4 +48,7 @@ def _schema(name: str) -> dict[str, object]:
         "host": HostFile,
         "journal": AnyLine,
     }
+    if name == "event":
+        lines: Any = EventLine | EndLine
+        return line_schema(lines)
     return json_schema(kinds[name]) if name in kinds else answer_schema(name)

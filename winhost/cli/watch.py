@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from winhost.cli.events import tell_event
 from winhost.cli.lines import wrapped
-from winhost.cli.output import print_line
 from winhost.cli.show_plan import shown
 from winhost.cli.streams import is_dumb
 from winhost.engine.hands import Event
@@ -205,10 +205,10 @@ class JsonLines(Watch):
 
     def show(self, event: Event) -> None:
         if event.kind != "at":
-            print_line(_document(event))
+            tell_event(event)
 
     def remind(self, host: str, doing: Doing) -> None:
-        print_line(_document(Event(host, "waiting", doing.reminder)))
+        tell_event(Event(host, "waiting", doing.reminder))
 
 
 class Screen(Watch):
@@ -300,19 +300,6 @@ def _row(host: str, doing: Doing) -> str:
     spinner = _SPINNER[int(time.monotonic() * 8) % len(_SPINNER)]
     stop = " (Ctrl-C stops)" if doing.seconds >= SUMMED_UP else ""
     return f"{spinner} {minutes}:{seconds:02} {host} {doing.text}{stop}"
-
-
-def _document(event: Event) -> dict[str, object]:
-    step = event.step
-    return {
-        "event": event.kind,
-        "host": event.host,
-        "text": event.text,
-        "step": step.id if step else None,
-        "number": event.number,
-        "total": event.total,
-        "percent": event.percent,
-    }
 
 
 def _count(event: Event) -> str:

@@ -25,7 +25,7 @@ class Event:
 
     kind: at (something that changes nothing, such as reading), step, sending, done, skipped, kept, restart, waiting,
     stage, note or failed; count: step `number` of `total`;
-    percent: of a file that is being sent.
+    percent: of a file that is being sent; run: its name, where it has begun.
     """
 
     host: str
@@ -35,6 +35,7 @@ class Event:
     number: int = 0
     total: int = 0
     percent: int | None = None
+    run: str = ""
 
 
 class Hands:

@@ -546,7 +546,7 @@ class Runner:
 
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
         """To whoever watches."""
-        self.means.tell(Event(self.record.host, kind, text, step, number, total))
+        self.means.tell(Event(self.record.host, kind, text, step, number, total, run=self.begun or ""))
 
 
 def _as_give_back(step: Step, owed: Mapping[Id, Wanted]) -> Step:

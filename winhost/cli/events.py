@@ -1,0 +1,90 @@
+"""The lines of --jsonl: one for each event of a run, and one for its end. `winhost schema event` publishes them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from winhost.cli.output import print_line
+from winhost.engine.hands import Event
+from winhost.engine.run import Outcome
+from winhost.model.errors import ErrorDocument, WinhostError, failed
+from winhost.model.facts import Json, Key
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What a step is about."""
+
+    noun: str
+    key: Key
+
+
+@dataclass(frozen=True)
+class EventLine:
+    """Something that happened. time: ISO 8601 in UTC; before: what the step found of what it sets; after: what it has
+    set, null until it is done; number, total: of the step; percent: of a file that is being sent.
+    """
+
+    event: str
+    time: str
+    run: str | None
+    host: str
+    text: str
+    step: str | None
+    resource: Resource | None
+    before: Mapping[str, Json] | None
+    after: Mapping[str, Json] | None
+    number: int
+    total: int
+    percent: int | None
+
+
+@dataclass(frozen=True)
+class EndLine:
+    """How it ended on a host: with an outcome or with an error."""
+
+    event: Literal["end"]
+    time: str
+    run: str | None
+    host: str | None
+    outcome: Outcome | None
+    error: ErrorDocument | None
+    exit_code: int
+
+
+def tell_event(event: Event) -> None:
+    """One line on stdout."""
+    step = event.step
+    print_line(
+        EventLine(
+            event.kind,
+            _now(),
+            event.run or None,
+            event.host,
+            event.text,
+            step.id if step else None,
+            Resource(step.noun, step.key) if step else None,
+            step.before if step else None,
+            step.want if step and event.kind == "done" else None,
+            event.number,
+            event.total,
+            event.percent,
+        )
+    )
+
+
+def tell_end(host: str | None, end: Outcome | WinhostError, exit_code: int) -> None:
+    """The last line of a host. exit_code: that of this host alone."""
+    if isinstance(end, WinhostError):
+        run = getattr(end, "run", None)
+        told = failed(end, host)
+        print_line(
+            EndLine("end", _now(), run if isinstance(run, str) else None, told.host, None, told.error, exit_code)
+        )
+    else:
+        print_line(EndLine("end", _now(), end.run, end.host, end, None, exit_code))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
