@@ -111,6 +111,7 @@ def test_plans_of_several_hosts_are_a_folder_that_others_read(line: Line, lab: L
     assert (checked.code, [result["host"] for result in checked.results]) == (4, ["desk-01", "gpu-03"])
     assert line("verify", "plans", "facts", "--json").results == checked.results
     assert line("verify", "plans/gpu-03.json", "facts/gpu-03.json").code == 4
+    assert line("apply", "plans", "--yes").code == 2  # no consents, and nothing done
     assert line("verify", "facts").code == 2
     assert line("bundle", "plans/gpu-03.json", "-o", "bundle").code == 0
     assert line("verify", "bundle", "-o", "name").out == "gpu-03\n"

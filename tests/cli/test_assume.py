@@ -35,8 +35,8 @@ def h200(line: Line) -> Path:
 
 def test_what_is_stated_decides_and_says_so(line: Line, h200: Path) -> None:
     said = line("assess", "--facts", h200, "--assume", "os=win11-pro,ram=512GiB", "--json")
-    assert said.result["assessment"]["stated"] == ["os=win11-pro", "ram=512GiB"]
-    (dda,) = (path for path in said.result["assessment"]["paths"] if path["path"] == "dda")
+    assert said.result["supposed"]["assumed"] == ["os=win11-pro", "ram=512GiB"]
+    (dda,) = (path for path in said.result["options"] if path["path"] == "dda")
     assert (dda["verdict"], dda["stated"]) == ("unsupported", ["os=win11-pro"])
     shown = line("assess", "--facts", h200, "--assume", "os=win11-pro", "--assume", "ram=512GiB").out
     assert "Recommended: wsl2/" in shown

@@ -104,6 +104,7 @@ def apply(
     from winhost.cli.envelope import show_results
     from winhost.cli.events import tell_end
     from winhost.cli.faults import as_ours
+    from winhost.cli.places import files_of
     from winhost.cli.reach import check_reach, hosts_named, worst
     from winhost.cli.running import Deadlines, begin, means_for, outcome_code, show_outcome, stopping
     from winhost.cli.watch import watching
@@ -112,6 +113,7 @@ def apply(
     from winhost.engine.run import apply as run
     from winhost.model.plan import Plan
 
+    plans = tuple(files_of(plans, Plan))
     read = [read_plan(path) for path in plans]
     for host, count in Counter(plan.host for plan in read).items():
         if count > 1:

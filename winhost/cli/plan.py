@@ -81,7 +81,9 @@ def plan(
     from winhost.cli.show_plan import show_planned, show_plans
 
     if assumed and any_host(words, facts_files):
-        raise click.BadParameter("goes with facts files: a host is asked, and is not told", param_hint="--assume")
+        raise click.BadParameter(
+            "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
+        )
     asked = Asked(path, vm, cards, high, low, power, playbook, settings, allow_unverified)
     named = asked.path
     if named:

@@ -153,6 +153,7 @@ class BriefOption:
     lacking: tuple[str, ...]
     offers: Mapping[str, tuple[str, ...]]
     memory_fits: bool | None
+    stated: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,7 @@ class FullOption:
     room: FullRoom | None
     budget: FullBudget | None
     short: WhatWouldFit | None
+    stated: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -327,6 +329,7 @@ def _brief_option(fit: Fit, path: PathVerdict, way: PathVerdict) -> BriefOption:
         tuple(offered.capability for offered in fit.lacking),
         {str(verdict): tuple(names) for verdict, names in offers.items()},
         fit.budget.fits if fit.budget else None,
+        way.stated,
     )
 
 
@@ -371,6 +374,7 @@ def _full_option(way: PathVerdict, fit: Fit) -> FullOption:
         _as(FullRoom, way.room),
         _as(FullBudget, fit.budget),
         fit.short,
+        way.stated,
     )
 
 
