@@ -2,11 +2,11 @@
 
 import pytest
 
-from winhost.model.facts import Answer, Facts, Json, MissingFact, Record, Unavailable, Unknown
+from winhost.engine.resting import resting
+from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.model.facts import RemoteFault as Fault
 from winhost.resources.base import Change, Keep
 from winhost.resources.windows import NOUNS
-from winhost.resources.windows.software import wsl_and_distros
 
 PLATFORM, STAGED, WSL, MODEL = (NOUNS[n] for n in ("VirtualMachinePlatform", "StagedFile", "Wsl", "GpuDriverModel"))
 MSI = "db084e536279a59e90a26ec598d8aa8a4dff8309f41d078fd06242953ac1ebcd"
@@ -42,11 +42,19 @@ def test_a_feature_that_somebody_took_away_stays_away() -> None:
     assert isinstance(kept, Keep)
 
 
-def test_wsl_and_distros_of_whatever_account_keep_the_platform() -> None:
+def on_the_platform(wsl: Answer, distros: Answer) -> list[tuple[str, Key]]:
+    accounts: Answer = (Record({"distros": 0}, {"account": "winhost"}),)
+    known = Facts(
+        "here", "synthetic", "2026-01-01T00:00:00Z", "0", {**facts(wsl, distros).nouns, "LocalAccount": accounts}
+    )
+    return [(user.noun, user.key) for _, user in resting("VirtualMachinePlatform", {}, known).values()]
+
+
+def test_wsl_and_distros_of_whatever_account_rest_on_the_platform() -> None:
     there, gone = (Record({"present": present}) for present in (True, False))
-    assert wsl_and_distros({}, facts((there,), (Record({}, DISTRO),))) == [("Wsl", {}), ("WslDistro", DISTRO)]
-    assert wsl_and_distros({}, facts((there,), Unavailable("AccountTasks"))) == [("Wsl", {})]
-    assert wsl_and_distros({}, facts((gone,), Unavailable("Wsl"))) == []
+    assert on_the_platform((there,), (Record({}, DISTRO),)) == [("Wsl", {}), ("WslDistro", DISTRO)]
+    assert on_the_platform((there,), Unavailable("AccountTasks")) == [("Wsl", {})]
+    assert on_the_platform((gone,), Unavailable("Wsl")) == []
 
 
 @pytest.mark.parametrize("noun", [0, 1])
@@ -54,7 +62,7 @@ def test_what_cannot_be_read_may_be_there(noun: int) -> None:
     answers: list[Answer] = [(), ()]
     answers[noun] = Unknown(Fault("PermissionDenied"))
     with pytest.raises(MissingFact):
-        wsl_and_distros({}, facts(*answers))
+        on_the_platform(*answers)
 
 
 # ---- files
