@@ -180,6 +180,14 @@ def test_a_file_without_text_is_refused(tmp_path: Path, data: bytes, why: str) -
     assert refused(own_file(tmp_path, data)).why == why
 
 
+def test_a_file_that_is_far_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    os.truncate(path, 1 << 40)
+    with pytest.raises(SecretUnreadable, match="more than 64 KiB"):
+        SecretRef.parse(f"file:{path}").resolve()
+
+
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     assert refused(f"file:{tmp_path / 'none'}").why == "there is no such file"
     assert refused(f"file:{tmp_path}").why == "there is no such file"

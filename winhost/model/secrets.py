@@ -16,12 +16,14 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from winhost.model.errors import UsageFault, visible
+from winhost.model.units import KiB
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
 COMMAND_SECONDS = 60
+_LARGEST = 64 * KiB
 """How long a `cmd:` may take: long enough for a hardware token to be touched."""
 
 _FORMS = "env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER"
@@ -156,7 +158,9 @@ def _read_file(ref: SecretRef) -> str:
             raise ref.unreadable("there is no such file")
         with path.open("rb") as file:
             _refuse_shared(ref, os.fstat(file.fileno()).st_mode)
-            data = file.read()
+            data = file.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                raise ref.unreadable(f"it has more than {_LARGEST // KiB} KiB, which no secret has")
     except RuntimeError:
         raise ref.unreadable("there is no such home folder") from None
     except OSError as error:
