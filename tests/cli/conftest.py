@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from winhost.cli import run
+from winhost.cli import run, watch
+from winhost.cli.exits import OWN, codes_of
 from winhost.lab.hostfile import expand, find
 from winhost.lab.lab import Lab
 from winhost.model.documents import write_document
@@ -47,7 +48,9 @@ class Line:
 
     def __call__(self, *words: object) -> Said:
         self.capture.readouterr()
-        code = run([str(word) for word in words])
+        told = [str(word) for word in words]
+        code = run(told)
+        assert code in codes_of(next((name for name in (" ".join(told[:2]), *told[:1]) if name in OWN), "others")), told
         out, err = self.capture.readouterr()
         return Said(code, out, err)
 
@@ -62,6 +65,7 @@ class Line:
 def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Line:
     monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "state"))
     monkeypatch.delenv("WINHOST_FLEET", raising=False)
+    monkeypatch.setattr(watch, "SILENT", 3600)  # progress would come among what is compared, on a slow machine
     monkeypatch.chdir(tmp_path)
     return Line(tmp_path, capsys)
 

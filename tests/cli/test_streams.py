@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
+from tests.cli.process import UNHURRIED
 from winhost.cli.output import say, table
 from winhost.cli.streams import GONE
 from winhost.cli.watch import Watch
@@ -29,7 +30,7 @@ def facts(line: Line) -> Path:
 
 
 def winhost(*words: object, stdout: Any = subprocess.PIPE, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "winhost", *map(str, words)]
+    command = [*UNHURRIED, *map(str, words)]
     variables = {**os.environ, "PYTHONUTF8": "0", **variables}
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=variables, timeout=60)
 
@@ -67,9 +68,9 @@ def test_a_full_disk_is_one_sentence(line: Line, words: tuple[str, ...], unbuffe
 
 @posix
 def test_a_closed_stdout_is_nobody_who_wants_to_hear(facts: Path) -> None:
-    for form in ("", "--json"):
-        command = f'exec "$0" -m winhost assess --facts "$1" {form} >&-'
-        done = subprocess.run(["sh", "-c", command, sys.executable, str(facts)], capture_output=True, timeout=60)
+    for form in ((), ("--json",)):
+        words = ["assess", "--facts", str(facts), *form]
+        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *UNHURRIED, *words], capture_output=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -118,7 +119,7 @@ def on_terminal(columns: int, *words: object, **variables: str) -> str:
 
     main, ours = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **variables}
-    command = [sys.executable, "-m", "winhost", *map(str, words)]
+    command = [*UNHURRIED, *map(str, words)]
     with subprocess.Popen(command, stdout=ours, stderr=ours, stdin=ours, env=environment):
         os.close(ours)
         got = b""

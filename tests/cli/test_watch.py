@@ -84,13 +84,16 @@ def test_of_many_hosts_that_are_read_a_line_says_how_far_they_are() -> None:
     assert last == "1 of 71 read; now: gpu-01 (reading), gpu-02 (reading), gpu-03 (reading) and 2 more"
 
 
-def test_what_is_quick_is_not_told_of() -> None:
+@pytest.mark.parametrize(("silent", "told"), [(3600, []), (0, ["0 of 1 read; now: gpu-01 (reading)"])])
+def test_what_is_quick_is_not_told_of(monkeypatch: pytest.MonkeyPatch, silent: float, told: list[str]) -> None:
+    monkeypatch.setattr(watch, "SILENT", silent)
     lines: list[str] = []
-    with Watch(lines.append, reads=True) as told:
-        told.hosts = 1
-        with told.reading("gpu-01"):
-            pass
-    assert lines == []
+    looks = Watch(lines.append, reads=True)
+    looks.hosts = 1
+    with looks.reading("gpu-01"):
+        looks.tick()
+    looks.tick()
+    assert lines == told
 
 
 @pytest.fixture

@@ -1,9 +1,14 @@
 """Every command explains itself, in the words that the overview uses."""
 
+import re
+from collections.abc import Iterator
+
+import click
 import pytest
 from click.testing import CliRunner
 
 from winhost.cli import COMMANDS, winhost
+from winhost.cli.exits import OWN, codes_of
 from winhost.model.errors import Exit
 
 
@@ -17,6 +22,29 @@ def test_the_overview_quotes_the_command(name: str) -> None:
 def test_the_overview_says_what_each_exit_code_means() -> None:
     said = CliRunner().invoke(winhost, ["--help"]).output.partition("Exit codes")[2]
     assert [int(line.split()[0]) for line in said.splitlines()[1:] if line.strip()] == [*map(int, Exit), 130, 141]
+
+
+def every_command(group: click.Group = winhost, words: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{words}{name} ")
+        else:
+            yield f"{words}{name}", command
+
+
+def test_exit_codes_of_a_command_stand_in_its_help_and_in_one_table_alone() -> None:
+    commands = dict(every_command())
+    assert OWN.keys() <= commands.keys()
+    for words, command in commands.items():
+        said = CliRunner().invoke(winhost, [*words.split(), "--help"], terminal_width=200).output
+        prose, _, listed = said.partition("Exit codes")
+        shown = dict(line.strip().split(maxsplit=1) for line in listed.splitlines()[1:])
+        assert shown == ({str(code): says for code, says in codes_of(words).items()} if words in OWN else {})
+        assert re.findall(r"[Ee]xit (?:codes?|[0-9])", prose) == [], words
+        reaches = any(parameter.name == "fleet_file" for parameter in command.params)
+        assert ("5" in shown) == reaches, words
 
 
 @pytest.mark.parametrize("name", COMMANDS)

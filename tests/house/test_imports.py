@@ -33,6 +33,7 @@ HELP_MAY_LOAD = {
     "winhost",
     "winhost.__main__",
     "winhost.cli",
+    "winhost.cli.exits",
     "winhost.cli.groups",
     "winhost.cli.lines",
     "winhost.cli.streams",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost import __version__
+from winhost.cli.exits import show_codes
 from winhost.cli.groups import Group
 from winhost.cli.lines import HelpFormatter, help_width
 from winhost.cli.streams import GONE, ReaderGone, colour, let_go_of_streams, prepare_streams, telling_gone_readers
@@ -40,18 +41,6 @@ COMMANDS = {
 click.Context.formatter_class = HelpFormatter  # of every command, in whatever group
 
 
-EXIT_CODES = (
-    ("0", "success"),
-    ("1", "failure, or a run that changed something and stopped"),
-    ("2", "wrong usage: nothing was done"),
-    ("3", "refused by a verdict"),
-    ("4", "drift: something is not as planned, or differs"),
-    ("5", "a host cannot be reached"),
-    ("130", "stopped with Ctrl-C"),
-    ("141", "nobody reads the output any more"),
-)
-
-
 class Commands(Group):
     """Knows its commands by name and help line, and imports the one that runs."""
 
@@ -77,8 +66,7 @@ class Commands(Group):
         return COMMANDS[name]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Exit codes, over several hosts the highest"):
-            formatter.write_dl(EXIT_CODES)
+        show_codes("", formatter)
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -93,11 +81,7 @@ def winhost(context: click.Context) -> None:
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    0 success, 1 failure, 2 wrong usage, 3 refused by verdict, 4 drift, 5 unreachable; over several hosts the highest.
-    130 after Ctrl-C, 141 when nobody reads our output any more, as a shell has it.
-    """
+    """Run the command line and return its exit code: see `winhost.cli.exits`."""
     prepare_streams()
     words = sys.argv[1:] if args is None else args
     try:

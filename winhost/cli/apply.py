@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from winhost.cli.groups import Command
 from winhost.cli.options import Age, at_once_option, run_options
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 
@@ -71,7 +72,7 @@ class TooOld(UsageFault):
         return f"Nothing was changed. Plan anew: winhost plan {visible(self.host)} -o plan.json"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN...")
 @run_options
 @at_once_option
@@ -94,11 +95,11 @@ def apply(
 ) -> int:
     """Do what PLANS say, with a journal and a way back.
 
-    Refuses when a host is no longer as its plan saw it (exit 4). Survives restarts and being killed: see
+    Refuses when a host is no longer as its plan saw it. Survives restarts and being killed: see
     `winhost runs`, then `resume` or `rollback`. Ctrl-C stops after the step in flight, as do SIGTERM, a closed terminal
     and a pipe that nobody reads.
 
-    On a terminal shows the plans first and asks for each consent. With --check: 0 it would apply, 4 drift, 3 refused.
+    On a terminal shows the plans first and asks for each consent.
     """
     from winhost.cli.answers import Ended
     from winhost.cli.envelope import show_results

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
+from winhost.cli.groups import Command
 from winhost.cli.options import (
     assume_option,
     at_once_option,
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from winhost.resources.stated import Statement
 
 
-@click.command()
+@click.command(cls=Command)
 @words_argument
 @facts_option
-@click.option("--path", help="Judge by this path alone: exit 3 when it is not possible.", **completion.PATHS)
+@click.option("--path", help="Judge by this path alone.", **completion.PATHS)
 @need_option
 @click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="What shall be served.")
 @what_if_option
@@ -57,8 +58,6 @@ def assess(
 
     Needs HOSTs of fleet.yaml or FACTS (files, or folders that detect wrote). Changes nothing. Several hosts get a row
     each; --details shows them whole.
-
-    Exit codes: 3 when no way works on a host, or none offers what is needed; 5 when one cannot be reached.
     """
     from winhost.cli.envelope import show_results
     from winhost.cli.reach import judge_each, read_each, several, watched, worst

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from winhost.cli.groups import Command
 from winhost.cli.outputs import Output, answers
 from winhost.model.errors import Exit
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("before", metavar="FACTS", type=click.Path(path_type=Path))
 @click.argument("after", metavar="FACTS", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Show what moves by itself, too: free memory, the boot's id.")
@@ -16,7 +17,7 @@ from winhost.model.errors import Exit
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
     """Say what changed between two readings, and which verdicts changed because of it.
 
-    Compares two facts files, the older one first. Exit 4 on a difference; what moves by itself counts with --all only.
+    Compares two facts files, the older one first. What moves by itself counts with --all only.
     """
     from winhost.cli.envelope import show_results
     from winhost.cli.output import say

@@ -1,12 +1,24 @@
-"""Commands that hold others: a misspelt one is corrected, and the overview says of each the whole sentence."""
+"""Commands and those that hold them: a misspelt one is corrected, and the overview says of each the whole sentence."""
 
 from typing import Any
 
 import click
 
+from winhost.cli.exits import show_codes
+
+
+class Command(click.Command):
+    """A command whose help ends with its exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _, _, words = ctx.command_path.partition(" ")
+        show_codes(words, formatter)
+
 
 class Group(click.Group):
     """A group of commands in our words."""
+
+    command_class = Command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:

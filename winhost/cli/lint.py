@@ -50,7 +50,7 @@ def lint() -> None:
 @facts_option
 @answers()
 def wslconfig(file: Path, version: "Version | None", facts_file: Path | None, output: Output) -> int:
-    """Check the .wslconfig of an account. Exit 1 where WSL ignores something, or fails because of it."""
+    """Check the .wslconfig of an account."""
     from winhost.paths.wslconfig import WSLCONFIG
 
     told, forbidden = _told_by(facts_file) if facts_file else (None, frozenset[str]())
@@ -62,7 +62,7 @@ def wslconfig(file: Path, version: "Version | None", facts_file: Path | None, ou
 @version_option
 @answers()
 def wslconf(file: Path, version: "Version | None", output: Output) -> int:
-    """Check the /etc/wsl.conf of a distro. Exit 1 where WSL ignores something, or reads no further."""
+    """Check the /etc/wsl.conf of a distro."""
     from winhost.paths.wslconfig import WSLCONF
 
     return _lint(file, WSLCONF, version, output)

@@ -50,7 +50,7 @@ def answers(writes: str | None = None, told: str = "", *, required: bool = False
     command that writes one; told: what is written there.
     """
     metavar = f"FORMAT|{writes}" if writes else "FORMAT"
-    text = f"{' '.join(FORMS[:-1])} or {FORMS[-1]}: how to answer."
+    text = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}: how to answer."
     text = f"{told} Or {text} May be given twice." if writes else text[0].upper() + text[1:]
 
     def decorate(command: F) -> F:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
+from winhost.cli.groups import Command
 from winhost.cli.options import (
     Size,
     assume_option,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from winhost.resources.stated import Statement
 
 
-@click.command()
+@click.command(cls=Command)
 @words_argument
 @facts_option
 @click.option("--path", help="The way to serve, as assess names it. Default: the recommended one.", **completion.PATHS)
@@ -73,8 +74,6 @@ def plan(
     Needs HOSTs of fleet.yaml or FACTS (files, or folders that detect wrote). Changes nothing. Without --path it takes
     the recommended option, but never dual-boot, bare-metal, one that needs the consent data, or one that nobody has
     verified.
-
-    Exit codes: 3 when it is refused, or has to be named with --path; 5 when a host cannot be reached.
     """
     from winhost.cli.envelope import show_results
     from winhost.cli.reach import any_host, read_each, several, watched, worst

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
+from winhost.cli.groups import Command
 from winhost.cli.options import (
     assume_option,
     at_once_option,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from winhost.resources.stated import Statement
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
 @force_option
 @need_option

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost.cli import completion
+from winhost.cli.groups import Command
 from winhost.cli.options import Size, run_options
 from winhost.model.errors import visible
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from winhost.model.plan import Wish
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
 @click.option(
     "--vm", metavar="NAME", help="Give the cards to this VM instead. Only while nothing was done for the other."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
+from winhost.cli.groups import Command
 from winhost.cli.options import run_options
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from winhost.engine.run import Means
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
 @run_options
 def rollback(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
+from winhost.cli.groups import Command
 from winhost.cli.outputs import Output, answers
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from winhost.engine.store import Store
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
 @answers()
 def runs(run_name: str | None, output: Output) -> int:

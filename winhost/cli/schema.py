@@ -5,11 +5,12 @@ from typing import Any
 import click
 
 from winhost.cli.envelope import KINDS
+from winhost.cli.groups import Command
 
 FILES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
 def schema(name: str) -> None:
     """Print the JSON Schema of one of winhost's file formats.

@@ -38,8 +38,7 @@ def profile(
 ) -> int:
     """Print the settings of vLLM for each model, ready to copy, with the reason of each line.
 
-    For WSL 2; those for other targets do not exist yet. Changes nothing. Exit 3 when no profile can serve the
-    workload there.
+    For WSL 2; those for other targets do not exist yet. Changes nothing.
     """
     from winhost.cli.answers import Profiled
     from winhost.cli.envelope import show_results

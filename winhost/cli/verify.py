@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
+from winhost.cli.groups import Command
 from winhost.cli.options import at_once_option, facts_option, fleet_option
 from winhost.cli.outputs import Output, answers
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from winhost.model.plan import Plan
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
 @facts_option
 @fleet_option
@@ -31,8 +32,6 @@ def verify(
 
     PLANS are files, or folders that plan or bundle wrote. Reads each plan's host, or the FACTS of it, and compares
     property by property. Changes nothing.
-
-    Exit codes: 4 on a difference, 5 when a host cannot be reached.
     """
     from winhost.cli.envelope import show_results
 
