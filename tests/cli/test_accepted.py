@@ -1,6 +1,8 @@
 """What is accepted as it is typed, and what is refused because it does not belong: plan, verify, assess, -o."""
 
 import json
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from winhost.lab.lab import Lab
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 
+WORKLOAD = Path(__file__).parents[2] / "examples" / "workloads" / "one-7b-on-24gb.yaml"
 WINDOWS_11, SERVER = "win11-pro-1gpu", "server2025-role-installed"
 
 
@@ -119,6 +122,60 @@ def test_plans_of_several_hosts_are_a_folder_that_others_read(line: Line, lab: L
     assert line("bundle", "plans", "-o", "other").code == 2
     assert line("report", "facts", "-o", "report.html").code == 0
     assert line("detect", "gpu-03", "--fleet", str(line.folder), "-o", "name").out == "gpu-03\n"
+
+
+def test_plans_of_two_hosts_of_one_name_do_not_overwrite_each_other(line: Line, lab: Lab) -> None:
+    Path("facts").mkdir()
+    for name in ("one", "other"):
+        Path(f"facts/{name}.json").write_bytes(line.facts(WINDOWS_11).read_bytes())
+    Path("capitals.json").write_text(line.facts(WINDOWS_11).read_text().replace('"desk-01"', '"DESK-01"'))
+    for words, says in (
+        (("facts",), "2 of these are of desk-01: facts/one.json, facts/other.json"),
+        (("facts/one.json", "desk-01"), "2 of these are of desk-01: desk-01, facts/one.json"),
+        (("facts/one.json", "capitals.json"), "2 of these are of desk-01: facts/one.json, capitals.json"),
+    ):
+        said = line("plan", *words, "-o", "plans/")
+        assert (said.code, said.err.splitlines()[0]) == (2, f"error: {says}")
+        assert not Path("plans").exists()
+    assert line("plan", "facts").code == 0  # nothing is written
+    assert line("plan", "facts/one.json", "-o", "plan.json").code == 0
+    said = line("verify", "plan.json", "facts")
+    assert (said.code, "2 of these are of desk-01" in said.err) == (2, True)
+
+
+def test_a_lab_serves_the_folder_that_detect_wrote(line: Line, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert line("detect", "*", "-o", "facts").code == 0
+    monkeypatch.setattr(time, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
+    said = line("lab", "up", "facts", "facts", "win11-home-1gpu", "-o", "twins")
+    assert said.code == 0
+    assert "Simulated, and up: desk-01, gpu-03, desk-01-2, gpu-03-2, home-01." in said.err
+    said = line("lab", "up", "plans")
+    assert (said.code, said.err.splitlines()[0]) == (2, "error: there is no host file 'plans'")
+    Path("plans").mkdir()
+    assert line("lab", "up", "plans").err.startswith("error: there are no facts in plans\n")
+
+
+def test_facts_are_named_alike_everywhere(line: Line) -> None:
+    Path("facts").mkdir()
+    line.facts(WINDOWS_11).rename("facts/pc.json")
+    line.facts(SERVER).rename("facts/rack.json")
+    Path(".wslconfig").write_text("[experimental]\nswiotlb=64MB\n")
+    for command, option, lacks in (
+        (("lint", "wslconfig", ".wslconfig"), "--facts", 0),
+        (("serve", "profile", "--workload", WORKLOAD), "--target", 2),
+    ):
+        whole = line(*command, "facts/pc.json")
+        assert whole.code == (1 if command[0] == "lint" else 0)
+        for words in ((option, "facts/pc.json"), ("facts/desk-01",), (option, "facts/desk-01")):
+            assert line(*command, *words) == whole
+        for words in (("facts",), (option, "facts")):
+            said = line(*command, *words)
+            assert (said.code, "Name one of: facts/pc.json, facts/rack.json" in said.err) == (2, True)
+        twice = line(*command, "facts/pc.json", option, "facts/pc.json")
+        assert (twice.code, "name the same thing twice" in twice.err) == (2, True)
+        assert line(*command).code == lacks
+    Path("facts/rack.json").unlink()
+    assert line("serve", "profile", "--workload", WORKLOAD, "facts").code == 0
 
 
 def test_one_file_takes_one_plan(line: Line) -> None:

@@ -1,6 +1,7 @@
 """Facts from files at hand, and two readings compared, from the command line."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,53 @@ def test_two_machines_are_told_apart_from_two_readings(line: Line) -> None:
     assert line("diff", one, one).err == ""
     unknown = edited(other, "unknown.json", lambda d: d["nouns"].update(OperatingSystem={"unknown": {"category": "X"}}))
     assert line("diff", one, unknown).err == ""  # nobody knows
+
+
+# ---- folders
+
+
+@pytest.fixture
+def readings(line: Line) -> Path:
+    """Two folders: desk-01 is in both and the same, gpu-01 has other cards, gpu-03 is in the second alone."""
+    one, other = line.facts("server2025-3gpu"), line.facts("server2025-role-installed")
+    Path("old").mkdir()
+    Path("new").mkdir()
+    shutil.copy(line.facts("win11-pro-1gpu"), "old")
+    shutil.copy(line.facts("win11-pro-1gpu"), "new")
+    shutil.copy(one, "old")
+    changed = json.loads(one.read_text(encoding="utf-8"))
+    del changed["nouns"]["PciDevice"][-1]
+    Path("new/gpu.json").write_text(json.dumps(changed), encoding="utf-8")
+    shutil.copy(other, "new")
+    return Path("new")
+
+
+def test_folders_are_compared_host_by_host(line: Line, readings: Path) -> None:
+    said = line("diff", "old", "new")
+    assert said.code == 4
+    assert "desk-01: nothing changed.\n" in said.out
+    assert "- gpu-01, synthetic" in said.out
+    assert said.err.startswith("error: gpu-03 is in new, and not in old\n")
+    told = {each.get("host") or each["after"]["host"]: each for each in line("diff", "old", "new", "--json").results}
+    assert told["desk-01"]["differences"] == []
+    assert [each["noun"] for each in told["gpu-01"]["differences"]] == ["PciDevice"]
+    assert (told["gpu-03"]["error"]["kind"], told["gpu-03"]["error"]["exit_code"]) == ("OnlyThere", 4)
+    assert line("diff", "old", "new", "-o", "name").out.split() == ["gpu-01", "desk-01"]
+    assert line("diff", "new", "new").code == 0
+
+
+def test_a_folder_and_a_file_are_the_host_of_the_file(line: Line, readings: Path) -> None:
+    for words in (("old", "new/gpu.json"), ("old/server2025-3gpu.json", "new")):
+        said = line("diff", *words, "--json")
+        assert (said.code, said.result["after"]["host"]) == (4, "gpu-01")
+    assert line("diff", "old", "new/win11-pro-1gpu.json").code == 0
+
+
+def test_a_broken_file_of_a_folder_loses_nothing_of_the_others(line: Line, readings: Path) -> None:
+    (readings / "broken.json").write_text("{")
+    said = line("diff", "old", "new")
+    assert "desk-01: nothing changed.\n" in said.out
+    assert "new/broken.json" in said.err
+    shutil.copy("new/gpu.json", "new/again.json")
+    said = line("diff", "old", "new")
+    assert (said.code, "2 of these are of gpu-01: new/again.json, new/gpu.json" in said.err) == (2, True)

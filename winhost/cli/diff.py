@@ -1,12 +1,20 @@
-"""winhost diff: two readings of a host."""
+"""winhost diff: two readings of a host, or of each of several."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from winhost.cli.groups import Command
 from winhost.cli.outputs import Output, answers
-from winhost.model.errors import Exit
+from winhost.model.errors import Exit, WinhostError, visible
+
+if TYPE_CHECKING:
+    from winhost.compat.answer import Diff
+    from winhost.compat.compare import Comparison
+    from winhost.model.facts import Facts
 
 
 @click.command(cls=Command)
@@ -17,22 +25,114 @@ from winhost.model.errors import Exit
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
     """Say what changed between two readings, and which verdicts changed because of it.
 
-    Compares two facts files, the older one first. What moves by itself counts with --all only.
+    Compares two facts files, the older one first; of two folders that detect wrote each host with itself, and of a
+    folder and a file the host of the file. What moves by itself counts with --all only.
     """
     from winhost.cli.envelope import show_results
+    from winhost.compat.answer import difference
+
+    many = before.is_dir() and after.is_dir()
+    codes = [0]
+    compared: Comparison | None = None
+
+    def results() -> "Iterator[tuple[str, Diff | WinhostError]]":
+        nonlocal compared
+        for host, found in _readings(before, after):
+            if isinstance(found, WinhostError):
+                codes.append(int(found.exit_code))
+                yield host, found
+                continue
+            compared, document = difference(*found)
+            codes.append(int(Exit.DRIFT if _counted(compared, everything) else Exit.SUCCESS))
+            yield host, document
+
+    def show(found: "Diff") -> None:
+        assert compared is not None
+        _show(found, compared, everything, output.wide, many)
+
+    show_results("diff", output.shape, results(), show)
+    return max(codes)
+
+
+def _counted(compared: "Comparison", everything: bool) -> bool:
+    return bool((compared.differences if everything else compared.lasting) or compared.verdicts)
+
+
+def _show(found: "Diff", compared: "Comparison", everything: bool, wide: bool, many: bool) -> None:
+    """Of many hosts one without a difference is a line."""
     from winhost.cli.output import say
     from winhost.cli.show_comparison import show_comparison
-    from winhost.compat.answer import difference
+
+    if many and not _counted(compared, everything) and not compared.two_machines:
+        say(f"{found.after.host}: nothing changed.")
+        return
+    for sign, reading in zip("-+", (found.before, found.after), strict=True):
+        say(f"{sign} {reading.host}, {reading.origin} at {reading.read_at}", bold=True)
+    show_comparison(compared, everything, wide, found.after.host if many else "")
+
+
+def _readings(before: Path, after: Path) -> "Iterator[tuple[str, tuple[Facts, Facts] | WinhostError]]":
+    """What is compared, by host. Raises NothingOfTheKind, SameHost, and for two files what reading them raises."""
     from winhost.resources.factsfile import read_facts
 
-    readings = read_facts(before), read_facts(after)
-    compared, document = difference(*readings)
+    if not (before.is_dir() or after.is_dir()):
+        readings = read_facts(before), read_facts(after)
+        yield readings[1].host, readings
+        return
+    old, new = _known(before), _known(after)
+    hosts = list(dict.fromkeys((*new, *old)))
+    if not after.is_dir():
+        hosts = list(new)
+    elif not before.is_dir():
+        hosts = list(old)
+    for host in hosts:
+        yield host, _pair(host, old, new, (before, after))
 
-    def show(_: object) -> None:
-        for sign, reading in zip("-+", readings, strict=True):
-            say(f"{sign} {reading.host}, {reading.origin} at {reading.read_at}", bold=True)
-        show_comparison(compared, everything, output.wide)
 
-    show_results("diff", output.shape, [(readings[1].host, document)], show)
-    counted = compared.differences if everything else compared.lasting
-    return int(Exit.DRIFT if counted or compared.verdicts else Exit.SUCCESS)
+def _known(place: Path) -> dict[str, Path]:
+    """Each host with its file; a file that cannot be read by its own name, to be told of in its turn."""
+    from winhost.cli.places import by_host, check_hosts, files_of
+    from winhost.model.facts import Facts
+    from winhost.resources.factsfile import read_facts
+
+    if not place.is_dir():
+        return {read_facts(place).host: place}
+    files = files_of([place], Facts)
+    check_hosts(files)
+    known = {file: host for host, file in by_host(files)}
+    return {known.get(file, str(file)): file for file in files}
+
+
+def _pair(
+    host: str, old: Mapping[str, Path], new: Mapping[str, Path], places: tuple[Path, Path]
+) -> "tuple[Facts, Facts] | WinhostError":
+    from winhost.cli.faults import as_ours
+    from winhost.resources.factsfile import read_facts
+
+    try:
+        one, other = (read_facts(known[host]) if host in known else None for known in (old, new))
+    except (WinhostError, OSError) as error:
+        return as_ours(error)
+    if one and other:
+        return one, other
+    there, lacks = places if one else reversed(places)
+    return OnlyThere(host, str(there), str(lacks))
+
+
+@dataclass(eq=False)
+class OnlyThere(WinhostError):
+    """A host of one folder that the other lacks."""
+
+    exit_code = Exit.DRIFT
+
+    host: str
+    there: str
+    lacks: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.host)} is in {visible(self.there)}, and not in {visible(self.lacks)}"
+
+    @property
+    def meaning(self) -> str:
+        return "There is nothing to compare it with, which counts as a difference."

@@ -57,5 +57,5 @@ def show_codes(command: str, formatter: click.HelpFormatter) -> None:
     if command and command not in OWN:
         return
     codes = codes_of(command)
-    with formatter.section("Exit codes, over several hosts the highest" if 5 in codes else "Exit codes"):
+    with formatter.section("Exit codes, of several the highest" if 5 in codes else "Exit codes"):
         formatter.write_dl([(str(code), meaning) for code, meaning in codes.items()])

@@ -52,8 +52,8 @@ def lab() -> None:
 def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
     """Serve hosts until Ctrl-C, and write the fleet.yaml that leads to them.
 
-    HOST_OR_FACTS is an example's name (`winhost lab list`), a host file, or facts that detect wrote of a real host:
-    rehearse a plan on the twin of your own.
+    HOST_OR_FACTS is an example's name (`winhost lab list`), a host file, or facts that detect wrote of a real host, or
+    a folder of them: rehearse a plan on the twin of your own.
     """
     import signal
     import time
@@ -62,12 +62,11 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
 
     from winhost.cli.output import say
     from winhost.cli.overwrite import refuse_other_kind
-    from winhost.lab.hostfile import find
     from winhost.lab.lab import ALL, Lab
 
     if output:
         refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)
-    files = [find(host) for host in hosts]
+    files = [file for host in hosts for file in _files(host)]
     # Who stops a service does not press Ctrl-C, and nothing is to be left then either.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     place = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
@@ -81,6 +80,17 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
                 time.sleep(1)  # the one way to wait that Ctrl-C ends on Windows, too
         except KeyboardInterrupt:
             click.echo("The lab is closed.", err=True)
+
+
+def _files(word: str) -> list[Path]:
+    """Raises UnknownHostFile, and NothingOfTheKind for a folder without facts."""
+    from winhost.cli.places import files_of
+    from winhost.lab.hostfile import find
+    from winhost.model.facts import Facts
+    from winhost.model.shipped import example_hosts
+
+    folder = word not in example_hosts() and Path(word).is_dir()
+    return files_of([Path(word)], Facts) if folder else [find(word)]
 
 
 @lab.command("list")

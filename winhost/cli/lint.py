@@ -30,12 +30,8 @@ class WslVersion(click.ParamType["Version"]):
 
 
 file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-facts_option = click.option(
-    "--facts",
-    "facts_file",
-    type=click.Path(path_type=Path),
-    help="Facts of the host that will read it: they tell its WSL, and what a policy there forbids.",
-)
+facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=click.Path(path_type=Path))
+facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
 version_option = click.option("--wsl", "version", type=WslVersion(), help="The WSL that will read it, such as 2.7.14.")
 
 
@@ -46,14 +42,22 @@ def lint() -> None:
 
 @lint.command()
 @file_argument
+@facts_argument
 @version_option
 @facts_option
 @answers()
-def wslconfig(file: Path, version: "Version | None", facts_file: Path | None, output: Output) -> int:
-    """Check the .wslconfig of an account."""
+def wslconfig(
+    file: Path, facts: Path | None, version: "Version | None", facts_file: Path | None, output: Output
+) -> int:
+    """Check the .wslconfig of an account.
+
+    FACTS of the host that will read it tell its WSL, and what a policy there forbids.
+    """
+    from winhost.cli.places import facts_file as meant
     from winhost.paths.wslconfig import WSLCONFIG
 
-    told, forbidden = _told_by(facts_file) if facts_file else (None, frozenset[str]())
+    named = meant(facts, facts_file, "--facts")
+    told, forbidden = _told_by(named) if named else (None, frozenset[str]())
     return _lint(file, WSLCONFIG, version or told, output, forbidden)
 
 

@@ -1,7 +1,8 @@
 """From words to the files that they mean: files themselves, and folders that one command wrote for another."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,38 @@ class SeveralFiles(UsageFault):
         return f"Name one of: {', '.join(map(visible, self.files))}"
 
 
+@dataclass(eq=False)
+class SameHost(UsageFault):
+    """Several of what was named are of one host, where each host can be there once."""
+
+    host: str
+    places: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return f"{len(self.places)} of these are of {visible(self.host)}: {', '.join(map(visible, self.places))}"
+
+    @property
+    def hint(self) -> str:
+        return "Name one of them."
+
+
+@dataclass(eq=False)
+class SaidTwice(UsageFault):
+    """One thing was named by a word and by an option."""
+
+    word: str
+    option: str
+
+    @property
+    def what(self) -> str:
+        return f"{visible(self.word)} and {visible(self.option)} name the same thing twice"
+
+    @property
+    def hint(self) -> str:
+        return "Name one of them."
+
+
 def files_of(places: Iterable[Path], kind: type[Any]) -> list[Path]:
     """Facts files or plans; of a folder those that lie in it, by name. Raises NothingOfTheKind."""
     found: list[Path] = []
@@ -60,6 +93,44 @@ def the_file(place: Path, kind: type[Any]) -> Path:
     if len(files) > 1:
         raise SeveralFiles(str(place), tuple(map(str, files)))
     return files[0]
+
+
+def facts_file(word: Path | None, option: Path | None, name: str) -> Path | None:
+    """The facts file that a word or an option of this name means; None where neither is said.
+
+    FOLDER is the only one in it, FOLDER/HOST that of a host. Raises SaidTwice, and what `the_file` does.
+    """
+    from winhost.model.facts import Facts
+
+    if word and option:
+        raise SaidTwice(str(word), f"{name} {option}")
+    place = word or option
+    if place and not place.exists() and place.parent.is_dir():
+        place = next((file for host, file in by_host(_inside(place.parent, Facts)) if host == place.name), place)
+    return the_file(place, Facts) if place else None
+
+
+def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
+    """That each host is there once, among facts files and other hosts. Raises SameHost.
+
+    Names that differ in capitals alone are one: so they are as files on Windows.
+    """
+    found: dict[str, list[str]] = {}
+    for host, place in (*((host, host) for host in others), *((host, str(file)) for host, file in by_host(files))):
+        found.setdefault(host.casefold(), []).append(place)
+    for host, places in found.items():
+        if len(places) > 1:
+            raise SameHost(host, tuple(places))
+
+
+def by_host(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """Facts files, each with its host. One that cannot be read is left out: whoever reads it next says why."""
+    from winhost.model.errors import WinhostError
+    from winhost.resources.factsfile import read_facts
+
+    for file in files:
+        with suppress(WinhostError, OSError):
+            yield read_facts(file).host, file
 
 
 def holds(place: Path, kind: type[Any]) -> bool:

@@ -76,7 +76,7 @@ def plan(
     verified.
     """
     from winhost.cli.envelope import show_results
-    from winhost.cli.reach import any_host, read_each, several, watched, worst
+    from winhost.cli.reach import any_host, check_each_once, read_each, several, watched, worst
     from winhost.cli.show_plan import show_planned, show_plans
 
     if assumed and any_host(words, facts_files):
@@ -89,6 +89,8 @@ def plan(
         asked.wish(named)  # what is wrong with the words themselves is told once, before any host is asked
     many = several(words, facts_files, fleet_file)
     into = _into(output.place, many, force)
+    if into and into.many:
+        check_each_once(words, facts_files, fleet_file)
     codes = [0]
 
     def results() -> "Iterator[tuple[str, Planned | WinhostError]]":

@@ -166,6 +166,14 @@ def several(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path 
     return len(files) + (len(hosts_named(hosts, fleet_file)) if hosts else 0) > 1
 
 
+def check_each_once(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> None:
+    """That no two of them are one host, where each gets a file of its name. Raises SameHost, else as `read_each`."""
+    from winhost.cli.places import check_hosts
+
+    hosts, files = _sorted(words, facts_files)
+    check_hosts(files, (host.name for host in hosts_named(hosts, fleet_file)) if hosts else ())
+
+
 def any_host(words: Sequence[str], facts_files: Sequence[Path]) -> bool:
     """Whether a host is to be asked. Raises what `read_each` does."""
     return bool(_sorted(words, facts_files)[0])

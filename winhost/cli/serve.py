@@ -15,7 +15,8 @@ def serve() -> None:
 
 # Said twice, here and in winhost.serving, so that --help need not load it.
 @serve.command()
-@click.option("--target", "facts_file", type=click.Path(path_type=Path), required=True, help="Facts of the host.")
+@click.argument("facts", metavar="FACTS", required=False, type=click.Path(path_type=Path))
+@click.option("--target", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
 @click.option("--workload", "workload_file", type=click.Path(path_type=Path), required=True, help="What is served.")
 @click.option(
     "--profile",
@@ -34,21 +35,31 @@ def serve() -> None:
 @click.option("--explain", "everything", is_flag=True, help="Show each line's reason, versions and evidence.")
 @answers()
 def profile(
-    facts_file: Path, workload_file: Path, named: str | None, read_speed: int, everything: bool, output: Output
+    facts: Path | None,
+    facts_file: Path | None,
+    workload_file: Path,
+    named: str | None,
+    read_speed: int,
+    everything: bool,
+    output: Output,
 ) -> int:
     """Print the settings of vLLM for each model, ready to copy, with the reason of each line.
 
-    For WSL 2; those for other targets do not exist yet. Changes nothing.
+    FACTS are those of the host, as a file or as a folder with no others. For WSL 2; those for other targets do not
+    exist yet. Changes nothing.
     """
     from winhost.cli.answers import Profiled
     from winhost.cli.envelope import show_results
+    from winhost.cli.places import facts_file as meant
     from winhost.cli.show_profile import show_serving
     from winhost.model.workloadfile import load_workload
     from winhost.resources.factsfile import read_facts
     from winhost.resources.host import HostFacts
     from winhost.serving.choice import serving
 
-    facts = HostFacts(read_facts(facts_file))
-    found = serving(facts, load_workload(workload_file), named, read_speed)
+    file = meant(facts, facts_file, "--target")
+    if file is None:
+        raise click.UsageError("no facts are named; winhost detect HOST -o FOLDER writes them")
+    found = serving(HostFacts(read_facts(file)), load_workload(workload_file), named, read_speed)
     show_results("profile", output.shape, [(found.host, Profiled.of(found))], lambda _: show_serving(found, everything))
     return 0

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from winhost.model.reason import Reason, Verdict
 
 
-def show_comparison(compared: Comparison, everything: bool, wide: bool = False) -> None:
+def show_comparison(compared: Comparison, everything: bool, wide: bool = False, host: str = "") -> None:
     """A table of differences, then what each path lost and gained; first of all, whether it is one machine at all.
 
-    wide: with whole texts.
+    wide: with whole texts; host: whose, of several.
     """
     if compared.two_machines:
         ids = " and ".join(map(visible, compared.machines))
-        say(f"warning: these are two machines, not two readings of one: their ids are {ids}", err=True, fg="yellow")
+        whose = f"{host}: " if host else ""
+        say(
+            f"warning: {whose}these are two machines, not two readings of one: their ids are {ids}",
+            err=True,
+            fg="yellow",
+        )
     differences = compared.differences if everything else compared.lasting
     rows = (_row(each, in_full if wide else _value) for each in differences)
     table(("what", "property", "before", "after"), rows) if differences else say("No fact changed.")

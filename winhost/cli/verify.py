@@ -54,7 +54,7 @@ def _code(found: "Verified") -> Exit:
 
 def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Plans and facts among what was named."""
-    from winhost.cli.places import files_of, holds
+    from winhost.cli.places import check_hosts, files_of, holds
     from winhost.model.facts import Facts
     from winhost.model.plan import Plan
 
@@ -63,7 +63,9 @@ def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Pat
     plans = files_of([place for place in places if place not in facts], Plan)
     if not plans:
         raise NoPlan(", ".join(map(str, facts)))
-    return plans, files_of([*facts_files, *facts], Facts)
+    files = files_of([*facts_files, *facts], Facts)
+    check_hosts(files)
+    return plans, files
 
 
 def _paired(

@@ -53,7 +53,8 @@ class Lab:
         for file in files:
             facts, section = expand(file)
             # Situations are often of one machine: then the file's name tells them apart.
-            name = facts.host if facts.host not in self.hosts else file.stem
+            names = (facts.host, file.stem, *(f"{file.stem}-{number}" for number in range(2, len(files) + 2)))
+            name = next(name for name in names if name not in self.hosts)
             self.hosts[name] = _host(Machine(facts, section, clock), engine)
         self._tls = frozenset(self.hosts if tls == ALL else tls)
 
