@@ -52,3 +52,22 @@ def _read(terminal: int) -> str:
         return os.read(terminal, 65536).decode()
     except OSError:  # the other end is closed
         return ""
+
+
+def stays(written: str) -> list[str]:
+    """The lines that stand on a wide terminal after all that was written to it, as far as ours moves about there."""
+    lines, row, column = [""], 0, 0
+    for sign, count, order in re.findall(r"(\r|\n|[^\x1b\r\n]+)|\x1b\[\??(\d*)[;\d]*([A-Za-z])", written):
+        if sign == "\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif sign == "\r":
+            column = 0
+        elif sign:
+            lines[row] = lines[row][:column].ljust(column) + sign + lines[row][column + len(sign) :]
+            column += len(sign)
+        elif order == "A":
+            row = max(0, row - int(count or 1))
+        elif (order, count) == ("K", "2"):
+            lines[row] = ""
+    return [line.rstrip() for line in lines]

@@ -9,15 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Line
+from tests.cli.terminal import stays
 from winhost.cli import watch
 from winhost.cli.watch import JsonLines, Watch
 from winhost.engine.hands import Event
+from winhost.lab.hostfile import find
+from winhost.lab.lab import Lab
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo terminal")
 
@@ -156,6 +160,42 @@ def test_without_a_terminal_or_on_a_dumb_one_lines_stay_and_none_is_among_the_js
         assert process.wait(60) == 130
     os.close(main)
     assert got.decode().strip() == "0 of 2 read; now: gpu-01 (reading), gpu-02 (reading)"
+
+
+@posix
+def test_what_ctrl_c_answers_stays_above_the_live_lines(line: Line, tmp_path: Path) -> None:
+    import pty
+
+    said = "Stopping each host after its step in flight, which is waited for; then each says how it goes on or back."
+    hosts = ("gpu-01", "gpu-03")
+    with Lab([find("server2025-3gpu"), find("server2025-role-installed")], tmp_path, scale=0.001) as lab:
+        for host in hosts:
+            assert line("plan", host, "--vm", "llm-01", "-o", f"{host}.json").code == 0
+        main, ours = pty.openpty()
+        words = ["apply", "gpu-01.json", "gpu-03.json", "--accept", "restart,vm-stop,force-dismount", "--yes"]
+        command = [sys.executable, "-m", "winhost", *words]
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "NO_COLOR": "1"}
+        with ExitStack() as cleared:
+            for host in hosts:  # nothing is answered
+                cleared.enter_context(lab.hosts[host].machine.mutex)
+            process = subprocess.Popen(command, stderr=ours, stdout=ours, env=environment)
+            cleared.callback(process.kill)
+            os.close(ours)
+            got = read_until(main, lambda got: sum(" reading" in row for row in stays(got)) == 2)
+            process.send_signal(signal.SIGINT)
+            got += read_until(main, lambda more: said in more)
+            got += read_until(main, lambda more: more.count("gpu-01 reading") > 2)  # drawn anew
+        process.wait()
+        os.close(main)
+    assert said in stays(got)
+    assert [" reading" in row for row in stays(got)[-2:]] == [True, True]
+
+
+def read_until(terminal: int, enough: Callable[[str], bool]) -> str:
+    got = b""
+    while not enough(got.decode(errors="ignore")):
+        got += os.read(terminal, 65536)
+    return got.decode()
 
 
 def test_a_pause_takes_the_live_lines_away_while_others_print(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """A simulated host with a controller's store, without a wire between them: what the engine's tests run on."""
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ class World:
     stop: Callable[[], bool] = lambda: False
     events: list[Event] = field(default_factory=list)
     folder: Path = Path()
+    cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __post_init__(self) -> None:
         self.answers = AgentAnswers(self.machine)
@@ -73,7 +75,17 @@ class World:
 
     @property
     def means(self) -> Means:
-        return Means(self, self.store, QUICK, 300, self.events.append, self.stop, self.around, self.folder)
+        return Means(
+            self,
+            self.store,
+            QUICK,
+            300,
+            self.events.append,
+            self.stop,
+            self.around,
+            self.folder,
+            cuttable=self.cuttable,
+        )
 
     def facts(self) -> Facts:
         self.machine.settle()

@@ -107,8 +107,7 @@ def apply(
     from winhost.cli.faults import as_ours
     from winhost.cli.places import files_of
     from winhost.cli.reach import check_reach, hosts_named, worst
-    from winhost.cli.running import Deadlines, begin, means_for, outcome_code, show_outcome, stopping
-    from winhost.cli.watch import watching
+    from winhost.cli.running import Deadlines, begin, means_for, outcome_code, show_outcome, stopping, under_way
     from winhost.engine.many import each
     from winhost.engine.planfile import read_plan
     from winhost.engine.run import apply as run
@@ -134,7 +133,7 @@ def apply(
             )
     given = {plan.host: _asked(plan, accepted, yes, as_json or as_jsonl) for plan in read}
     begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", yes)
-    with stopping(len(read)) as stop, watching(as_jsonl) as watch:
+    with under_way(len(read), as_jsonl) as (stop, watch):
 
         def one(named: tuple[Path, Plan]) -> Any:
             file, plan = named

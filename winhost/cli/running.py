@@ -15,6 +15,7 @@ from winhost.cli.streams import lasting_streams
 from winhost.model.errors import Exit, UsageFault, visible
 
 if TYPE_CHECKING:
+    from winhost.cli.watch import Watch
     from winhost.engine.record import Record
     from winhost.engine.run import Means, Outcome
     from winhost.model.fleet import Host
@@ -124,10 +125,15 @@ def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
 
 
 class Stop:
-    """Whether a run is to stop after its step in flight, and why; what asks first counts."""
+    """Whether a run is to stop after its step in flight, and why; what asks first counts. say: tells people of it, from
+    within a signal's handler.
+    """
 
     def __init__(self) -> None:
+        self.say: Callable[[str], None] = lambda text: click.echo(f"\n{text}", err=True)
         self._why = ""
+        self._now = False
+        self._cuttable = False
 
     def __call__(self) -> bool:
         return bool(self._why)
@@ -137,6 +143,27 @@ class Stop:
 
     def ask(self, why: str) -> None:
         self._why = self._why or why
+
+    def now(self) -> None:
+        """Cut the run short, as soon as it waits for its host. Raises KeyboardInterrupt if it does so now."""
+        self._now = True
+        if self._cuttable:
+            self._cuttable = False  # by whoever raises: a `finally` can be cut short itself
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def cuttable(self) -> Iterator[None]:
+        """Around waiting for the host. Raises KeyboardInterrupt, as soon as somebody asks for that or has asked."""
+        if self._cuttable:
+            yield
+            return
+        self._cuttable = True  # before it is asked: who asks in between is heard by one of the two
+        try:
+            if self._now:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._cuttable = False
 
 
 # What stops a run, and how that is said. Windows has no SIGHUP, and sends SIGBREAK for Ctrl-Break.
@@ -159,10 +186,11 @@ def shown_beside(document: bool) -> Iterator[None]:
 def stopping(hosts: int = 1) -> Iterator[Stop]:
     """Whatever would end this process asks to stop after the step in flight: a signal, or readers who are gone.
 
-    A second Ctrl-C stops one host here and now. Several are waited for: a thread cannot be cut short, and what it does
-    must end in its journal.
+    A second Ctrl-C stops one host here and now, where it is waited for and no line is being written. Several are waited
+    for: a thread cannot be cut short, and what it does must end in its journal.
     """
     stop = Stop()
+    heard = False
     if hosts == 1:
         told = "Stopping after the step in flight; Ctrl-C again stops now. Either way the run can go on or back."
     else:
@@ -171,16 +199,32 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
         )
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop() and number == signal.SIGINT and hosts == 1:
-            raise KeyboardInterrupt
+        nonlocal heard
+        if heard and number == signal.SIGINT and hosts == 1:
+            stop.now()
+            return
+        heard = True
         stop.ask(_SIGNALS[signal.Signals(number).name])
-        click.echo(f"\n{told}", err=True)
+        stop.say(told)
 
     def gone(why: str) -> None:
         stop.ask(f"because nobody takes its output any more ({why})")
 
     with lasting_streams(gone), _handled_by(handle):
         yield stop
+
+
+@contextmanager
+def under_way(hosts: int = 1, as_jsonl: bool = False) -> "Iterator[tuple[Stop, Watch]]":
+    """`stopping`, with progress on the screen; what is said of signals goes the same way, so that neither overdraws."""
+    from winhost.cli.watch import watching
+
+    with stopping(hosts) as stop, watching(as_jsonl) as watch:
+        by_itself, stop.say = stop.say, watch.say
+        try:
+            yield stop, watch
+        finally:
+            stop.say = by_itself
 
 
 @contextmanager
@@ -226,6 +270,7 @@ def means_for(
         stop,
         folder=plan_file.parent if plan_file else Path(),
         why=stop.why,
+        cuttable=stop.cuttable,
     )
 
 
@@ -280,7 +325,6 @@ def go_either_way(
     from winhost.cli.envelope import answer
     from winhost.cli.events import tell_end
     from winhost.cli.reach import hosts_named
-    from winhost.cli.watch import watching
     from winhost.engine.failures import ConsentNeeded
     from winhost.engine.journal import read_journal
     from winhost.engine.record import replay
@@ -293,7 +337,7 @@ def go_either_way(
     begin(f"{verb} {run_name} on {record.host}?", yes)
 
     def watched(given: tuple[str, ...]) -> "Outcome":
-        with stopping() as stop, watching(as_jsonl) as watch:
+        with under_way(as_jsonl=as_jsonl) as (stop, watch):
             return go(run_name, given, means_for(host, deadlines, stop, watch))
 
     try:

@@ -1,5 +1,6 @@
 """Progress, on stderr: lines that stay, and on a terminal a live line per host with the time that it takes."""
 
+import queue
 import sys
 import threading
 import time
@@ -78,7 +79,8 @@ class Watch:
         self._at: Mapping[str, Doing] = {}
         self._sent: dict[str, int] = {}
         self._lock = threading.RLock()
-        self._over = threading.Event()
+        # One that a signal's handler may put into, whatever it has interrupted. None: it is over.
+        self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._ticker = threading.Thread(target=self._tick_on, daemon=True)
 
     def __enter__(self) -> "Watch":
@@ -86,7 +88,7 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._over.set()
+        self._said.put(None)
         self._ticker.join()
 
     def __call__(self, event: Event) -> None:
@@ -94,6 +96,12 @@ class Watch:
         with self._lock:
             self._note(event)
             self.show(event)
+
+    def say(self, text: str) -> None:
+        """To people, of this command itself, from within a signal's handler: that can take no lock, so the thread that
+        tells of what takes long says it, at once.
+        """
+        self._said.put(text)
 
     @contextmanager
     def at(self, host: str, doing: str) -> Iterator[None]:
@@ -156,6 +164,10 @@ class Watch:
             self._sum_up_at = now + SUMMED_UP
             self.sum_up()
 
+    def aside(self, text: str) -> None:
+        """What is said beside the events. A terminal has shown `^C` in the same line."""
+        click.echo(f"\n{text}", err=True)
+
     def tell(self, host: str, doing: Doing) -> None:
         """Of many hosts that are read a line each would be too much."""
         if not self._reads:
@@ -192,9 +204,17 @@ class Watch:
         return event.percent // 10 > before // 10
 
     def _tick_on(self) -> None:
-        while not self._over.wait(SILENT):
+        while True:
+            try:
+                said = self._said.get(timeout=SILENT)
+            except queue.Empty:
+                with self._lock:
+                    self.tick()
+                continue
+            if said is None:
+                return
             with self._lock:
-                self.tick()
+                self.aside(said)
 
 
 class JsonLines(Watch):
@@ -252,6 +272,10 @@ class Screen(Watch):
 
     def sum_up(self) -> None:
         """Likewise."""
+
+    def aside(self, text: str) -> None:
+        """The live lines move down for it."""
+        self._above(text)
 
     def rows(self) -> "Group":
         """The live lines: the time first, which must not be cut off where the terminal is narrow."""

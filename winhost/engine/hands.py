@@ -1,7 +1,7 @@
 """One host in reach: opens the wire when it is needed, settles a lost answer by reading again, restarts."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +40,8 @@ class Event:
 
 class Hands:
     """`tell` hears of waiting and sending; `within`: seconds that a guest has to shut down; `folder`: of files that are
-    sent; `stop`: whether somebody asked to stop, which ends sending between two pieces.
+    sent; `stop`: whether somebody asked to stop, which ends sending between two pieces; `cuttable`: around all waiting
+    for the host, where a run may be cut short.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class Hands:
         within: float = 300,
         folder: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
+        cuttable: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.host = way.host
         self._folder = folder or Path()
         self._stop = stop
+        self._cuttable = cuttable
         self._way = way
         self._patience = patience
         self._tell = tell
@@ -126,7 +129,8 @@ class Hands:
             if (self.state("Boot", {}) or {}).get("boot_id") == old_boot:
                 self._calling(reboot.ask)
         self.close()
-        self._agent, boot = reboot.wait(self._way, old_boot, self._patience, self._telling_once())
+        with self._cuttable():
+            self._agent, boot = reboot.wait(self._way, old_boot, self._patience, self._telling_once())
         return boot
 
     def _telling_once(self) -> Callable[[str], None]:
@@ -158,7 +162,8 @@ class Hands:
             before_sleep=lambda attempt: tell(_lost(attempt)),
             reraise=True,
         )
-        return retrying(ask)
+        with self._cuttable():
+            return retrying(ask)
 
     def _put_off_if_asked(self) -> None:
         if self._stop():
@@ -182,7 +187,8 @@ class Hands:
 
     def _calling(self, work: Callable[[Agent], T]) -> T:
         try:
-            return work(self._open())
+            with self._cuttable():
+                return work(self._open())
         except (SessionDropped, TimedOut):
             self.close()  # whatever is asked next is asked in a new session
             raise

@@ -77,6 +77,7 @@ class Journal:
         self.path = path
         self._around = around
         self.entries = read_journal(path) if path.exists() else []
+        self._size = sum(len(_line(entry)) for entry in self.entries)
         self._cut_torn_line()
 
     def write(self, event: str, **fields: Any) -> Entry:
@@ -91,7 +92,8 @@ class Journal:
         entry["hash"] = _hash(entry)
         self._around("before", entry)
         line = _line(entry)
-        _append(self.path, line)
+        _append(self.path, line, self._size)
+        self._size += len(line)
         self.entries.append(json.loads(line))
         self._around("after", entry)
         return entry
@@ -100,7 +102,7 @@ class Journal:
         if self.path.exists():
             descriptor = os.open(self.path, os.O_WRONLY | _NO_LINK)
             with os.fdopen(descriptor, "wb") as file:
-                file.truncate(sum(len(_line(entry)) for entry in self.entries))
+                file.truncate(self._size)
 
 
 def read_journal(path: Path) -> list[Entry]:
@@ -155,13 +157,15 @@ def _last_hash(entries: list[Entry]) -> str:
     return str(entries[-1]["hash"]) if entries else ""
 
 
-def _append(path: Path, line: bytes) -> None:
-    """The whole line, or nothing of it. Raises OSError."""
+def _append(path: Path, line: bytes, size: int) -> None:
+    """The whole line, or nothing of it, behind the bytes that are known to be there. Raises OSError."""
     new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_LINK
     descriptor = os.open(path, flags, 0o600)
     try:
         whole = os.fstat(descriptor).st_size
+        if whole != size:  # what follows from a line before that one would make two ends of it
+            raise OSError(errno.EBUSY, "it ends otherwise than this run left it")
         try:
             _write_all(descriptor, line)
             os.fsync(descriptor)

@@ -1,7 +1,7 @@
 """Running a plan: stage by stage, journal before acting, and the same way on after a crash as at the start."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,8 @@ from winhost.resources.nouns import NOUNS
 class Means:
     """What a run works with. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
     and why; around: the journal's hook; folder: of the plan, for the files beside it: of a run that is gone on with its
-    journal knows it.
+    journal knows it; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
+    elsewhere a line could be on disk that this process does not know of.
     """
 
     way: Way
@@ -60,6 +61,7 @@ class Means:
     around: Callable[[str, Entry], None] = lambda when, entry: None
     folder: Path = Path()
     why: Callable[[], str] = lambda: "as you asked"
+    cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def preview_amended(run: str, wish: Wish, means: Means) -> Stage:
     """What `resume` would do with another wish; changes nothing. Raises as it does."""
     with means.store.lock(means.way.host, f"resume {run}"):
         runner = _forward(run, means)
-        with runner.reaching():
+        with runner.reaching(looking=True):
             return runner.planned_anew(runner.seen(), wish)
 
 
@@ -177,7 +179,7 @@ class Runner:
             self.record = Record(run, plan.host, plan, accepted, plan.stages[:1], folder=folder)
         self._began_at = len(self._journal.entries) if self._journal else 0
         self.folder = Path(self.record.folder)
-        self.hands = Hands(means.way, means.patience, means.tell, means.within, self.folder, means.stop)
+        self.hands = Hands(means.way, means.patience, means.tell, means.within, self.folder, means.stop, means.cuttable)
 
     # ---- forward
 
@@ -198,16 +200,18 @@ class Runner:
             return self._finish(facts)
 
     @contextmanager
-    def reaching(self) -> Iterator[None]:
+    def reaching(self, *, looking: bool = False) -> Iterator[None]:
         """Close the wire in the end; a run that ends before its end says why, in its journal too, and how to go on.
 
+        looking: the run is only looked at, which is no part of it and leaves no line.
         Raises EndOfRun, and what stands in the way of a run that has changed nothing as it is.
         """
         try:
             yield
         except (WinhostError, MissingFact, KeyboardInterrupt, sending.PutOff) as error:
             told = self._told(error)
-            self._write_stopped(told)
+            if not looking:
+                self._write_stopped(told)
             if told is error:
                 raise
             raise told from error

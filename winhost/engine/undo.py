@@ -38,7 +38,7 @@ def look(run: str, means: Means) -> tuple[tuple[Step, ...], Back]:
     """The same as `preview`, of the host as it is now. Changes nothing."""
     with means.store.lock(means.way.host, f"rollback {run}"):
         runner = Runner(run, means)
-        with runner.reaching():
+        with runner.reaching(looking=True):
             runner.hands.reach()
             return preview(runner.record, runner.seen())
 
