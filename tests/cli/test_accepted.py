@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cli.conftest import Line
 from winhost.lab.lab import Lab
@@ -13,6 +14,7 @@ from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 
 WORKLOAD = Path(__file__).parents[2] / "examples" / "workloads" / "one-7b-on-24gb.yaml"
+DXDIAG = [*(Path(__file__).parents[1] / "data" / "imports" / "synthetic").glob("dxdiag-win11-pro.xml")]
 WINDOWS_11, SERVER = "win11-pro-1gpu", "server2025-role-installed"
 
 
@@ -222,6 +224,74 @@ def test_a_form_and_a_place_go_together(line: Line) -> None:
     assert json.loads(Path("plan.json").read_text()) == said.result["plan"]
     assert line("plan", line.facts(WINDOWS_11), "-o", "./json").code == 0
     assert Path("json").is_file()
+
+
+def test_wide_has_more_than_the_table(line: Line, lab: Lab) -> None:
+    """Of each command that takes the word: what there is to see only then."""
+    one, other = line.facts(WINDOWS_11), line.facts(SERVER)
+    planned = ("plan", other, "--vm", "llm-01")
+    assert line(*planned, "-o", "plan.json").code == 0
+    assert line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount").code == 0
+    (run,) = (listed["run"] for listed in line("runs", "--json").results)
+    for words, more in (
+        (("assess", one), ("note",)),
+        (("assess", one, other), ("also possible", "cheapest changes")),
+        (("detect", "gpu-03"), ("memory", "driver", "VEN_10DE", "checkpoints", "assigned")),
+        (("facts", "import", *DXDIAG), ("driver",)),
+        (("diff", one, other), ()),
+        (planned, ("134217728", "can change only then")),
+        (("plan", one, other, "--allow-unverified"), ("restarts", "changes", "cannot be undone")),
+        (("verify", "plan.json"), ()),
+        (("runs",), ("changed", "last", "folder", str(line.folder), f"{run}.jsonl")),
+        (("runs", run), ("path: dda", f"folder: {line.folder}", f"{run}.jsonl")),
+        (("lab", "list"), ("synthetic",)),
+    ):
+        table, wide = line(*words), line(*words, "-o", "wide")
+        assert wide.code == table.code, words
+        assert len(wide.out) > len(table.out), words
+        assert [word for word in more if wide.out.count(word) <= table.out.count(word)] == [], words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "x.json", "-o", "report.html"),
+        ("explain", "dda.client-sku"),
+        ("bundle", "-o", "folder"),
+        ("lint", "wslconfig", "x"),
+        ("serve", "profile", "x.json", "--workload", WORKLOAD),
+        ("apply", "plan.json"),
+        ("resume", "run"),
+        ("rollback", "run"),
+    ],
+)
+def test_wide_is_refused_where_there_is_nothing_more(line: Line, words: tuple[str, ...]) -> None:
+    said = line(*words, "-o", "wide")
+    assert (said.code, "'wide' has nothing more to show here" in said.err) == (2, True), said.err
+    assert "wide" not in line(*words[:2] if words[0] in ("lint", "serve") else words[:1], "--help").out
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "name"])
+def test_runs_answer_in_every_form(line: Line, lab: Lab, form: str) -> None:
+    assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
+    accepted = ("--yes", "--accept", "vm-stop,force-dismount", "-o", form)
+    said = [line("apply", "plan.json", "--check", "-o", form), line("apply", "plan.json", *accepted)]
+    (run,) = line("runs", "-o", "name").out.split()
+    said += [line("resume", run, *accepted), line("rollback", run, *accepted)]
+    assert [each.code for each in said] == [0] * 4
+    if form == "name":
+        assert [each.out for each in said] == ["gpu-03\n"] * 4
+        return
+    documents = [yaml.safe_load(each.out) for each in said]
+    assert [document["schema"] for document in documents] == ["winhost.check/1", *["winhost.outcome/1"] * 3]
+    ended = [document["results"][0]["outcome"]["outcome"] for document in documents[1:]]
+    assert ended == ["applied", "applied", "rolled back"]
+    if form == "yaml":
+        assert not said[1].out.startswith("{")
+    failed = line("rollback", "no-such-run", "-o", form)
+    assert (failed.code, yaml.safe_load(failed.out)["schema"]) == (2, "winhost.error/1")
+    both = line("apply", "plan.json", "-o", form, "--jsonl")
+    assert (both.code, "choose one" in both.out) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -88,25 +88,27 @@ class Checked:
 
 @dataclass(frozen=True)
 class Listed:
-    """A run. why: it went no further by itself; empty for one that did."""
+    """A run. why: it went no further by itself; empty for one that did. last: when it last wrote to its journal;
+    changed: how many resources are not as they were found; path: of its plan, which lay in the folder.
+    """
 
     run: str
     host: str
     state: str
     began: str
     why: str = ""
+    last: str = ""
+    path: str = ""
+    changed: int = 0
+    folder: str = ""
+    journal: str = ""
 
 
 @dataclass(frozen=True)
-class Shown:
+class Shown(Listed):
     """A run with its journal."""
 
-    run: str
-    host: str
-    state: str
-    began: str
-    entries: tuple[AnyLine, ...]
-    why: str = ""
+    entries: tuple[AnyLine, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import click
 
 from winhost.cli.groups import Command
 from winhost.cli.options import Age, at_once_option, run_options
+from winhost.cli.outputs import Output, Shape
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def apply(
     stop_on_failure: bool,
     only_check: bool,
     max_age: int | None,
-    as_json: bool,
+    output: Output,
     as_jsonl: bool,
 ) -> int:
     """Do what PLANS say, with a journal and a way back.
@@ -129,9 +130,9 @@ def apply(
             return _check(
                 [(plan, means_for(hosts[plan.host], deadlines, stop, _unseen, file)) for file, plan in works],
                 at_once,
-                as_json or as_jsonl,
+                "json" if as_jsonl else output.shape,
             )
-    given = {plan.host: _asked(plan, accepted, yes, as_json or as_jsonl) for plan in read}
+    given = {plan.host: _asked(plan, accepted, yes, output.shape != "table" or as_jsonl) for plan in read}
     begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", yes)
     with under_way(len(read), as_jsonl) as (stop, watch):
 
@@ -152,7 +153,7 @@ def apply(
                 host, *((ended, ended.exit_code) if isinstance(ended, WinhostError) else _with_code(ended.outcome))
             )
     else:
-        show_results("outcome", "json" if as_json else "table", shown, lambda ended: show_outcome(ended.outcome))
+        show_results("outcome", output.shape, shown, lambda ended: show_outcome(ended.outcome))
     codes = [outcome_code(result.value) for result in results if result.value]
     code = worst(errors, max(codes, default=0))
     return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
@@ -189,7 +190,7 @@ def _asked(plan: "Plan", accepted: tuple[str, ...], yes: bool, document: bool) -
     return consents(asking_for(plan, plan.stages), accepted, yes)
 
 
-def _check(works: "Sequence[tuple[Plan, Means]]", at_once: int, as_json: bool) -> int:
+def _check(works: "Sequence[tuple[Plan, Means]]", at_once: int, shape: "Shape") -> int:
     """What each plan would do now, one after the other."""
     from winhost.cli.answers import Checked
     from winhost.cli.envelope import show_results
@@ -200,7 +201,7 @@ def _check(works: "Sequence[tuple[Plan, Means]]", at_once: int, as_json: bool) -
 
     results = each(works, lambda work: check(*work), at_once=at_once, ours=as_ours)
     shown = [(result.work[0].host, result.error or Checked.of(result.work[0], result.given)) for result in results]
-    show_results("check", "json" if as_json else "table", shown, _show_checked)
+    show_results("check", shape, shown, _show_checked)
     return worst([result.error for result in results])
 
 

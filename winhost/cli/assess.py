@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: everything, also what decides nothing.")
 @fleet_option
 @at_once_option
-@answers()
+@answers(wide=True)
 def assess(
     words: tuple[str, ...],
     facts_files: tuple[Path, ...],
@@ -86,7 +86,8 @@ def assess(
         documents = ((host, told(found, wish) if isinstance(found, Judged) else found) for host, found in results())
         show_results("assessment-full" if in_full else "assessment", output.form, documents, lambda _: None)
     elif output.shape == "name" or details or everything or not several(words, facts_files, fleet_file):
-        show_results("assessment", output.shape, results(), lambda found: show_assessment(found, wish, everything))
+        whole = everything or output.wide
+        show_results("assessment", output.shape, results(), lambda found: show_assessment(found, wish, whole))
     else:
         show_rows(results(), wish, output.wide)
     return max(codes)

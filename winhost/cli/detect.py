@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @force_option
 @fleet_option
 @at_once_option
-@answers("FOLDER", "Write FOLDER/<host>.json.")
+@answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
     """Read what HOSTS are.
 
@@ -40,7 +40,7 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
             codes.append(worst([error]))
             yield read.host, error or Detected(read.host, read.known)
 
-    show_results("detection", output.shape, results(), lambda found: show_facts(found.facts, output.place))
+    show_results("detection", output.shape, results(), lambda found: show_facts(found.facts, output.place, output.wide))
     return max(codes)
 
 

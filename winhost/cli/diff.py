@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("before", metavar="FACTS", type=click.Path(path_type=Path))
 @click.argument("after", metavar="FACTS", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Show what moves by itself, too: free memory, the boot's id.")
-@answers()
+@answers(wide=True)
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
     """Say what changed between two readings, and which verdicts changed because of it.
 

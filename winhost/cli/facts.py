@@ -38,7 +38,7 @@ def facts() -> None:
 @click.option("--host", callback=_host, help="What to call the machine. Default: its own name, where a file tells it.")
 @click.option("--kind", type=click.Choice(KINDS), help="What the FILES are. Default: recognised by what is in each.")
 @force_option
-@answers("FILE", "Write the facts to FILE.")
+@answers("FILE", "Write the facts to FILE.", wide=True)
 def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: bool, output: Output) -> int:
     """Make facts of one machine from FILES.
 
@@ -59,7 +59,7 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
         write_file(output.place, write_document(made), "facts", force)
 
     def show(_: Detected) -> None:
-        show_facts(made)
+        show_facts(made, wide=output.wide)
         if output.place is None:
             say("  Not written: name a file with -o.")
         else:

@@ -94,7 +94,7 @@ def _files(word: str) -> list[Path]:
 
 
 @lab.command("list")
-@answers()
+@answers(wide=True)
 def list_hosts(output: Output) -> None:
     """List the example hosts and situations that winhost ships."""
     from winhost.cli.answers import LabHost

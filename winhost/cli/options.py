@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from winhost.cli import completion
+from winhost.cli.outputs import answers
 from winhost.model.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -24,15 +25,6 @@ fleet_option = click.option(
 )
 
 
-def _one_form(context: click.Context, option: click.Parameter, chosen: bool) -> bool:
-    if chosen and any(context.params.get(name) for name in ("as_json", "as_jsonl")):
-        raise click.UsageError("--json and --jsonl are two forms of one answer: choose one", context)
-    return chosen
-
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_one_form, help="Print one JSON document and nothing else."
-)
 at_once_option = click.option(
     "--at-once", type=click.IntRange(1, 256), default=16, show_default=True, help="How many hosts at a time."
 )
@@ -171,7 +163,6 @@ def run_options(command: F) -> F:
             "--jsonl",
             "as_jsonl",
             is_flag=True,
-            callback=_one_form,
             help="Print a JSON line per event, the outcome last.",
         ),
         click.option(
@@ -190,7 +181,7 @@ def run_options(command: F) -> F:
         ),
         yes_option,
         accept_option,
-        json_option,
+        answers(),
         fleet_option,
     ):
         command = option(command)

@@ -45,18 +45,25 @@ class Output:
         return self.shape == "wide"
 
 
-def answers(writes: str | None = None, told: str = "", *, required: bool = False) -> Callable[[F], F]:
+def answers(
+    writes: str | None = None, told: str = "", *, required: bool = False, wide: bool = False
+) -> Callable[[F], F]:
     """`-o` and `--json`, as one argument `output` of the command. writes: what the place is called in its help, of a
-    command that writes one; told: what is written there.
+    command that writes one; told: what is written there; wide: it has more to show than it does by itself.
     """
     metavar = f"FORMAT|{writes}" if writes else "FORMAT"
-    text = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}: how to answer."
+    forms = FORMS if wide else tuple(form for form in FORMS if form != "wide")
+    text = f"{', '.join(forms[:-1])} or {forms[-1]}: how to answer."
     text = f"{told} Or {text} May be given twice." if writes else text[0].upper() + text[1:]
 
     def decorate(command: F) -> F:
         @wraps(command)
         def answering(*args: Any, outputs: tuple[str, ...], as_json: bool, **kwargs: Any) -> Any:
             chosen = _chosen(outputs, as_json, bool(writes))
+            if chosen.wide and not wide:
+                raise click.BadParameter("'wide' has nothing more to show here", param_hint="-o")
+            if kwargs.get("as_jsonl") and chosen.shape != "table":
+                raise click.UsageError("-o or --json and --jsonl are two forms of one answer: choose one")
             if required and chosen.place is None:
                 raise click.UsageError(f"Missing option '-o': name the {str(writes).lower()} to write.")
             return command(*args, output=chosen, **kwargs)

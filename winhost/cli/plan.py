@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @click.option("-v", "--details", is_flag=True, help="Show each plan of several whole.")
 @fleet_option
 @at_once_option
-@answers("FILE", "Write the plan to FILE; of several hosts to FILE/<host>.json.")
+@answers("FILE", "Write the plan to FILE; of several hosts to FILE/<host>.json.", wide=True)
 def plan(
     words: tuple[str, ...],
     facts_files: tuple[Path, ...],
@@ -100,9 +100,9 @@ def plan(
             yield read.host, made
 
     if many and output.shape in ("table", "wide") and not details:
-        show_plans([*results()])
+        show_plans([*results()], output.wide)
     else:
-        show_results("planning", output.shape, results(), show_planned)
+        show_results("planning", output.shape, results(), lambda made: show_planned(made, output.wide))
     return max(codes)
 
 

@@ -12,6 +12,7 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import Command
 from winhost.cli.options import Size, run_options
+from winhost.cli.outputs import Output
 from winhost.model.errors import visible
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def resume(
     guest_deadline: float,
     restart_deadline: float,
     fleet_file: Path | None,
-    as_json: bool,
+    output: Output,
     as_jsonl: bool,
 ) -> int:
     """Go on with a RUN that was interrupted.
@@ -65,7 +66,7 @@ def resume(
         return go_on(run, given, means, amendment)
 
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    return go_either_way(go, "Go on with", run_name, accepted, yes, deadlines, fleet_file, as_json, as_jsonl, ask)
+    return go_either_way(go, "Go on with", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
 
 
 def _chosen_anew(

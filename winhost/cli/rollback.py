@@ -9,6 +9,7 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import Command
 from winhost.cli.options import run_options
+from winhost.cli.outputs import Output
 
 if TYPE_CHECKING:
     from winhost.engine.record import Record
@@ -25,7 +26,7 @@ def rollback(
     guest_deadline: float,
     restart_deadline: float,
     fleet_file: Path | None,
-    as_json: bool,
+    output: Output,
     as_jsonl: bool,
 ) -> int:
     """Undo exactly what a RUN changed.
@@ -51,4 +52,4 @@ def rollback(
         )
 
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    return go_either_way(go_back, "Undo", run_name, accepted, yes, deadlines, fleet_file, as_json, as_jsonl, ask)
+    return go_either_way(go_back, "Undo", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)

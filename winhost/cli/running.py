@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from winhost.cli.outputs import Output
 from winhost.cli.streams import lasting_streams
 from winhost.model.errors import Exit, UsageFault, visible
 
@@ -313,7 +314,7 @@ def go_either_way(
     yes: bool,
     deadlines: Deadlines,
     fleet_file: Path | None,
-    as_json: bool,
+    output: Output,
     as_jsonl: bool,
     ask: "Callable[[Record, Means, tuple[str, ...]], tuple[str, ...]]" = lambda record, means, given: given,
 ) -> int:
@@ -322,7 +323,7 @@ def go_either_way(
     ask: what is shown and asked for first; it gives the consents.
     """
     from winhost.cli.answers import Ended
-    from winhost.cli.envelope import answer
+    from winhost.cli.envelope import show_results
     from winhost.cli.events import tell_end
     from winhost.cli.reach import hosts_named
     from winhost.engine.failures import ConsentNeeded
@@ -332,7 +333,7 @@ def go_either_way(
 
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], fleet_file)[0]
-    with shown_beside(as_json or as_jsonl):
+    with shown_beside(output.shape != "table" or as_jsonl):
         accepted = ask(record, means_for(host, deadlines, Stop(), lambda event: None), accepted)
     begin(f"{verb} {run_name} on {record.host}?", yes)
 
@@ -349,10 +350,9 @@ def go_either_way(
         if set(more) == set(accepted):
             raise
         outcome = watched(more)
-    if as_json:
-        answer("outcome", [Ended(outcome.host, outcome)])
-    elif as_jsonl:
+    if as_jsonl:
         tell_end(outcome.host, outcome, outcome_code(outcome))
     else:
-        show_outcome(outcome)
+        ended = [(outcome.host, Ended(outcome.host, outcome))]
+        show_results("outcome", output.shape, ended, lambda ended: show_outcome(ended.outcome))
     return outcome_code(outcome)

@@ -1,7 +1,7 @@
 """winhost runs: what was done from here."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -14,16 +14,22 @@ if TYPE_CHECKING:
     from winhost.engine.journal import Entry
     from winhost.engine.record import Record
     from winhost.engine.store import Store
+    from winhost.model.facts import Json
+
+    Value: TypeAlias = Callable[[Json], str]  # as a change's old and new value are shown
+
+_WIDE = ("path", "changed", "last", "folder", "journal")
 
 
 @click.command(cls=Command)
 @click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
-@answers()
+@answers(wide=True)
 def runs(run_name: str | None, output: Output) -> int:
     """List runs, or show one.
 
     Reads the journals in your own state folder; asks no host.
     """
+    from winhost.cli.answers import Shown
     from winhost.cli.envelope import show_list, show_results
     from winhost.engine.entries import parse_entry
     from winhost.engine.journal import read_journal
@@ -33,11 +39,12 @@ def runs(run_name: str | None, output: Output) -> int:
     if run_name is None:
         rows = [_summary(store, name) for name in store.runs()]
         columns = ("run", "host", "state", "began", "why")
-        show_list("runs", output.shape, rows, columns, none="No runs yet. winhost apply makes them.")
+        show_list("runs", output.shape, rows, columns, _WIDE, none="No runs yet. winhost apply makes them.")
         return 0
     entries = read_journal(store.existing(run_name))
-    document = {**vars(_summary(store, run_name)), "entries": tuple(map(parse_entry, entries))}
-    show_results("run", output.shape, [(run_name, document)], lambda _: _show(store, run_name, entries))
+    parsed: Any = tuple(map(parse_entry, entries))
+    document = Shown(**vars(_summary(store, run_name)), entries=parsed)
+    show_results("run", output.shape, [(run_name, document)], lambda told: _show(store, told, entries, output.wide))
     return 0
 
 
@@ -47,13 +54,25 @@ def _summary(store: "Store", name: str) -> "Listed":
     from winhost.engine.record import NeverBegun, replay
     from winhost.model.errors import WinhostError
 
+    journal = str(store.path(name))
     try:
         record = replay(name, read_journal(store.existing(name)))
     except NeverBegun:
-        return Listed(name, "?", "begun, nothing done", "?")
+        return Listed(name, "?", "begun, nothing done", "?", journal=journal)
     except WinhostError as error:
-        return Listed(name, "?", error.what, "?")
-    return Listed(name, record.host, _state(store, record), record.began, _why(store, record))
+        return Listed(name, "?", error.what, "?", journal=journal)
+    return Listed(
+        name,
+        record.host,
+        _state(store, record),
+        record.began,
+        _why(store, record),
+        last=record.last,
+        path=record.plan.wish.path,
+        changed=sum(not touched.given_back for touched in record.touched.values()),
+        folder=record.folder,
+        journal=journal,
+    )
 
 
 def _state(store: "Store", record: "Record") -> str:
@@ -76,18 +95,30 @@ def _why(store: "Store", record: "Record") -> str:
     return f"{record.host}: winhost was killed, or its computer went down, {where}"
 
 
-def _show(store: "Store", name: str, entries: "list[Entry]") -> None:
+def _show(store: "Store", run: "Listed", entries: "list[Entry]", wide: bool) -> None:
     from winhost.cli.output import say, table
+    from winhost.cli.show_plan import in_full, shown
     from winhost.engine.record import replay
 
-    record = replay(name, entries)
-    table(("at", "event", "what"), ((entry["at"], entry["event"], _told(entry)) for entry in entries))
-    say(f"{name}: {_state(store, record)}")
-    if why := _why(store, record):
-        say(why)
+    record = replay(run.run, entries)
+    value = in_full if wide else shown
+    table(("at", "event", "what"), ((entry["at"], entry["event"], _told(entry, value)) for entry in entries))
+    say(f"{run.run}: {run.state}")
+    if run.why:
+        say(run.why)
+    for title in _WIDE if wide else ():
+        say(f"  {title}: {getattr(run, title)}", hang=2)
     for left in () if record.outcome else record.midway:
         say(f"  {left}", hang=2)
-    if _state(store, record) == "nothing changed":
+    _show_next(store, run, record)
+
+
+def _show_next(store: "Store", run: "Listed", record: "Record") -> None:
+    """The commands that go on and back from here."""
+    from winhost.cli.output import say
+
+    name = run.run
+    if run.state == "nothing changed":
         say("The host is as it was found. Plan and apply again, or go on with this one:")
         say(f"Go on: winhost resume {name}")
     elif record.stopped and not record.outcome:
@@ -99,42 +130,36 @@ def _show(store: "Store", name: str, entries: "list[Entry]") -> None:
         say(f"Go back: winhost rollback {name}")
 
 
-def _told(entry: "Entry") -> str:
+def _told(entry: "Entry", value: "Value") -> str:
     tell = _TOLD.get(entry["event"])
-    return tell(entry) if tell else ""
+    return tell(entry, value) if tell else ""
 
 
-def _told_consents(entry: "Entry") -> str:
-    from winhost.cli.show_plan import shown
-
-    return f"consents: {shown(list(entry['accepted']))}"
+def _told_consents(entry: "Entry", value: "Value") -> str:
+    return f"consents: {value(list(entry['accepted']))}"
 
 
-def _told_begin(entry: "Entry") -> str:
-    from winhost.cli.show_plan import shown
-
+def _told_begin(entry: "Entry", value: "Value") -> str:
     step = entry["step"]
-    changes = ", ".join(f"{n} {shown(step['before'][n])} → {shown(v)}" for n, v in step["want"].items())
+    changes = ", ".join(f"{n} {value(step['before'][n])} → {value(v)}" for n, v in step["want"].items())
     return f"{step['id']} {step['title']}: {changes}"
 
 
-def _told_amend(entry: "Entry") -> str:
-    from winhost.cli.show_plan import shown
-
-    changes = ", ".join(f"{each['name']} {shown(each['old'])} → {shown(each['new'])}" for each in entry["changes"])
-    return f"{changes}; {_told_consents(entry)}"
+def _told_amend(entry: "Entry", value: "Value") -> str:
+    changes = ", ".join(f"{each['name']} {value(each['old'])} → {value(each['new'])}" for each in entry["changes"])
+    return f"{changes}; {_told_consents(entry, value)}"
 
 
-_TOLD: "Mapping[str, Callable[[Entry], str]]" = {
+_TOLD: "Mapping[str, Callable[[Entry, Value], str]]" = {
     "run": _told_consents,
     "accept": _told_consents,
     "back": _told_consents,
     "begin": _told_begin,
-    "end": lambda entry: "; ".join((entry["noun"], *entry["warnings"])),
-    "failed": lambda entry: str(entry["error"]),
-    "stage": lambda entry: f"{entry['number']} is done",
-    "planned": lambda entry: f"stage {entry['stage']['number']}",
-    "stopped": lambda entry: "; ".join((entry["why"], *entry["next"])),
+    "end": lambda entry, _: "; ".join((entry["noun"], *entry["warnings"])),
+    "failed": lambda entry, _: str(entry["error"]),
+    "stage": lambda entry, _: f"{entry['number']} is done",
+    "planned": lambda entry, _: f"stage {entry['stage']['number']}",
+    "stopped": lambda entry, _: "; ".join((entry["why"], *entry["next"])),
     "amend": _told_amend,
-    "outcome": lambda entry: str(entry["outcome"]),
+    "outcome": lambda entry, _: str(entry["outcome"]),
 }

@@ -9,24 +9,28 @@ from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unkno
 from winhost.model.units import about, mib, size
 from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import VmMmio, WslAccess, WslDistro, WslVm
+from winhost.resources.windows import Vm, VmMmio, WslAccess, WslDistro, WslVm
 
+_CARD_WIDE = ("memory", "driver", "model", "device")
+_VM_WIDE = ("version", "checkpoints", "assigned")
 NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
 
 
-def show_facts(facts: Facts, written_to: Path | None = None) -> None:
-    """A paragraph and two tables."""
+def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False) -> None:
+    """A paragraph and tables. wide: also with drivers and memory of the cards, and what speaks against moving VMs."""
     host = HostFacts(facts)
     simulated = "  (simulated)" if facts.origin == "synthetic" else ""
     say(f"{facts.host}{simulated}", bold=True)
     for line in (said(lambda: _system(host)), said(lambda: _virtualization(host))):
         say(f"  {line}")
     try:
-        columns = ("card", "place", "BARs", "displays", "location")
-        table(columns, (_card(host, card) for card in host.cards))
+        more = _CARD_WIDE if wide else ()
+        columns = ("card", "place", "BARs", "displays", "location", *more)
+        table(columns, (_card(host, card, wide) for card in host.cards))
     except MissingFact as gap:
         say(f"  Cards: {gap}")
-    _show_listed("VMs", ("VM", "state", "generation", "MMIO low / high", "id"), lambda: _vms(host))
+    vms = ("VM", "state", "generation", "MMIO low / high", "id", *(_VM_WIDE if wide else ()))
+    _show_listed("VMs", vms, lambda: _vms(host, wide))
     _show_listed("Distros", ("distro", "account", "state", "network", "way in"), lambda: _distros(host))
     _show_missing(facts)
     if written_to is not None:
@@ -42,10 +46,19 @@ def _virtualization(host: HostFacts) -> str:
     return f"{host.firmware.manufacturer} {host.firmware.model}, {about(host.memory.total)} memory, {running}"
 
 
-def _card(host: HostFacts, card: Card) -> tuple[str, ...]:
+def _card(host: HostFacts, card: Card, wide: bool) -> tuple[str, ...]:
     gpu = card.gpu.state
     bars = said(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
-    return (gpu.name, said(lambda: host.place(card.gpu)), bars, said(lambda: gpu.displays), card.location)
+    row = (gpu.name, said(lambda: host.place(card.gpu)), bars, said(lambda: gpu.displays), card.location)
+    if not wide:
+        return row
+    more = (
+        said(lambda: size(gpu.vram) if gpu.vram else "not told"),
+        said(lambda: " ".join(filter(None, (gpu.driver, gpu.driver_version))) or "none"),
+        said(lambda: gpu.driver_model or "none"),
+        card.gpu.key["device"],
+    )
+    return (*row, *more)
 
 
 def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tuple[str, ...]]]) -> None:
@@ -58,13 +71,19 @@ def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tupl
             say(f"  {what}: {gap}")
 
 
-def _vms(host: HostFacts) -> list[tuple[str, ...]]:
+def _vms(host: HostFacts, wide: bool) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for vm in host.vms:
         mmio = host.of(VmMmio, vm.key)
         windows = "" if mmio is None else f"{mib(mmio.low)} / {mib(mmio.high)}"
-        rows.append((vm.state.name, vm.state.state, str(vm.state.generation), windows, vm.key["vm"]))
+        row = (vm.state.name, vm.state.state, str(vm.state.generation), windows, vm.key["vm"])
+        rows.append((*row, *_vm_wide(vm.state)) if wide else row)
     return rows
+
+
+def _vm_wide(vm: Vm) -> tuple[str, ...]:
+    assigned = said(lambda: ", ".join(vm.devices) or "none")
+    return (said(lambda: vm.version), said(lambda: vm.checkpoints), assigned)
 
 
 def _distros(host: HostFacts) -> list[tuple[str, ...]]:

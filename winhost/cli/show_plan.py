@@ -47,19 +47,19 @@ def shortened(text: str) -> str:
     return _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text))
 
 
-def show_plan(plan: Plan, written_to: Path | None) -> None:
+def show_plan(plan: Plan, written_to: Path | None, wide: bool = False) -> None:
     """The whole plan, and how it is applied."""
-    show_whole(plan)
+    show_whole(plan, wide)
     _show_next(plan, written_to)
 
 
-def show_whole(plan: Plan) -> None:
-    """All that a plan does and asks for."""
+def show_whole(plan: Plan, wide: bool = False) -> None:
+    """All that a plan does and asks for. wide: with whole values, and the reason of every step."""
     simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
     way = f"{plan.wish.path}/{plan.variant}" if plan.variant else plan.wish.path
     say(f"{plan.host}: {way}{simulated}", bold=True)
     for stage in plan.stages:
-        show_stage(stage)
+        show_stage(stage, wide)
     _show_unchecked(plan)
     _show_sent(plan)
     show_consents(plan.risks, plan.possible_risks)
@@ -69,26 +69,34 @@ def show_whole(plan: Plan) -> None:
         say(f"  {note}", hang=2)
 
 
-def show_planned(made: "Planned") -> None:
+def show_planned(made: "Planned", wide: bool = False) -> None:
     """A plan, and how it came to its path."""
     if made.recommended:
         say(f"{made.host}: {made.path} is recommended here ({made.recommended}). For another option: --path")
-    show_plan(made.plan, Path(made.file) if made.file else None)
+    show_plan(made.plan, Path(made.file) if made.file else None, wide)
 
 
-def show_plans(results: "Sequence[tuple[str, Planned | WinhostError]]") -> None:
-    """A row for each of several hosts, then what went wrong."""
+def show_plans(results: "Sequence[tuple[str, Planned | WinhostError]]", wide: bool = False) -> None:
+    """A row for each of several hosts, then what went wrong. wide: with what is changed."""
     found = [made for _, made in results if not isinstance(made, WinhostError)]
     if found:
-        columns = ("host", "option", "steps", "asks", "file")
-        table(
-            columns, ((made.host, _option(made), _steps(made.plan), _consents(made.plan), made.file) for made in found)
-        )
+        more = ("restarts", "changes", "cannot be undone") if wide else ()
+        table(("host", "option", "steps", "asks", "file", *more), (_planned_row(made, wide) for made in found))
     for _, error in results:
         if isinstance(error, WinhostError):
             tell_error(error)
     if any(made.file is None for made in found):
         say("Keep them with -o FOLDER/; each whole: --details")
+
+
+def _planned_row(made: "Planned", wide: bool) -> tuple[object, ...]:
+    row = (made.host, _option(made), _steps(made.plan), _consents(made.plan), made.file or "")
+    if not wide:
+        return row
+    steps = tuple(made.plan.steps)
+    restarts = sum(stage.restarts for stage in made.plan.stages)
+    lasting = (step.title for step in steps if step.irreversible)
+    return (*row, restarts, "; ".join(dict.fromkeys(step.title for step in steps)), "; ".join(dict.fromkeys(lasting)))
 
 
 def _option(made: "Planned") -> str:
@@ -105,12 +113,12 @@ def _consents(plan: Plan) -> str:
     return ", ".join((*plan.risks, *(f"perhaps {risk}" for risk in plan.possible_risks)))
 
 
-def show_stage(stage: Stage) -> None:
+def show_stage(stage: Stage, wide: bool = False) -> None:
     """Its steps, and what waits for its end."""
     if not stage.steps and not stage.deferred:
         say("  Nothing to do: everything is as wanted.")
     if stage.steps:
-        show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""))
+        show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""), wide)
     if stage.deferred:
         waits = list(dict.fromkeys(d.until for d in stage.deferred))
         until = f"{' and '.join(waits)} {'are' if len(waits) > 1 else 'is'}"
@@ -122,14 +130,15 @@ def show_stage(stage: Stage) -> None:
             say(f"    {visible(deferred.title)}: {visible(deferred.why)}", hang=2)
 
 
-def show_steps(steps: Iterable[Step], title: str) -> None:
-    """A row per property; the reasons below."""
+def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
+    """A row per property; the reasons of what is wished for below. wide: of every step, and whole values."""
+    told = in_full if wide else shown
     rows = [
         (
             step.id,
             step.title,
             name,
-            f"{shown(step.before[name])} → {shown(want)}",
+            f"{told(step.before[name])} → {told(want)}",
             _asks(step),
             ROLES[step.role],
         )
@@ -138,7 +147,7 @@ def show_steps(steps: Iterable[Step], title: str) -> None:
     ]
     table(("step", "what", "property", "before → want", "asks", ""), rows, title=title)
     for step in steps:
-        if step.role == "wish":
+        if step.role == "wish" or wide:
             first, *more = step.why.splitlines() or [""]
             say(f"  {step.id} {first}", hang=len(step.id) + 1)
             for line in more:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @facts_option
 @fleet_option
 @at_once_option
-@answers()
+@answers(wide=True)
 def verify(
     words: tuple[str, ...], facts_files: tuple[Path, ...], fleet_file: Path | None, at_once: int, output: Output
 ) -> int:
