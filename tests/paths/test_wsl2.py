@@ -45,8 +45,8 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"network": "bridged"}, "`bridge` says how"),
-        ({"network": "nat", "bridge": BRIDGE}, "`bridge` says how"),
+        ({"network": "bridged"}, "network=bridged also needs bridge.switch=NAME"),
+        ({"network": "nat", "bridge": BRIDGE}, r"bridge.\* is for network=bridged"),
         ({"bridge": {**BRIDGE, "gateway": "198.51.100.1"}}, "needs a gateway in its network"),
         ({"bridge": {"address": "192.0.2.10/24"}}, "needs a gateway in its network"),
         ({"bridge": {"address": "192.0.2.0/24", "gateway": "192.0.2.1"}}, "an address of a host"),

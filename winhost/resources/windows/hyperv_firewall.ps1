@@ -83,7 +83,8 @@ function Find-WinhostVmAllowed {
     # Who may come to any of them. Nothing where that is everybody.
     $found = @()
     foreach ($rule in @(Find-WinhostVmRules)) {
-        $remote = @($rule.RemoteAddresses)
+        # A rule that names nobody is for everybody, whether it says so by an empty list or by a list of nothing.
+        $remote = @(foreach ($each in $rule.RemoteAddresses) { if ($null -ne $each) { $each } })
         if ($remote.Count -eq 0) {
             return
         }
