@@ -145,6 +145,18 @@ def test_plans_of_two_hosts_of_one_name_do_not_overwrite_each_other(line: Line, 
     assert (said.code, "2 of these are of desk-01" in said.err) == (2, True)
 
 
+@pytest.mark.parametrize("host", ["../evil", "a/b", "..", "/evil", "a\\b", "a\nb"])
+def test_a_plan_is_written_nowhere_but_in_its_folder(line: Line, host: str) -> None:
+    facts = json.loads(line.facts(WINDOWS_11).read_text())
+    for file, name in (("hostile.json", host), ("fine.json", "fine")):
+        Path(file).write_text(json.dumps({**facts, "host": name}))
+    before = {*Path().rglob("*"), *Path("..").glob("*")}
+    said = line("plan", "hostile.json", "fine.json", "--path", "wsl2", "-o", "plans/")
+    assert (said.code, "no file can be named after the host" in said.err) == (2, True)
+    plans = {Path("plans"), Path("plans/fine.json")}
+    assert {*Path().rglob("*"), *Path("..").glob("*")} - before == plans
+
+
 def test_a_lab_serves_the_folder_that_detect_wrote(line: Line, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert line("detect", "*", "-o", "facts").code == 0
     monkeypatch.setattr(time, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))

@@ -135,19 +135,19 @@ def _planned(
 
 @dataclass(frozen=True)
 class Into:
-    """Where plans go: a file, or a folder of several hosts or where one is named."""
+    """Where plans go: a file, or a folder of several hosts or where one is named, such as `plans/`."""
 
     place: Path
     many: bool
     force: bool
 
     def write(self, made: "Plan") -> Path:
-        """Raises OtherKind, UnusablePlace, SystemFault."""
+        """Raises OtherKind, UnusablePlace, SystemFault, NoFileName."""
         from winhost.cli.faults import of_system
         from winhost.cli.output import write_file
         from winhost.model.documents import write_document
 
-        file = self.place / f"{made.host}.json" if self.many or self.place.is_dir() else self.place
+        file = self._file_of(made.host) if self.many or self.place.is_dir() else self.place
         try:
             if self.many:
                 self.place.mkdir(parents=True, exist_ok=True)
@@ -156,12 +156,36 @@ class Into:
             raise of_system(error) from error
         return file
 
+    def _file_of(self, host: str) -> Path:
+        """Facts may call their host anything, `../../x` too; only what fleet.yaml takes for a name becomes a file's."""
+        from winhost.model.fleetfile import host_name
+
+        try:
+            return self.place / f"{host_name(host)}.json"
+        except ValueError:
+            raise NoFileName(host) from None
+
 
 def _into(place: Path | None, many: bool, force: bool) -> Into | None:
     """Raises OneFile for several plans and what is, or looks like, one file."""
     if place and many and not place.is_dir() and (place.suffix or place.exists()):
         raise OneFile(str(place))
     return Into(place, many, force) if place else None
+
+
+@dataclass(eq=False)
+class NoFileName(UsageFault):
+    """Facts of a host whose name cannot be that of a file."""
+
+    host: str
+
+    @property
+    def what(self) -> str:
+        return f"no file can be named after the host '{visible(self.host)}'"
+
+    @property
+    def hint(self) -> str:
+        return "Plan it alone and name the file: winhost plan FACTS -o plan.json"
 
 
 @dataclass(eq=False)
