@@ -101,7 +101,7 @@ def halted(line: Line, tmp_path: Path) -> Iterator[str]:
     """A run that installed the role, restarted the host, and found no such VM."""
     with Lab([find("server2025-3gpu")], tmp_path, scale=0.001):
         planned = line("plan", "gpu-01", "--vm", "llm-typo", "-o", "plan.json")
-        assert "  vm: llm-typo (once HyperVRole is there)" in planned.out
+        assert "  vm: llm-typo (once the Hyper-V role is there)" in planned.out
         said = line("apply", "plan.json", "--yes", "--accept", "restart")
         (run,) = line("runs", "--json").json["results"]
         assert (said.code, run["why"]) == (1, "gpu-01 has no VM 'llm-typo'")

@@ -16,6 +16,7 @@ from winhost.engine.run import NotJudged, Outcome
 from winhost.engine.store import Store
 from winhost.lab.lab import Lab
 from winhost.model.errors import Exit
+from winhost.resources.nouns import NOUNS
 
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 
@@ -156,12 +157,17 @@ def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
     assert "1 is done" in shown
     assert "[" not in shown  # no list as a program writes it
     assert shown.endswith(f"{run}: applied\nGo back: winhost rollback {run}\n")
+    assert line("rollback", run, *ACCEPT).code == 0
+    told = " ".join(line("runs", run).out.split())
+    assert "noted for the way back: what rests by now on" in told
+    assert "given-back for good: " in told
+    assert not [noun for noun in NOUNS if noun.startswith("Vm") and noun != "Vm" and noun in told]
 
 
 def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    why = "AssignableDevice cannot be read before HyperVRole is there"
+    why = "devices that can be assigned cannot be read before the Hyper-V role is there"
     missing = NotJudged("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
     outcome = Outcome("r", "gpu-01", "not all rolled back", 0, missing=(missing,), next="…: winhost rollback r")
     show_outcome(outcome)

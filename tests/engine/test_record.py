@@ -54,6 +54,7 @@ def in_step(**fields: Any) -> Callable[[Entries], Entries]:
         (changed(2, found={}), 2, "what it began from"),
         (changed(2, found=None), 2, "found"),
         (changed(25, event="rested", resting=[{"noun": "StagedFile", "key": {}, "users": []}]), 25, "not begun"),
+        (changed(25, event="given-back", things=[{"noun": "StagedFile", "key": {}}]), 25, "not begun"),
         (changed(26, outcome="perhaps"), 26, "outcome"),
     ],
 )

@@ -198,7 +198,7 @@ def test_a_run_whose_linux_is_down_says_so_and_goes_on_later(here: TwoMachines) 
     here.distro.running = False
     with pytest.raises(CannotTell) as caught:
         here.resume(CONSENTS)
-    assert "cannot be read before WslAccess is there" in caught.value.what
+    assert "files in the distro cannot be read before SSH access to the distro is there" in caught.value.what
     here.distro.running = True
     assert here.resume(CONSENTS).holds
 
@@ -213,10 +213,8 @@ def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachi
         titles = [lacks.title for lacks in outcome.missing]
         assert titles == ["The way in", "The unit's file", "A package", "The unit"]
         assert {lacks.until for lacks in outcome.missing} == {"WslAccess"}
-        assert (
-            outcome.next
-            == f"Bring back WslAccess, by hand or with a run, then go on with going back: winhost rollback {here.run}"
-        )
+        first = "Bring back SSH access to the distro, by hand or with a run"
+        assert outcome.next == f"{first}, then go on with going back: winhost rollback {here.run}"
     here.distro.running = True
     assert here.rollback(CONSENTS).outcome == "rolled back"
     assert here.state() == found

@@ -163,7 +163,7 @@ def test_settings_of_a_vm_that_came_since_keep_the_role(tmp_path: Path) -> None:
     found = here.machine.vms[other].high
     here.machine.stop_vm(other, within=300)
     here.machine.set_vm(other, high_memory_mapped_io_space=256 << 30)
-    since = f"Hyper-V role and its tools: kept: for {other}, which came since; take that back, then this again"
+    since = "Hyper-V role and its tools: kept: for files-01, which came since; take that back, then this again"
     assert here.rollback().kept == (since,)
     here.machine.set_vm(other, high_memory_mapped_io_space=found)
     assert here.rollback().kept == ()

@@ -101,13 +101,14 @@ CASES = {
         stays=(),
     ),
 }
+NO_DOWNGRADE = "WSL itself: kept: winhost never downgrades WSL"
 NAMED = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def assert_gives_back(here: Wsl2World, found: dict[str, Any], stays: tuple[str, ...], at: object = "") -> None:
     outcome = here.rollback()
     assert outcome.outcome == "rolled back", at
-    assert [kept for kept in outcome.kept if kept != "WSL itself: kept: winhost never downgrades WSL"] == [], at
+    assert [kept for kept in outcome.kept if kept != NO_DOWNGRADE] == [], at
     now = here.state()
     assert {noun: now[noun] for noun in found if noun not in stays} == {
         noun: state for noun, state in found.items() if noun not in stays
@@ -266,7 +267,7 @@ def test_a_distro_of_theirs_keeps_the_account_its_right_and_its_tasks(tmp_path: 
     here.machine.distros.sessions[ACCOUNT].distros["theirs"] = theirs
     here.machine.files.write("C:\\Users\\winhost\\Theirs\\ext4.vhdx", b"")
     outcome = here.rollback()
-    since = "kept: for winhost, which came since; take that back, then this again"
+    since = "kept: for Theirs, which came since; take that back, then this again"
     for title in ("Account winhost", "Right of winhost to run tasks", "Tasks of winhost"):
         assert f"{title}: {since}" in outcome.kept
     assert list(here.machine.distros.sessions[ACCOUNT].distros.values()) == [theirs]
@@ -276,6 +277,24 @@ def test_a_distro_of_theirs_keeps_the_account_its_right_and_its_tasks(tmp_path: 
     here.machine.files.remove("C:\\Users\\winhost\\Theirs\\ext4.vhdx")
     here.rollback()
     assert here.machine.accounts.find(ACCOUNT) is None
+
+
+def test_a_distro_that_nobody_can_list_is_not_taken_for_somebody_elses(tmp_path: Path) -> None:
+    here = wsl2_world(tmp_path)
+    here.apply(here.plan())
+    accounts, task = here.machine.accounts, f"jobs-{ACCOUNT}"
+    accounts.switch_scheduled_task(task, "Disable-ScheduledTask", enabled=False)
+    for _ in range(2):
+        outcome = here.rollback()
+        assert (outcome.outcome, outcome.kept) == ("not all rolled back", (NO_DOWNGRADE,))
+        missing = {lacks.noun: lacks.why for lacks in outcome.missing}
+        assert missing["WslDistro"] == "the distro cannot be read before the account's task is there"
+        for noun in ("LocalAccount", "AccountRight", "WslConfig"):
+            assert missing[noun] == missing["WslDistro"]
+    accounts.switch_scheduled_task(task, "Enable-ScheduledTask", enabled=True)
+    outcome = here.rollback()
+    assert (outcome.outcome, outcome.kept) == ("rolled back", (NO_DOWNGRADE,))
+    assert accounts.find(ACCOUNT) is None
 
 
 def test_what_somebody_changed_in_the_distro_goes_with_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from winhost.render import on_linux
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
 
+UNTOLD = {"ok": False, "error": {"message": "Input/output error", "code": "5"}}
+
 
 class Killed(BaseException):
     """The process is gone."""
@@ -28,9 +30,10 @@ class Killed(BaseException):
 
 @dataclass
 class LabAgent:
-    """What agent.py is on a real machine."""
+    """What agent.py is on a real machine. `hidden`: nouns that it cannot read."""
 
     here: Wsl2World
+    hidden: Collection[str]
 
     def __post_init__(self) -> None:
         self.ONCE: dict[str, Any] = {}
@@ -44,19 +47,22 @@ class LabAgent:
     def answers(self, request: dict[str, Any], _wire: object) -> Any:
         listening = self.here.linux.listening()
         assert listening is not None
-        return json.loads(listening.invoke(json.dumps(request)))["answers"]
+        told = json.loads(listening.invoke(json.dumps(request)))["answers"]
+        calls = request["calls"]
+        return [UNTOLD if call["noun"] in self.hidden else each for call, each in zip(calls, told, strict=True)]
 
 
 @dataclass
 class InLinux:
-    """`journals`: as --journals names them."""
+    """`journals`: as --journals names them; `hidden`: nouns that cannot be read."""
 
     here: Wsl2World
     journals: Path
     patch: pytest.MonkeyPatch
+    hidden: Collection[str] = ()
 
     def run(self, made: Path, command: str, *words: str) -> on_linux.Result:
-        self.patch.setattr(on_linux, "load", lambda text: LabAgent(self.here))
+        self.patch.setattr(on_linux, "load", lambda text: LabAgent(self.here, self.hidden))
         self.patch.setattr(on_linux, "stop_gently", lambda run: None)
         if command in ("apply", "rollback"):
             words = (*words, "--journals", str(self.journals))

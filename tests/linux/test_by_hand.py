@@ -10,12 +10,13 @@ import pytest
 
 from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
-from tests.linux.by_hand import InLinux, Killed, at_each_line, with_windows_done
+from tests.linux.by_hand import InLinux, Killed, LabAgent, at_each_line, with_windows_done
 from tests.linux.unpacked import unpack_linux
 from winhost.cli import run as main
 from winhost.model.documents import read_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
+from winhost.render import on_linux
 from winhost.render.bundle import bundle, sums
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
@@ -180,6 +181,36 @@ def test_what_somebody_changed_since_is_kept_and_said(hand: InLinux, made: Path)
     (kept,) = done.document["kept"]
     assert kept.endswith("kept: text changed since by somebody else")
     assert hand.here.inside.linux.file(path) == theirs
+
+
+def read(hand: InLinux, noun: str) -> Any:
+    return LabAgent(hand.here, ()).answers({"exclusive": False, "calls": [{"noun": noun, "verb": "get"}]}, None)
+
+
+@pytest.mark.parametrize("noun", ["LinuxFile", "AptSource", "DebianPackage", "SystemdUnit", "CdiSpec"])
+def test_what_cannot_be_read_is_neither_kept_nor_given_back(hand: InLinux, plan: Plan, made: Path, noun: str) -> None:
+    found = hand.linux_state()
+    hand.run(made, "apply")
+    rests = {rule["noun"] for each in plan.steps for rule in on_linux.RESTS.get(each.noun, ())}
+    titles = {step.title for step in plan.steps if step.noun == noun}
+    assert titles or noun in rests
+    made_of_it = read(hand, noun)
+    hand.hidden = (noun,)
+    for number in range(2):
+        done = hand.run(made, "rollback")
+        assert (done.code, outcome(done), done.document["kept"]) == (1, "not all rolled back", [])
+        told = done.document["missing"]
+        assert titles <= {each["title"] for each in told} != set()
+        assert all("Input/output error [5]" in each["why"] for each in told)
+        assert done.document["next"] == [
+            "Mend what could not be read, then go on with going back: python3 -I run.py rollback"
+        ]
+        assert not number or done.document["changed"] == 0
+    hand.hidden = ()
+    assert read(hand, noun) == made_of_it
+    done = hand.run(made, "rollback")
+    assert (done.code, outcome(done), done.document["missing"]) == (0, "rolled back", [])
+    assert hand.linux_state() == found
 
 
 def test_there_is_nothing_to_roll_back_before_anything_was_done(hand: InLinux, made: Path) -> None:

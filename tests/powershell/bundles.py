@@ -14,6 +14,7 @@ from typing import Any
 from tests.engine.world import EVERY_CONSENT
 from winhost.lab.cmdlets import Cmdlets, Given
 from winhost.lab.engine import Engine, find_engine
+from winhost.lab.errors import CmdletError
 from winhost.lab.loopback import VARIABLE, Loopback
 from winhost.lab.machine import Machine
 from winhost.lab.standins import seams, standins
@@ -50,14 +51,17 @@ foreach ($testVariable in 'LabReader', 'LabWriter', 'LabTypes', 'LabKeys') {
 
 
 class WatchedCmdlets(Cmdlets):
-    """Also hears of journal lines, and hands them to whoever listens."""
+    """Also hears of journal lines, and hands them to whoever listens; and fails where it is to."""
 
     listener: Callable[[Given], None] = staticmethod(lambda given: None)
+    broken = ""
 
     def run(self, name: str, given: Given) -> list[Any]:
         if name == LINE:
             WatchedCmdlets.listener(given)
             return []
+        if name == WatchedCmdlets.broken:
+            raise CmdletError(name, "ReadError", "OperationFailed", ("0x80131501",), "no")
         return super().run(name, given)
 
 
@@ -68,6 +72,16 @@ def listening(listener: Callable[[Given], None]) -> Iterator[None]:
         yield
     finally:
         WatchedCmdlets.listener = staticmethod(lambda given: None)
+
+
+@contextmanager
+def broken(cmdlet: str) -> Iterator[None]:
+    """No call of it succeeds meanwhile."""
+    WatchedCmdlets.broken = cmdlet
+    try:
+        yield
+    finally:
+        WatchedCmdlets.broken = ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tests.engine.test_wsl2 import CASES as NETWORKS
 from tests.engine.test_wsl2 import MANAGED, Case
 from tests.engine.wsl2_world import ACCOUNT, CONSENTS, DISTRO, Wsl2World, wsl2_world
 from tests.powershell.bundles import ByHand, Done, Person, WatchedCmdlets, a_person, filmed, restart, unpack
-from tests.powershell.test_bundles import as_compared
+from tests.powershell.test_bundles import as_compared, left_open
 from tests.powershell.twins import machine
 from winhost.engine.failures import Stopped
 from winhost.engine.planning import make_plan
@@ -185,6 +185,24 @@ def test_what_went_with_the_distro_is_not_told_as_kept(person: Person, tmp_path:
     assert "Hyper-V firewall of WSL: kept: ports changed since by somebody else" in kept
     assert sorted(kept) == sorted(other.rollback(CONSENTS).kept)
     assert here.state() == other.machine.settled_state()
+
+
+def test_a_distro_that_cannot_be_read_is_neither_kept_nor_taken_away(person: Person, tmp_path: Path) -> None:
+    here, reader, book = at_hand(person, tmp_path)
+    found = here.state()
+    first, second = here.made(reader, book)
+    accounts, task = here.machine.accounts, f"jobs-{ACCOUNT}"
+    accounts.switch_scheduled_task(task, "Disable-ScheduledTask", enabled=False)
+    made = here.state()
+    for _ in range(2):
+        done = here.back(second)
+        left_open(done, "the account's task has to be there first")
+        assert {"WslDistro", "WslConf", "WslAccess"} <= {lacks["noun"] for lacks in done.said["missing"]}
+        assert here.state() == made
+    accounts.switch_scheduled_task(task, "Enable-ScheduledTask", enabled=True)
+    for bundle in (second, first):
+        assert here.back(bundle).said["outcome"] == "rolled back"
+    assert but("Wsl", here.state()) == but("Wsl", found)
 
 
 EVERY = 7  # of the moments of a run one is tried

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World, world
 from tests.powershell.bundles import (
     RESTART,
     ByHand,
+    Done,
     Moment,
     Person,
     WatchedCmdlets,
     a_person,
+    broken,
     filmed,
     give_rights,
     listening,
@@ -34,6 +37,7 @@ from winhost.engine.record import replay
 from winhost.engine.undo import preview, rollback
 from winhost.lab import loopback
 from winhost.lab.cmdlets import Given
+from winhost.lab.errors import CmdletError
 from winhost.lab.machine import Machine
 from winhost.lab.vms import VirtualMachine
 from winhost.model.documents import plain, read_document
@@ -187,6 +191,11 @@ def test_the_first_bundle_is_not_rolled_back_from_under_the_second(story: Story)
     assert here.state() == made
 
 
+def journals_of(here: ByHand, made: Path) -> list[Path]:
+    """A journal is named by the sum of its plan."""
+    return list(here.journals.glob(f"{sha256((made / 'plan.json').read_bytes()).hexdigest()[:16]}.*.jsonl"))
+
+
 @pytest.mark.parametrize(
     ("moment", "old", "new"),
     [
@@ -201,7 +210,7 @@ def test_an_edited_journal_is_refused_either_way(
 ) -> None:
     *_, last = (each for each in story.there["second"] if each.name.endswith(moment))
     here = last.here.copy(tmp_path / "journals")
-    (journal,) = (path for path in here.journals.glob("*.jsonl") if b"VmMmio" in path.read_bytes())
+    (journal,) = journals_of(here, story.second)
     before, _, after = journal.read_bytes().rpartition(old)
     journal.write_bytes(before + new + after)
     found = here.state()
@@ -230,7 +239,7 @@ def test_a_journal_without_a_whole_line_stands_in_nobodys_way(story: Story, tmp_
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_journal_that_an_editor_saved_otherwise_is_refused(story: Story, tmp_path: Path, encoding: str) -> None:
     here = story.there["second"][-1].here.copy(tmp_path / "journals")
-    (journal,) = (path for path in here.journals.glob("*.jsonl") if b"VmMmio" in path.read_bytes())
+    (journal,) = journals_of(here, story.second)
     saved = journal.read_text("ascii").encode(encoding)
     journal.write_bytes(saved)
     for script in (here.apply, here.rollback):
@@ -568,6 +577,72 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(case: Callable[..., 
         again = moment.here.rollback(made).said
         assert (again["outcome"], again["kept"]) == (outcome.outcome, done["kept"]), moment.name
         assert moment.here.state() == it.other.state(), moment.name
+
+
+def left_open(done: Done, says: str) -> None:
+    """It changed nothing, kept nothing, and says what is missing and the next command."""
+    assert (done.code, done.said["outcome"], done.said["kept"]) == (1, "not all rolled back", [])
+    assert all(says in lacks["why"] for lacks in done.said["missing"])
+    assert [line.rpartition(" ")[2] for line in done.said["next"]] == [r".\Rollback.ps1"]
+
+
+@pytest.mark.parametrize(
+    ("role", "cmdlet", "says"),
+    [
+        ("available", "", "the Hyper-V role has to be there first"),
+        ("installed", "Get-VMAssignableDevice", "devices that can be assigned: no [OperationFailed]"),
+    ],
+    ids=["the role is away", "devices"],
+)
+def test_what_cannot_be_read_is_neither_kept_nor_rolled_back(
+    case: Callable[..., Case], role: str, cmdlet: str, says: str
+) -> None:
+    it = case()
+    found = it.here.state()
+    it.here.apply(it.made)
+    it.other.apply(it.plan)
+    for host in (it.here.machine, it.other.machine):
+        host._role = host._tools = role
+    if cmdlet:
+        it.other.machine.refusals["AssignableDevice"] = lambda: CmdletError(cmdlet, "ReadError", "", (), "no")
+    with broken(cmdlet):
+        for _ in range(2):
+            done, outcome = it.here.rollback(it.made), it.other.rollback()
+            left_open(done, says)
+            missing = [(lacks["title"], lacks["noun"], lacks["key"]) for lacks in done.said["missing"]]
+            assert sorted(missing, key=str) == sorted(((m.title, m.noun, m.key) for m in outcome.missing), key=str)
+            assert it.here.state() == it.other.state()
+    it.here.machine._role = it.here.machine._tools = "installed"
+    done = it.here.rollback(it.made)
+    assert (done.code, done.said["outcome"], done.said["missing"]) == (0, "rolled back", [])
+    assert it.here.state() == found
+
+
+def test_the_role_does_not_go_while_what_may_rest_on_it_cannot_be_read(story: Story, tmp_path: Path) -> None:
+    here = story.back["first"][0].here.copy(tmp_path / "journals")
+    with broken("Get-VMSwitch"):
+        done = here.rollback(story.first)
+    left_open(done, "external switches: no [OperationFailed]")
+    assert [lacks["noun"] for lacks in done.said["missing"]] == ["HyperVRole"]
+    assert here.state() == story.between
+    assert here.through(here.rollback, story.first).said["outcome"] == "rolled back"
+    assert here.state() == story.found
+
+
+def test_a_vm_that_has_a_card_now_is_called_by_its_name(case: Callable[..., Case]) -> None:
+    it = case()
+    it.here.apply(it.made)
+    it.other.apply(it.plan)
+    machine = it.other.machine
+    (vm,) = (vm for vm in machine.vms.values() if vm.guid != it.other.vm())
+    for each in machine.vms:
+        machine.stop_vm(each, within=300)
+    card = {"location": CARD_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
+    it.other.open().set("AssignableDevice", card, {"place": f"assigned:{vm.guid}"}, {}, {"accept": ["force-dismount"]})
+    it.here.machine = twin(machine)
+    done, outcome = it.here.rollback(it.made), it.other.rollback()
+    assert done.said["kept"] == list(outcome.kept)
+    assert [sentence for sentence in outcome.kept if sentence.endswith(f": kept: VM {vm.name} has it now")]
 
 
 @pytest.fixture

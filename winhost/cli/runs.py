@@ -1,6 +1,6 @@
 """winhost runs: what was done from here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -12,6 +12,7 @@ from winhost.cli.outputs import Output, answers
 if TYPE_CHECKING:
     from winhost.cli.answers import Listed
     from winhost.engine.journal import Entry
+    from winhost.engine.order import Id
     from winhost.engine.record import Record
     from winhost.engine.store import Store
     from winhost.model.facts import Json
@@ -101,8 +102,10 @@ def _show(store: "Store", run: "Listed", entries: "list[Entry]", wide: bool) -> 
     from winhost.engine.record import replay
 
     record = replay(run.run, entries)
+    titles = {id_: touched.title for id_, touched in record.touched.items()}
     value = in_full if wide else shown
-    table(("at", "event", "what"), ((entry["at"], entry["event"], _told(entry, value)) for entry in entries))
+    rows = ((entry["at"], entry["event"], _told(entry, value, titles)) for entry in entries)
+    table(("at", "event", "what"), rows)
     say(f"{run.run}: {run.state}")
     if run.why:
         say(run.why)
@@ -130,9 +133,30 @@ def _show_next(store: "Store", run: "Listed", record: "Record") -> None:
         say(f"Go back: winhost rollback {name}")
 
 
-def _told(entry: "Entry", value: "Value") -> str:
+def _told(entry: "Entry", value: "Value", titles: "Mapping[Id, str]") -> str:
+    if entry["event"] in _TOLD_BY_TITLE:
+        return _TOLD_BY_TITLE[entry["event"]](entry, titles)
     tell = _TOLD.get(entry["event"])
     return tell(entry, value) if tell else ""
+
+
+def _told_end(entry: "Entry", titles: "Mapping[Id, str]") -> str:
+    return "; ".join((*_titled([entry], titles), *entry["warnings"]))
+
+
+def _told_rested(entry: "Entry", titles: "Mapping[Id, str]") -> str:
+    return f"noted for the way back: what rests by now on {', '.join(_titled(entry['resting'], titles))}"
+
+
+def _told_given(entry: "Entry", titles: "Mapping[Id, str]") -> str:
+    return f"for good: {', '.join(_titled(entry['things'], titles)) or 'nothing yet'}"
+
+
+def _titled(things: "Iterable[Entry]", titles: "Mapping[Id, str]") -> "list[str]":
+    """Each once, as the steps call them: two steps may be about two things of one title."""
+    from winhost.engine.order import identity
+
+    return list(dict.fromkeys(titles[identity(thing["noun"], thing["key"])] for thing in things))
 
 
 def _told_consents(entry: "Entry", value: "Value") -> str:
@@ -155,11 +179,15 @@ _TOLD: "Mapping[str, Callable[[Entry, Value], str]]" = {
     "accept": _told_consents,
     "back": _told_consents,
     "begin": _told_begin,
-    "end": lambda entry, _: "; ".join((entry["noun"], *entry["warnings"])),
     "failed": lambda entry, _: str(entry["error"]),
     "stage": lambda entry, _: f"{entry['number']} is done",
     "planned": lambda entry, _: f"stage {entry['stage']['number']}",
     "stopped": lambda entry, _: "; ".join((entry["why"], *entry["next"])),
     "amend": _told_amend,
     "outcome": lambda entry, _: str(entry["outcome"]),
+}
+_TOLD_BY_TITLE: "Mapping[str, Callable[[Entry, Mapping[Id, str]], str]]" = {
+    "end": _told_end,
+    "rested": _told_rested,
+    "given-back": _told_given,
 }

@@ -9,6 +9,7 @@ from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unkno
 from winhost.model.units import about, mib, size
 from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.nouns import titled
 from winhost.resources.windows import Vm, VmMmio, WslAccess, WslDistro, WslVm
 
 _CARD_WIDE = ("memory", "driver", "model", "device")
@@ -108,7 +109,7 @@ def _for_lack_of_rights(facts: Facts) -> str:
 
 def _show_missing(facts: Facts) -> None:
     for needed, nouns in not_yet(facts).items():
-        say(f"  Not before {needed} is there: {', '.join(nouns)}")
+        say(f"  Not before {titled(needed)} is there: {', '.join(nouns)}")
     gaps = list(dict.fromkeys(missing(facts)))
     untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
     _show_gaps("Could not be read" + _for_lack_of_rights(facts), [gap for gap in gaps if gap not in untold])

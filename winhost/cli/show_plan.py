@@ -12,6 +12,7 @@ from winhost.model.errors import WinhostError, visible, visible_json
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.units import MiB, size
+from winhost.resources.nouns import titled
 from winhost.resources.windows.assignable_device import owner
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
     if stage.steps:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""), wide)
     if stage.deferred:
-        waits = list(dict.fromkeys(d.until for d in stage.deferred))
+        waits = list(dict.fromkeys(titled(d.until) for d in stage.deferred))
         until = f"{' and '.join(waits)} {'are' if len(waits) > 1 else 'is'}"
         say(
             f"  Stage {stage.number + 1} can be planned only when {until} there. The host is read and judged again "
@@ -168,7 +169,7 @@ def _show_unchecked(plan: Plan) -> None:
     say("Not checked yet; where one of these turns out wrong, the run stops there, and lets you choose it anew:")
     for each in plan.unchecked:
         value = "the only one there is" if each.value is None else shown(each.value)
-        say(f"  {each.name}: {value} (once {each.until} is there)", hang=2)
+        say(f"  {each.name}: {value} (once {titled(each.until)} is there)", hang=2)
 
 
 def _show_sent(plan: Plan) -> None:

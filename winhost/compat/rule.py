@@ -11,6 +11,7 @@ from winhost.model.facts import MissingFact, Unavailable
 from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import Reason, Severity
+from winhost.resources.nouns import titled
 
 
 class Each(Enum):
@@ -153,7 +154,7 @@ def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
 def finding_of_gap(topic: str, unknown: Unread, missing: MissingFact) -> Finding:
     """What follows for a path or capability where a fact lacks."""
     if isinstance(missing.missing, Unavailable):
-        return note(f"{topic}.later", observed=f"judged once {missing.missing.unavailable} is there")
+        return note(f"{topic}.later", observed=f"judged once {titled(missing.missing.unavailable)} is there")
     severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
     return Finding(f"{topic}.unknown", severity, str(missing), remedy=STATING.get(missing.fact), lacks=missing.fact)
 

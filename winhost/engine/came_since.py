@@ -1,14 +1,16 @@
 """What of a run's changes can be taken back now, and what stays for that which came since and rests on it."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from winhost.engine.order import Id, identity, refuse_missing, state_of
 from winhost.engine.record import Record, Touched
 from winhost.engine.resting import by, resting, rests
 from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable
 from winhost.resources.base import Keep, Rests, Undo, User
-from winhost.resources.nouns import NOUNS
+from winhost.resources.nouns import NOUNS, answer, label, titled
 
 _GONE = "it is not there any more"
 
@@ -73,7 +75,8 @@ class _Judging:
         for id_, names in self._used.items():
             kept[id_] = f"for {', '.join(names)}, which came since; take that back, then this again"
         undone: Mapping[Id, Undo] = {id_: undo for id_, undo in self._undone.items() if id_ not in self._used}
-        return Verdicts(undone, {id_: kept[id_] for id_ in self._record.touched if id_ in kept}, missing)
+        said = {id_: _with_names(kept[id_], self._facts) for id_ in self._record.touched if id_ in kept}
+        return Verdicts(undone, said, missing)
 
     def _goes(self, id_: Id) -> bool:
         return id_ in self._undone and id_ not in self._used and bool(_rest(self._undone[id_]))
@@ -90,9 +93,22 @@ class _Judging:
             if id_ in self._record.touched:
                 names += self._named_own(id_, touched)
             elif not _is_known(rule, user, touched):
+                self._refuse_nameless(user, touched)
                 names.append(_named(user.noun, user.key))
         names += [name for id_ in self._lent(touched) for name in self._named_own(id_, touched)]
         return tuple(dict.fromkeys(names))
+
+    def _refuse_nameless(self, user: User, touched: Touched) -> None:
+        """Disks of distros that cannot be listed may be those of one that is known, also to this run. Raises
+        MissingFact.
+        """
+        if "" not in user.key.values():
+            return
+        known = (*touched.users, *(touched.came or ()), *(touched.rested or ()))
+        unread = (self._record.touched[id_] for id_ in self._missing)
+        for noun, key in [(each.noun, each.key) for each in known] + [(each.noun, each.key) for each in unread]:
+            if noun == user.noun and all(key[name] == part for name, part in user.key.items() if part):
+                raise MissingFact(user.noun, cast(Unavailable, answer(self._facts, user.noun)))
 
     def _named_own(self, id_: Id, whole: Touched) -> tuple[str, ...]:
         """What this run changed itself counts where it stays for others, or is others' by now.
@@ -150,7 +166,20 @@ def _is_known(rule: Rests, user: User, touched: Touched) -> bool:
 
 
 def _named(noun: str, key: Key) -> str:
-    return key[NOUNS[noun].key[0]] if key else noun
+    if "" in key.values():
+        return f"a distro of {key['account']}"
+    return key[label(noun)] if key else titled(noun)
+
+
+def _with_names(sentence: str, facts: Facts) -> str:
+    """VMs by their names, where the host tells those, and no two have the same."""
+    vms = answer(facts, "Vm")
+    known = [(each.key["vm"], each.state["name"]) for each in vms] if isinstance(vms, tuple) else []
+    names = [name for _, name in known]
+    # In one go: what a VM is called is never taken for another one.
+    found = {guid: name for guid, name in known if isinstance(name, str) and names.count(name) == 1}
+    pattern = "|".join(map(re.escape, found))
+    return re.sub(pattern, lambda guid: found[guid[0]], sentence) if found else sentence
 
 
 # ---- one resource

@@ -7,6 +7,7 @@ from winhost.connect.errors import NotAvailable, RemoteError
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step
+from winhost.resources.nouns import titled
 
 
 class EndOfRun(WinhostError):
@@ -319,7 +320,7 @@ class NeverCame(EndOfRun):
 
     @property
     def what(self) -> str:
-        told = ", ".join(f"{noun} (before {until} is there)" for noun, until in self.waiting.items())
+        told = ", ".join(f"{titled(noun)} (before {titled(until)} is there)" for noun, until in self.waiting.items())
         return f"{self.host}: all that could be planned is done, but this still cannot be: {told}"
 
     @property

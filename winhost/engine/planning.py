@@ -20,7 +20,7 @@ from winhost.paths.playbook import Playbook, expand, faults_of
 from winhost.paths.refusal import Caution, Refusal
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.system import ACCESS
-from winhost.resources.nouns import NOUNS, answer
+from winhost.resources.nouns import NOUNS, answer, unread
 
 
 class Planned(Protocol):
@@ -180,7 +180,7 @@ def make_plan(facts: HostFacts, wish: Wish) -> Plan:
     try:
         return _make_plan(facts, wish)
     except MissingFact as missing:
-        raise Refused(facts.host, wish.path, NOT_PLANNABLE, (f"{missing}.",)) from missing
+        raise Refused(facts.host, wish.path, NOT_PLANNABLE, (f"{unread(missing)}.",)) from missing
 
 
 def _make_plan(facts: HostFacts, wish: Wish) -> Plan:

@@ -322,7 +322,10 @@ def _outcome(record: Record, entry: entries.Ended) -> Record:
 
 
 def _given(record: Record, entry: entries.Given) -> Record:
-    return replace(record, given_back=frozenset(identity(thing.noun, thing.key) for thing in entry.things))
+    given = frozenset(identity(thing.noun, thing.key) for thing in entry.things)
+    if not given <= record.touched.keys():
+        raise _Unfitting("it gives back what was not begun")
+    return replace(record, given_back=given)
 
 
 _FOLDS: Mapping[type[entries.Line], Callable[[Record, Any], Record]] = {

@@ -41,7 +41,7 @@ from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, Key, MissingFact
 from winhost.model.plan import Plan, Stage, Step, Wanted, Wish, in_order
 from winhost.resources.host import HostFacts
-from winhost.resources.nouns import NOUNS
+from winhost.resources.nouns import NOUNS, unread
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Runner:
         if isinstance(error, sending.PutOff):
             return self._stopped()
         if isinstance(error, MissingFact):
-            return CannotTell(self.begun, host, str(error), back)
+            return CannotTell(self.begun, host, unread(error), back)
         if isinstance(error, EndOfRun) or self._journal is None:
             return error
         if isinstance(error, KeyboardInterrupt):

@@ -11,7 +11,7 @@ from winhost.engine.run import Means, NotJudged, Outcome, Runner
 from winhost.engine.verify import Check, check
 from winhost.model.facts import Facts, MissingFact, Unavailable
 from winhost.model.plan import Step, Wanted, in_order
-from winhost.resources.nouns import NOUNS
+from winhost.resources.nouns import NOUNS, titled, unread
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,9 @@ def preview(record: Record, facts: Facts) -> tuple[tuple[Step, ...], Back]:
 def find_back(record: Record, facts: Facts) -> Back:
     """By the journal of one run, and what the host shows of all others."""
     verdicts = judge(record, facts)
-    title = {id_: touched.title for id_, touched in record.touched.items()}
     return Back(
         tuple(_wanted(id_, verdicts, record) for id_ in record.touched if verdicts.rests(id_)),
-        tuple(f"{title[id_]}: kept: {why}" for id_, why in verdicts.kept.items()),
+        tuple(f"{record.touched[id_].title}: kept: {why}" for id_, why in verdicts.kept.items()),
         tuple(_not_judged(id_, record, missing) for id_, missing in verdicts.missing.items()),
         frozenset({*verdicts.kept, *verdicts.missing}),
     )
@@ -69,7 +68,7 @@ def _wanted(id_: Id, verdicts: Verdicts, record: Record) -> Wanted:
 def _not_judged(id_: Id, record: Record, missing: MissingFact) -> NotJudged:
     touched = record.touched[id_]
     until = missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
-    return NotJudged(touched.title, touched.noun, touched.key, str(missing), until)
+    return NotJudged(touched.title, touched.noun, touched.key, unread(missing), until)
 
 
 def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
@@ -113,7 +112,7 @@ def _next(run: str, missing: tuple[NotJudged, ...]) -> str | None:
     first = sorted({lacks.until for lacks in missing if lacks.until})
     if not first:
         return f"Mend what could not be read, then go on with going back: {again}"
-    return f"Bring back {' and '.join(first)}, by hand or with a run, then go on with going back: {again}"
+    return f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {again}"
 
 
 def _ask_first(runner: Runner, wanted: tuple[Wanted, ...], facts: Facts, accepted: frozenset[str]) -> None:

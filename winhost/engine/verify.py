@@ -7,6 +7,7 @@ from winhost.engine.planning import Refused, check_plan, make_plan
 from winhost.model.facts import Facts, Json, MissingFact
 from winhost.model.plan import Plan, Stage, Wanted
 from winhost.resources.host import HostFacts
+from winhost.resources.nouns import unread
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ def check(wanted: Wanted, facts: Facts) -> list[Check]:
     try:
         state = state_of(facts, wanted.noun, wanted.key)
     except MissingFact as missing:
-        return [_lost(wanted, name, str(missing)) for name in wanted.want]
+        return [_lost(wanted, name, unread(missing)) for name in wanted.want]
     if state is None:
         return [_lost(wanted, name, "it is not there any more") for name in wanted.want]
     return [

@@ -22,6 +22,7 @@ from winhost.model.units import MiB, size
 from winhost.resources import linux
 from winhost.resources.base import Beside, Change, Noun, Rests, undo_property_by_property
 from winhost.resources.linux import scripts as linux_scripts
+from winhost.resources.nouns import label, titled
 from winhost.resources.windows import NOUNS
 from winhost.resources.windows.accounts import undo_account, undo_tasks, undo_whole
 from winhost.resources.windows.distros import distro_risks, ends_distros, undo_distro, undo_vm
@@ -78,6 +79,7 @@ class _Row:
     """A noun as the scripts know it."""
 
     name: str
+    title: str
     place: int
     sets: bool
     restarts: bool
@@ -197,6 +199,7 @@ def _environment() -> "Environment":
     )
     made.filters["name"] = markdown
     made.filters["value"] = shown
+    made.filters["titled"] = titled
     return made
 
 
@@ -206,6 +209,7 @@ def _environment() -> "Environment":
 def _row(noun: Noun) -> _Row:
     return _Row(
         name=noun.name,
+        title=titled(noun.name),
         place=_order()[noun.name],
         sets=bool(noun.sets),
         restarts=noun.restarts,
@@ -222,8 +226,7 @@ def _row(noun: Noun) -> _Row:
 def _rule(rule: Rests) -> dict[str, Json]:
     """Of Windows alone: what is inside a distro no script on Windows can read."""
     told = {each.name: getattr(rule, each.name) for each in fields(rule)}
-    label = next(iter(NOUNS[rule.noun].key), "")
-    return {**told, "label": label}
+    return {**told, "label": label(rule.noun)}
 
 
 def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: Noun) -> str:

@@ -61,6 +61,15 @@ NOUNS = {
     "CdiSpec": "spec",
     "SystemdUnit": "unit",
 }
+# What people call them.
+TITLES = {
+    "LinuxFile": "files",
+    "AptSource": "package sources",
+    "DebianPackage": "packages",
+    "CdiSpec": "the CDI spec",
+    "SystemdUnit": "units",
+    "LinuxSystem": "a Linux with apt and systemd",
+}
 READ_ONLY = ("LinuxSystem", "LinuxGpuDriver")
 
 # What rests on each, so that it is kept for those that came since: of a noun, the instances with one of these values of
@@ -499,7 +508,7 @@ def state_of(facts: Facts, each: State) -> State | None:
     """Of a wish, a step, or what was touched; nothing where there is no such instance."""
     answer = facts[each["noun"]]
     if not answer["ok"]:
-        what = f"{each['noun']} cannot be read: {why(answer)}"
+        what = f"{TITLES[each['noun']]} cannot be read: {why(answer)}"
         raise Refusal(1, "CannotRead", what, "What cannot be read is not changed.")
     found: Iterable[State] = (one["state"] for one in answer["instances"] if one["key"] == each["key"])
     return next(iter(found), None)
@@ -508,7 +517,7 @@ def state_of(facts: Facts, each: State) -> State | None:
 def why(answer: State) -> str:
     """Of an answer, or of a property, that is not there."""
     if "unavailable" in answer:
-        return f"{answer['unavailable']} has to be there first"
+        return f"it needs {TITLES[answer['unavailable']]} first"
     fault = answer.get("error") or answer["unknown"]
     return f"{fault['message']} [{fault['code']}]"
 
@@ -721,7 +730,7 @@ def kept_for(
             others = undos[id_].keep and not undos[id_].want and is_others(touched[id_], facts)
             names += [touched[id_]["title"]] if others else []
         elif each["rested"] is not None and id_ not in map(identity, each["rested"]):
-            names.append(next(iter(user["key"].values()), user["noun"]))
+            names.append(next(iter(user["key"].values()), TITLES[user["noun"]]))
     return list(dict.fromkeys(names))
 
 
@@ -730,11 +739,11 @@ def resting(noun: str, facts: Facts) -> list[State]:
     for rule in RESTS.get(noun, ()):
         answer = facts[rule["noun"]]
         if not answer["ok"] and "unavailable" not in answer:
-            raise Unread(f"{rule['noun']}: {why(answer)}")
+            raise Unread(f"{TITLES[rule['noun']]}: {why(answer)}")
         for each in answer["instances"] if answer["ok"] else ():
             value = each["state"][rule["property"]]
             if isinstance(value, dict) and "unknown" in value:
-                raise Unread(f"{rule['noun']}.{rule['property']}: {why(value)}")
+                raise Unread(f"{TITLES[rule['noun']]} ({rule['property']}): {why(value)}")
             if (value in rule["values"]) is rule["with"]:
                 user = {"noun": rule["noun"], "key": each["key"]}
                 found.setdefault(identity(user), user)

@@ -108,12 +108,23 @@ function Find-WinhostNoun {
     Stop-WinhostScript 2 'NotAPlan' "the plan wants what no noun of this winhost can be: $Name" 'Nothing was changed.' 'Make the plan again with this winhost.'
 }
 
+function ConvertTo-WinhostTitle {
+    param([string]$Name)
+    # What people call a noun.
+    foreach ($noun in $script:WinhostNouns) {
+        if ($noun.name -ceq $Name) {
+            return $noun.title
+        }
+    }
+    $Name
+}
+
 function Find-WinhostNow {
     param($Facts, [string]$Noun, $Key)
     # One state, also of what can yet be made, or null where there is no such instance.
     $answer = $Facts[(Find-WinhostNoun $Noun).name]
     if (-not $answer.ok) {
-        Stop-WinhostScript 1 'CannotRead' "$Noun cannot be read: $(ConvertTo-WinhostWhy $answer)" 'What cannot be read is not changed.' ''
+        Stop-WinhostScript 1 'CannotRead' "$(ConvertTo-WinhostTitle $Noun) cannot be read: $(ConvertTo-WinhostWhy $answer)" 'What cannot be read is not changed.' ''
     }
     $id = ConvertTo-WinhostId $Noun $Key
     foreach ($instance in @($answer.instances)) {
@@ -139,7 +150,7 @@ function ConvertTo-WinhostWhy {
     # Of an answer, or of a property, that is not there.
     $until = Read-WinhostField $Answer 'unavailable'
     if ($null -ne $until) {
-        return "$until has to be there first"
+        return "$(ConvertTo-WinhostTitle $until) has to be there first"
     }
     $fault = Read-WinhostField $Answer 'error'
     if ($null -eq $fault) {

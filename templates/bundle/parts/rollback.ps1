@@ -143,7 +143,36 @@ function Find-WinhostBack {
             $back.wishes += [pscustomobject]@{ noun = $touched.noun; key = $touched.key; want = [pscustomobject]$each.undo.want; title = $touched.title }
         }
     }
+    $back.kept = @(ConvertTo-WinhostWithNames $back.kept)
     $back
+}
+
+function ConvertTo-WinhostWithNames {
+    param($Sentences)
+    # VMs by their names, where the host tells those, and no two have the same. In one go: what a VM is called is never
+    # taken for another one.
+    if (@($Sentences).Count -eq 0) {
+        return
+    }
+    $names = @{}
+    $answer = Invoke-WinhostRequest @(@{ noun = 'Vm'; verb = 'get' }) $false
+    $vms = @()
+    if ($answer.ok) {
+        $vms = @($answer.instances)
+    }
+    foreach ($vm in $vms) {
+        $same = @(foreach ($other in $vms) { if ($other.state.name -ceq $vm.state.name) { $other } })
+        if ($same.Count -eq 1 -and $vm.state.name -is [string]) {
+            $names[$vm.key.vm] = $vm.state.name
+        }
+    }
+    if ($names.Count -eq 0) {
+        return $Sentences
+    }
+    $pattern = @(foreach ($guid in $names.Keys) { [regex]::Escape($guid) }) -join '|'
+    foreach ($sentence in $Sentences) {
+        [regex]::Replace($sentence, $pattern, { param($Found) $names[$Found.Value] })
+    }
 }
 
 function New-WinhostLacks {
@@ -180,6 +209,10 @@ function Find-WinhostKeptFor {
             $kept.names += @(Find-WinhostOwnNames $own[0] $Touched $Facts)
         }
         elseif (-not (Test-WinhostKnown $user $known ($null -ne $Touched.rested))) {
+            if (Test-WinhostNameless $user $known $Verdicts) {
+                $kept.lacks = "$(ConvertTo-WinhostTitle $user.noun): $(ConvertTo-WinhostWhy $Facts[$user.noun])"
+                return $kept
+            }
             $kept.names += ConvertTo-WinhostNamed $user $user.label
         }
     }
@@ -258,10 +291,28 @@ function Test-WinhostKnown {
     $false
 }
 
+function Test-WinhostNameless {
+    param($User, $Known, $Verdicts)
+    # Disks of distros that cannot be listed may be those of one that is known, also to this run.
+    if ($null -eq $User.key.PSObject.Properties['distro'] -or $User.key.distro -cne '') {
+        return $false
+    }
+    $unread = @(foreach ($each in $Verdicts) { if ($each.undo.lacks -cne '') { $each.touched } })
+    foreach ($other in @($Known) + $unread) {
+        if ($other.noun -ceq $User.noun -and $other.key.account -ceq $User.key.account) {
+            return $true
+        }
+    }
+    $false
+}
+
 function ConvertTo-WinhostNamed {
     param($User, [string]$Label)
     if ($Label -ceq '') {
-        return $User.noun
+        return ConvertTo-WinhostTitle $User.noun
+    }
+    if ($User.key.$Label -ceq '') {
+        return "a distro of $($User.key.account)"
     }
     $User.key.$Label
 }
@@ -358,7 +409,7 @@ function Find-WinhostUndoOf {
     foreach ($name in @($Touched.changed) + @(foreach ($each in $read[(Find-WinhostNoun $Touched.noun).undo]) { $each })) {
         $found = Read-WinhostProperty $now $name
         if ($null -ne (Read-WinhostField $found 'unknown')) {
-            return New-WinhostLacks "$($Touched.noun).${name}: $(ConvertTo-WinhostWhy $found)" ''
+            return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.noun) (${name}): $(ConvertTo-WinhostWhy $found)" ''
         }
     }
     $undo = Find-WinhostUndo $Touched $now
@@ -402,11 +453,11 @@ function Find-WinhostUndoUnread {
     }
     $within = (Find-WinhostNoun $Touched.noun).within
     if ($until -ceq '' -or $within -ceq '') {
-        return New-WinhostLacks "$($Touched.noun): $(ConvertTo-WinhostWhy $Answer)" $until
+        return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.noun): $(ConvertTo-WinhostWhy $Answer)" $until
     }
     # What lay in a distro is gone for certain where there is no such distro.
     if (@(Find-WinhostWhole $Touched $Facts).Count -gt 0) {
-        return New-WinhostLacks "$($Touched.noun): $(ConvertTo-WinhostWhy $Answer)" $until
+        return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.noun): $(ConvertTo-WinhostWhy $Answer)" $until
     }
     Find-WinhostUndoGone $Touched $Record
 }

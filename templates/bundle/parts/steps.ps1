@@ -242,7 +242,7 @@ function Find-WinhostUsersBy {
     $answer = $Facts[$Rule.noun]
     if (-not $answer.ok) {
         if ($null -eq (Read-WinhostField $answer 'unavailable')) {
-            return New-WinhostUser $Rule $null $null "$($Rule.noun): $(ConvertTo-WinhostWhy $answer)"
+            return New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.noun): $(ConvertTo-WinhostWhy $answer)"
         }
         if ($Rule.disks) {
             # Without what they run on distros cannot be listed; their disks may be there all the same.
@@ -257,7 +257,7 @@ function Find-WinhostUsersBy {
         $names = @(foreach ($each in @($Rule.at, $Rule.unless)) { if ($null -ne $each) { $each[0] } }) + @(foreach ($each in @($Rule.since)) { if ($null -ne $each) { $each } })
         $unknown = @(foreach ($name in $names) { if ($null -ne (Read-WinhostField $found.state.$name 'unknown')) { $name } })
         if ($unknown.Count -gt 0) {
-            New-WinhostUser $Rule $null $null "$($Rule.noun).$($unknown[0]): $(ConvertTo-WinhostWhy $found.state.($unknown[0]))"
+            New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.noun) ($($unknown[0])): $(ConvertTo-WinhostWhy $found.state.($unknown[0]))"
         }
         elseif (Test-WinhostRests $Rule $Key $found.state) {
             New-WinhostUser $Rule $found.key (Select-WinhostCounted $Rule $found.state) ''
@@ -320,7 +320,7 @@ function Find-WinhostDisks {
     $answer = $Facts['LocalAccount']
     if (-not $answer.ok) {
         if ($null -eq (Read-WinhostField $answer 'unavailable')) {
-            New-WinhostUser $Rule $null $null "LocalAccount: $(ConvertTo-WinhostWhy $answer)"
+            New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle 'LocalAccount'): $(ConvertTo-WinhostWhy $answer)"
         }
         return
     }
@@ -330,7 +330,7 @@ function Find-WinhostDisks {
             continue
         }
         if ($null -ne (Read-WinhostField $found.state.distros 'unknown')) {
-            New-WinhostUser $Rule $null $null "LocalAccount.distros: $(ConvertTo-WinhostWhy $found.state.distros)"
+            New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle 'LocalAccount') (distros): $(ConvertTo-WinhostWhy $found.state.distros)"
         }
         elseif ($found.state.distros) {
             # Whose distro it was nobody can tell: one without a name stands for all of an account.

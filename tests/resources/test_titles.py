@@ -1,0 +1,16 @@
+"""Each noun is called by something that people say, in winhost as in the scripts that run without it."""
+
+from winhost.render import on_linux
+from winhost.resources import linux
+from winhost.resources.nouns import NOUNS, TITLES
+
+
+def test_every_noun_has_a_title_of_its_own() -> None:
+    assert list(TITLES) == list(NOUNS)
+    assert len(set(TITLES.values())) == len(TITLES)
+    assert not set(TITLES.values()) & set(NOUNS) - {"BitLocker"}
+
+
+def test_what_runs_in_linux_has_a_word_for_all_that_it_reads() -> None:
+    changed = {name for name, noun in linux.NOUNS.items() if noun.sets}
+    assert set(on_linux.TITLES) == changed | {"LinuxSystem"}
