@@ -32,8 +32,8 @@ def runs(run_name: str | None, output: Output) -> int:
     """
     from winhost.cli.answers import Shown
     from winhost.cli.envelope import show_list, show_results
-    from winhost.engine.entries import parse_entry
     from winhost.engine.journal import read_journal
+    from winhost.engine.record import parsed
     from winhost.engine.store import Store
 
     store = Store()
@@ -43,8 +43,8 @@ def runs(run_name: str | None, output: Output) -> int:
         show_list("runs", output.shape, rows, columns, _WIDE, none="No runs yet. winhost apply makes them.")
         return 0
     entries = read_journal(store.existing(run_name))
-    parsed: Any = tuple(map(parse_entry, entries))
-    document = Shown(**vars(_summary(store, run_name)), entries=parsed)
+    typed: Any = tuple(parsed(run_name, entries))
+    document = Shown(**vars(_summary(store, run_name)), entries=typed)
     show_results("run", output.shape, [(run_name, document)], lambda told: _show(store, told, entries, output.wide))
     return 0
 

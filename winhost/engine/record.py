@@ -1,6 +1,6 @@
 """What a journal tells: which plan, what was begun, what is done, what is in flight. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -137,14 +137,27 @@ def replay(run: str, lines: Iterable[Entry]) -> Record:
         try:
             record = fold(record, line) if record else _begun(run, parse_entry(line))
         except ValidationError as error:
-            first = error.errors()[0]
-            why = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
-            raise Damaged(Path(f"{run}.jsonl"), line["n"], why) from error
+            raise _damaged(run, line, error) from error
         except _Unfitting as unfitting:
             raise Damaged(Path(f"{run}.jsonl"), line["n"], str(unfitting)) from unfitting
     if record is None:
         raise NeverBegun(run)
     return record
+
+
+def parsed(run: str, lines: Iterable[Entry]) -> Iterator[entries.Line]:
+    """The lines, typed. Raises Damaged for one that no run has written."""
+    for line in lines:
+        try:
+            yield parse_entry(line)
+        except ValidationError as error:
+            raise _damaged(run, line, error) from error
+
+
+def _damaged(run: str, line: Entry, error: ValidationError) -> Damaged:
+    first = error.errors()[0]
+    why = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
+    return Damaged(Path(f"{run}.jsonl"), line["n"], why)
 
 
 def fold(record: Record, line: Entry) -> Record:

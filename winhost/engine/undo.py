@@ -1,6 +1,6 @@
 """Going back: undo exactly what a run changed, in reverse, and keep what others now use."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from winhost.engine.came_since import Verdicts, judge
@@ -79,12 +79,18 @@ def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
         # Consents given for going there are not consents for going back.
         runner.write("back", accepted=sorted(accepted))
     for late in (False, True):
-        part = tuple(wish for wish in back.wanted if NOUNS[wish.noun].restarts == late)
-        if part:
+        tried: set[Id] = set()
+        # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
+        while part := _untried(back.wanted, late, tried):
+            tried |= {identity(wish.noun, wish.key) for wish in part}
             runner.do(_steps(part, facts, runner.record), facts)
             facts = runner.hands.facts()
             back = find_back(runner.record, facts)
     return _outcome(runner, back, facts)
+
+
+def _untried(wanted: tuple[Wanted, ...], late: bool, tried: Set[Id]) -> tuple[Wanted, ...]:
+    return tuple(w for w in wanted if NOUNS[w.noun].restarts == late and identity(w.noun, w.key) not in tried)
 
 
 def _outcome(runner: Runner, back: Back, facts: Facts) -> Outcome:

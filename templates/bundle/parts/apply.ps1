@@ -28,6 +28,27 @@ function Invoke-WinhostRun {
     Complete-WinhostApply $Run @(Test-WinhostWishes $Run.stage.wanted $facts)
 }
 
+function Write-WinhostRested {
+    param($Run, $Facts)
+    # What rests on what was changed so far: on the way back, it is told from what came since.
+    $told = @(foreach ($touched in $Run.record.touched) {
+        if ($null -eq $touched.rested -and (Find-WinhostNoun $touched.noun).rests -cne '[]') {
+            $users = ConvertTo-WinhostUsers $touched.noun $touched.key $Facts
+            $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostNoun $touched.noun).rests -ErrorAction Stop)) {
+                if ($null -ne $rule.since -and -not $Facts[$rule.noun].ok) {
+                    $rule
+                }
+            })
+            if ($null -ne $users -and $later.Count -eq 0) {
+                [ordered]@{ noun = $touched.noun; key = $touched.key; users = @($users) }
+            }
+        }
+    })
+    if ($told.Count -gt 0) {
+        Write-WinhostEntry $Run 'rested' @{ resting = $told }
+    }
+}
+
 function Resume-WinhostRun {
     param($Run)
     # A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run.

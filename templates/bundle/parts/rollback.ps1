@@ -23,17 +23,30 @@ function Invoke-WinhostRun {
         Write-WinhostEntry $Run 'back' @{ accepted = @($Run.accepted) }
     }
     foreach ($late in @($false, $true)) {
-        $part = @(foreach ($wish in $back.wishes) { if ((Find-WinhostNoun $wish.noun).restarts -eq $late) { $wish } })
-        if ($part.Count -gt 0) {
+        $tried = @()
+        $part = @(Find-WinhostUntried $back.wishes $late $tried)
+        # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
+        while ($part.Count -gt 0) {
+            $tried += @(foreach ($wish in $part) { ConvertTo-WinhostId $wish.noun $wish.key })
             Invoke-WinhostSteps $Run @(Find-WinhostUndoSteps $Run $part $facts) $facts
             $facts = Read-WinhostHost
             $back = Find-WinhostBack $Run $facts
+            $part = @(Find-WinhostUntried $back.wishes $late $tried)
         }
     }
     if ($Run.record.restart) {
         return Request-WinhostRestart $Run
     }
     Complete-WinhostRollback $Run $facts
+}
+
+function Find-WinhostUntried {
+    param($Wishes, $Late, $Tried)
+    foreach ($wish in $Wishes) {
+        if ((Find-WinhostNoun $wish.noun).restarts -eq $Late -and $Tried -cnotcontains (ConvertTo-WinhostId $wish.noun $wish.key)) {
+            $wish
+        }
+    }
 }
 
 function Resume-WinhostRun {
@@ -307,14 +320,14 @@ function Test-WinhostNameless {
 }
 
 function ConvertTo-WinhostNamed {
-    param($User, [string]$Label)
-    if ($Label -ceq '') {
+    param($User, [string]$Part)
+    if ($Part -ceq '') {
         return ConvertTo-WinhostTitle $User.noun
     }
-    if ($User.key.$Label -ceq '') {
+    if ($User.key.$Part -ceq '') {
         return "a distro of $($User.key.account)"
     }
-    $User.key.$Label
+    $User.key.$Part
 }
 
 function Select-WinhostFirst {

@@ -210,13 +210,6 @@ function Find-WinhostConsents {
     }
 }
 
-function Find-WinhostInstances {
-    param($Facts, [string]$Noun)
-    if ($Facts[$Noun].ok) {
-        $Facts[$Noun].instances
-    }
-}
-
 # ---- what rests on a resource: by what the host shows, not by runs
 
 function Find-WinhostUsers {
@@ -283,11 +276,11 @@ function Test-WinhostShared {
 function Test-WinhostRests {
     param($Rule, $Key, $State)
     if ($null -ne $Rule.at) {
-        $value = $Rule.at[1]
+        $named = $Rule.at[1]
         foreach ($part in @($Key.PSObject.Properties)) {
-            $value = $value.Replace("{$($part.Name)}", "$($part.Value)")
+            $named = $named.Replace("{$($part.Name)}", "$($part.Value)")
         }
-        if (-not (Test-WinhostSame (Read-WinhostProperty $State $Rule.at[0]) $value)) {
+        if (-not (Test-WinhostSame (Read-WinhostProperty $State $Rule.at[0]) $named)) {
             return $false
         }
     }
@@ -346,27 +339,6 @@ function ConvertTo-WinhostUsers {
     $lacks = @(foreach ($user in $users) { if ($user.lacks -cne '') { $user } })
     if ($lacks.Count -eq 0) {
         , @(foreach ($user in $users) { [ordered]@{ noun = $user.noun; key = $user.key; state = $user.state } })
-    }
-}
-
-function Write-WinhostRested {
-    param($Run, $Facts)
-    # What rests on what was changed so far: on the way back, it is told from what came since.
-    $told = @(foreach ($touched in $Run.record.touched) {
-        if ($null -eq $touched.rested -and (Find-WinhostNoun $touched.noun).rests -cne '[]') {
-            $users = ConvertTo-WinhostUsers $touched.noun $touched.key $Facts
-            $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostNoun $touched.noun).rests -ErrorAction Stop)) {
-                if ($null -ne $rule.since -and -not $Facts[$rule.noun].ok) {
-                    $rule
-                }
-            })
-            if ($null -ne $users -and $later.Count -eq 0) {
-                [ordered]@{ noun = $touched.noun; key = $touched.key; users = @($users) }
-            }
-        }
-    })
-    if ($told.Count -gt 0) {
-        Write-WinhostEntry $Run 'rested' @{ resting = $told }
     }
 }
 
