@@ -11,7 +11,7 @@ from winhost.lab.hostfile import expand_all
 from winhost.model.documents import read_document, write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, MissingFact
-from winhost.model.plan import Wish
+from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths import dda
 from winhost.paths.playbook import read_playbook
@@ -65,7 +65,7 @@ def _held_against_reading(
             host = HostFacts(facts)
             judged(host)
             with suppress(WinhostError):  # refused, as most clients are
-                make_plan(host, Wish("dda", playbook, _vm(host)))
+                make_plan(host, PlanRequest("dda", playbook, _vm(host)))
 
     yield Case(
         what=f"{what}, {len(files)} hosts",

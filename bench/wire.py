@@ -12,10 +12,10 @@ from pypsrp.wsman import WSMan
 from bench.host import NAME
 from bench.measure import Case
 from winhost.connect.agent import Agent, Wire
-from winhost.connect.windows import WindowsWay
+from winhost.connect.windows import WindowsConnector
 from winhost.engine.detect import read_facts
 from winhost.lab.contract import AgentAnswers
-from winhost.lab.endpoint import Command, Endpoint
+from winhost.lab.endpoint import Endpoint, RemoteCommand
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
 from winhost.model.fleetfile import load_fleet
@@ -54,7 +54,7 @@ class AnsweringHost:
     def open_runspace(self, user: str) -> "AnsweringHost":
         return self
 
-    def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+    def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         return [self.answers.invoke(self.request, stop)]
 
 
@@ -63,7 +63,7 @@ def detect(folder: Path) -> Iterator[Case]:
     """Both sides have the simulated host find the answer anew, so that the difference is the way to it."""
     with Lab([find(NAME)], folder) as lab:
         (host,) = load_fleet(lab.fleet_file).select(["*"])
-        way = WindowsWay(host, session_text())
+        way = WindowsConnector(host, session_text())
         reduced = AnsweringHost(lab.hosts[host.name].answers, _request(way))
         with Endpoint(reduced, {USER: PASSWORD}) as endpoint:
             yield Case(
@@ -75,12 +75,12 @@ def detect(folder: Path) -> Iterator[Case]:
             )
 
 
-def _detect(way: WindowsWay) -> None:
+def _detect(way: WindowsConnector) -> None:
     with closing(way.open()) as agent:
         read_facts(agent)
 
 
-def _request(way: WindowsWay) -> str:
+def _request(way: WindowsConnector) -> str:
     with closing(way.open()) as agent:
         recorder = Recorder(agent.wire, agent.host)
         read_facts(Agent(recorder, agent.call_timeout))

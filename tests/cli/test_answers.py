@@ -11,7 +11,7 @@ import yaml
 
 from tests.cli.conftest import Line, Said
 from tests.schemas import faults
-from winhost.cli.answers import LabHost
+from winhost.cli.answers import ListedLabHost
 from winhost.cli.envelope import KINDS, Form, answer, answering, asked_form, schema_of
 from winhost.compat.catalogue import UnknownCode
 from winhost.lab.lab import Lab
@@ -69,8 +69,8 @@ def test_every_command_answers_in_the_one_published_envelope(line: Line, every: 
         assert (lost["host"], lost["error"]["kind"]) == ("desk-01", "Unreachable")
 
 
-def one_and_an_error() -> Iterator[LabHost]:
-    yield LabHost("one", "fine")
+def one_and_an_error() -> Iterator[ListedLabHost]:
+    yield ListedLabHost("one", "fine")
     raise UnknownCode("no.such")
 
 
@@ -93,7 +93,7 @@ def test_nothing_found_is_a_document_too(form: Form, capsys: pytest.CaptureFixtu
 def test_results_leave_as_they_come(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
     with answering("lab", form) as add:
         for number in range(3):
-            add(LabHost(f"host-{number}", "fine"))
+            add(ListedLabHost(f"host-{number}", "fine"))
             assert f"host-{number}" in capsys.readouterr().out
 
 
@@ -107,7 +107,7 @@ def test_it_reads_as_if_it_had_been_written_at_once(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_what_a_host_is_called_moves_no_cursor(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["\x1b[2J", "a\nb: c", "\u202egpj", "’$(x)", "no", "ü", "- x", "", "\ud800", "x" * 300 + " y"]
-    answer("lab", (LabHost(name, "fine") for name in names), form)
+    answer("lab", (ListedLabHost(name, "fine") for name in names), form)
     out = capsys.readouterr().out
     assert out.replace("\n", "").isprintable()
     assert [each["name"] for each in yaml.safe_load(out)["results"]] == names

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.engine import hands
-from winhost.lab.endpoint import Command
+from winhost.engine import host_session
+from winhost.lab.endpoint import RemoteCommand
 from winhost.lab.host import LabHost, LabRunspace
 from winhost.lab.lab import Lab
 
@@ -32,7 +32,7 @@ class Bad(LabHost):
         host = self
 
         class Saying(LabRunspace):
-            def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+            def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
                 return host.says()
 
         return Saying(self.answers)
@@ -73,14 +73,14 @@ def test_the_others_are_changed(line: Line, bad: Bad) -> None:
 
 
 def test_a_fault_of_ours_is_one_hosts(line: Line, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = hands.read_facts
+    real = host_session.read_facts
 
     def failing(agent: Any, **how: Any) -> Any:
         if agent.host == "desk-01":
             raise KeyError("what-a-host-said")
         return real(agent, **how)
 
-    monkeypatch.setattr(hands, "read_facts", failing)
+    monkeypatch.setattr(host_session, "read_facts", failing)
     said = line("detect", "*", "-o", "facts")
     assert said.code == 1
     assert [path.name for path in Path("facts").iterdir()] == ["gpu-03.json"]

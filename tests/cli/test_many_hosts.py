@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.cli.conftest import Line
 from winhost.cli.reach import judge_each, read_each
 from winhost.cli.watch import Watch
-from winhost.compat.answer import Wish
+from winhost.compat.answer import Requirements
 from winhost.engine.many import stream
 
 UNSEEN = Watch(lambda text: None)
@@ -40,7 +40,7 @@ def test_a_folder_that_takes_no_facts_is_the_error_of_each_host(line: Line, lab:
 def test_nothing_is_kept_of_a_host_that_was_judged(line: Line) -> None:
     files = [line.facts("win11-pro-1gpu")] * 3
     gone = []
-    for read, judged in judge_each(read_each((), files, None, 1, UNSEEN), Wish(), UNSEEN):
+    for read, judged in judge_each(read_each((), files, None, 1, UNSEEN), Requirements(), UNSEEN):
         assert all(ref() is None for ref in gone[:-1])
         assert read.facts is not None
         assert judged is not None

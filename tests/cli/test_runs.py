@@ -16,7 +16,7 @@ from winhost.engine.run import NotJudged, Outcome
 from winhost.engine.store import Store
 from winhost.lab.lab import Lab
 from winhost.model.errors import Exit
-from winhost.resources.nouns import NOUNS
+from winhost.resources.registry import RESOURCE_TYPES
 
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 
@@ -161,7 +161,7 @@ def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
     told = " ".join(line("runs", run).out.split())
     assert "noted for the way back: what rests by now on" in told
     assert "given-back for good: " in told
-    assert not [noun for noun in NOUNS if noun.startswith("Vm") and noun != "Vm" and noun in told]
+    assert not [noun for noun in RESOURCE_TYPES if noun.startswith("Vm") and noun != "Vm" and noun in told]
 
 
 def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure(

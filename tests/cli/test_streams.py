@@ -15,7 +15,7 @@ from tests.cli.process import UNHURRIED
 from winhost.cli.output import say, table
 from winhost.cli.streams import GONE
 from winhost.cli.watch import Watch
-from winhost.engine.hands import Event
+from winhost.engine.host_session import ProgressEvent
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 
@@ -262,5 +262,5 @@ def test_of_a_file_that_is_sent_a_line_for_each_tenth_stays() -> None:
     told = Watch(lines.append)
     for _ in range(2):  # files
         for percent in range(101):
-            told(Event("gpu-01", "sending", f"sent {percent}", percent=percent))
+            told(ProgressEvent("gpu-01", "sending", f"sent {percent}", percent=percent))
     assert [line.split()[-1] for line in lines] == [str(tenth) for tenth in range(10, 101, 10)] * 2

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Line
 from winhost.lab.lab import Lab
 from winhost.model.shipped import shipped
-from winhost.paths.dda import Decisions
+from winhost.paths.dda import DdaDecisions
 from winhost.paths.playbook import VOCABULARIES
 
 HOST = "server2025-role-installed"
@@ -288,7 +288,7 @@ def test_a_reference_to_nothing_is_a_fault_at_its_place(
 
 def test_a_playbook_may_refer_to_every_decision_and_to_nothing_else(line: Line, facts: Path) -> None:
     words = VOCABULARIES["dda"]
-    public = {name for name in vars(Decisions) if not name.startswith("_")} - {"selection", "check"}
+    public = {name for name in vars(DdaDecisions) if not name.startswith("_")} - {"selection", "check"}
     assert {word.split(".")[0] for word in words.decisions} | words.lists.keys() == public
     text = (shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8")
     every = " ".join(f"${{{word}}}" for word in words.decisions)

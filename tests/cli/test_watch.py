@@ -19,7 +19,7 @@ from tests.cli.conftest import Line
 from tests.cli.terminal import stays
 from winhost.cli import watch
 from winhost.cli.watch import JsonLines, Watch
-from winhost.engine.hands import Event
+from winhost.engine.host_session import ProgressEvent
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
 
@@ -45,7 +45,7 @@ def until(lines: list[str], count: int) -> list[str]:
 def test_a_step_that_takes_long_is_told_of_once_and_then_each_minute() -> None:
     lines: list[str] = []
     with Watch(lines.append) as told:
-        told(Event("gpu-01", "step", "Hyper-V role", number=1, total=3))
+        told(ProgressEvent("gpu-01", "step", "Hyper-V role", number=1, total=3))
         first, second, third = until(lines, 3)
     assert first == "gpu-01 · [1/3] Hyper-V role …"
     reminder = r"gpu-01 … \[1/3\] Hyper-V role, for \d+ min now\. Ctrl-C stops; the run can then go on or back\."
@@ -58,7 +58,7 @@ def test_what_a_lost_host_is_waited_for_is_told_each_minute_and_to_programs_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines: list[str] = []
-    waiting = (Event("gpu-01", "restart", "restarting"), Event("gpu-01", "waiting", "no answer yet"))
+    waiting = (ProgressEvent("gpu-01", "restart", "restarting"), ProgressEvent("gpu-01", "waiting", "no answer yet"))
     with Watch(lines.append) as told:
         for event in waiting:
             told(event)

@@ -11,7 +11,7 @@ from tests.schemas import faults
 from winhost.cli.answers import schema as published
 from winhost.cli.envelope import schema_of
 from winhost.compat import catalogue
-from winhost.compat.answer import Wish, brief, difference, full, judge
+from winhost.compat.answer import Requirements, brief, difference, full, judge
 from winhost.compat.explanation import explain
 from winhost.compat.needs import wanted
 from winhost.lab.hostfile import expand, find, host_files
@@ -37,11 +37,11 @@ def host(path: Path) -> Facts:
     return expand(path)[0]
 
 
-def wishes(number: int) -> Iterator[Wish]:
+def wishes(number: int) -> Iterator[Requirements]:
     """None, and one of the example workloads in turn."""
-    yield Wish()
+    yield Requirements()
     workload = load_workload(WORKLOADS[number % len(WORKLOADS)])
-    yield Wish(wanted(("nvlink",), workload), workload=workload)
+    yield Requirements(wanted(("nvlink",), workload), workload=workload)
 
 
 @pytest.mark.parametrize("number", range(len(HOSTS)), ids=[path.stem for path in HOSTS])
@@ -76,7 +76,7 @@ def test_a_published_shape_holds_every_field_and_nothing_else(schema: dict[str, 
 
 
 def test_what_is_not_of_the_shape_is_found() -> None:
-    good = document("assessment-full", full(judge(host(find("win11-pro-1gpu")), Wish()), Wish()))
+    good = document("assessment-full", full(judge(host(find("win11-pro-1gpu")), Requirements()), Requirements()))
     assert wrong(good, FULL) == []
     for spoil in (
         lambda it: it.update(schema="winhost.assessment/1"),

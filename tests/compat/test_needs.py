@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from tests.compat.test_rules import HOSTS
-from winhost.compat.answer import Wish as WishOf
+from winhost.compat.answer import Requirements as WishOf
 from winhost.compat.answer import judge
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, UnknownCapability, check, fit_of, fits, nearest, needs_of, wanted
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
-from winhost.model.workload import Attention, Embedding, LoadFormat, Model, Quantization, State, Workload
+from winhost.model.workload import Attention, Embedding, LoadFormat, Model, ModelState, Quantization, Workload
 from winhost.model.workloadfile import load_workload
 from winhost.paths.fit import applied
 from winhost.resources.host import HostFacts
@@ -150,7 +150,7 @@ MODELS = st.builds(
     attention=st.builds(Attention, st.integers(20, 64), st.sampled_from([4, 8]), st.just(128)),
     context=st.sampled_from([4096, 16_384, 65_536]),
     sequences=st.integers(1, 24),
-    state=st.sampled_from(State),
+    state=st.sampled_from(ModelState),
     tensor=st.sampled_from([1, 2]),
 )
 WORKLOADS = st.lists(MODELS, min_size=1, max_size=2).map(

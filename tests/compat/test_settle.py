@@ -7,9 +7,9 @@ import pytest
 
 from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
-from winhost.compat.answer import Judged, Wish, judge
+from winhost.compat.answer import Judged, Requirements, judge
 from winhost.compat.settle import MOST, commands
-from winhost.imports.told import Said
+from winhost.imports.observation import Observation
 from winhost.model.facts import Facts, RemoteFault, Unknown
 from winhost.render import words
 
@@ -22,14 +22,14 @@ def without_windows(facts: Facts) -> Facts:
 
 
 def answer(facts: Facts) -> Judged:
-    return judge(facts, Wish())
+    return judge(facts, Requirements())
 
 
 @pytest.mark.parametrize("host", ["server2025-3gpu", "win11-pro-1gpu", "win11-no-gpu"])
 def test_where_nobody_knows_the_windows_nothing_is_recommended(host: str) -> None:
     found = answer(without_windows(HOSTS[host]))
     assert found.assessment.recommended is None
-    said = words.recommendation(found, found.fits[0], Wish().needs)
+    said = words.recommendation(found, found.fits[0], Requirements().needs)
     assert not any(sentence.startswith("Recommended") for sentence in said)
     lines = words.settling(found)
     assert lines[1] == f"1. {commands()[0].run}"
@@ -79,7 +79,9 @@ def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
         states = [(noun, state) for noun, instances in found.nouns.items() for state in instances.values()]
         states += [("PciDevice", function.state) for function in found.functions or ()]
         told |= {noun for noun, _ in states}
-        told |= {f"{noun}.{key}" for noun, state in states for key, value in state.items() if isinstance(value, Said)}
+        told |= {
+            f"{noun}.{key}" for noun, state in states for key, value in state.items() if isinstance(value, Observation)
+        }
     for promised in command.tells:
         assert any(fnmatchcase(fact, promised) for fact in told), promised
 

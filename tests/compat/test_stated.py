@@ -8,7 +8,7 @@ import pytest
 
 from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
-from winhost.compat.answer import Judged, Wish, judge
+from winhost.compat.answer import Judged, Requirements, judge
 from winhost.model.facts import Facts, RemoteFault, Unknown
 from winhost.render import words
 from winhost.resources.host import HostFacts
@@ -24,7 +24,7 @@ def unread(facts: Facts, *nouns: str) -> Facts:
 
 
 def answer(facts: Facts, text: str) -> Judged:
-    return judge(facts, Wish(assumed=parse(text)))
+    return judge(facts, Requirements(assumed=parse(text)))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -42,13 +42,15 @@ def test_with_windows_stated_something_is_recommended_and_says_by_what() -> None
     (client,) = (reason for reason in dda.reasons if reason.code == "dda.client-sku")
     assert client.stated == ("os=win11-pro",)
     assert client.observed.endswith("(stated: os=win11-pro)")
-    assert words.recommendation(found, found.fits[0], Wish().needs)[-1].startswith("Stated, and not read: os=win11-pro")
+    assert words.recommendation(found, found.fits[0], Requirements().needs)[-1].startswith(
+        "Stated, and not read: os=win11-pro"
+    )
 
 
 def test_what_rests_on_no_statement_is_not_marked() -> None:
     facts = unread(HOSTS["win11-pro-1gpu"], "Memory")
     found = answer(facts, "ram=64GiB")
-    plain = judge(facts, Wish())
+    plain = judge(facts, Requirements())
     for path, before in zip(found.assessment.paths, plain.assessment.paths, strict=True):
         for reason in path.every_reason:
             assert bool(reason.stated) is (reason not in before.every_reason and reason.lacks is None)
@@ -59,7 +61,7 @@ def test_stating_what_was_read_changes_nothing() -> None:
     facts = HOSTS["win11-pro-1gpu"]
     total = HostFacts(facts).memory.total
     found = answer(facts, f"ram={total},OperatingSystem.sku=48")
-    plain = judge(facts, Wish())
+    plain = judge(facts, Requirements())
     assert [path.reasons for path in found.assessment.paths] == [path.reasons for path in plain.assessment.paths]
 
 
@@ -109,5 +111,5 @@ def test_a_value_may_hold_commas() -> None:
 
 def test_facts_that_are_written_hold_nothing_stated(tmp_path: Any) -> None:
     facts = imported([H200])
-    judge(facts, Wish(assumed=parse("os=win11-pro")))
+    judge(facts, Requirements(assumed=parse("os=win11-pro")))
     assert facts.stated == ()

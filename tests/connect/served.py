@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from winhost.connect.agent import Agent, Way
+from winhost.connect.agent import Agent, Connector
 from winhost.connect.reboot import Patience
-from winhost.connect.windows import WindowsWay
-from winhost.engine.hands import Event, Hands
-from winhost.lab.endpoint import Command, Endpoint
+from winhost.connect.windows import WindowsConnector
+from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.lab.endpoint import Endpoint, RemoteCommand
 from winhost.lab.host import LabHost, LabRunspace
 from winhost.lab.lab import Lab
 from winhost.model.fleet import Host
@@ -77,7 +77,7 @@ class RememberingRunspace(LabRunspace):
         super().__init__(host.answers)
         self._host, self._session = host, session
 
-    def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+    def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         (command,) = commands
         self._session.stops.append(stop)
         (request,) = command.arguments or command.parameters.values()
@@ -111,7 +111,7 @@ class RememberingHost(LabHost):
 class HastyOnce:
     """A way whose first session has no patience with a call."""
 
-    way: WindowsWay
+    way: WindowsConnector
     opened: int = 0
 
     @property
@@ -132,11 +132,11 @@ class Served:
     endpoint: Endpoint
     target: Host
     clock: StandingClock
-    events: list[Event] = field(default_factory=list)
+    events: list[ProgressEvent] = field(default_factory=list)
 
-    def way(self, address: str | None = None, **transport: Any) -> WindowsWay:
+    def way(self, address: str | None = None, **transport: Any) -> WindowsConnector:
         changed = replace(self.target.transport, **transport)
-        return WindowsWay(
+        return WindowsConnector(
             replace(self.target, address=address or self.target.address, transport=changed), session_text()
         )
 
@@ -144,9 +144,9 @@ class Served:
         return self.way(**transport).open()
 
     def hands(
-        self, tell: Callable[[Event], None] | None = None, way: Way | None = None, folder: Path = Path()
-    ) -> Hands:
-        return Hands(way or self.way(), QUICK, tell or self.events.append, within=0, folder=folder)
+        self, tell: Callable[[ProgressEvent], None] | None = None, way: Connector | None = None, folder: Path = Path()
+    ) -> HostSession:
+        return HostSession(way or self.way(), QUICK, tell or self.events.append, within=0, folder=folder)
 
     def boot_id(self) -> str:
         return str(self.host.answers.machine.answer("Boot")[0].state["boot_id"])  # type: ignore[index]

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from winhost.connect.ssh import SshTarget, SshWay, SshWire
+from winhost.connect.ssh import SshConnector, SshTarget, SshWire
 from winhost.lab.linux import sshd_file
 from winhost.model.secrets import SecretRef
 
@@ -90,8 +90,8 @@ class Sshd:
         )
         return replace(target, **changes)
 
-    def way(self, program: str = PROGRAM, **changes: Any) -> SshWay:
-        return SshWay(self.target(**changes), program)
+    def way(self, program: str = PROGRAM, **changes: Any) -> SshConnector:
+        return SshConnector(self.target(**changes), program)
 
     def wire(self, program: str = PROGRAM, **changes: Any) -> SshWire:
         return SshWire(self.target(**changes), program)

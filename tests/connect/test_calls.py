@@ -15,18 +15,18 @@ from winhost.connect.errors import Drifted, NoSession, NotAvailable, NotFound, R
 from winhost.engine.detect import read_facts
 from winhost.lab.endpoint import Action, Moment, When, drop, exceed_quota, refuse
 from winhost.lab.errors import cmdlet_error
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.model.facts import Unavailable
-from winhost.model.fleet import Kind
-from winhost.resources.windows import NOUNS
+from winhost.model.fleet import WireKind
+from winhost.resources.windows import RESOURCE_TYPES
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 START: dict[str, Any] = {"start": "nothing"}
 
-only_psrp = pytest.mark.parametrize("served", [Kind.PSRP], indirect=True)
+only_psrp = pytest.mark.parametrize("served", [WireKind.PSRP], indirect=True)
 
 
-@pytest.fixture(params=Kind)
+@pytest.fixture(params=WireKind)
 def served(serve: Serve, request: pytest.FixtureRequest) -> Served:
     """A host that is spoken with in each way that there is."""
     served = serve()
@@ -57,8 +57,11 @@ def test_detect_is_one_script_and_one_call(served: Served) -> None:
     facts = read_facts(agent)
     agent.close()
     (session,) = served.host.sessions
-    assert session.ran == [SCRIPT, {"exclusive": False, "calls": [{"noun": noun, "verb": "get"} for noun in NOUNS]}]
-    assert list(facts.nouns) == list(NOUNS)
+    assert session.ran == [
+        SCRIPT,
+        {"exclusive": False, "calls": [{"noun": noun, "verb": "get"} for noun in RESOURCE_TYPES]},
+    ]
+    assert list(facts.nouns) == list(RESOURCE_TYPES)
 
 
 @only_psrp
@@ -122,7 +125,7 @@ def test_64_bit_sizes_survive_the_way(served: Served, agent: Agent) -> None:
 def test_an_error_in_the_hosts_language_comes_through_as_data(serve: Serve) -> None:
     served = serve("server2025-german")
     error = cmdlet_error("access-denied", "Get-VM", "de-DE", {"host": "GPU-05", "cmdlet": "Get-VM"})
-    served.host.answers.faults.add(Fault("OperatingSystem", "get", error))
+    served.host.answers.faults.add(InjectedFault("OperatingSystem", "get", error))
     agent = served.open()
     with pytest.raises(RemoteError) as caught:
         agent.get("OperatingSystem", {})
@@ -134,7 +137,7 @@ def test_an_error_in_the_hosts_language_comes_through_as_data(serve: Serve) -> N
 
 def test_an_error_after_the_change_says_what_is_so_now(served: Served, agent: Agent) -> None:
     error = cmdlet_error("access-denied", "Set-VM", "en-US", {"host": "", "cmdlet": ""})
-    served.host.answers.faults.add(Fault("VmActions", "set", error, changed=True))
+    served.host.answers.faults.add(InjectedFault("VmActions", "set", error, changed=True))
     with pytest.raises(RemoteError) as caught:
         set_start(agent)
     assert (caught.value.before or {})["start"] == "start"
@@ -170,7 +173,7 @@ def test_a_host_that_drifted_is_left_alone(served: Served, agent: Agent) -> None
 
 def test_a_call_that_takes_too_long_times_out_here_and_goes_on_there(served: Served, agent: Agent) -> None:
     served.clock.hold(LONG)
-    served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
+    served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
     agent.call_timeout = 1
     with pytest.raises(TimedOut) as caught:
         set_start(agent)
@@ -186,8 +189,8 @@ def test_a_call_that_takes_too_long_times_out_here_and_goes_on_there(served: Ser
 
 
 WAITS = {
-    Kind.PSRP: "pypsrp.powershell.PowerShell.poll_invoke",
-    Kind.WINRS: "winrm.protocol.Protocol.get_command_output_raw",
+    WireKind.PSRP: "pypsrp.powershell.PowerShell.poll_invoke",
+    WireKind.WINRS: "winrm.protocol.Protocol.get_command_output_raw",
 }
 
 
@@ -199,7 +202,7 @@ def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
         raise KeyboardInterrupt
 
     served.clock.hold(LONG)
-    served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
+    served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
     monkeypatch.setattr(WAITS[served.target.transport.kind], interrupt)
     with pytest.raises(KeyboardInterrupt):
         set_start(agent)
@@ -213,7 +216,7 @@ def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
 
 
 # The remote shell is sent the call in several messages after that of the command.
-ARRIVED = {Kind.PSRP: (Action.COMMAND, When.WORKED), Kind.WINRS: (Action.RECEIVE, When.ARRIVED)}
+ARRIVED = {WireKind.PSRP: (Action.COMMAND, When.WORKED), WireKind.WINRS: (Action.RECEIVE, When.ARRIVED)}
 LOST: dict[str, tuple[Any, Action | None, When, bool]] = {
     "cut before the call arrived": (drop, Action.COMMAND, When.ARRIVED, False),
     "cut when it had arrived": (drop, None, When.ARRIVED, True),
@@ -243,7 +246,7 @@ def test_a_call_whose_answer_is_lost_may_have_been_done(
 
 def test_a_call_that_somebody_stops_on_the_host_is_a_lost_one(served: Served, agent: Agent) -> None:
     served.clock.hold(LONG)
-    served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
+    served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
 
     def stop_it() -> None:
         assert served.clock.reached.wait(WAIT_S)

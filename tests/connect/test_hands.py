@@ -4,9 +4,9 @@ import pytest
 
 from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, HastyOnce, Served
 from winhost.connect.errors import Drifted, NotFound, SessionDropped, TimedOut
-from winhost.engine.hands import Event
+from winhost.engine.host_session import ProgressEvent
 from winhost.lab.endpoint import Action, When, drop, exceed_quota
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.model.plan import Step
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -56,10 +56,10 @@ def test_a_set_whose_answer_is_lost_is_done_exactly_once(served: Served, action:
 
 def test_a_set_that_outlives_its_deadline_is_waited_for_and_not_repeated(served: Served) -> None:
     served.clock.hold(LONG)
-    served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
-    told: list[Event] = []
+    served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
+    told: list[ProgressEvent] = []
 
-    def tell(event: Event) -> None:
+    def tell(event: ProgressEvent) -> None:
         told.append(event)
         assert served.clock.reached.wait(WAIT_S)
         assert start_action(served) == "start"
@@ -76,7 +76,7 @@ def test_a_set_that_outlives_its_deadline_is_waited_for_and_not_repeated(served:
 
 
 def test_what_somebody_else_made_of_it_meanwhile_is_what_the_second_set_starts_from(served: Served) -> None:
-    def tell(event: Event) -> None:
+    def tell(event: ProgressEvent) -> None:
         served.host.machine.vms[VM].start_action = "start-if-running"
 
     hands = served.hands(tell)
@@ -91,7 +91,7 @@ def test_what_somebody_else_made_of_it_meanwhile_is_what_the_second_set_starts_f
 def test_a_set_that_is_lost_twice_is_left_to_whoever_resumes(served: Served) -> None:
     hands = served.hands()
     hands.state("Boot", {})
-    served.host.answers.faults.add(Fault("VmActions", "set", seconds=LONG))
+    served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
     served.clock.at[LONG] = lambda: served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
     served.endpoint.faults.plan(drop, Action.COMMAND)
     with pytest.raises(SessionDropped):
@@ -133,7 +133,7 @@ def test_a_read_whose_answer_is_lost_is_read_again_in_a_new_session(served: Serv
 def test_a_read_that_is_lost_twice_fails_and_leaves_no_dead_session_behind(served: Served) -> None:
     hands = served.hands()
     hands.state("Boot", {})
-    served.host.answers.faults.add(Fault("Boot", "get", seconds=LONG, times=2))
+    served.host.answers.faults.add(InjectedFault("Boot", "get", seconds=LONG, times=2))
     served.clock.at[LONG] = lambda: served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
     with pytest.raises(SessionDropped):
         hands.state("Boot", {})
@@ -144,7 +144,7 @@ def test_a_read_that_is_lost_twice_fails_and_leaves_no_dead_session_behind(serve
 
 def test_a_read_that_times_out_leaves_no_busy_session_behind(served: Served) -> None:
     hands = served.hands(way=HastyOnce(served.way()))
-    served.host.answers.faults.add(Fault("Boot", "get", seconds=LONG))
+    served.host.answers.faults.add(InjectedFault("Boot", "get", seconds=LONG))
     served.clock.hold(LONG)
     with pytest.raises(TimedOut):
         hands.state("Boot", {})

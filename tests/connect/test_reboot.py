@@ -23,7 +23,7 @@ from winhost.connect.errors import (
 from winhost.connect.reboot import NotBack, Patience
 from winhost.lab.endpoint import Action, When, drop, refuse
 from winhost.lab.errors import cmdlet_error
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.model.errors import Exit
 from winhost.model.facts import RemoteFault
 
@@ -111,7 +111,7 @@ def test_a_host_that_cannot_even_be_asked_which_boot_it_is_is_waited_for(served:
 
 def test_a_restart_that_the_host_refuses_is_not_waited_for(served: Served) -> None:
     error = cmdlet_error("access-denied", "Restart-Computer", "en-US", {"host": "", "cmdlet": ""})
-    served.host.answers.faults.add(Fault("Boot", "restart", error))
+    served.host.answers.faults.add(InjectedFault("Boot", "restart", error))
     hands = served.hands()
     with pytest.raises(RemoteError):
         hands.restart(served.boot_id())

@@ -19,7 +19,7 @@ from winhost.lab.endpoint import Action, PipelineError, drop, exceed_quota, refu
 from winhost.lab.endpoint.wsman import WSManFault
 from winhost.model.errors import WinhostError
 from winhost.model.facts import RemoteFault
-from winhost.model.fleet import Auth, Kind
+from winhost.model.fleet import Auth, WireKind
 from winhost.model.secrets import SecretRef
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "connect" / "refusals.yaml").read_text("utf-8"))
@@ -92,7 +92,7 @@ def test_the_user_reads_what_stands_in_the_way(serve: Serve, tmp_path: Path, nam
         trouble, action = case["strikes"]
         served.endpoint.faults.plan(TROUBLES[trouble], Action[action.upper()])
     transport = {name: meant(tmp_path, name, word) for name, word in case.get("transport", {}).items()}
-    transport["kind"] = Kind(kind)
+    transport["kind"] = WireKind(kind)
     with pytest.raises(WinhostError) as caught, session(served, **transport) as agent:
         agent.get("Boot", {})
     assert type(caught.value) is getattr(errors, case["error"])
@@ -117,11 +117,11 @@ WAYS_IN: dict[str, tuple[bool, dict[str, Any]]] = {
     "ntlm inside tls": (True, {}),
     "basic inside tls": (True, {"auth": Auth.BASIC}),
     "tls without verification, spelled out": (True, {"verify": False}),
-    "the remote shell, by ntlm over http": (False, {"kind": Kind.WINRS}),
-    "the remote shell, by basic over http on loopback": (False, {"kind": Kind.WINRS, "auth": Auth.BASIC}),
-    "the remote shell, by ntlm inside tls": (True, {"kind": Kind.WINRS}),
-    "the remote shell, by basic inside tls": (True, {"kind": Kind.WINRS, "auth": Auth.BASIC}),
-    "the remote shell, tls without verification": (True, {"kind": Kind.WINRS, "verify": False}),
+    "the remote shell, by ntlm over http": (False, {"kind": WireKind.WINRS}),
+    "the remote shell, by basic over http on loopback": (False, {"kind": WireKind.WINRS, "auth": Auth.BASIC}),
+    "the remote shell, by ntlm inside tls": (True, {"kind": WireKind.WINRS}),
+    "the remote shell, by basic inside tls": (True, {"kind": WireKind.WINRS, "auth": Auth.BASIC}),
+    "the remote shell, tls without verification": (True, {"kind": WireKind.WINRS, "verify": False}),
 }
 
 
@@ -190,11 +190,11 @@ OTHER_SERVICES = {
 }
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", WireKind)
 @pytest.mark.parametrize("auth", [Auth.NTLM, Auth.BASIC])
 @pytest.mark.parametrize("answer", OTHER_SERVICES.values(), ids=OTHER_SERVICES.keys())
 def test_a_service_that_is_no_remoting_is_a_wire_error_and_no_crash(
-    served: Served, answer: tuple[int, str, bytes], auth: Auth, kind: Kind
+    served: Served, answer: tuple[int, str, bytes], auth: Auth, kind: WireKind
 ) -> None:
     with other_service(*answer) as port, pytest.raises(errors.WireError) as caught:
         served.open(port=port, auth=auth, kind=kind)

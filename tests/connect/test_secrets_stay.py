@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from winhost.cli import run
-from winhost.connect.windows import WindowsWay
+from winhost.connect.windows import WindowsConnector
 from winhost.engine.store import Store
 from winhost.lab.clock import LabClock
 from winhost.lab.endpoint import Action, Endpoint, When, drop, refuse
@@ -214,7 +214,7 @@ def test_no_error_holds_the_password(
     (host,) = load_fleet(world.folder / "fleet.yaml").hosts
     world.endpoint.faults.plan(trouble, action, when)  # type: ignore[arg-type]
     with pytest.raises(WinhostError) as caught:
-        WindowsWay(host, session_text()).open().get("Boot", {})
+        WindowsConnector(host, session_text()).open().get("Boot", {})
     assert shown_in(everything_told_by(caught.value)) == set()
     assert shown_in(logged.text) == set()
 
@@ -239,6 +239,6 @@ def test_a_certificate_is_judged_before_the_password_leaves(tmp_path: Path, logg
         world.write_fleet("basic", kind=kind)
         (host,) = load_fleet(world.folder / "fleet.yaml").hosts
         with pytest.raises(WinhostError) as caught:
-            WindowsWay(host, session_text()).open()
+            WindowsConnector(host, session_text()).open()
     assert type(caught.value).__name__ == "CertificateRefused"
     assert shown_in(everything_told_by(caught.value)) == set()

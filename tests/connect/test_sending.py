@@ -10,10 +10,10 @@ import pytest
 from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from winhost.connect.errors import RemoteError
-from winhost.engine.hands import Event
-from winhost.engine.sending import NotBeside
+from winhost.engine.host_session import ProgressEvent
+from winhost.engine.uploads import NotBeside
 from winhost.lab.endpoint import Action, When, drop
-from winhost.model.fleet import Kind
+from winhost.model.fleet import WireKind
 from winhost.model.plan import Step
 from winhost.model.units import MiB
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-WIRES = [(kind, tls) for kind in Kind for tls in (False, True)]
+WIRES = [(kind, tls) for kind in WireKind for tls in (False, True)]
 
 
 @pytest.fixture(params=WIRES, ids=[f"{kind}, {'tls' if tls else 'sealed'}" for kind, tls in WIRES])
@@ -63,7 +63,7 @@ CUTS = {
 def test_a_wire_that_breaks_costs_no_more_than_a_piece(
     served: Served, folder: Path, action: Action, when: When
 ) -> None:
-    def tell(event: Event) -> None:
+    def tell(event: ProgressEvent) -> None:
         served.events.append(event)
         if [each.percent for each in served.events] == [0, 33]:
             served.endpoint.faults.plan(drop, action, when)

@@ -17,12 +17,12 @@ from winhost.cli.output import error_text
 from winhost.connect import guard
 from winhost.connect.errors import Failure, NoSession, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.connect.guard import Guard, connected
-from winhost.model.fleet import Kind
+from winhost.model.fleet import WireKind
 
 DEADLINE = 1
 LATE_S = 2.0
 
-both = pytest.mark.parametrize("kind", Kind)
+both = pytest.mark.parametrize("kind", WireKind)
 
 
 @contextmanager
@@ -45,7 +45,7 @@ PHASES = {
 
 @both
 @pytest.mark.parametrize("fast", PHASES.values(), ids=PHASES.keys())
-def test_a_host_that_drips_while_a_session_opens(serve: Serve, kind: Kind, fast: int) -> None:
+def test_a_host_that_drips_while_a_session_opens(serve: Serve, kind: WireKind, fast: int) -> None:
     served = serve()
     with (
         Relay(served.endpoint.port, fast) as relay,
@@ -57,14 +57,14 @@ def test_a_host_that_drips_while_a_session_opens(serve: Serve, kind: Kind, fast:
 
 
 @both
-def test_a_host_that_drips_its_tls(serve: Serve, kind: Kind) -> None:
+def test_a_host_that_drips_its_tls(serve: Serve, kind: WireKind) -> None:
     served = serve(tls=True)
     with Relay(served.endpoint.port, 0) as relay, in_time(), pytest.raises(TimedOut):
         served.open(kind=kind, port=relay.port, call_timeout=DEADLINE)
 
 
 @both
-def test_a_host_that_drips_tls_is_waited_for_no_longer_than_for_a_connection(serve: Serve, kind: Kind) -> None:
+def test_a_host_that_drips_tls_is_waited_for_no_longer_than_for_a_connection(serve: Serve, kind: WireKind) -> None:
     served = serve(tls=True)
     with Relay(served.endpoint.port, 0) as relay, in_time(), pytest.raises(WireError, match="timed out"):
         served.open(kind=kind, port=relay.port, connect_timeout=DEADLINE)
@@ -72,7 +72,7 @@ def test_a_host_that_drips_tls_is_waited_for_no_longer_than_for_a_connection(ser
 
 @both
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, kind: Kind, tls: bool) -> None:
+def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, kind: WireKind, tls: bool) -> None:
     served = serve(tls=tls)
     with Relay(served.endpoint.port) as relay:
         agent = served.open(kind=kind, port=relay.port)
@@ -88,7 +88,7 @@ def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, 
 
 
 @both
-def test_a_host_that_drips_only_the_good_bye_keeps_nobody(serve: Serve, kind: Kind) -> None:
+def test_a_host_that_drips_only_the_good_bye_keeps_nobody(serve: Serve, kind: WireKind) -> None:
     served = serve()
     with Relay(served.endpoint.port) as relay:
         agent = served.open(kind=kind, port=relay.port)
@@ -113,7 +113,9 @@ ENDLESS = {
 
 @both
 @pytest.mark.parametrize(("begins", "piece"), ENDLESS.values(), ids=ENDLESS.keys())
-def test_a_host_that_never_ends_is_left_after_a_megabyte(serve: Serve, kind: Kind, begins: bytes, piece: bytes) -> None:
+def test_a_host_that_never_ends_is_left_after_a_megabyte(
+    serve: Serve, kind: WireKind, begins: bytes, piece: bytes
+) -> None:
     served = serve()
     with listening(flooding(begins, piece)) as port, in_time(5), pytest.raises(WireError) as caught:
         served.open(kind=kind, port=port, call_timeout=5)
@@ -121,7 +123,9 @@ def test_a_host_that_never_ends_is_left_after_a_megabyte(serve: Serve, kind: Kin
 
 
 @both
-def test_a_host_may_not_answer_a_call_without_end(serve: Serve, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_may_not_answer_a_call_without_end(
+    serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(guard, "MOST", 100_000)
     served = serve()
     with_much = '{"answers": [{"ok": true, "state": {"text": "' + "x" * 200_000 + '"}}]}'
@@ -134,7 +138,7 @@ def test_a_host_may_not_answer_a_call_without_end(serve: Serve, kind: Kind, monk
 
 def test_an_answer_in_an_encoding_that_nobody_asked_for_is_not_unpacked(serve: Serve) -> None:
     bomb = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n123456789"
-    for kind in Kind:
+    for kind in WireKind:
         with listening(flooding(bomb, b" ")) as port, pytest.raises(NoSession, match=r"encoding .*gzip"):
             serve().open(kind=kind, port=port)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.connect.served import Served
-from winhost.connect.agent import Agent, Way
+from winhost.connect.agent import Agent, Connector
 from winhost.connect.errors import RemoteError, SessionDropped, Unreachable
 from winhost.lab.network import Network
 from winhost.lab.section import AdapterPhysics
@@ -48,7 +48,7 @@ def lost(served: Served, **physics: Any) -> None:
 class Later:
     """A way that is opened again only after so many lab seconds."""
 
-    way: Way
+    way: Connector
     wait: Callable[[], None]
     opened: int = 0
 

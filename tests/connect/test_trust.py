@@ -18,9 +18,9 @@ from tests.connect.test_refusals import session
 from winhost.cli.output import error_text
 from winhost.connect.errors import BundleUnusable, CertificateRefused, Redirected
 from winhost.lab.endpoint import certificate
-from winhost.model.fleet import Auth, Kind
+from winhost.model.fleet import Auth, WireKind
 
-both = pytest.mark.parametrize("kind", Kind)
+both = pytest.mark.parametrize("kind", WireKind)
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
@@ -50,7 +50,7 @@ CHALLENGE = b"HTTP/1.1 401 No\r\nWWW-Authenticate: Negotiate\r\nWWW-Authenticate
 @both
 @pytest.mark.parametrize("auth", [Auth.NTLM, Auth.BASIC])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_not_followed(serve: Serve, kind: Kind, auth: Auth, status: int) -> None:
+def test_a_redirect_is_not_followed(serve: Serve, kind: WireKind, auth: Auth, status: int) -> None:
     served = serve()
     with (
         trap() as (elsewhere, heard),
@@ -66,7 +66,7 @@ def test_a_redirect_is_not_followed(serve: Serve, kind: Kind, auth: Auth, status
 
 
 @both
-def test_a_redirect_in_the_middle_of_the_logon_gets_no_answer_of_ours(serve: Serve, kind: Kind) -> None:
+def test_a_redirect_in_the_middle_of_the_logon_gets_no_answer_of_ours(serve: Serve, kind: WireKind) -> None:
     served = serve()
     with (
         trap() as (elsewhere, heard),
@@ -78,7 +78,7 @@ def test_a_redirect_in_the_middle_of_the_logon_gets_no_answer_of_ours(serve: Ser
 
 
 @both
-def test_a_redirect_with_hostile_words_is_shown_and_not_obeyed(serve: Serve, kind: Kind) -> None:
+def test_a_redirect_with_hostile_words_is_shown_and_not_obeyed(serve: Serve, kind: WireKind) -> None:
     to = "http://x/\x1b[2J" + "y" * 5000
     with listening(answering(redirect(302, to))) as port, pytest.raises(Redirected) as caught:
         serve().open(kind=kind, port=port)
@@ -92,7 +92,7 @@ def test_a_redirect_with_hostile_words_is_shown_and_not_obeyed(serve: Serve, kin
 @both
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_proxy_of_the_environment_hears_nothing(
-    serve: Serve, kind: Kind, tls: bool, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, kind: WireKind, tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = serve(tls=tls)
     with trap() as (port, heard):
@@ -106,7 +106,7 @@ def test_a_proxy_of_the_environment_hears_nothing(
 
 
 @both
-def test_a_netrc_is_not_read(serve: Serve, kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_netrc_is_not_read(serve: Serve, kind: WireKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password else\n")
     (tmp_path / "netrc").chmod(0o600)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -120,7 +120,7 @@ def test_a_netrc_is_not_read(serve: Serve, kind: Kind, tmp_path: Path, monkeypat
 @both
 @pytest.mark.parametrize("name", BUNDLES)
 def test_a_bundle_of_the_environment_is_trusted(
-    serve: Serve, kind: Kind, name: str, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, kind: WireKind, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for each in BUNDLES:
         monkeypatch.delenv(each, raising=False)
@@ -133,7 +133,7 @@ def test_a_bundle_of_the_environment_is_trusted(
 
 
 @both
-def test_a_bundle_of_the_fleet_file_comes_first(serve: Serve, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_of_the_fleet_file_comes_first(serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch) -> None:
     served = serve(tls=True)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere.pem")
     with session(served, kind=kind) as agent:
@@ -142,7 +142,7 @@ def test_a_bundle_of_the_fleet_file_comes_first(serve: Serve, kind: Kind, monkey
 
 @both
 def test_a_bundle_of_the_environment_that_is_none_is_named(
-    serve: Serve, kind: Kind, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere.pem")
     with pytest.raises(BundleUnusable) as caught:
@@ -160,7 +160,7 @@ CERTIFICATES: dict[str, tuple[dict[str, Any], str, str]] = {
 @both
 @pytest.mark.parametrize(("changes", "what", "hint"), CERTIFICATES.values(), ids=CERTIFICATES.keys())
 def test_what_is_wrong_with_a_certificate_is_told(
-    serve: Serve, kind: Kind, changes: dict[str, Any], what: str, hint: str, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, kind: WireKind, changes: dict[str, Any], what: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in changes.items():
         monkeypatch.setattr(certificate, name, value)
@@ -171,7 +171,7 @@ def test_what_is_wrong_with_a_certificate_is_told(
 
 
 @both
-def test_a_certificate_for_another_name_is_told(serve: Serve, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_for_another_name_is_told(serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch) -> None:
     other = SimpleNamespace(IPv4Address=lambda _: ipaddress.ip_address("192.0.2.1"))
     monkeypatch.setattr(certificate, "ipaddress", other)
     served = serve(tls=True)

@@ -21,10 +21,10 @@ from winhost.connect.errors import (
     WireError,
 )
 from winhost.connect.ssh import HostKeyRefused, SshTarget
-from winhost.connect.twofold import NoLinuxKey, SeveralLinuxes, Twofold
+from winhost.connect.windows_with_linux import NoLinuxKey, SeveralLinuxes, WindowsWithLinux
 from winhost.engine.detect import read_facts
-from winhost.engine.hands import Hands
-from winhost.lab.faults import Fault
+from winhost.engine.host_session import HostSession
+from winhost.lab.faults import InjectedFault
 from winhost.lab.hostfile import find
 from winhost.lab.keys import public_line
 from winhost.lab.lab import Lab
@@ -120,7 +120,7 @@ class Both:
 
     def open(self) -> Agent:
         target = Host("gpu-01", "gpu-01.example", Transport(5986, connect_timeout=3), ssh=self.ssh)
-        return Twofold(Windows(self.windows), target, NOUNS, "the program", self._enter).open()
+        return WindowsWithLinux(Windows(self.windows), target, NOUNS, "the program", self._enter).open()
 
     def _enter(self, target: SshTarget, program: str) -> Agent:
         assert program == "the program"
@@ -332,8 +332,8 @@ class Served:
         sessions = self.lab.hosts[self.target.name].machine.distros.sessions.values()
         return next(distro for session in sessions for distro in session.distros.values() if distro.port is not None)
 
-    def hands(self) -> Hands:
-        return Hands(way_to(self.target), QUICK, lambda event: None, within=0)
+    def hands(self) -> HostSession:
+        return HostSession(way_to(self.target), QUICK, lambda event: None, within=0)
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ STEP = Step(
 def test_linux_is_read_and_set_over_ssh(served: Served) -> None:
     with closing(served.hands()) as hands:
         facts = hands.facts()
-        assert set(linux.NOUNS) <= set(facts.nouns)
+        assert set(linux.RESOURCE_TYPES) <= set(facts.nouns)
         assert isinstance(facts.nouns["LinuxSystem"], tuple)
         assert hands.set(STEP, frozenset()).after["mode"] == "0644"
         assert (hands.state("LinuxFile", STEP.key) or {})["text"] == "{}\n"
@@ -376,7 +376,7 @@ def test_a_set_whose_answer_is_lost_on_the_way_is_done_once(served: Served) -> N
 def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("winhost.lab.endpoint.ssh._BEAT_S", 0.05)
     host = served.lab.hosts[served.target.name]
-    host.linux.answers(served.distro).faults.add(Fault("LinuxFile", "set", seconds=2.0))
+    host.linux.answers(served.distro).faults.add(InjectedFault("LinuxFile", "set", seconds=2.0))
     object.__setattr__(host.machine.clock, "scale", 1.0)
     hasty = replace(served.target, transport=replace(served.target.transport, operation_timeout=1))
     with closing(way_to(hasty).open()) as agent:

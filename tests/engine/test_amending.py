@@ -13,24 +13,24 @@ from winhost.engine.amending import AlreadyUsed, Amendment, NotAsShown, NothingA
 from winhost.engine.failures import ConsentNeeded, EndOfRun, Halted, StepFailed, Unfinished
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
-from winhost.engine.record import Record, replay
 from winhost.engine.run import preview_amended, resume
+from winhost.engine.run_state import RunState, replay
 from winhost.lab.errors import CmdletError
-from winhost.lab.faults import Fault
-from winhost.model.plan import Wish
+from winhost.lab.faults import InjectedFault
+from winhost.model.plan import PlanRequest
 
 REFUSAL = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
 
 
-def record(here: World) -> Record:
+def record(here: World) -> RunState:
     return replay(here.run, read_journal(here.store.existing(here.run)))
 
 
-def otherwise(here: World, **values: Any) -> Wish:
+def otherwise(here: World, **values: Any) -> PlanRequest:
     return dataclasses.replace(record(here).plan.wish, **values)
 
 
-def amended(here: World, wish: Wish, accepted: tuple[str, ...] = EVERY_CONSENT) -> Any:
+def amended(here: World, wish: PlanRequest, accepted: tuple[str, ...] = EVERY_CONSENT) -> Any:
     shown = preview_amended(here.run, wish, here.means)
     return resume(here.run, accepted, here.means, Amendment(wish, shown, "--vm NAME"))
 
@@ -111,7 +111,7 @@ def test_another_card_may_be_chosen_while_none_was_taken(halted: World) -> None:
 
 def test_a_vm_that_has_been_changed_is_left_to_rollback(tmp_path: Path) -> None:
     here = world(tmp_path)
-    here.answers.faults.add(Fault("VmMmio", "set", REFUSAL))
+    here.answers.faults.add(InjectedFault("VmMmio", "set", REFUSAL))
     with pytest.raises(StepFailed):
         here.apply(here.plan())
     made = here.state()
@@ -175,7 +175,7 @@ def test_a_refusal_of_a_later_stage_offers_the_choice(tmp_path: Path) -> None:
 # ---- the same on the other path: settings of its playbook
 
 
-def with_settings(here: Wsl2World, **settings: Any) -> Wish:
+def with_settings(here: Wsl2World, **settings: Any) -> PlanRequest:
     book = dict(record(here).plan.wish.playbook)
     return dataclasses.replace(record(here).plan.wish, playbook={**book, "settings": {**book["settings"], **settings}})
 
@@ -186,7 +186,7 @@ def stuck(tmp_path: Path) -> Wsl2World:
     here = wsl2_world(tmp_path, unverified=True)
     plan = here.plan()
     assert {each.name for each in plan.unchecked} == {"containers.ubuntu", "containers.docker", "containers.toolkit"}
-    here.answers.faults.add(Fault("WslConfig", "set", REFUSAL))
+    here.answers.faults.add(InjectedFault("WslConfig", "set", REFUSAL))
     with pytest.raises(EndOfRun):
         here.apply(plan, ("restart", "network", "vm-stop", "headless", "data"))
     return here
@@ -218,7 +218,7 @@ def test_a_version_that_apt_does_not_have_is_chosen_anew(tmp_path: Path) -> None
     with pytest.raises(EndOfRun):
         here.apply(plan, accepted)
     here.stop = lambda: False
-    here.inside.faults.add(Fault("DebianPackage", "set", REFUSAL))
+    here.inside.faults.add(InjectedFault("DebianPackage", "set", REFUSAL))
     with pytest.raises(StepFailed) as failed:
         here.resume(accepted)
     assert f"Choose otherwise: winhost resume {here.run} --set NAME=VALUE" in failed.value.hint
@@ -256,7 +256,7 @@ def test_a_run_whose_first_step_was_refused_waits_behind_the_next(tmp_path: Path
         here.apply(plan, ("vm-stop", "force-dismount"))
     first = here.run
     assert record(here).outcome == "nothing changed"
-    here.answers.faults.add(Fault("VmMmio", "set", REFUSAL))
+    here.answers.faults.add(InjectedFault("VmMmio", "set", REFUSAL))
     with pytest.raises(StepFailed):
         here.apply(plan)
     with pytest.raises(Unfinished):

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.world import PLAYBOOK, World, world
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import make_plan
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.resources.host import HostFacts
 
 # Without the role the run restarts and has two stages; with it a VM runs whose power has to be as it was.
@@ -181,5 +181,5 @@ def cut(journal: bytes, lines: int) -> bytes:
 
 def need_only(here: World) -> Plan:
     resources = [wanted for wanted in PLAYBOOK["resources"] if wanted["noun"] != "VmPower"]
-    wish = Wish("dda", {**PLAYBOOK, "resources": resources}, "llm-01")
+    wish = PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01")
     return make_plan(HostFacts(here.facts()), wish)

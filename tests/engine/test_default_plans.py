@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from winhost.compat.assess import assess
-from winhost.engine.planning import PLANNED, Refused, make_plan
+from winhost.engine.planning import PLANNERS, Refused, make_plan
 from winhost.lab.hostfile import expand, find, host_files
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.paths.dda import WhichVm
@@ -28,7 +28,7 @@ def host(name: str) -> HostFacts:
 
 
 def plan(facts: HostFacts, path: str, vm: str | None = None, cards: tuple[str, ...] = ()) -> Plan:
-    return make_plan(facts, Wish(path, playbook(path), vm, cards))
+    return make_plan(facts, PlanRequest(path, playbook(path), vm, cards))
 
 
 def shown(verdict: PathVerdict) -> str:
@@ -48,7 +48,7 @@ def error_of(facts: HostFacts, path: str, vm: str | None = None) -> WhichVm | Re
 def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
     facts = host(name)
     judged = assess(facts)
-    for verdict in (judged.path(path) for path in PLANNED):
+    for verdict in (judged.path(path) for path in PLANNERS):
         if verdict.verdict is Verdict.UNSUPPORTED:
             continue
         told, errors = shown(verdict), [error_of(facts, verdict.path)]

@@ -20,7 +20,7 @@ from winhost.cli import run
 from winhost.cli.running import stopping
 from winhost.engine.failures import CutShort, Halted, Stopped
 from winhost.engine.journal import Journal, read_journal
-from winhost.engine.record import replay
+from winhost.engine.run_state import replay
 from winhost.lab.contract import AgentAnswers
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab

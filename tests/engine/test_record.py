@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from tests.engine.world import world
-from winhost.engine.journal import Damaged, Entry, Journal, read_journal
-from winhost.engine.record import NeverBegun, replay
+from winhost.engine.journal import Damaged, Journal, RawEvent, read_journal
+from winhost.engine.run_state import NeverBegun, replay
 
 Entries = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def entries(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
+def entries(tmp_path_factory: pytest.TempPathFactory) -> list[RawEvent]:
     here = world(tmp_path_factory.mktemp("world"), "server2025-role-installed")
     here.apply(here.plan())
     return read_journal(here.store.path(here.run))
 
 
-def forged(path: Path, entries: Entries) -> list[Entry]:
+def forged(path: Path, entries: Entries) -> list[RawEvent]:
     """The same with hashes that are right, as somebody who knows how writes it."""
     journal = Journal(path)
     for entry in entries:
@@ -59,7 +59,7 @@ def in_step(**fields: Any) -> Callable[[Entries], Entries]:
     ],
 )
 def test_a_line_that_no_run_has_written_is_damage(
-    tmp_path: Path, entries: list[Entry], forge: Callable[[Entries], Entries], line: int, why: str
+    tmp_path: Path, entries: list[RawEvent], forge: Callable[[Entries], Entries], line: int, why: str
 ) -> None:
     lines = forged(tmp_path / "j.jsonl", forge([dict(entry) for entry in entries]))
     with pytest.raises(Damaged) as damaged:
@@ -68,7 +68,7 @@ def test_a_line_that_no_run_has_written_is_damage(
     assert why in damaged.value.why
 
 
-def test_what_a_run_has_written_is_no_damage(tmp_path: Path, entries: list[Entry]) -> None:
+def test_what_a_run_has_written_is_no_damage(tmp_path: Path, entries: list[RawEvent]) -> None:
     assert replay("r", forged(tmp_path / "j.jsonl", [dict(entry) for entry in entries])).outcome == "applied"
 
 

@@ -13,10 +13,10 @@ from winhost.connect.errors import Drifted, Unreachable
 from winhost.engine.failures import ConsentNeeded, OneWay, OutOfReach, StepFailed, Stopped, WrongHost
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
-from winhost.engine.record import replay
+from winhost.engine.run_state import replay
 from winhost.engine.store import Busy, UnknownRun
 from winhost.lab.errors import CmdletError
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.lab.vms import VirtualMachine
 from winhost.model.plan import Plan
 
@@ -191,7 +191,7 @@ def test_a_guest_that_does_not_shut_down_is_turned_off_only_with_consent(tmp_pat
 def test_a_failing_step_leaves_what_was_done_and_the_way_back(installed: World) -> None:
     plan, found = installed.plan(), installed.state()
     refusal = CmdletError("Add-VMAssignableDevice", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
-    installed.answers.faults.add(Fault("AssignableDevice", "set", refusal, changed=True))
+    installed.answers.faults.add(InjectedFault("AssignableDevice", "set", refusal, changed=True))
     with pytest.raises(StepFailed) as failed:
         installed.apply(plan)
     assert "winhost rollback" in failed.value.hint

@@ -13,18 +13,18 @@ from tests.engine.test_crashes import Abandoned, abandon, crash_points, lines_of
 from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
 from winhost.connect.agent import Agent
 from winhost.connect.errors import SessionDropped, TimedOut
-from winhost.engine import sending
+from winhost.engine import uploads
 from winhost.engine.failures import Halted, OutOfReach, StepFailed, Stopped
 from winhost.engine.planning import make_plan
-from winhost.engine.sending import NotBeside
 from winhost.engine.store import Store
+from winhost.engine.uploads import NotBeside
 from winhost.lab.clock import LabClock
 from winhost.lab.errors import own_error
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.lab.files import FOLDER
 from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
-from winhost.model.plan import Plan, Step, Wish
+from winhost.model.plan import Plan, PlanRequest, Step
 from winhost.resources.host import HostFacts
 
 CONTENT = os.urandom(1000) * 3 + b"its end"
@@ -83,7 +83,7 @@ class Sent(World):
         return Agent(Wire(self), 60)
 
     def plan(self, vm: str | None = "llm-01", **wish: Any) -> Plan:
-        return make_plan(HostFacts(self.facts()), Wish("dda", {**PLAYBOOK, "resources": RESOURCES}, vm))
+        return make_plan(HostFacts(self.facts()), PlanRequest("dda", {**PLAYBOOK, "resources": RESOURCES}, vm))
 
     def state(self) -> dict[str, Any]:
         """Also what no noun tells."""
@@ -103,7 +103,7 @@ class Sent(World):
 
 @pytest.fixture(autouse=True)
 def pieces_of_512(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "PIECE", 512)
+    monkeypatch.setattr(uploads, "PIECE", 512)
 
 
 def sent(folder: Path) -> Sent:
@@ -191,7 +191,7 @@ def test_a_hostile_name_is_no_file_beside_the_plan(tmp_path: Path, name: str) ->
     key = {**KEY, "source": f"./{name}"}
     step = Step("1", "StagedFile", key, "wish", {"present": False}, {"present": True}, "It", "")
     with pytest.raises(NotBeside, match="is no plain name"):
-        sending.check([step], tmp_path)
+        uploads.check([step], tmp_path)
 
 
 def test_a_name_with_folders_on_the_host_or_an_address_is_not_sent_from_here() -> None:
@@ -199,12 +199,12 @@ def test_a_name_with_folders_on_the_host_or_an_address_is_not_sent_from_here() -
         step = Step(
             "1", "StagedFile", {**KEY, "source": source}, "wish", {"present": False}, {"present": True}, "It", ""
         )
-        assert sending.beside(step) is None
+        assert uploads.beside(step) is None
 
 
 def test_to_take_a_file_away_needs_none() -> None:
     step = Step("1", "StagedFile", KEY, "undo", {"present": True}, {"present": False}, "It", "")
-    assert sending.beside(step) is None
+    assert uploads.beside(step) is None
 
 
 # ---- cut on the way
@@ -365,7 +365,7 @@ def test_a_disk_that_gets_full_ends_the_step_and_what_came_stays_for_who_goes_on
 
     def fill(number: int) -> None:
         if number == 2:
-            here.answers.faults.add(Fault("StagedFile", "send", full))
+            here.answers.faults.add(InjectedFault("StagedFile", "send", full))
 
     here.before = fill
     with pytest.raises(StepFailed, match="not enough space"):

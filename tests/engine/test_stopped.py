@@ -17,7 +17,7 @@ from winhost.cli import run
 from winhost.connect.agent import Agent
 from winhost.engine.failures import ConsentNeeded, Halted, Stopped
 from winhost.engine.journal import read_journal
-from winhost.engine.record import Record, replay
+from winhost.engine.run_state import RunState, replay
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
 from winhost.model.secrets import SecretUnreadable
@@ -38,7 +38,7 @@ def command(lab: Lab) -> list[str]:
     return [sys.executable, "-m", "winhost", "apply", str(lab.folder / "plan.json"), *ACCEPT]
 
 
-def ended(lab: Lab) -> Record:
+def ended(lab: Lab) -> RunState:
     """As its journal tells it: nothing in flight, stopped with a reason and both ways."""
     path = journal(lab.folder)
     assert path is not None
@@ -49,7 +49,7 @@ def ended(lab: Lab) -> Record:
     return record
 
 
-def assert_goes_on(lab: Lab, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+def assert_goes_on(lab: Lab, record: RunState, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run(["runs"]) == 0
     assert record.stopped is not None

@@ -25,14 +25,14 @@ from winhost.engine.failures import CannotTell, NeverCame, OutOfReach
 from winhost.engine.planning import Refused, make_plan
 from winhost.engine.verify import verify_plan
 from winhost.model.facts import Unknown
-from winhost.model.plan import Wish
+from winhost.model.plan import PlanRequest
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
 
 
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planning.PLANNED, "two-machines", TwoMachinesPlan)
+    monkeypatch.setitem(planning.PLANNERS, "two-machines", TwoMachinesPlan)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def here(tmp_path: Path) -> TwoMachines:
 
 
 def test_without_a_way_in_the_facts_lack_linux_and_what_it_is_wanted_for_waits(here: TwoMachines) -> None:
-    assert not set(here.facts().nouns) & set(linux.NOUNS)
+    assert not set(here.facts().nouns) & set(linux.RESOURCE_TYPES)
     (stage,) = here.plan().stages
     assert [step.noun for step in stage.steps] == ["WslAccess"]
     assert {(waits.noun, waits.until) for waits in stage.deferred} == {
@@ -109,7 +109,7 @@ def test_a_second_run_changes_nothing(here: TwoMachines) -> None:
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(planning.PLANNED, "two-machines", TwoMachinesPlan)
+        patch.setitem(planning.PLANNERS, "two-machines", TwoMachinesPlan)
         here = two_machines(tmp_path_factory.mktemp("straight"))
         here.apply(here.plan(), CONSENTS)
         there = lines_of(here)
@@ -222,7 +222,7 @@ def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachi
 
 def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines) -> None:
     resources = [entry for entry in PLAYBOOK["resources"] if entry["noun"] != "WslAccess"]
-    plan = make_plan(HostFacts(here.facts()), Wish("two-machines", {**PLAYBOOK, "resources": resources}))
+    plan = make_plan(HostFacts(here.facts()), PlanRequest("two-machines", {**PLAYBOOK, "resources": resources}))
     with pytest.raises(NeverCame) as caught:
         here.apply(plan, CONSENTS)
     assert caught.value.waiting == dict.fromkeys(["SystemdUnit", "LinuxFile", "DebianPackage"], "WslAccess")

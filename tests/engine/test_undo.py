@@ -8,11 +8,11 @@ import pytest
 from tests.engine.world import EVERY_CONSENT, World, world
 from winhost.engine.failures import StepFailed
 from winhost.engine.journal import read_journal
-from winhost.engine.record import replay
 from winhost.engine.run import Outcome
+from winhost.engine.run_state import replay
 from winhost.engine.undo import rollback
 from winhost.lab.errors import CmdletError
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.model.facts import Json
 from winhost.resources.base import Keep, Undo, undo_property_by_property
 
@@ -66,7 +66,7 @@ def test_two_runs_on_one_vm_go_back_in_their_reverse_order(installed: World) -> 
     installed.apply(installed.plan(cards=(CARD_24GB,)))
     plan = installed.plan(high=256 << 30)
     refusal = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
-    installed.answers.faults.add(Fault("VmMmio", "set", refusal))
+    installed.answers.faults.add(InjectedFault("VmMmio", "set", refusal))
     with pytest.raises(StepFailed):
         installed.apply(plan)
     assert installed.resume().holds

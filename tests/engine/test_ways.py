@@ -25,7 +25,7 @@ from winhost.engine.journal import SCHEMA, Journal, read_journal
 from winhost.engine.planning import Refused
 from winhost.engine.store import NoStore, Store
 from winhost.lab.errors import CmdletError
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.lab.setters import SETTERS
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
@@ -121,7 +121,7 @@ def test_a_guest_that_does_not_stop_names_the_consent_and_claims_no_earlier_step
 
 
 def test_a_consent_that_was_given_is_not_advised(installed: World) -> None:
-    installed.answers.faults.add(Fault("VmMmio", "set", REFUSAL))
+    installed.answers.faults.add(InjectedFault("VmMmio", "set", REFUSAL))
     with pytest.raises(StepFailed) as failed:
         installed.apply(installed.plan())
     assert failed.value.meaning == "Steps before this one are done and journalled."
@@ -129,7 +129,7 @@ def test_a_consent_that_was_given_is_not_advised(installed: World) -> None:
 
 def test_a_failed_rollback_does_not_advise_to_resume(installed: World) -> None:
     installed.apply(installed.plan())
-    installed.answers.faults.add(Fault("VmMmio", "set", REFUSAL))
+    installed.answers.faults.add(InjectedFault("VmMmio", "set", REFUSAL))
     with pytest.raises(StepFailed) as failed:
         installed.rollback()
     assert_names_back_alone(installed, failed.value)
@@ -187,7 +187,7 @@ def test_a_host_lost_while_going_back_names_the_way_back(installed: World) -> No
 
 def test_another_run_on_top_of_an_unfinished_one_is_refused(installed: World) -> None:
     plan, found = installed.plan(), installed.state()
-    installed.answers.faults.add(Fault("VmMmio", "set", REFUSAL))
+    installed.answers.faults.add(InjectedFault("VmMmio", "set", REFUSAL))
     with pytest.raises(StepFailed):
         installed.apply(plan)
     half = installed.state()
@@ -203,7 +203,7 @@ def test_another_run_on_top_of_an_unfinished_one_is_refused(installed: World) ->
 def test_an_unfinished_way_back_is_named_as_such(installed: World) -> None:
     plan = installed.plan()
     installed.apply(plan)
-    installed.answers.faults.add(Fault("VmMmio", "set", REFUSAL))
+    installed.answers.faults.add(InjectedFault("VmMmio", "set", REFUSAL))
     with pytest.raises(StepFailed):
         installed.rollback()
     with pytest.raises(Unfinished) as unfinished:
@@ -288,7 +288,7 @@ def test_a_refusal_of_the_second_stage_names_no_run_that_was_not_begun(
         vm.traits = {**vm.traits, "checkpoints": next(reads)}
         return read_facts(agent, settled=settled)
 
-    monkeypatch.setattr("winhost.engine.hands.read_facts", checkpoint_appears)
+    monkeypatch.setattr("winhost.engine.host_session.read_facts", checkpoint_appears)
     with pytest.raises(Refused) as refused:
         here.apply(plan)
     assert refused.value.run is None

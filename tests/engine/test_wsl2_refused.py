@@ -13,11 +13,11 @@ from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
 from winhost.compat import catalogue
 from winhost.engine.planning import Refused
-from winhost.lab.linux import Package
+from winhost.lab.linux import LabPackage
 from winhost.lab.local_accounts import Account
-from winhost.model.plan import Plan, Step, Wanted
+from winhost.model.plan import DesiredResource, Plan, Step
 
-T = TypeVar("T", Step, Wanted)
+T = TypeVar("T", Step, DesiredResource)
 DATA = Path(__file__).parents[1] / "data" / "plans"
 CASES: Mapping[str, Any] = yaml.safe_load((DATA / "wsl2_refused.yaml").read_text(encoding="utf-8"))
 SAID: Mapping[str, Any] = yaml.safe_load((DATA / "wsl2_said.yaml").read_text(encoding="utf-8"))
@@ -133,7 +133,7 @@ def test_a_linux_driver_that_shows_at_a_later_stage_stops_the_run_with_the_way_b
 
     def around(moment: str, entry: Any) -> None:
         if (moment, entry["event"], entry.get("noun")) == ("after", "end", "WslAccess"):
-            here.inside.linux.packages["nvidia-driver-570"] = Package("570.1")
+            here.inside.linux.packages["nvidia-driver-570"] = LabPackage("570.1")
 
     here.around = around
     with pytest.raises(Refused) as caught:

@@ -12,7 +12,7 @@ from tests.engine.wsl2_world import ACCOUNT, Wsl2World, wsl2_world
 from tests.secrets_kept import shown_in, watched
 from winhost.engine.failures import StepFailed
 from winhost.lab.errors import own_error
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.model.documents import write_document
 
 
@@ -63,7 +63,7 @@ def test_a_step_that_fails_shows_it_to_nobody(tmp_path: Path, monkeypatch: pytes
     here = wsl2_world(tmp_path)
     said, secrets = overheard(here, monkeypatch), watched(here.machine, monkeypatch)
     error = own_error("ProgramFailed", "InvalidResult", "It failed.")
-    here.answers.faults.add(Fault("AccountTasks", "set", error, changed=after))
+    here.answers.faults.add(InjectedFault("AccountTasks", "set", error, changed=after))
     with pytest.raises(StepFailed) as caught:
         here.apply(here.plan())
     assert secrets

@@ -9,10 +9,10 @@ from tests.engine.world import QUICK, World
 from winhost.connect.agent import Agent
 from winhost.connect.errors import SessionDropped, TimedOut
 from winhost.connect.ssh import HostKeyRefused, KeyRefused, NotThere, SshTarget
-from winhost.connect.twofold import Twofold
+from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.engine.order import Id
 from winhost.engine.planning import make_plan
-from winhost.engine.run import Means
+from winhost.engine.run import RunContext
 from winhost.engine.store import Store
 from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
@@ -22,7 +22,7 @@ from winhost.lab.machine import Machine
 from winhost.lab.work import HostDown
 from winhost.lab.wsl_session import Distro
 from winhost.model.fleet import Host, Ssh, Transport
-from winhost.model.plan import Deferred, Plan, Unchecked, Wanted, Wish
+from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Unchecked
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.paths.refusal import Caution
@@ -90,7 +90,7 @@ class Decisions:
 class TwoMachinesPlan:
     """As the engine asks of a path."""
 
-    def __init__(self, facts: HostFacts, wish: Wish) -> None:
+    def __init__(self, facts: HostFacts, wish: PlanRequest) -> None:
         self._facts = facts
 
     @property
@@ -105,7 +105,7 @@ class TwoMachinesPlan:
     def cautions(self) -> tuple[Caution, ...]:
         return ()
 
-    def check(self, wanted: Iterable[Wanted]) -> None:
+    def check(self, wanted: Iterable[DesiredResource]) -> None:
         pass
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
@@ -150,16 +150,16 @@ class TwoMachines(World):
         self.linux = LinuxHost(self.machine)
 
     @property
-    def way(self) -> Twofold:
+    def way(self) -> WindowsWithLinux:
         target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
-        return Twofold(_Windows(self), target, tuple(linux.NOUNS), "", self._enter)
+        return WindowsWithLinux(_Windows(self), target, tuple(linux.RESOURCE_TYPES), "", self._enter)
 
     def open(self) -> Agent:
         return self.way.open()
 
     @property
-    def means(self) -> Means:
-        return Means(self.way, self.store, QUICK, 300, self.events.append, self.stop, self.around, self.folder)
+    def means(self) -> RunContext:
+        return RunContext(self.way, self.store, QUICK, 300, self.events.append, self.stop, self.around, self.folder)
 
     def _enter(self, target: SshTarget, program: str) -> Agent:
         self.targets.append(target)
@@ -207,7 +207,7 @@ class TwoMachines(World):
     # ---- runs
 
     def plan(self, vm: str | None = None, **wish: Any) -> Plan:
-        return make_plan(HostFacts(self.facts()), Wish("two-machines", PLAYBOOK))
+        return make_plan(HostFacts(self.facts()), PlanRequest("two-machines", PLAYBOOK))
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from winhost.connect.agent import Agent
 from winhost.connect.errors import SessionDropped, Unreachable
 from winhost.connect.reboot import Patience
 from winhost.engine.detect import read_facts
-from winhost.engine.hands import Event
+from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import make_plan
-from winhost.engine.run import Means, Outcome, apply, resume
+from winhost.engine.run import Outcome, RunContext, apply, resume
 from winhost.engine.store import Store
 from winhost.engine.undo import rollback
 from winhost.lab.clock import LabClock
@@ -21,7 +21,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
 from winhost.lab.work import HostDown
 from winhost.model.facts import Facts
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
@@ -63,7 +63,7 @@ class World:
     host: str = "gpu-01"
     around: Callable[[str, Any], None] = lambda when, entry: None
     stop: Callable[[], bool] = lambda: False
-    events: list[Event] = field(default_factory=list)
+    events: list[ProgressEvent] = field(default_factory=list)
     folder: Path = Path()
     cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -74,8 +74,8 @@ class World:
         return Agent(DirectWire(self.host, self.answers), 60, misfit)
 
     @property
-    def means(self) -> Means:
-        return Means(
+    def means(self) -> RunContext:
+        return RunContext(
             self,
             self.store,
             QUICK,
@@ -92,7 +92,7 @@ class World:
         return read_facts(self.open())
 
     def plan(self, vm: str | None = "llm-01", **wish: Any) -> Plan:
-        return make_plan(HostFacts(self.facts()), Wish("dda", PLAYBOOK, vm, **wish))
+        return make_plan(HostFacts(self.facts()), PlanRequest("dda", PLAYBOOK, vm, **wish))
 
     def apply(self, plan: Plan, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
         return apply(plan, accepted, self.means)

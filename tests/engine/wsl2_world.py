@@ -10,7 +10,7 @@ from tests.engine.two_machines import OURS, TwoMachines
 from tests.engine.world import DirectWire
 from winhost.connect.agent import Agent
 from winhost.connect.errors import SessionDropped, Unreachable
-from winhost.connect.twofold import Twofold
+from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.engine.planning import make_plan
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store
@@ -20,7 +20,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
 from winhost.lab.wsl_session import Distro
 from winhost.model.fleet import Host, Transport
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
 from winhost.resources import linux
@@ -81,12 +81,12 @@ class Wsl2World(TwoMachines):
     unverified: bool = False
 
     @property
-    def way(self) -> Twofold:
+    def way(self) -> WindowsWithLinux:
         target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
-        return Twofold(_Windows(self), target, tuple(linux.NOUNS), "", self._enter)
+        return WindowsWithLinux(_Windows(self), target, tuple(linux.RESOURCE_TYPES), "", self._enter)
 
     def plan(self, vm: str | None = None, **wish: Any) -> Plan:
-        wished = Wish("wsl2", self.book, allow_unverified=self.unverified)
+        wished = PlanRequest("wsl2", self.book, allow_unverified=self.unverified)
         return make_plan(HostFacts(self.facts()), wished)
 
     def apply(self, plan: Plan, accepted: Iterable[str] = CONSENTS) -> Outcome:

@@ -12,12 +12,12 @@ from tests.hostile.mutated import ERROR, Mutator
 from winhost.cli.faults import Defect, as_ours
 from winhost.cli.output import error_text
 from winhost.cli.show_facts import show_facts
-from winhost.compat.answer import Wish as Wanted
+from winhost.compat.answer import Requirements as Wanted
 from winhost.compat.answer import judge
 from winhost.connect.agent import Agent
 from winhost.connect.errors import RemoteError, WireError
 from winhost.connect.guard import Guard
-from winhost.connect.twofold import Twofold
+from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.winrs import WinrsWire
 from winhost.engine.detect import missing, read_facts
 from winhost.engine.planning import make_plan
@@ -29,13 +29,13 @@ from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, MissingFact
 from winhost.model.fleet import Host, Transport
-from winhost.model.plan import Wish
+from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
 from winhost.resources.shape import misfit
-from winhost.resources.windows import NOUNS
+from winhost.resources.windows import RESOURCE_TYPES
 
 HOSTS = ("server2025-role-installed", "win11-wsl-served", "server2025-3gpu", "win11-pro-1gpu", "server2025-german")
 STATE: Json = {"boot_id": "x", "logon_ready": True, "servicing": False}
@@ -66,7 +66,7 @@ def answers_of(name: str) -> Json:
     """What the agent says when it is asked for everything."""
     facts, section = expand(find(name))
     agent = AgentAnswers(Machine(facts, section, LabClock(0)))
-    return json.loads(agent.invoke(json.dumps({"calls": [{"noun": noun, "verb": "get"} for noun in NOUNS]})))
+    return json.loads(agent.invoke(json.dumps({"calls": [{"noun": noun, "verb": "get"} for noun in RESOURCE_TYPES]})))
 
 
 @dataclass
@@ -140,7 +140,7 @@ def used(facts: Facts, mutator: Mutator) -> None:
         attempt(lambda: judge(facts, Wanted()))
     else:
         vm = mutator.random.choice((None, "llm-01"))
-        attempt(lambda: make_plan(typed, Wish(path, PLAYBOOKS[path], vm)))
+        attempt(lambda: make_plan(typed, PlanRequest(path, PLAYBOOKS[path], vm)))
 
 
 def one(mutator: Mutator) -> None:
@@ -162,11 +162,13 @@ def both(mutator: Mutator) -> None:
     """A Windows that says where its Linux is, and a Linux that says anything."""
     windows = mutator.text(mutator.document(answers_of("win11-wsl-served")))
     said = mutator.text(
-        mutator.document({"answers": [{"ok": True, "instances": [], "warnings": []}] * len(linux.NOUNS)})
+        mutator.document({"answers": [{"ok": True, "instances": [], "warnings": []}] * len(linux.RESOURCE_TYPES)})
     )
     target = Host("gpu-01", "192.0.2.1", Transport(5986))
-    way = Twofold(SayingWay(windows), target, tuple(linux.NOUNS), "", lambda *_: SayingWay(said).open())
-    attempt(lambda: way.open().read(tuple(NOUNS)))
+    way = WindowsWithLinux(
+        SayingWay(windows), target, tuple(linux.RESOURCE_TYPES), "", lambda *_: SayingWay(said).open()
+    )
+    attempt(lambda: way.open().read(tuple(RESOURCE_TYPES)))
 
 
 KINDS: tuple[Callable[[Mutator], Any], ...] = (one, one, shell, both, everything, everything, everything, everything)

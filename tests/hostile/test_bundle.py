@@ -12,7 +12,7 @@ from tests.hostile.hosts import TAKEN, called, with_taken
 from winhost.engine.planning import make_plan
 from winhost.model.documents import parse_document
 from winhost.model.errors import visible
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.render.bundle import SCRIPTS, bundle
 from winhost.resources.host import HostFacts
 
@@ -23,7 +23,7 @@ MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 @cache
 def plan_for(value: str) -> Plan:
-    return make_plan(HostFacts(called(value).facts()), Wish("dda", PLAYBOOK, value))
+    return make_plan(HostFacts(called(value).facts()), PlanRequest("dda", PLAYBOOK, value))
 
 
 @cache

@@ -14,7 +14,7 @@ from winhost.cli.running import show_outcome
 from winhost.cli.show_facts import show_facts
 from winhost.cli.show_plan import show_plan
 from winhost.cli.watch import watching
-from winhost.engine.hands import Event
+from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import make_plan
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store
@@ -22,7 +22,7 @@ from winhost.engine.verify import verify_plan
 from winhost.model.documents import plain, read_document, write_document
 from winhost.model.errors import Exit, WinhostError, visible, visible_json
 from winhost.model.facts import Facts
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.dda import NoSuchThing
 from winhost.resources.host import HostFacts
 
@@ -52,14 +52,14 @@ def test_facts_verdicts_plan_progress_and_outcome_show_a_name_and_obey_none_of_i
         # A table folds what is too long for it.
         assert visible(value)[:40].strip() in said.out
 
-    plan = make_plan(facts, Wish("dda", PLAYBOOK, value))
+    plan = make_plan(facts, PlanRequest("dda", PLAYBOOK, value))
     show_facts(facts.document)
     show_outcome(Outcome("run", HOST, "differs", 0, tuple(verify_plan(plan, facts)), (f"kept of {value}",)))
     told = watching()
     for step in plan.steps:
         for kind in ("step", "done"):
-            told(Event(HOST, kind, step.title, step, 1, 2))
-    told(Event(HOST, "failed", value))
+            told(ProgressEvent(HOST, kind, step.title, step, 1, 2))
+    told(ProgressEvent(HOST, "failed", value))
     for text in line.capture.readouterr():
         assert_plain(text)
         assert visible(value)[:40].strip() in text

@@ -21,9 +21,9 @@ from tests.hostile.hosts import (
 )
 from winhost.connect.agent import Agent
 from winhost.connect.errors import NotFound, RemoteError
-from winhost.connect.windows import WindowsWay
+from winhost.connect.windows import WindowsConnector
 from winhost.engine.detect import read_facts
-from winhost.lab.endpoint import Command
+from winhost.lab.endpoint import RemoteCommand
 from winhost.lab.host import LabHost, LabRunspace
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
@@ -42,7 +42,7 @@ class OverhearingRunspace(LabRunspace):
         super().__init__(host.answers)
         self._host = host
 
-    def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+    def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         (command,) = commands
         parameters, arguments = command.parameters, command.arguments
         self._host.heard.append((command.text, command.is_script, tuple(parameters), len(arguments)))
@@ -66,23 +66,23 @@ class OverhearingHost(LabHost):
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OverhearingHost, WindowsWay]]:
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OverhearingHost, WindowsConnector]]:
     lab = Lab([find("server2025-role-installed")], tmp_path_factory.mktemp("lab"), scale=0)
     overhearing = lab.hosts[HOST] = OverhearingHost(lab.hosts[HOST].machine)
     with lab:
         (target,) = load_fleet(lab.fleet_file).hosts
-        yield overhearing, WindowsWay(target, session_text())
+        yield overhearing, WindowsConnector(target, session_text())
 
 
 @pytest.fixture
-def overhearing(host: tuple[OverhearingHost, WindowsWay]) -> OverhearingHost:
+def overhearing(host: tuple[OverhearingHost, WindowsConnector]) -> OverhearingHost:
     host[0].heard.clear()
     host[0].given.clear()
     return host[0]
 
 
 @pytest.fixture(scope="module")
-def agent(host: tuple[OverhearingHost, WindowsWay]) -> Iterator[Agent]:
+def agent(host: tuple[OverhearingHost, WindowsConnector]) -> Iterator[Agent]:
     opened = host[1].open()
     opened.get("Boot", {})
     yield opened
@@ -90,7 +90,7 @@ def agent(host: tuple[OverhearingHost, WindowsWay]) -> Iterator[Agent]:
 
 
 def test_a_session_begins_with_the_agents_text_and_the_first_call_beside_it(
-    overhearing: OverhearingHost, host: tuple[OverhearingHost, WindowsWay]
+    overhearing: OverhearingHost, host: tuple[OverhearingHost, WindowsConnector]
 ) -> None:
     for value in ("tame", TAKEN["quotes-of-all-kinds"], TAKEN["double-here-string-end"]):
         overhearing.become(value)

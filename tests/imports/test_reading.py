@@ -9,8 +9,8 @@ import pytest
 from tests.imports.brought import DATA, imported
 from tests.imports.test_cases import records
 from winhost.imports.faults import Contradiction, NotReadable
+from winhost.imports.observation import Observation, Unreported
 from winhost.imports.sources import SOURCES, read
-from winhost.imports.told import Said, Silent
 from winhost.model.units import MiB
 
 SYNTHETIC = DATA / "synthetic"
@@ -135,7 +135,7 @@ def test_half_a_file_is_read_or_refused(broken: str) -> None:
         except NotReadable:
             continue
         for state in (state for instances in told.nouns.values() for state in instances.values()):
-            assert all(isinstance(value, Said | Silent) for value in state.values())
+            assert all(isinstance(value, Observation | Unreported) for value in state.values())
         assert len(told.functions or ()) <= len(whole.functions or ())
 
 

@@ -17,7 +17,7 @@ from winhost.lab.errors import CmdletError, NotYet
 from winhost.lab.local_accounts import DENY_BATCH, MARKER, Account
 from winhost.lab.tasks import jobs_task
 from winhost.lab.text_files import decoded, encoded
-from winhost.model.plan import Plan, Stage, Wanted, Wish
+from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage
 from winhost.resources.host import HostFacts
 
 HOST = "win11-pro-1gpu"
@@ -75,13 +75,13 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return given
 
 
-def planned(here: World, *wanted: Wanted) -> Plan:
+def planned(here: World, *wanted: DesiredResource) -> Plan:
     """A plan of these wishes alone."""
     facts = here.facts()
     machine_id = HostFacts(facts).os.machine_id
     stage = Stage(1, wanted, steps_for(wanted, facts, prefix="1."))
     return Plan(
-        here.host, machine_id, "synthetic", facts.read_at, __version__, Wish("dda", PLAYBOOK, "llm-01"), (stage,)
+        here.host, machine_id, "synthetic", facts.read_at, __version__, PlanRequest("dda", PLAYBOOK, "llm-01"), (stage,)
     )
 
 
@@ -93,9 +93,9 @@ def test_no_secret_is_in_an_answer_a_journal_or_a_log(
     before = here.state()
     plan = planned(
         here,
-        Wanted("LocalAccount", OWNER, {"there": True, "administrator": True}, "account", "why"),
-        Wanted("AccountRight", BATCH, {"granted": True}, "right", "why"),
-        Wanted("AccountTasks", OWNER, {"jobs": "ready"}, "tasks", "why"),
+        DesiredResource("LocalAccount", OWNER, {"there": True, "administrator": True}, "account", "why"),
+        DesiredResource("AccountRight", BATCH, {"granted": True}, "right", "why"),
+        DesiredResource("AccountTasks", OWNER, {"jobs": "ready"}, "tasks", "why"),
     )
     here.apply(plan)
     assert account(here).profile is not None

@@ -9,11 +9,11 @@ import pytest
 from winhost.lab.clock import LabClock
 from winhost.lab.contract import AgentAnswers, PipelineStopped
 from winhost.lab.errors import CmdletError
-from winhost.lab.faults import Fault
+from winhost.lab.faults import InjectedFault
 from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
 from winhost.lab.work import HostDown
-from winhost.resources.windows import NOUNS, STATES, WslAccess, WslConf, WslDistro, WslVm
+from winhost.resources.windows import RESOURCE_TYPES, STATES, WslAccess, WslConf, WslDistro, WslVm
 
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
 FILES = "c47a9e18-52d3-4f60-8a7b-1d93e6c0b5f4"
@@ -102,7 +102,7 @@ def test_a_set_tells_before_and_after(host: Host) -> None:
 
 def test_what_is_so_already_is_not_set_again(host: Host) -> None:
     host.agent.faults.add(
-        Fault("VmActions", "set", CmdletError("Set-VM", "NotSpecified", "X", (), "must not be called"))
+        InjectedFault("VmActions", "set", CmdletError("Set-VM", "NotSpecified", "X", (), "must not be called"))
     )
     answer = host.set("VmActions", {"vm": VM}, {"stop": "save"})
     assert answer["ok"]
@@ -155,7 +155,7 @@ def test_a_request_that_makes_no_sense_is_refused(host: Host, call: dict[str, An
 def test_every_noun_that_can_be_set_has_its_setter() -> None:
     from winhost.lab.setters import SETTERS
 
-    assert set(SETTERS) == {name for name, noun in NOUNS.items() if noun.sets}
+    assert set(SETTERS) == {name for name, noun in RESOURCE_TYPES.items() if noun.sets}
 
 
 def test_a_card_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:
@@ -241,8 +241,8 @@ def test_access_denied_is_an_answer() -> None:
 
 def test_a_fault_strikes_as_often_as_ordered_and_may_come_after_the_change(host: Host) -> None:
     lost = CmdletError("Set-VM", "ResourceUnavailable", "Lost", ("0x800706BA",), "The RPC server is unavailable.")
-    host.agent.faults.add(Fault("VmCheckpoints", "set", lost, changed=True))
-    host.agent.faults.add(Fault("VmCheckpoints", "set", lost, times=2))
+    host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, changed=True))
+    host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, times=2))
     answers = [host.set("VmCheckpoints", {"vm": VM}, {"automatic": flag}) for flag in (False, True, True, True)]
     assert [answer["ok"] for answer in answers] == [False, False, False, True]
     # The first was done all the same, which is what the second finds before.
@@ -286,7 +286,7 @@ def test_a_host_that_goes_down_meanwhile_gives_no_answer() -> None:
     host.machine.restart_computer()
     host.machine.settle()
     boot = host.machine.boot
-    host.agent.faults.add(Fault("Boot", "get", seconds=1))
+    host.agent.faults.add(InjectedFault("Boot", "get", seconds=1))
     host.machine.clock = LabClock()  # the pause below is ours, not the clock's
     slow = _RestartsWhileAsleep(host.machine)
     host.machine.clock = slow

@@ -10,7 +10,7 @@ import pytest
 from winhost.lab.contract import AgentAnswers
 from winhost.lab.hostfile import expand, find
 from winhost.lab.machine import Machine
-from winhost.resources.base import Noun
+from winhost.resources.base import ResourceType
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "nouns.md").read_text("utf-8")
@@ -42,7 +42,7 @@ def test_an_excerpt_is_the_code(file: str, text: str) -> None:
 
 def test_every_field_of_a_noun_is_told() -> None:
     told = set(re.findall(r"`(\w+)`", PAGE))
-    assert {name for name in Noun.__dataclass_fields__ if name not in ("name", "state")} <= told
+    assert {name for name in ResourceType.__dataclass_fields__ if name not in ("name", "state")} <= told
 
 
 def test_the_codes_of_the_agent_are_its_own() -> None:

@@ -16,7 +16,7 @@ from winhost.engine.planning import make_plan
 from winhost.lab.keys import public_line
 from winhost.model.documents import parse_document, write_document
 from winhost.model.facts import Facts
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.render import on_linux
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
@@ -72,7 +72,9 @@ class InLinux:
     def facts(self, made: Path) -> Facts:
         """As the loop goes: what Windows tells, then what Linux adds to it."""
         known = self.here.facts()
-        windows = dataclasses.replace(known, nouns={n: a for n, a in known.nouns.items() if n not in linux.NOUNS})
+        windows = dataclasses.replace(
+            known, nouns={n: a for n, a in known.nouns.items() if n not in linux.RESOURCE_TYPES}
+        )
         file = made.with_name("facts.json")
         file.write_text(write_document(windows))
         result = self.run(made, "facts", str(file))
@@ -80,7 +82,7 @@ class InLinux:
         return parse_document(result.document, Facts)
 
     def plan(self, made: Path) -> Plan:
-        return make_plan(HostFacts(self.facts(made)), Wish("wsl2", self.here.book))
+        return make_plan(HostFacts(self.facts(made)), PlanRequest("wsl2", self.here.book))
 
     def linux_state(self) -> Any:
         return self.here.state()["linux"]

@@ -16,7 +16,7 @@ from filelock import FileLock
 from tests.connect.sshd import keypair
 from winhost.connect.agent import Agent
 from winhost.connect.errors import Unreachable
-from winhost.connect.ssh import SshTarget, SshWay
+from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
 from winhost.paths import wsl2_linux
@@ -59,7 +59,7 @@ class Debian:
             self.close()
             raise
 
-    def way(self) -> SshWay:
+    def way(self) -> SshConnector:
         target = SshTarget(
             name="gpu-03/debian",
             address=INSIDE,
@@ -67,7 +67,7 @@ class Debian:
             key=SecretRef("file", str(self.key)),
             connect_timeout=5,
         )
-        return SshWay(target, session_text())
+        return SshConnector(target, session_text())
 
     def agent(self) -> Agent:
         return self.way().open()

@@ -11,7 +11,7 @@ from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
-from winhost.model.plan import Plan, Stage, Wanted, Wish
+from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage
 from winhost.render.on_linux import HOST_KEY
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIWhoeverThisIs"
@@ -40,17 +40,17 @@ sys.exit(done.code)
 """
 
 
-def plan_for(agent: Agent, wanted: tuple[Wanted, ...], key: str = KEY) -> Plan:
+def plan_for(agent: Agent, wanted: tuple[DesiredResource, ...], key: str = KEY) -> Plan:
     """As planning does, of what is wanted."""
     nouns = agent.read(tuple({each.noun for each in wanted}))
     facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", nouns)
     stage = Stage(1, wanted, steps_for(wanted, facts, prefix="1."))
-    return Plan("here", "none", "recorded", facts.read_at, "0", Wish("wsl2", {}), (stage,), (), key)
+    return Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
 
 
-def file(path: str, text: str, mode: str = "0644") -> Wanted:
+def file(path: str, text: str, mode: str = "0644") -> DesiredResource:
     want = {"text": text, "mode": mode, "owner": "root:root"}
-    return Wanted("LinuxFile", {"path": path}, want, f"File {path}", "For the test.")
+    return DesiredResource("LinuxFile", {"path": path}, want, f"File {path}", "For the test.")
 
 
 @pytest.fixture

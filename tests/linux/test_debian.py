@@ -13,10 +13,10 @@ from winhost.connect.agent import Agent
 from winhost.connect.errors import RemoteError, SessionDropped
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
-from winhost.model.plan import Plan, Stage, Wanted, Wish
+from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage
 from winhost.paths import wsl2_linux
 from winhost.resources.base import Keep
-from winhost.resources.linux import NOUNS, STATES
+from winhost.resources.linux import RESOURCE_TYPES, STATES
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
 
@@ -93,7 +93,7 @@ def refused(agent: Agent, noun: str, key: dict[str, str], want: dict[str, Any]) 
 
 def undone(noun: str, answer: Any, want: dict[str, Any], now: Any = None) -> Any:
     before = {name: answer.before[name] for name in want}
-    return NOUNS[noun].undo(before, answer.after, now or answer.after)
+    return RESOURCE_TYPES[noun].undo(before, answer.after, now or answer.after)
 
 
 # ---- the way in
@@ -290,7 +290,7 @@ def test_what_others_need_since_is_kept(tool: Agent) -> None:
     after = tool.get("DebianPackage", TOOL)
     change(tool, "DebianPackage", USER, {"version": "1.0"})
     now = tool.get("DebianPackage", TOOL)
-    assert isinstance(NOUNS["DebianPackage"].undo(before, after, now), Keep)  # type: ignore[arg-type]
+    assert isinstance(RESOURCE_TYPES["DebianPackage"].undo(before, after, now), Keep)  # type: ignore[arg-type]
     assert refused(tool, "DebianPackage", TOOL, {"version": None, "held": False}) == "Winhost.InUse"
     change(tool, "DebianPackage", USER, {"version": None})
     assert version(tool, TOOL) == "1.0"
@@ -348,7 +348,7 @@ def test_what_cannot_be_installed_leaves_nothing_of_ours(sourced: Agent, debian:
 # ---- by hand
 
 
-def stages(keyring: Keyring) -> tuple[tuple[Wanted, ...], ...]:
+def stages(keyring: Keyring) -> tuple[tuple[DesiredResource, ...], ...]:
     """What could be planned at first, and what only then."""
     units = {wsl2_linux.CDI_SERVICE_FILE: wsl2_linux.CDI_SERVICE, wsl2_linux.CDI_PATH_FILE: wsl2_linux.CDI_PATH}
     first = (
@@ -360,19 +360,19 @@ def stages(keyring: Keyring) -> tuple[tuple[Wanted, ...], ...]:
     return first, (*first, unit)
 
 
-def wanted(noun: str, key: dict[str, str], want: dict[str, Any]) -> Wanted:
-    return Wanted(noun, key, want, f"{noun} {key}", "For the test.")
+def wanted(noun: str, key: dict[str, str], want: dict[str, Any]) -> DesiredResource:
+    return DesiredResource(noun, key, want, f"{noun} {key}", "For the test.")
 
 
 def states(agent: Agent) -> Any:
     return agent.read([state.noun.name for state in STATES])
 
 
-def plan_of(agent: Agent, debian: Debian, wishes: tuple[Wanted, ...]) -> Plan:
+def plan_of(agent: Agent, debian: Debian, wishes: tuple[DesiredResource, ...]) -> Plan:
     facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", states(agent))
     stage = Stage(1, wishes, steps_for(wishes, facts, prefix="1."))
     key = (debian.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
-    return Plan("here", "none", "recorded", facts.read_at, "0", Wish("wsl2", {}), (stage,), (), key)
+    return Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
 
 
 def by_hand(debian: Debian, number: int, *words: str) -> Any:

@@ -11,8 +11,8 @@ from tests.engine.two_machines import TwoMachines, two_machines
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.lab import linux as model
-from winhost.lab.linux_nouns import ENTRIES
-from winhost.resources.linux import NOUNS, STATES
+from winhost.lab.linux_resources import ENTRIES
+from winhost.resources.linux import RESOURCE_TYPES, STATES
 from winhost.resources.linux.scripts import agent_text
 
 DAEMON = {"path": "/etc/docker/daemon.json"}
@@ -155,10 +155,14 @@ def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
 
 
 def test_the_lab_has_every_noun_with_its_key_and_its_state(here: TwoMachines) -> None:
-    assert {name: entry.key for name, entry in ENTRIES.items()} == {name: noun.key for name, noun in NOUNS.items()}
-    assert {name for name, entry in ENTRIES.items() if entry.set} == {name for name, noun in NOUNS.items() if noun.sets}
+    assert {name: entry.key for name, entry in ENTRIES.items()} == {
+        name: noun.key for name, noun in RESOURCE_TYPES.items()
+    }
+    assert {name for name, entry in ENTRIES.items() if entry.set} == {
+        name for name, noun in RESOURCE_TYPES.items() if noun.sets
+    }
     here.distro.systemd = True
-    here.inside.linux.packages["nvidia-container-toolkit-base"] = model.Package("1.17.8-1")
+    here.inside.linux.packages["nvidia-container-toolkit-base"] = model.LabPackage("1.17.8-1")
     for state in STATES:
         for record in ENTRIES[state.noun.name].get(here.inside.linux, None):
             assert set(record.state) == set(state.__annotations__), state.noun.name

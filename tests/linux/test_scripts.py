@@ -10,8 +10,8 @@ from hashlib import sha256
 
 import pytest
 
-from winhost.resources.base import Noun, State
-from winhost.resources.linux import NOUNS, STATES
+from winhost.resources.base import ResourceType, State
+from winhost.resources.linux import RESOURCE_TYPES, STATES
 from winhost.resources.linux.scripts import AGENT, agent_digest, agent_text, files, session_text
 
 OLDEST = (3, 8)  # of Ubuntu 20.04
@@ -177,7 +177,7 @@ def test_the_text_on_the_wire_is_constant_and_old_enough() -> None:
 # ---- scripts and nouns
 
 
-def script_of(noun: Noun) -> Script:
+def script_of(noun: ResourceType) -> Script:
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.name).lower() + ".py"
     return next(script for script in scripts() if script.name == name)
 
@@ -197,11 +197,11 @@ def names(braced: str) -> tuple[str, ...]:
 
 
 def test_every_noun_has_its_script_and_every_script_its_noun() -> None:
-    assert {script.name for script in scripts()} == {AGENT, *(script_of(noun).name for noun in NOUNS.values())}
+    assert {script.name for script in scripts()} == {AGENT, *(script_of(noun).name for noun in RESOURCE_TYPES.values())}
 
 
-@pytest.mark.parametrize("noun", NOUNS.values(), ids=lambda noun: noun.name)
-def test_a_script_reads_and_changes_what_its_noun_says(noun: Noun) -> None:
+@pytest.mark.parametrize("noun", RESOURCE_TYPES.values(), ids=lambda noun: noun.name)
+def test_a_script_reads_and_changes_what_its_noun_says(noun: ResourceType) -> None:
     script = script_of(noun)
     assert declared(script, "reads") == (noun.name, *noun.key)
     changed = declared(script, "changes")

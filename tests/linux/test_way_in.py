@@ -15,7 +15,7 @@ from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, wait_for
 from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.wsl import Wsl
 from winhost.connect.errors import AuthenticationFailed
-from winhost.connect.ssh import SshTarget, SshWay
+from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
 from winhost.paths.wsl2_linux import StaticAddress, network_file
@@ -67,7 +67,7 @@ class WayIn:
         """Which Debian it is, told by the agent over SSH."""
         mine = SecretRef("file", str(key))
         target = SshTarget("distro", INSIDE, host_key, mine, port=PORT, connect_timeout=5)
-        with closing(SshWay(target, session_text()).open()) as agent:
+        with closing(SshConnector(target, session_text()).open()) as agent:
             return str((agent.get("LinuxSystem", {}) or {})["id"])
 
 

@@ -19,7 +19,7 @@ from tests.linux.distro import ACCOUNT, CONF, IMAGE, NAME, STAGED, Distro
 from tests.linux.wsl import FAILED, SYSTEM, Wsl
 from tests.powershell.test_accounts import answer, put
 from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
-from winhost.connect.ssh import SshTarget, SshWay
+from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.distros import Distros
 from winhost.lab.engine import NoEngine
 from winhost.lab.files import FOLDER
@@ -27,13 +27,13 @@ from winhost.lab.machine import Machine
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import expand, read_playbook
-from winhost.paths.wsl2 import Decisions
+from winhost.paths.wsl2 import Wsl2Decisions
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.base import Keep
 from winhost.resources.host import HostFacts
 from winhost.resources.linux import STATES
 from winhost.resources.linux.scripts import session_text
-from winhost.resources.windows import NOUNS
+from winhost.resources.windows import RESOURCE_TYPES
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
 
@@ -109,7 +109,7 @@ class Host:
 
     def undo(self, noun: str) -> None:
         now, before = self.get(noun), self.found[noun]
-        undo = NOUNS[noun].undo({name: before[name] for name in NOUNS[noun].sets}, now, now)
+        undo = RESOURCE_TYPES[noun].undo({name: before[name] for name in RESOURCE_TYPES[noun].sets}, now, now)
         assert not isinstance(undo, Keep)
         self.set(noun, undo)
 
@@ -185,14 +185,14 @@ def wanted(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
         "bridge": bridge,
         "access": {"key": key, "allow": [str(ip_interface(f"{INSIDE}/{PREFIX}").network)]},
     }
-    decisions = Decisions(HostFacts(hosts()[HOST][0]), Settings.model_validate(settings), "bridged")
+    decisions = Wsl2Decisions(HostFacts(hosts()[HOST][0]), Settings.model_validate(settings), "bridged")
     entries, _ = expand(playbook, decisions)
     return {each.noun: each.want for each in entries if each.key == OWNED}
 
 
 def agent_there(host: Host, access: Mapping[str, Any]) -> Any:
     key = SecretRef("file", str(host.debian.key))
-    return SshWay(SshTarget(NAME, INSIDE, access["host_key"], key, port=access["port"]), session_text()).open()
+    return SshConnector(SshTarget(NAME, INSIDE, access["host_key"], key, port=access["port"]), session_text()).open()
 
 
 def host_key(host: Host) -> str:

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 import pytest
 
 from winhost.model.documents import plain
-from winhost.model.later import Later
+from winhost.model.lazy import LazySequence
 
 
 def test_nothing_is_made_before_somebody_looks() -> None:
     made: list[str] = []
-    later = Later(lambda: made.append("made") or (1, 2))
+    later = LazySequence(lambda: made.append("made") or (1, 2))
     assert made == []
     assert (len(later), later[0], later[1:], list(later)) == (2, 1, (2,), [1, 2])
     assert made == ["made"]
 
 
 def test_it_compares_hashes_copies_and_shows_as_its_tuple() -> None:
-    later = Later(lambda: (1, 2))
+    later = LazySequence(lambda: (1, 2))
     assert later == (1, 2)
-    assert later == Later(lambda: [1, 2])
+    assert later == LazySequence(lambda: [1, 2])
     assert later != (1, 3)
     assert later != "12"
     assert hash(later) == hash((1, 2))
@@ -33,13 +33,13 @@ def test_documents_hold_what_it_is() -> None:
     class Holder:
         told: object
 
-    assert plain(Holder(Later(lambda: ("a",)))) == {"told": ["a"]}
+    assert plain(Holder(LazySequence(lambda: ("a",)))) == {"told": ["a"]}
 
 
 def test_a_fault_on_making_reaches_whoever_looks() -> None:
     def make() -> tuple[int, ...]:
         raise ZeroDivisionError
 
-    later = Later(make)
+    later = LazySequence(make)
     with pytest.raises(ZeroDivisionError):
         len(later)

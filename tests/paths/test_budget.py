@@ -14,16 +14,16 @@ from winhost.model.path import WAYS
 from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
     Attention,
+    AvailableMemory,
     DType,
     Embedding,
     KvMirror,
     Lora,
     Mirror,
     Model,
+    ModelState,
     Needs,
     Quantization,
-    Room,
-    State,
     Video,
     Workload,
 )
@@ -50,9 +50,9 @@ def workload_of(case: dict[str, Any], folder: Path) -> Workload:
     return load_workload(path)
 
 
-def room_of(case: dict[str, Any]) -> Room:
+def room_of(case: dict[str, Any]) -> AvailableMemory:
     sizes = {key: parse_size(value) for key, value in case["room"].items() if key not in ("way", "cards")}
-    return Room(way=case["room"]["way"], cards=tuple(map(parse_size, case["room"]["cards"])), **sizes)
+    return AvailableMemory(way=case["room"]["way"], cards=tuple(map(parse_size, case["room"]["cards"])), **sizes)
 
 
 def lines_of(found: Budget) -> dict[str, int]:
@@ -125,7 +125,7 @@ MODELS = st.builds(
     kv=mostly(NOT_SAID, st.integers(1, 4 * GiB)),
     activations=mostly(NOT_SAID, st.integers(1, 2 * GiB)),
     memory=mostly(NOT_SAID, st.integers(1, 30 * GiB)),
-    state=st.sampled_from(State),
+    state=st.sampled_from(ModelState),
     sleep_level=st.sampled_from([1, 2]),
     tensor=mostly(st.just(1), st.just(2)),
     data=mostly(st.just(1), st.just(2)),
@@ -143,7 +143,7 @@ WORKLOADS = st.builds(
 )
 SIZES = mostly(st.integers(64, 256), st.integers(1, 64)).map(lambda n: n * GiB)
 ROOMS = st.builds(
-    Room,
+    AvailableMemory,
     way=st.sampled_from(WAYS),
     cards=st.lists(st.sampled_from([12 * GiB, 24 * GiB, 48 * GiB]), max_size=3).map(tuple),
     ram=SIZES,
@@ -163,7 +163,7 @@ def sizes_of(found: Budget) -> dict[str, tuple[int, int]]:
 
 @given(WORKLOADS, ROOMS)
 @unhurried
-def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, room: Room) -> None:
+def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, room: AvailableMemory) -> None:
     found = budget(workload, room)
     for there in found.places:
         lines = [line for line in found.lines if line.where == there.where]
@@ -176,7 +176,7 @@ def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, room: Room) ->
 
 @given(WORKLOADS, ROOMS)
 @unhurried
-def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(workload: Workload, room: Room) -> None:
+def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(workload: Workload, room: AvailableMemory) -> None:
     found = budget(workload, room)
     there = found.at("shm")
     assert lines_of(found).get("ram/-/shared memory", 0) == (there.used if there else 0)
@@ -184,7 +184,9 @@ def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(workload: W
 
 @given(WORKLOADS, ROOMS)
 @unhurried
-def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(workload: Workload, room: Room) -> None:
+def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(
+    workload: Workload, room: AvailableMemory
+) -> None:
     found = budget(workload, room)
     if found.fits:
         assert found.missing == ()
@@ -194,7 +196,7 @@ def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(workload
 
 @given(WORKLOADS, ROOMS, st.integers(0, 64 * GiB))
 @unhurried
-def test_more_memory_never_makes_it_worse(workload: Workload, room: Room, more: int) -> None:
+def test_more_memory_never_makes_it_worse(workload: Workload, room: AvailableMemory, more: int) -> None:
     # What the target gets comes from the machine, so the machine has as much more.
     larger = replace(
         room,
@@ -209,7 +211,7 @@ def test_more_memory_never_makes_it_worse(workload: Workload, room: Room, more: 
 @given(WORKLOADS, ROOMS, st.lists(st.integers(0, 32 * GiB), min_size=3, max_size=3), st.booleans())
 @unhurried
 def test_larger_and_more_cards_never_make_it_worse(
-    workload: Workload, room: Room, more: list[int], another: bool
+    workload: Workload, room: AvailableMemory, more: list[int], another: bool
 ) -> None:
     larger = [card + added for card, added in zip(room.cards, more, strict=False)]
     cards = (*larger, 24 * GiB) if another else tuple(larger)
@@ -221,7 +223,7 @@ def test_larger_and_more_cards_never_make_it_worse(
 
 @given(WORKLOADS, ROOMS, st.randoms(use_true_random=False))
 @unhurried
-def test_the_order_of_cards_and_models_does_not_matter(workload: Workload, room: Room, random: Any) -> None:
+def test_the_order_of_cards_and_models_does_not_matter(workload: Workload, room: AvailableMemory, random: Any) -> None:
     cards, models = list(room.cards), list(workload.models)
     random.shuffle(cards)
     random.shuffle(models)
@@ -239,7 +241,9 @@ def test_the_order_of_cards_and_models_does_not_matter(workload: Workload, room:
 
 @given(WORKLOADS, ROOMS)
 @briefly
-def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(workload: Workload, room: Room) -> None:
+def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
+    workload: Workload, room: AvailableMemory
+) -> None:
     would, now = what_would_fit(workload, room), budget(workload, room)
     assert now.fits is not True or not would.fixes
     for fix in would.fixes:
@@ -253,7 +257,7 @@ def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(workload: 
 
 @given(WORKLOADS, ROOMS)
 @briefly
-def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, room: Room) -> None:
+def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, room: AvailableMemory) -> None:
     nearest = what_would_fit(workload, room).nearest
     for at, change in enumerate(nearest.changes if nearest else ()):
         if nearest and change.kind in STEP and int(change.to) + STEP[change.kind] < int(change.was or 0):
@@ -264,7 +268,7 @@ def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, room:
 
 @given(WORKLOADS, ROOMS)
 @briefly
-def test_what_is_not_known_silences_no_fix(workload: Workload, room: Room) -> None:
+def test_what_is_not_known_silences_no_fix(workload: Workload, room: AvailableMemory) -> None:
     """What is not stated takes nothing away from what can be said of the rest."""
     silent, told = replace(room, pinned=None), replace(room, pinned=1 << 50)
     if budget(workload, silent).fits is False:
@@ -275,7 +279,7 @@ def test_what_is_not_known_silences_no_fix(workload: Workload, room: Room) -> No
 
 @given(ROOMS)
 @briefly
-def test_one_sequence_more_than_a_fix_allows_does_not_fit(room: Room) -> None:
+def test_one_sequence_more_than_a_fix_allows_does_not_fit(room: AvailableMemory) -> None:
     chat = Model("chat", "org/chat", 8 * 10**9, attention=Attention(32, 8, 128), context=4096, sequences=64)
     for fix in what_would_fit(Workload((chat,)), room).fixes:
         (first, *others) = fix.changes
@@ -287,7 +291,7 @@ def test_one_sequence_more_than_a_fix_allows_does_not_fit(room: Room) -> None:
 @given(WORKLOADS, st.lists(st.sampled_from([8 * GiB, 24 * GiB]), min_size=1, max_size=3))
 @unhurried
 def test_under_wsl_backups_are_pinned_only_where_that_must_be(workload: Workload, cards: list[int]) -> None:
-    room = Room("wsl2/nat", tuple(cards), 64 * GiB, 128 * GiB)
+    room = AvailableMemory("wsl2/nat", tuple(cards), 64 * GiB, 128 * GiB)
     pinned = [line for line in budget(workload, room).lines if line.where == PINNED and line.what == "sleep backup"]
     assert not pinned or "pinned-memory" in workload.needs.must
 
@@ -330,7 +334,7 @@ def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert not found.proven
     assert found.cards.keys() == {claim.name for claim in claims}
     workload = Workload(tuple(Model(f"m{i}", "org/model", memory=10 * GiB) for i in range(5)))
-    judged = budget(workload, Room("bare-metal", (16 * GiB,) * 4, 128 * GiB, 128 * GiB))
+    judged = budget(workload, AvailableMemory("bare-metal", (16 * GiB,) * 4, 128 * GiB, 128 * GiB))
     assert judged.fits is None
 
 
@@ -347,7 +351,7 @@ def cited(found: Budget) -> set[str]:
 
 @given(WORKLOADS, ROOMS)
 @briefly
-def test_every_line_and_every_place_cites_evidence_that_exists(workload: Workload, room: Room) -> None:
+def test_every_line_and_every_place_cites_evidence_that_exists(workload: Workload, room: AvailableMemory) -> None:
     found = budget(workload, room)
     assert cited(found) <= set().union(*EVIDENCE.values())
     assert all(line.evidence for line in found.lines if line.estimate)
@@ -371,7 +375,7 @@ def rows_of_the_example(columns: int) -> list[list[str]]:
 
 def test_the_numbers_of_the_documented_example_are_those_that_are_computed() -> None:
     workload = load_workload(ROOT / "examples/workloads/three-share-a-card.yaml")
-    found = budget(workload, Room("dda", (46068 * MiB,), 96 * GiB, 128 * GiB, 48 * GiB, 96 * GiB))
+    found = budget(workload, AvailableMemory("dda", (46068 * MiB,), 96 * GiB, 128 * GiB, 48 * GiB, 96 * GiB))
     lines = [
         [line.where, line.model or "-", line.what, f"{line.bytes:,}", f"{line.least:,}"]
         for line in found.lines

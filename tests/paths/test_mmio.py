@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from winhost.compat import catalogue
 from winhost.model.units import Bytes, GiB, KiB, MiB
 from winhost.paths import bars, mmio
-from winhost.paths.bars import BarSource, Card, MmioRefused
+from winhost.paths.bars import BarSource, CardBars, MmioRefused
 from winhost.paths.mmio import HighWindow, LowWindow
 
 DATA = Path(__file__).parent.parent / "data" / "mmio"
@@ -45,7 +45,7 @@ class CardCase:
     device: str | None = None
     vram_mib: int | None = None
 
-    def card(self) -> Card:
+    def card(self) -> CardBars:
         if self.bars64_mib:
             return a_card([n * MiB for n in self.bars64_mib], [n * MiB for n in self.bars32_mib], self.name)
         vram = None if self.vram_mib is None else self.vram_mib * MiB
@@ -106,7 +106,7 @@ class Outcome:
     said: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def cards(self, cards: Sequence[Card]) -> None:
+    def cards(self, cards: Sequence[CardBars]) -> None:
         self.said["bars64_mib"] = [bar // MiB for bar in cards[0].bars64]
         self.said["bars32_mib"] = [bar // MiB for bar in cards[0].bars32]
 
@@ -208,8 +208,8 @@ def test_a_table_entry_is_complete_and_found_by_its_device(ids: str) -> None:
 # --- Properties ------------------------------------------------------------------------------------------------------
 
 
-def a_card(bars64: Sequence[Bytes], bars32: Sequence[Bytes] = (), name: str = "card") -> Card:
-    return Card(name, tuple(bars64), tuple(bars32), BarSource.SURVEYED)
+def a_card(bars64: Sequence[Bytes], bars32: Sequence[Bytes] = (), name: str = "card") -> CardBars:
+    return CardBars(name, tuple(bars64), tuple(bars32), BarSource.SURVEYED)
 
 
 unhurried = settings(deadline=None)  # a busy machine is no fault
@@ -263,7 +263,7 @@ def with_config(wants: Sequence[tuple[Bytes, Bytes]]) -> list[tuple[Bytes, Bytes
 
 @unhurried
 @given(some_cards64)
-def test_the_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[Card]) -> None:
+def test_the_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
     orders = list(permutations(want(card.bars64) for card in cards))
     assert all(guest(order, high(window, window.floor)) for order in orders)
@@ -272,7 +272,7 @@ def test_the_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[C
 
 @unhurried
 @given(some_cards64)
-def test_the_luckiest_order_needs_the_least_and_no_order_less(cards: list[Card]) -> None:
+def test_the_luckiest_order_needs_the_least_and_no_order_less(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
     orders = list(permutations(want(card.bars64) for card in cards))
     assert any(guest(order, high(window, window.least)) for order in orders)
@@ -281,14 +281,14 @@ def test_the_luckiest_order_needs_the_least_and_no_order_less(cards: list[Card])
 
 @unhurried
 @given(some_cards64)
-def test_orders_of_equal_cards_are_counted_once(cards: list[Card]) -> None:
+def test_orders_of_equal_cards_are_counted_once(cards: list[CardBars]) -> None:
     orders = {*permutations(want(card.bars64) for card in cards)}
     assert mmio.high_window(cards, cap=None).orders == len(orders)
 
 
 @unhurried
 @given(some_cards64)
-def test_what_is_set_holds_for_older_and_newer_guests(cards: list[Card]) -> None:
+def test_what_is_set_holds_for_older_and_newer_guests(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
     assert window.size >= window.floor
     assert window.size % (2 * MiB) == window.floor % (2 * MiB) == 0
@@ -299,7 +299,7 @@ def test_what_is_set_holds_for_older_and_newer_guests(cards: list[Card]) -> None
 
 @unhurried
 @given(some_cards64)
-def test_the_layout_shown_is_what_the_guest_does_in_the_worst_order(cards: list[Card]) -> None:
+def test_the_layout_shown_is_what_the_guest_does_in_the_worst_order(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
     order = [want(each.card.bars64) for each in window.placed]
     assert sorted(order) == sorted(want(card.bars64) for card in cards)
@@ -310,7 +310,7 @@ def test_the_layout_shown_is_what_the_guest_does_in_the_worst_order(cards: list[
 
 @unhurried
 @given(some_cards64, cards64)
-def test_one_more_card_never_needs_less(cards: list[Card], more: Card) -> None:
+def test_one_more_card_never_needs_less(cards: list[CardBars], more: CardBars) -> None:
     fewer, all_of_them = mmio.high_window(cards, cap=None), mmio.high_window([*cards, more], cap=None)
     assert all_of_them.floor >= fewer.floor
     assert all_of_them.size >= fewer.size
@@ -318,7 +318,7 @@ def test_one_more_card_never_needs_less(cards: list[Card], more: Card) -> None:
 
 @unhurried
 @given(some_cards64, st.randoms(use_true_random=False))
-def test_the_order_in_which_cards_are_named_does_not_matter(cards: list[Card], random: Any) -> None:
+def test_the_order_in_which_cards_are_named_does_not_matter(cards: list[CardBars], random: Any) -> None:
     shuffled = random.sample(cards, len(cards))
     one, other = mmio.high_window(cards, cap=None), mmio.high_window(shuffled, cap=None)
     assert (one.floor, one.size, one.least) == (other.floor, other.size, other.least)
@@ -326,7 +326,9 @@ def test_the_order_in_which_cards_are_named_does_not_matter(cards: list[Card], r
 
 @unhurried
 @given(some_cards64, st.integers(36, 48))
-def test_a_window_stays_within_the_address_width_or_is_refused_with_its_numbers(cards: list[Card], width: int) -> None:
+def test_a_window_stays_within_the_address_width_or_is_refused_with_its_numbers(
+    cards: list[CardBars], width: int
+) -> None:
     free = mmio.high_window(cards, cap=None)
     if free.base + free.floor <= 1 << width:
         bound = mmio.high_window(cards, cap=None, address_width=width)
@@ -340,7 +342,7 @@ def test_a_window_stays_within_the_address_width_or_is_refused_with_its_numbers(
 
 @unhurried
 @given(some_cards64, st.integers(-64, 64).map(lambda n: n * MiB))
-def test_an_asked_size_is_taken_exactly_when_the_guest_can_use_it(cards: list[Card], off: Bytes) -> None:
+def test_an_asked_size_is_taken_exactly_when_the_guest_can_use_it(cards: list[CardBars], off: Bytes) -> None:
     window = mmio.high_window(cards, cap=None)
     asked = window.floor + off
     orders = permutations(want(card.bars64) for card in cards)
@@ -354,7 +356,7 @@ def test_an_asked_size_is_taken_exactly_when_the_guest_can_use_it(cards: list[Ca
 
 @unhurried
 @given(some_cards32)
-def test_the_low_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[Card]) -> None:
+def test_the_low_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[CardBars]) -> None:
     window = mmio.low_window(cards)
     orders = [with_config(order) for order in permutations(want(card.bars32) for card in cards)]
     assert all(guest(order, low(window.floor)) for order in orders)
@@ -364,7 +366,7 @@ def test_the_low_floor_holds_in_every_order_and_one_step_less_does_not(cards: li
 
 @unhurried
 @given(some_cards32)
-def test_the_low_size_is_the_recommended_one_where_that_is_enough(cards: list[Card]) -> None:
+def test_the_low_size_is_the_recommended_one_where_that_is_enough(cards: list[CardBars]) -> None:
     window = mmio.low_window(cards)
     orders = [with_config(order) for order in permutations(want(card.bars32) for card in cards)]
     assert all(guest(order, low(window.size)) for order in orders)
@@ -374,7 +376,7 @@ def test_the_low_size_is_the_recommended_one_where_that_is_enough(cards: list[Ca
 
 @unhurried
 @given(some_cards32)
-def test_the_low_layout_lies_between_frame_buffer_and_reserved_top(cards: list[Card]) -> None:
+def test_the_low_layout_lies_between_frame_buffer_and_reserved_top(cards: list[CardBars]) -> None:
     window = mmio.low_window(cards)
     spans = sorted((each.start, each.end) for each in window.placed)
     assert len(spans) == len(cards)

@@ -15,7 +15,7 @@ from winhost.model.facts import Facts, Record
 from winhost.model.units import GiB, MiB
 from winhost.paths.budget import wsl_default_ram
 from winhost.paths.refusal import Refusal
-from winhost.paths.wsl2 import Decisions, Memory, Mode, adapter, mac_address, memory
+from winhost.paths.wsl2 import Mode, Wsl2Decisions, WslMemory, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Settings
 from winhost.paths.wslconfig import WSLCONF, effective, lint
 from winhost.resources.host import Card, HostFacts
@@ -127,7 +127,7 @@ MODES: dict[Mode, dict[str, Any]] = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_wsl_takes_every_line_that_is_written(mode: Mode) -> None:
-    made = Decisions(HostFacts(expand(find("win11-wsl-served"))[0]), settings(**MODES[mode]), mode)
+    made = Wsl2Decisions(HostFacts(expand(find("win11-wsl-served"))[0]), settings(**MODES[mode]), mode)
     assert lint(made.config.text.encode(), version=Version("2.7.14")) == []
     written = effective(made.config.text)
     assert written.get(("wsl2", "swap")) == (0 if mode == "mirrored" else None)
@@ -164,7 +164,7 @@ def test_memory_is_told_with_its_arithmetic() -> None:
     assert memory(little, little.cards, None).why.startswith("2 GiB, half of the host's 4 GiB, as WSL takes by itself")
     untold = replace_vram(facts.cards[0], None, device="VEN_10DE&DEV_0001&SUBSYS_00000000")
     assert memory(facts, [untold], None).why.startswith("32 GiB, half of the host's 64 GiB, because the memory of")
-    assert memory(facts, facts.cards, 8 * GiB) == Memory(8 * GiB, "8 GiB as you set it")
+    assert memory(facts, facts.cards, 8 * GiB) == WslMemory(8 * GiB, "8 GiB as you set it")
 
 
 @cache
@@ -174,7 +174,7 @@ def one_card() -> Facts:
 
 def with_memory(total: int) -> HostFacts:
     facts = one_card()
-    state = cast(tuple[Record, ...], facts.nouns["Memory"])[0].state
+    state = cast(tuple[Record, ...], facts.nouns["WslMemory"])[0].state
     return HostFacts(replace(facts, nouns={**facts.nouns, "Memory": (Record({**state, "total": total}),)}))
 
 

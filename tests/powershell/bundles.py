@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.engine.world import EVERY_CONSENT
 from winhost.lab.cmdlets import Cmdlets, Given
-from winhost.lab.engine import Engine, find_engine
+from winhost.lab.engine import PowerShellEngine, find_engine
 from winhost.lab.errors import CmdletError
 from winhost.lab.loopback import VARIABLE, Loopback
 from winhost.lab.machine import Machine
@@ -108,7 +108,7 @@ class Person:
 
     def __init__(self, loopback: Loopback) -> None:
         self._loopback = loopback
-        self._engine = Engine(loopback)
+        self._engine = PowerShellEngine(loopback)
 
     def run(self, machine: Machine, script: Path, *words: str) -> Done:
         self._loopback.machine = machine

@@ -21,7 +21,7 @@ from winhost.lab import loopback
 from winhost.lab.machine import Machine
 from winhost.lab.network import ANY
 from winhost.lab.tasks import script_path
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.resources.host import HostFacts
 
 HOST = "win11-pro-1gpu"
@@ -41,7 +41,7 @@ class Wsl2ByHand(ByHand):
     """Somebody without any way in: all that is known of the host is what Facts.ps1 says."""
 
     def plan(self, reader: Path, book: Any) -> Plan:
-        return make_plan(HostFacts(self.facts(reader)), Wish("wsl2", book))
+        return make_plan(HostFacts(self.facts(reader)), PlanRequest("wsl2", book))
 
     def there(self, made: Path) -> Done:
         return self.keeping(partial(self.apply, accept=CONSENTS), made)

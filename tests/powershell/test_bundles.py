@@ -33,7 +33,7 @@ from winhost.connect.errors import Drifted
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import make_plan
-from winhost.engine.record import replay
+from winhost.engine.run_state import replay
 from winhost.engine.undo import preview, rollback
 from winhost.lab import loopback
 from winhost.lab.cmdlets import Given
@@ -42,7 +42,7 @@ from winhost.lab.machine import Machine
 from winhost.lab.vms import VirtualMachine
 from winhost.model.documents import plain, read_document
 from winhost.model.facts import Facts
-from winhost.model.plan import Plan, Wish
+from winhost.model.plan import Plan, PlanRequest
 from winhost.render.bundle import SCRIPTS, SUMS, sums
 from winhost.resources.host import HostFacts
 
@@ -63,7 +63,7 @@ def person() -> Iterator[Person]:
 
 
 def plan_from(facts: Facts) -> Plan:
-    return make_plan(HostFacts(facts), Wish("dda", PLAYBOOK, "llm-01"))
+    return make_plan(HostFacts(facts), PlanRequest("dda", PLAYBOOK, "llm-01"))
 
 
 @dataclass
@@ -261,7 +261,7 @@ def test_a_run_that_goes_back_is_not_gone_on_with(story: Story) -> None:
 def needing_only(facts: Facts) -> Plan:
     """A plan that moves the VM's power for its other steps alone."""
     resources = [wanted for wanted in PLAYBOOK["resources"] if wanted["noun"] != "VmPower"]
-    return make_plan(HostFacts(facts), Wish("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
+    return make_plan(HostFacts(facts), PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
 
 
 def begun_in(journal: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from tests.hostile.hosts import TAKEN, VM, called, names, unchanged, with_everyt
 from tests.powershell.twins import NO_PIPELINE_STOPS, Call, Scripts, comparable, contract, scripts, verdict
 from winhost.connect.agent import Agent
 from winhost.engine.detect import read_facts
-from winhost.lab.endpoint import Command
+from winhost.lab.endpoint import RemoteCommand
 from winhost.lab.host import INVOKE
 from winhost.lab.machine import Machine
 from winhost.model.facts import Facts
@@ -28,7 +28,7 @@ class EngineWire:
         self._runspace = engine.runspace
 
     def invoke(self, request: str, within: float) -> str:
-        command = Command(INVOKE, is_script=False, parameters={"Json": request})
+        command = RemoteCommand(INVOKE, is_script=False, parameters={"Json": request})
         (answer,) = self._runspace.invoke([command], NO_PIPELINE_STOPS)
         return str(answer)
 

@@ -12,7 +12,7 @@ import yaml
 from tests.powershell.twins import NO_PIPELINE_STOPS, Scripts, machine, scripts
 from winhost.lab.clock import LabClock
 from winhost.lab.endpoint import PipelineError
-from winhost.lab.endpoint.host import Command
+from winhost.lab.endpoint.host import RemoteCommand
 from winhost.lab.engine import EngineHost, EngineRunspace, EngineStopped
 from winhost.lab.host import INVOKE
 from winhost.lab.standins import cmdlets
@@ -75,13 +75,13 @@ def host() -> Iterator[EngineHost]:
 
 def agent(host: EngineHost) -> EngineRunspace:
     runspace = host.open_runspace("someone")
-    runspace.invoke([Command(session_text(), is_script=True)], NO_PIPELINE_STOPS)
+    runspace.invoke([RemoteCommand(session_text(), is_script=True)], NO_PIPELINE_STOPS)
     return runspace
 
 
 def ask(runspace: EngineRunspace, call: dict[str, object], stop: threading.Event = NO_PIPELINE_STOPS) -> str:
     request = {"Json": json.dumps({"exclusive": call["verb"] != "get", "calls": [call]})}
-    (answer,) = runspace.invoke([Command(INVOKE, is_script=False, parameters=request)], stop)
+    (answer,) = runspace.invoke([RemoteCommand(INVOKE, is_script=False, parameters=request)], stop)
     return str(answer)
 
 
@@ -149,7 +149,7 @@ def test_a_process_that_was_ended_leaves_nothing(
 def test_only_our_agent_is_run(host: EngineHost) -> None:
     runspace = host.open_runspace("someone")
     with pytest.raises(PipelineError, match="knows only"):
-        runspace.invoke([Command("Get-ChildItem /", is_script=True)], NO_PIPELINE_STOPS)
+        runspace.invoke([RemoteCommand("Get-ChildItem /", is_script=True)], NO_PIPELINE_STOPS)
     runspace.close()
     assert not runspace.running
 

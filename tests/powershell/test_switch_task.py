@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.powershell.twins import Scripts, machine, scripts
-from winhost.lab.engine import Engine
+from winhost.lab.engine import PowerShellEngine
 from winhost.lab.loopback import Loopback
 from winhost.lab.machine import Machine
 from winhost.lab.network import TASK
@@ -77,7 +77,7 @@ class Case:
 def in_a_process_of_its_own(text: str, on: Machine) -> None:
     """Without the agent: what the task runs is all that it has. Its helpers are the lab's, which need its classes."""
     with Loopback(on) as loopback:
-        engine = Engine(loopback)
+        engine = PowerShellEngine(loopback)
         try:
             engine.ask({"script": seams().partition("\nfunction ")[0]})
             engine.ask({"script": text})

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from winhost.lab.contract import AgentAnswers
-from winhost.lab.endpoint.host import Command
+from winhost.lab.endpoint.host import RemoteCommand
 from winhost.lab.engine import EngineHost, EngineRunspace
 from winhost.lab.host import INVOKE
 from winhost.lab.hostfile import expand_all
@@ -53,7 +53,9 @@ class Scripts:
     def answers(self, on: Machine, *calls: Call) -> list[Answer]:
         self.use(on)
         request = {"Json": json.dumps({"exclusive": False, "calls": calls})}
-        (answer,) = self.runspace.invoke([Command(INVOKE, is_script=False, parameters=request)], NO_PIPELINE_STOPS)
+        (answer,) = self.runspace.invoke(
+            [RemoteCommand(INVOKE, is_script=False, parameters=request)], NO_PIPELINE_STOPS
+        )
         found: list[Answer] = json.loads(str(answer))["answers"]
         return found
 
@@ -63,7 +65,7 @@ def scripts() -> Iterator[Scripts]:
     with EngineHost(machine("server2025-3gpu")) as host:
         runspace = host.open_runspace("someone")
         try:
-            runspace.invoke([Command(session_text(), is_script=True)], NO_PIPELINE_STOPS)
+            runspace.invoke([RemoteCommand(session_text(), is_script=True)], NO_PIPELINE_STOPS)
             yield Scripts(host, runspace)
         finally:
             runspace.close()

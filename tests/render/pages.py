@@ -5,7 +5,7 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
-from winhost.compat.answer import Wish, judge
+from winhost.compat.answer import Requirements, judge
 from winhost.compat.needs import wanted
 from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
@@ -26,8 +26,8 @@ def read(host: str) -> Facts:
     return Machine(facts, section, LabClock(0)).facts()
 
 
-def wish(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Wish:
-    return Wish(wanted(must, workload), workload=workload)
+def wish(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Requirements:
+    return Requirements(wanted(must, workload), workload=workload)
 
 
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:

@@ -16,8 +16,8 @@ from tree_sitter import Language, Node, Parser
 
 from winhost import connect, lab
 from winhost.render import bundle
-from winhost.resources.base import Noun, State
-from winhost.resources.windows import NOUNS, STATES
+from winhost.resources.base import ResourceType, State
+from winhost.resources.windows import RESOURCE_TYPES, STATES
 from winhost.resources.windows.scripts import AGENT, agent_digest, agent_text, files, helpers
 
 DATA = Path(__file__).parents[1] / "data" / "powershell"
@@ -364,7 +364,7 @@ def test_a_program_is_allowed_only_if_a_noun_runs_it() -> None:
 
 def test_every_function_is_defined_once_and_used() -> None:
     entries = {"Invoke-Winhost", "Invoke-WinhostSwitchTask", "Restart-WinhostBoot", "Send-WinhostStagedFile"}
-    entries |= {f"{verb}-Winhost{noun}" for noun in NOUNS for verb in ("Get", "Set")}
+    entries |= {f"{verb}-Winhost{noun}" for noun in RESOURCE_TYPES for verb in ("Get", "Set")}
     called = {call.name for script in scripts() for call in calls(script)}
     assert len(set(functions())) == len(functions())
     assert set(functions()) - called - entries == set()
@@ -384,11 +384,11 @@ def file_name(noun: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.replace("HyperV", "Hyperv")).lower() + ".ps1"
 
 
-def script_of(noun: Noun) -> Script:
+def script_of(noun: ResourceType) -> Script:
     return next(script for script in scripts() if script.name == file_name(noun.name))
 
 
-def parts_of(noun: Noun) -> list[Script]:
+def parts_of(noun: ResourceType) -> list[Script]:
     """Its script, and what is told apart from it."""
     stem = file_name(noun.name).removesuffix(".ps1")
     return [script for script in scripts() if script.name.partition(".")[0] == stem]
@@ -404,19 +404,19 @@ def names(braced: str) -> tuple[str, ...]:
 
 def test_every_noun_has_its_script_and_every_script_its_noun() -> None:
     shared = [helper.name for helper in helpers()]
-    nouns = sorted(file_name(noun) for noun in NOUNS)
+    nouns = sorted(file_name(noun) for noun in RESOURCE_TYPES)
     assert [s.name for s in scripts() if not is_part(s)] == [AGENT, *shared, *nouns]
     assert {f"{s.name.partition('.')[0]}.ps1" for s in scripts() if is_part(s)} <= set(nouns)
-    assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{noun}" for noun in NOUNS}
+    assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{noun}" for noun in RESOURCE_TYPES}
 
 
 def test_what_can_be_set_has_a_set_and_nothing_else_has() -> None:
-    settable = {f"Set-Winhost{noun.name}" for noun in NOUNS.values() if noun.sets}
+    settable = {f"Set-Winhost{noun.name}" for noun in RESOURCE_TYPES.values() if noun.sets}
     assert {f for f in functions() if f.startswith("Set-")} == settable
 
 
-@pytest.mark.parametrize("noun", [noun for noun in NOUNS.values() if noun.sets], ids=lambda noun: noun.name)
-def test_a_set_takes_what_its_noun_says(noun: Noun) -> None:
+@pytest.mark.parametrize("noun", [noun for noun in RESOURCE_TYPES.values() if noun.sets], ids=lambda noun: noun.name)
+def test_a_set_takes_what_its_noun_says(noun: ResourceType) -> None:
     (taken,) = re.findall(r"Assert-WinhostWant \$Want @\((.*)\)", script_of(noun).text)
     assert set(re.findall(r"'(\w+)'", taken)) == set(noun.sets)
 

@@ -2,15 +2,15 @@
 
 from winhost.render import on_linux
 from winhost.resources import linux
-from winhost.resources.nouns import NOUNS, TITLES
+from winhost.resources.registry import RESOURCE_TYPES, TITLES
 
 
 def test_every_noun_has_a_title_of_its_own() -> None:
-    assert list(TITLES) == list(NOUNS)
+    assert list(TITLES) == list(RESOURCE_TYPES)
     assert len(set(TITLES.values())) == len(TITLES)
-    assert not set(TITLES.values()) & set(NOUNS) - {"BitLocker"}
+    assert not set(TITLES.values()) & set(RESOURCE_TYPES) - {"BitLocker"}
 
 
 def test_what_runs_in_linux_has_a_word_for_all_that_it_reads() -> None:
-    changed = {name for name, noun in linux.NOUNS.items() if noun.sets}
+    changed = {name for name, noun in linux.RESOURCE_TYPES.items() if noun.sets}
     assert set(on_linux.TITLES) == changed | {"LinuxSystem"}

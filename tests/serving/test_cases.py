@@ -9,13 +9,13 @@ import yaml
 from tests.serving.situations import ROOT, host_of, workload_of
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.units import GiB
-from winhost.serving.choice import Line, Served, serving
+from winhost.serving.choice import ProfileLine, Served, serving
 
 CASES: dict[str, Any] = yaml.safe_load((ROOT / "tests/data/profiles/cases.yaml").read_text(encoding="utf-8"))
 KEYS = {"host", "example", "models", "versions", "needs", "availability", "kv_mirror", "named", "say", "refused"}
 
 
-def full(line: Line) -> str:
+def full(line: ProfileLine) -> str:
     return line.name if line.value is None else f"{line.name}={line.value}"
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.serving.situations import ONE_CARD, ROOT, model, shipped, workload
-from winhost.model.workload import State
+from winhost.model.workload import ModelState
 from winhost.serving.choice import serving
 from winhost.serving.command import command, quoted
 
@@ -46,7 +46,7 @@ def test_a_word_stays_one_word_and_shows_nothing_that_is_obeyed(value: str) -> N
 @needs_bash
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_model_gets_the_same_command(value: str) -> None:
-    plain = model("chat", id="some/model", state=State.SLEEPING)
+    plain = model("chat", id="some/model", state=ModelState.SLEEPING)
     expected = [word.replace("chat", value) for word in _said(plain)]
     assert _said(replace(plain, name=value)) == expected
     assert [value if word == "some/model" else word for word in _said(plain)] == _said(replace(plain, id=value))

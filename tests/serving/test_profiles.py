@@ -14,20 +14,20 @@ from packaging.version import Version
 from tests.serving.situations import EIGHT_CARDS, ONE_CARD, ROOT, TWO_CARDS, model, shipped, workload
 from winhost.compat import catalogue
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
-from winhost.engine.plan_wsl2 import Wsl2Plan
-from winhost.model.plan import Wish
+from winhost.engine.plan_wsl2 import Wsl2Planner
+from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped as folder
 from winhost.model.units import GiB, MiB
 from winhost.model.workload import (
     Availability,
+    AvailableMemory,
     KvMirror,
     Lora,
     Mirror,
     Model,
+    ModelState,
     Needs,
     Quantization,
-    Room,
-    State,
     Workload,
 )
 from winhost.paths.budget import budget
@@ -119,7 +119,7 @@ def test_the_options_tell_versions_apart() -> None:
 VERSIONS = (*(f"0.{minor}.0" for minor in range(10, 40)), "0.30.0rc1")
 SITUATIONS = {
     "resident": [model()],
-    "sleeping": [model(state=State.SLEEPING)],
+    "sleeping": [model(state=ModelState.SLEEPING)],
     "over two cards": [model(tensor=2)],
     "adapters": [model(lora=Lora(2, 100 * MiB))],
 }
@@ -157,7 +157,9 @@ def test_between_cards_the_profile_sets_what_assess_names() -> None:
 
 def shm_of(each: Model, staging: int = 0) -> int:
     mirror = KvMirror(Mirror.TIERS, staging) if staging else None
-    taken = budget(workload(each, kv_mirror=mirror), Room("wsl2/nat", tuple(EIGHT_CARDS), 256 * GiB, 512 * GiB))
+    taken = budget(
+        workload(each, kv_mirror=mirror), AvailableMemory("wsl2/nat", tuple(EIGHT_CARDS), 256 * GiB, 512 * GiB)
+    )
     return shared_memory(each, taken)[0]
 
 
@@ -189,7 +191,7 @@ residents = st.lists(memory, max_size=3)
 @given(residents, residents)
 def test_shares_of_a_card_leave_room_for_all_of_them(resident: list[int], asleep: list[int]) -> None:
     models = [model(f"r{i}", memory=size) for i, size in enumerate(resident)]
-    models += [model(f"s{i}", memory=size, state=State.SLEEPING) for i, size in enumerate(asleep)]
+    models += [model(f"s{i}", memory=size, state=ModelState.SLEEPING) for i, size in enumerate(asleep)]
     try:
         served = serving(shipped(ONE_CARD), workload(*models)).models if models else ()
     except NoProfile:
@@ -213,7 +215,7 @@ def _value(served: Served, name: str) -> str:
 
 models = st.builds(
     model,
-    state=st.sampled_from(State),
+    state=st.sampled_from(ModelState),
     sleep_level=st.sampled_from([1, 2]),
     tensor=st.sampled_from([1, 2]),
     quantization=st.sampled_from([None, Quantization.FP8]),
@@ -253,7 +255,7 @@ def test_each_setting_is_there_once_and_a_cause_chose_the_fallback(each: Model, 
 @given(st.lists(st.from_regex(r"[a-z][a-z0-9._-]{0,20}", fullmatch=True), min_size=3, max_size=3, unique=True))
 def test_renaming_models_changes_nothing(names: list[str]) -> None:
     def lines(*called: str) -> list[Any]:
-        sizes, states = (9 * GiB, 7 * GiB, 5 * GiB), (State.RESIDENT, State.SLEEPING, State.SLEEPING)
+        sizes, states = (9 * GiB, 7 * GiB, 5 * GiB), (ModelState.RESIDENT, ModelState.SLEEPING, ModelState.SLEEPING)
         made = [
             model(n, id="m", memory=size, state=state) for n, size, state in zip(called, sizes, states, strict=True)
         ]
@@ -270,7 +272,7 @@ def test_renaming_models_changes_nothing(names: list[str]) -> None:
 
 
 def test_what_is_lost_is_computed_from_weights_and_speed() -> None:
-    asleep = model(weights=24 * 10**9, state=State.SLEEPING)
+    asleep = model(weights=24 * 10**9, state=ModelState.SLEEPING)
     found = serving(shipped(TWO_CARDS), workload(asleep, availability=Availability(swap_within=60)), NO_SLEEP, 1200)
     lost = found.models[0].lost
     assert lost is not None
@@ -283,7 +285,7 @@ def test_what_is_lost_is_computed_from_weights_and_speed() -> None:
 
 
 def test_a_start_takes_no_less_than_reading() -> None:
-    asleep = model(weights=24 * 10**9, state=State.SLEEPING)
+    asleep = model(weights=24 * 10**9, state=ModelState.SLEEPING)
     found = serving(shipped(TWO_CARDS), workload(asleep, availability=Availability(swap_within=60)), NO_SLEEP, 100)
     lost = found.models[0].lost
     assert lost is not None
@@ -308,7 +310,7 @@ def test_before_anything_runs_the_mode_is_that_of_a_plan_without_settings(host: 
     facts = shipped(host)
     found = serving(facts, workload(model("chat")))
     playbook = read_playbook(folder("playbooks") / "wsl2.yaml").model_dump(by_alias=True, mode="json")
-    assert found.way == Wsl2Plan(facts, Wish("wsl2", playbook)).verdict.path
+    assert found.way == Wsl2Planner(facts, PlanRequest("wsl2", playbook)).verdict.path
     assert (
         found.chosen
         == "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"

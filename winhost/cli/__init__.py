@@ -8,7 +8,7 @@ import click
 
 from winhost import __version__
 from winhost.cli.exits import show_codes
-from winhost.cli.groups import Group
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.lines import HelpFormatter, help_width
 from winhost.cli.streams import GONE, ReaderGone, colour, let_go_of_streams, prepare_streams, telling_gone_readers
 
@@ -41,7 +41,7 @@ COMMANDS = {
 click.Context.formatter_class = HelpFormatter  # of every command, in whatever group
 
 
-class Commands(Group):
+class Commands(WinhostGroup):
     """Knows its commands by name and help line, and imports the one that runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

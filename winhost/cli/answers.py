@@ -6,7 +6,7 @@ from typing import Any
 
 from winhost.cli.envelope import schema_of
 from winhost.compat.answer import Brief, Diff, Full
-from winhost.engine.entries import AnyLine
+from winhost.engine.events import AnyEvent
 from winhost.engine.run import Outcome
 from winhost.engine.verify import Check
 from winhost.model.documents import answer_schema
@@ -15,7 +15,7 @@ from winhost.model.facts import Facts
 from winhost.model.path import path_of, variant_of
 from winhost.model.plan import Plan, Step, in_order
 from winhost.model.reason import Explanation, Verdict
-from winhost.paths.wslconfig import Finding
+from winhost.paths.wslconfig import LintFinding
 from winhost.serving.choice import Served, Serving
 from winhost.serving.command import command
 
@@ -45,7 +45,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedHost:
     """A plan, and the file that it was written to, if it was. The file holds the plan alone.
 
     recommended: the verdict for which the path was taken, where nobody named one.
@@ -60,7 +60,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedHost:
     """How a run ended: of apply, resume or rollback."""
 
     host: str
@@ -87,7 +87,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRun:
     """A run. why: it went no further by itself; empty for one that did. last: when it last wrote to its journal;
     changed: how many resources are not as they were found; path: of its plan, which lay in the folder.
     """
@@ -105,10 +105,10 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Shown(Listed):
+class ShownRun(ListedRun):
     """A run with its journal."""
 
-    entries: tuple[AnyLine, ...] = ()
+    entries: tuple[AnyEvent, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Linted:
     """What WSL passes over in a file."""
 
     file: str
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Profiled:
 
 
 @dataclass(frozen=True)
-class LabHost:
+class ListedLabHost:
     """A host that the lab can simulate. base: the host that it differs from, where it is told as a difference."""
 
     name: str
@@ -187,16 +187,16 @@ RESULTS: Mapping[str, Any] = {
     "diff": Diff,
     "explanation": Explanation,
     "codes": Code,
-    "planning": Planned,
-    "outcome": Ended,
+    "planning": PlannedHost,
+    "outcome": EndedHost,
     "check": Checked,
-    "runs": Listed,
-    "run": Shown,
+    "runs": ListedRun,
+    "run": ShownRun,
     "verification": Verified,
     "bundle": Bundled,
     "lint": Linted,
     "profile": Profiled,
-    "lab": LabHost,
+    "lab": ListedLabHost,
     "error": ErrorResult,
 }
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import Age, at_once_option, run_options
 from winhost.cli.outputs import Output, Shape
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
-    from winhost.cli.answers import Checked, Ended
-    from winhost.engine.run import Means, Outcome
+    from winhost.cli.answers import Checked, EndedHost
+    from winhost.engine.run import Outcome, RunContext
     from winhost.model.plan import Plan
 
 
@@ -73,7 +73,7 @@ class TooOld(UsageFault):
         return f"Nothing was changed. Plan anew: winhost plan {visible(self.host)} -o plan.json"
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN...")
 @run_options
 @at_once_option
@@ -102,7 +102,7 @@ def apply(
 
     On a terminal shows the plans first and asks for each consent.
     """
-    from winhost.cli.answers import Ended
+    from winhost.cli.answers import EndedHost
     from winhost.cli.envelope import show_results
     from winhost.cli.events import tell_end
     from winhost.cli.faults import as_ours
@@ -143,8 +143,8 @@ def apply(
 
         results = each(works, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_ours)
     errors = [r.error or (NotBegun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
-    shown: list[tuple[str, Ended | WinhostError]] = [
-        (plan.host, error or Ended(plan.host, result.given))
+    shown: list[tuple[str, EndedHost | WinhostError]] = [
+        (plan.host, error or EndedHost(plan.host, result.given))
         for plan, result, error in zip(read, results, errors, strict=True)
     ]
     if as_jsonl:
@@ -159,7 +159,7 @@ def apply(
     return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
 
 
-def _changed(shown: "tuple[str, Ended | WinhostError]") -> bool:
+def _changed(shown: "tuple[str, EndedHost | WinhostError]") -> bool:
     """Whether something was done on a host: then 2 is not said of all of them, which says that nothing was."""
     from winhost.engine.failures import EndOfRun
 
@@ -190,7 +190,7 @@ def _asked(plan: "Plan", accepted: tuple[str, ...], yes: bool, document: bool) -
     return consents(asking_for(plan, plan.stages), accepted, yes)
 
 
-def _check(works: "Sequence[tuple[Plan, Means]]", at_once: int, shape: "Shape") -> int:
+def _check(works: "Sequence[tuple[Plan, RunContext]]", at_once: int, shape: "Shape") -> int:
     """What each plan would do now, one after the other."""
     from winhost.cli.answers import Checked
     from winhost.cli.envelope import show_results

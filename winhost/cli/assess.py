@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import (
     assume_option,
     at_once_option,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from winhost.resources.stated import Statement
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @words_argument
 @facts_option
 @click.option("--path", help="Judge by this path alone.", **completion.PATHS)
@@ -62,7 +62,7 @@ def assess(
     from winhost.cli.envelope import show_results
     from winhost.cli.reach import judge_each, read_each, several, watched, worst
     from winhost.cli.show_verdicts import check_path, possible, show_assessment, show_rows
-    from winhost.compat.answer import Judged, Wish, brief, full
+    from winhost.compat.answer import Judged, Requirements, brief, full
     from winhost.compat.needs import check, wanted
     from winhost.compat.remedy import named
     from winhost.model.workloadfile import load_workload
@@ -70,7 +70,7 @@ def assess(
     check_path(path)
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
-    wish = Wish(wanted(needed, workload), path, workload, tuple(map(named, remedies)), assumed, needed)
+    wish = Requirements(wanted(needed, workload), path, workload, tuple(map(named, remedies)), assumed, needed)
     codes = [0]
 
     def results() -> "Iterator[tuple[str, Judged | WinhostError]]":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import Output, answers
 from winhost.model.errors import UsageFault, WinhostError, visible
 
@@ -29,7 +29,7 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     return tuple(words)
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--sign-with",

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.lab import engine_option
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("story", type=click.Choice(["dda", "wsl2"]), default="dda", metavar="[dda|wsl2]")
 @click.option(
     "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep fleet.yaml, facts, plan and journal."

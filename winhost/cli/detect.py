@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import at_once_option, fleet_option, force_option, hosts_argument
 from winhost.cli.outputs import Output, answers
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from winhost.model.errors import WinhostError
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @hosts_argument
 @force_option
 @fleet_option

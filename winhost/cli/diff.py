@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import Output, answers
 from winhost.model.errors import Exit, WinhostError, visible
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from winhost.model.facts import Facts
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("before", metavar="FACTS", type=click.Path(path_type=Path))
 @click.argument("after", metavar="FACTS", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Show what moves by itself, too: free memory, the boot's id.")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from winhost.cli.output import print_line
-from winhost.engine.hands import Event
+from winhost.engine.host_session import ProgressEvent
 from winhost.engine.run import Outcome
 from winhost.model.errors import ErrorDocument, WinhostError, failed
 from winhost.model.facts import Json, Key
@@ -53,7 +53,7 @@ class EndLine:
     exit_code: int
 
 
-def tell_event(event: Event) -> None:
+def tell_event(event: ProgressEvent) -> None:
     """One line on stdout."""
     step = event.step
     print_line(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.output import say
 from winhost.cli.outputs import Output, answers
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from winhost.model.reason import Evidence, Explanation
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("code", required=False, **completion.CODES)
 @click.option("--list", "listed", is_flag=True, help="List all codes, or those that begin with CODE.")
 @answers()

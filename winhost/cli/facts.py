@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.groups import Group
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import force_option
 from winhost.cli.outputs import Output, answers
 
 if TYPE_CHECKING:
-    from winhost.imports.told import Told
+    from winhost.imports.observation import FileObservations
     from winhost.model.facts import Facts
 
 # Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
@@ -28,7 +28,7 @@ def _host(context: click.Context, option: click.Parameter, value: str | None) ->
         raise click.BadParameter(f"'{visible(str(value))}' {wrong}") from None
 
 
-@click.group(cls=Group)
+@click.group(cls=WinhostGroup)
 def facts() -> None:
     """Make facts of a machine from what its own tools print."""
 
@@ -78,7 +78,7 @@ def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> "F
     return merged(told, host, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
 
 
-def _readable(files: tuple[Path, ...], kind: str | None) -> "Iterator[tuple[str, str, Told]]":
+def _readable(files: tuple[Path, ...], kind: str | None) -> "Iterator[tuple[str, str, FileObservations]]":
     """Those that can be read, each with its kind; the others with a warning. Raises NotReadable where there is none."""
     from winhost.imports.faults import NotReadable
     from winhost.imports.sources import read

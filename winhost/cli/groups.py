@@ -7,7 +7,7 @@ import click
 from winhost.cli.exits import show_codes
 
 
-class Command(click.Command):
+class WinhostCommand(click.Command):
     """A command whose help ends with its exit codes."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -15,10 +15,10 @@ class Command(click.Command):
         show_codes(words, formatter)
 
 
-class Group(click.Group):
+class WinhostGroup(click.Group):
     """A group of commands in our words."""
 
-    command_class = Command
+    command_class = WinhostCommand
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Group
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import force_option
 from winhost.cli.outputs import Output, answers
 
@@ -25,7 +25,7 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     return value
 
 
-@click.group(cls=Group)
+@click.group(cls=WinhostGroup)
 def lab() -> None:
     """Simulated hosts behind a real remoting endpoint.
 
@@ -97,11 +97,11 @@ def _files(word: str) -> list[Path]:
 @answers(wide=True)
 def list_hosts(output: Output) -> None:
     """List the example hosts and situations that winhost ships."""
-    from winhost.cli.answers import LabHost
+    from winhost.cli.answers import ListedLabHost
     from winhost.cli.envelope import show_list
     from winhost.lab.hostfile import HostFile, host_files
     from winhost.model.yamlfile import load
 
     told = ((path.stem, load(path, HostFile)) for path in host_files())
-    rows = [LabHost(name, file.about, file.base, file.origin) for name, file in told]
+    rows = [ListedLabHost(name, file.about, file.base, file.origin) for name, file in told]
     show_list("lab", output.shape, rows, ("name", "about"), ("base", "origin"))

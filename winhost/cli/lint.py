@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from winhost.cli.groups import Group
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.outputs import Output, answers
 from winhost.model.errors import Exit
 
@@ -35,7 +35,7 @@ facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=P
 version_option = click.option("--wsl", "version", type=WslVersion(), help="The WSL that will read it, such as 2.7.14.")
 
 
-@click.group(cls=Group)
+@click.group(cls=WinhostGroup)
 def lint() -> None:
     """Say what WSL will silently leave out of its configuration files."""
 
@@ -100,7 +100,7 @@ def _lint(
     from winhost.cli.answers import Linted
     from winhost.cli.envelope import show_results
     from winhost.cli.output import say, table
-    from winhost.paths.wslconfig import Severity, lint
+    from winhost.paths.wslconfig import LintSeverity, lint
 
     findings = lint(_content(file), dialect, version=version, forbidden=forbidden)
 
@@ -109,7 +109,7 @@ def _lint(
         table(("place", "effect", "code", "finding"), rows) if rows else say(f"{file}: nothing to find")
 
     show_results("lint", output.shape, [(str(file), Linted(str(file), tuple(findings)))], show)
-    return int(Exit.FAILURE if any(it.severity is not Severity.NOTE for it in findings) else Exit.SUCCESS)
+    return int(Exit.FAILURE if any(it.severity is not LintSeverity.NOTE for it in findings) else Exit.SUCCESS)
 
 
 def _content(file: Path) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import (
     Size,
     assume_option,
@@ -20,17 +20,17 @@ from winhost.cli.options import (
     words_argument,
 )
 from winhost.cli.outputs import Output, answers
-from winhost.cli.wishes import Asked, Power
+from winhost.cli.wishes import PlanOptions, Power
 from winhost.model.errors import UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
-    from winhost.cli.answers import Planned
+    from winhost.cli.answers import PlannedHost
     from winhost.cli.reach import Read
     from winhost.model.plan import Plan
     from winhost.resources.stated import Statement
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @words_argument
 @facts_option
 @click.option("--path", help="The way to serve, as assess names it. Default: the recommended one.", **completion.PATHS)
@@ -83,7 +83,7 @@ def plan(
         raise click.BadParameter(
             "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
         )
-    asked = Asked(path, vm, cards, high, low, power, playbook, settings, allow_unverified)
+    asked = PlanOptions(path, vm, cards, high, low, power, playbook, settings, allow_unverified)
     named = asked.path
     if named:
         asked.wish(named)  # what is wrong with the words themselves is told once, before any host is asked
@@ -93,7 +93,7 @@ def plan(
         check_each_once(words, facts_files, fleet_file)
     codes = [0]
 
-    def results() -> "Iterator[tuple[str, Planned | WinhostError]]":
+    def results() -> "Iterator[tuple[str, PlannedHost | WinhostError]]":
         for read in watched(lambda watch: read_each(words, facts_files, fleet_file, at_once, watch)):
             made = _planned(read, asked, into, assumed)
             codes.append(worst([made if isinstance(made, WinhostError) else None]))
@@ -107,10 +107,10 @@ def plan(
 
 
 def _planned(
-    read: "Read", asked: Asked, into: "Into | None", assumed: "tuple[Statement, ...]"
-) -> "Planned | WinhostError":
-    from winhost.cli.answers import Planned
-    from winhost.engine import sending
+    read: "Read", asked: PlanOptions, into: "Into | None", assumed: "tuple[Statement, ...]"
+) -> "PlannedHost | WinhostError":
+    from winhost.cli.answers import PlannedHost
+    from winhost.engine import uploads
     from winhost.engine.choosing import check_unasked, recommended
     from winhost.engine.planning import make_plan
     from winhost.model.path import path_of
@@ -124,11 +124,11 @@ def _planned(
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
         if best:
             check_unasked(made, best)
-        sending.check(made.steps, Path())
+        uploads.check(made.steps, Path())
         file = into.write(made) if into else None
     except WinhostError as error:
         return error
-    return Planned(
+    return PlannedHost(
         made.host, made.wish.path, made.variant, best.verdict if best else None, str(file) if file else None, made
     )
 

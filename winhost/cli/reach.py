@@ -11,8 +11,8 @@ from winhost.model.errors import UsageFault, WinhostError, visible
 
 if TYPE_CHECKING:
     from winhost.cli.watch import Watch
-    from winhost.compat.answer import Judged, Wish
-    from winhost.connect.twofold import Twofold
+    from winhost.compat.answer import Judged, Requirements
+    from winhost.connect.windows_with_linux import WindowsWithLinux
     from winhost.model.facts import Facts
     from winhost.model.fleet import Host
     from winhost.model.plan import Plan
@@ -93,33 +93,33 @@ def _warn_of_unverified(hosts: "Iterable[Host]") -> None:
             say("  Name its CA there instead: the path of a PEM file.", err=True)
 
 
-def way_to(host: "Host") -> "Twofold":
+def way_to(host: "Host") -> "WindowsWithLinux":
     """How to reach it and its Linux, with the agents that go there."""
-    from winhost.connect.ssh import SshWay
-    from winhost.connect.twofold import Twofold
-    from winhost.connect.windows import WindowsWay
+    from winhost.connect.ssh import SshConnector
+    from winhost.connect.windows import WindowsConnector
+    from winhost.connect.windows_with_linux import WindowsWithLinux
     from winhost.resources import linux
     from winhost.resources.linux import scripts as linux_scripts
     from winhost.resources.shape import misfit
     from winhost.resources.windows import scripts
 
-    windows_way = WindowsWay(host, scripts.session_text(), misfit)
-    return Twofold(
+    windows_way = WindowsConnector(host, scripts.session_text(), misfit)
+    return WindowsWithLinux(
         windows_way,
         host,
-        tuple(linux.NOUNS),
+        tuple(linux.RESOURCE_TYPES),
         linux_scripts.session_text(),
-        lambda target, program: SshWay(target, program, misfit).open(),
+        lambda target, program: SshConnector(target, program, misfit).open(),
     )
 
 
 def check_reach(host: "Host", plan: "Plan") -> None:
     """Raises NoLinuxKey for a plan that goes on to the host's Linux, which is known to end before that."""
-    from winhost.connect.twofold import NoLinuxKey
+    from winhost.connect.windows_with_linux import NoLinuxKey
     from winhost.resources import linux
 
     nouns = {*(step.noun for step in plan.steps), *(deferred.noun for deferred in plan.deferred)}
-    if host.ssh is None and nouns & set(linux.NOUNS):
+    if host.ssh is None and nouns & set(linux.RESOURCE_TYPES):
         raise NoLinuxKey(host.name)
 
 
@@ -201,7 +201,7 @@ def _read_file(path: Path, watch: "Watch") -> Read:
     return Read(facts.host, facts)
 
 
-def judge_each(reads: Iterable[Read], wish: "Wish", watch: "Watch") -> "Iterator[tuple[Read, Judged | None]]":
+def judge_each(reads: Iterable[Read], wish: "Requirements", watch: "Watch") -> "Iterator[tuple[Read, Judged | None]]":
     """Each reading with what is said of it, one by one; facts that cannot be judged are that reading's error."""
     from winhost.cli.faults import as_ours
     from winhost.compat.answer import judge
@@ -234,9 +234,9 @@ def _read(host: "Host", watch: "Watch") -> "Facts":
     from contextlib import closing
 
     from winhost.connect.reboot import Patience
-    from winhost.engine.hands import Hands
+    from winhost.engine.host_session import HostSession
 
-    with watch.reading(host.name), closing(Hands(way_to(host), Patience(), tell=watch)) as hands:
+    with watch.reading(host.name), closing(HostSession(way_to(host), Patience(), tell=watch)) as hands:
         return hands.facts()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import (
     assume_option,
     at_once_option,
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from winhost.compat.answer import Judged
     from winhost.model.errors import ErrorResult, WinhostError
     from winhost.model.facts import Facts
-    from winhost.render.report import Unread
+    from winhost.render.report import UnreadHost
     from winhost.resources.stated import Statement
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
 @force_option
 @need_option
@@ -61,23 +61,23 @@ def report(
     from winhost.cli.output import say, tell_error, write_file
     from winhost.cli.overwrite import refuse_other_kind
     from winhost.cli.reach import judge_each, read_each, watched, worst
-    from winhost.compat.answer import Wish
+    from winhost.compat.answer import Requirements
     from winhost.compat.needs import check, wanted
     from winhost.compat.remedy import named
     from winhost.model.errors import ErrorResult, failed
     from winhost.model.workloadfile import load_workload
-    from winhost.render.report import Unread, reports
+    from winhost.render.report import UnreadHost, reports
     from winhost.render.report import report as render
 
     file = output.the_place
     refuse_other_kind(file, "report", force)
     check(needed)
     workload = load_workload(workload_file) if workload_file else None
-    wish = Wish(wanted(needed, workload), None, workload, tuple(map(named, remedies)), assumed, needed)
+    wish = Requirements(wanted(needed, workload), None, workload, tuple(map(named, remedies)), assumed, needed)
     results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 
-    def told() -> "Iterator[tuple[Facts, Judged] | Unread]":
+    def told() -> "Iterator[tuple[Facts, Judged] | UnreadHost]":
         for read, judged in watched(
             lambda watch: judge_each(read_each(words, (), fleet_file, at_once, watch), wish, watch)
         ):
@@ -86,7 +86,7 @@ def report(
                 results.append(failed(read.error, read.host))
                 if not output.form:
                     tell_error(read.error, read.host)
-                yield Unread(read.host, read.error)
+                yield UnreadHost(read.host, read.error)
             elif read.facts and judged:
                 results.append(Reported(read.host, str(file)))
                 yield read.facts, judged

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import Size, run_options
 from winhost.cli.outputs import Output
 from winhost.model.errors import visible
 
 if TYPE_CHECKING:
     from winhost.engine.amending import Amendment
-    from winhost.engine.record import Record
-    from winhost.engine.run import Means
-    from winhost.model.plan import Wish
+    from winhost.engine.run import RunContext
+    from winhost.engine.run_state import RunState
+    from winhost.model.plan import PlanRequest
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
 @click.option(
     "--vm", metavar="NAME", help="Give the cards to this VM instead. Only while nothing was done for the other."
@@ -53,7 +53,7 @@ def resume(
 
     amendment: Amendment | None = None
 
-    def ask(record: "Record", means: "Means", given: tuple[str, ...]) -> tuple[str, ...]:
+    def ask(record: "RunState", means: "RunContext", given: tuple[str, ...]) -> tuple[str, ...]:
         nonlocal amendment
         if not (vm or cards or settings):
             return given
@@ -62,7 +62,7 @@ def resume(
         amendment, given = _chosen_anew(record, wish, shlex.join(words), means, given, yes)
         return given
 
-    def go(run: str, given: tuple[str, ...], means: "Means") -> Any:
+    def go(run: str, given: tuple[str, ...], means: "RunContext") -> Any:
         return go_on(run, given, means, amendment)
 
     deadlines = Deadlines(guest_deadline, restart_deadline)
@@ -70,7 +70,7 @@ def resume(
 
 
 def _chosen_anew(
-    record: "Record", wish: "Wish", words: str, means: "Means", given: tuple[str, ...], yes: bool
+    record: "RunState", wish: "PlanRequest", words: str, means: "RunContext", given: tuple[str, ...], yes: bool
 ) -> "tuple[Amendment, tuple[str, ...]]":
     """Plan the rest anew, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
     from winhost.cli.output import say
@@ -91,7 +91,7 @@ def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for value in values for word in (option, value))
 
 
-def _wished(wish: "Wish", vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> "Wish":
+def _wished(wish: "PlanRequest", vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> "PlanRequest":
     """The wish with other values. Raises click.UsageError for what the path does not have."""
     from winhost.cli.wishes import decided
 
@@ -103,7 +103,9 @@ def _wished(wish: "Wish", vm: str | None, cards: tuple[str, ...], settings: tupl
     return replace(wish, playbook=decided(wish.path, copy.deepcopy(dict(wish.playbook)), settings))
 
 
-def _with_options(wish: "Wish", named: list[str], options: "Mapping[str, Callable[[str], object]]") -> "Wish":
+def _with_options(
+    wish: "PlanRequest", named: list[str], options: "Mapping[str, Callable[[str], object]]"
+) -> "PlanRequest":
     chosen: dict[str, list[object]] = {}
     for setting in named:
         name, equals, value = setting.partition("=")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import run_options
 from winhost.cli.outputs import Output
 
 if TYPE_CHECKING:
-    from winhost.engine.record import Record
-    from winhost.engine.run import Means
+    from winhost.engine.run import RunContext
+    from winhost.engine.run_state import RunState
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
 @run_options
 def rollback(
@@ -39,7 +39,7 @@ def rollback(
     from winhost.engine.undo import look
     from winhost.engine.undo import rollback as go_back
 
-    def ask(record: "Record", means: "Means", given: tuple[str, ...]) -> tuple[str, ...]:
+    def ask(record: "RunState", means: "RunContext", given: tuple[str, ...]) -> tuple[str, ...]:
         if yes or not sys.stdin.isatty():
             return given
         steps, back = look(run_name, means)

@@ -17,8 +17,8 @@ from winhost.model.errors import Exit, UsageFault, visible
 
 if TYPE_CHECKING:
     from winhost.cli.watch import Watch
-    from winhost.engine.record import Record
-    from winhost.engine.run import Means, Outcome
+    from winhost.engine.run import Outcome, RunContext
+    from winhost.engine.run_state import RunState
     from winhost.model.fleet import Host
     from winhost.model.plan import Plan, Stage, Step
 
@@ -255,14 +255,14 @@ def means_for(
     stop: Stop,
     watch: Callable[[Any], None],
     plan_file: Path | None = None,
-) -> "Means":
+) -> "RunContext":
     """What a run of this host works with. plan_file: beside which files may lie; a run that has begun knows it."""
     from winhost.cli.reach import way_to
     from winhost.connect.reboot import Patience
-    from winhost.engine.run import Means
+    from winhost.engine.run import RunContext
     from winhost.engine.store import Store
 
-    return Means(
+    return RunContext(
         way_to(host),
         Store(),
         Patience(deadline=deadlines.restart),
@@ -307,7 +307,7 @@ def outcome_code(outcome: "Outcome") -> int:
 
 
 def go_either_way(
-    go: "Callable[[str, tuple[str, ...], Means], Outcome]",
+    go: "Callable[[str, tuple[str, ...], RunContext], Outcome]",
     verb: str,
     run_name: str,
     accepted: tuple[str, ...],
@@ -316,19 +316,19 @@ def go_either_way(
     fleet_file: Path | None,
     output: Output,
     as_jsonl: bool,
-    ask: "Callable[[Record, Means, tuple[str, ...]], tuple[str, ...]]" = lambda record, means, given: given,
+    ask: "Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]]" = lambda record, means, given: given,
 ) -> int:
     """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
 
     ask: what is shown and asked for first; it gives the consents.
     """
-    from winhost.cli.answers import Ended
+    from winhost.cli.answers import EndedHost
     from winhost.cli.envelope import show_results
     from winhost.cli.events import tell_end
     from winhost.cli.reach import hosts_named
     from winhost.engine.failures import ConsentNeeded
     from winhost.engine.journal import read_journal
-    from winhost.engine.record import replay
+    from winhost.engine.run_state import replay
     from winhost.engine.store import Store
 
     record = replay(run_name, read_journal(Store().existing(run_name)))
@@ -353,6 +353,6 @@ def go_either_way(
     if as_jsonl:
         tell_end(outcome.host, outcome, outcome_code(outcome))
     else:
-        ended = [(outcome.host, Ended(outcome.host, outcome))]
+        ended = [(outcome.host, EndedHost(outcome.host, outcome))]
         show_results("outcome", output.shape, ended, lambda ended: show_outcome(ended.outcome))
     return outcome_code(outcome)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import Output, answers
 
 if TYPE_CHECKING:
-    from winhost.cli.answers import Listed
-    from winhost.engine.journal import Entry
+    from winhost.cli.answers import ListedRun
+    from winhost.engine.journal import RawEvent
     from winhost.engine.order import Id
-    from winhost.engine.record import Record
+    from winhost.engine.run_state import RunState
     from winhost.engine.store import Store
     from winhost.model.facts import Json
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _WIDE = ("path", "changed", "last", "folder", "journal")
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
 @answers(wide=True)
 def runs(run_name: str | None, output: Output) -> int:
@@ -30,10 +30,10 @@ def runs(run_name: str | None, output: Output) -> int:
 
     Reads the journals in your own state folder; asks no host.
     """
-    from winhost.cli.answers import Shown
+    from winhost.cli.answers import ShownRun
     from winhost.cli.envelope import show_list, show_results
     from winhost.engine.journal import read_journal
-    from winhost.engine.record import parsed
+    from winhost.engine.run_state import parsed
     from winhost.engine.store import Store
 
     store = Store()
@@ -44,25 +44,25 @@ def runs(run_name: str | None, output: Output) -> int:
         return 0
     entries = read_journal(store.existing(run_name))
     typed: Any = tuple(parsed(run_name, entries))
-    document = Shown(**vars(_summary(store, run_name)), entries=typed)
+    document = ShownRun(**vars(_summary(store, run_name)), entries=typed)
     show_results("run", output.shape, [(run_name, document)], lambda told: _show(store, told, entries, output.wide))
     return 0
 
 
-def _summary(store: "Store", name: str) -> "Listed":
-    from winhost.cli.answers import Listed
+def _summary(store: "Store", name: str) -> "ListedRun":
+    from winhost.cli.answers import ListedRun
     from winhost.engine.journal import read_journal
-    from winhost.engine.record import NeverBegun, replay
+    from winhost.engine.run_state import NeverBegun, replay
     from winhost.model.errors import WinhostError
 
     journal = str(store.path(name))
     try:
         record = replay(name, read_journal(store.existing(name)))
     except NeverBegun:
-        return Listed(name, "?", "begun, nothing done", "?", journal=journal)
+        return ListedRun(name, "?", "begun, nothing done", "?", journal=journal)
     except WinhostError as error:
-        return Listed(name, "?", error.what, "?", journal=journal)
-    return Listed(
+        return ListedRun(name, "?", error.what, "?", journal=journal)
+    return ListedRun(
         name,
         record.host,
         _state(store, record),
@@ -76,7 +76,7 @@ def _summary(store: "Store", name: str) -> "Listed":
     )
 
 
-def _state(store: "Store", record: "Record") -> str:
+def _state(store: "Store", record: "RunState") -> str:
     if record.outcome:
         return record.outcome
     if store.held(record.host):
@@ -86,7 +86,7 @@ def _state(store: "Store", record: "Record") -> str:
     return "nothing changed" if record.unchanged else "interrupted"
 
 
-def _why(store: "Store", record: "Record") -> str:
+def _why(store: "Store", record: "RunState") -> str:
     """Why it went no further by itself; nothing of one that did, or is under way."""
     if record.stopped:
         return record.stopped.why
@@ -96,10 +96,10 @@ def _why(store: "Store", record: "Record") -> str:
     return f"{record.host}: winhost was killed, or its computer went down, {where}"
 
 
-def _show(store: "Store", run: "Listed", entries: "list[Entry]", wide: bool) -> None:
+def _show(store: "Store", run: "ListedRun", entries: "list[RawEvent]", wide: bool) -> None:
     from winhost.cli.output import say, table
     from winhost.cli.show_plan import in_full, shown
-    from winhost.engine.record import replay
+    from winhost.engine.run_state import replay
 
     record = replay(run.run, entries)
     titles = {id_: touched.title for id_, touched in record.touched.items()}
@@ -116,7 +116,7 @@ def _show(store: "Store", run: "Listed", entries: "list[Entry]", wide: bool) -> 
     _show_next(store, run, record)
 
 
-def _show_next(store: "Store", run: "Listed", record: "Record") -> None:
+def _show_next(store: "Store", run: "ListedRun", record: "RunState") -> None:
     """The commands that go on and back from here."""
     from winhost.cli.output import say
 
@@ -133,48 +133,48 @@ def _show_next(store: "Store", run: "Listed", record: "Record") -> None:
         say(f"Go back: winhost rollback {name}")
 
 
-def _told(entry: "Entry", value: "Value", titles: "Mapping[Id, str]") -> str:
+def _told(entry: "RawEvent", value: "Value", titles: "Mapping[Id, str]") -> str:
     if entry["event"] in _TOLD_BY_TITLE:
         return _TOLD_BY_TITLE[entry["event"]](entry, titles)
     tell = _TOLD.get(entry["event"])
     return tell(entry, value) if tell else ""
 
 
-def _told_end(entry: "Entry", titles: "Mapping[Id, str]") -> str:
+def _told_end(entry: "RawEvent", titles: "Mapping[Id, str]") -> str:
     return "; ".join((*_titled([entry], titles), *entry["warnings"]))
 
 
-def _told_rested(entry: "Entry", titles: "Mapping[Id, str]") -> str:
+def _told_rested(entry: "RawEvent", titles: "Mapping[Id, str]") -> str:
     return f"noted for the way back: what rests by now on {', '.join(_titled(entry['resting'], titles))}"
 
 
-def _told_given(entry: "Entry", titles: "Mapping[Id, str]") -> str:
+def _told_given(entry: "RawEvent", titles: "Mapping[Id, str]") -> str:
     return f"for good: {', '.join(_titled(entry['things'], titles)) or 'nothing yet'}"
 
 
-def _titled(things: "Iterable[Entry]", titles: "Mapping[Id, str]") -> "list[str]":
+def _titled(things: "Iterable[RawEvent]", titles: "Mapping[Id, str]") -> "list[str]":
     """Each once, as the steps call them: two steps may be about two things of one title."""
     from winhost.engine.order import identity
 
     return list(dict.fromkeys(titles[identity(thing["noun"], thing["key"])] for thing in things))
 
 
-def _told_consents(entry: "Entry", value: "Value") -> str:
+def _told_consents(entry: "RawEvent", value: "Value") -> str:
     return f"consents: {value(list(entry['accepted']))}"
 
 
-def _told_begin(entry: "Entry", value: "Value") -> str:
+def _told_begin(entry: "RawEvent", value: "Value") -> str:
     step = entry["step"]
     changes = ", ".join(f"{n} {value(step['before'][n])} → {value(v)}" for n, v in step["want"].items())
     return f"{step['id']} {step['title']}: {changes}"
 
 
-def _told_amend(entry: "Entry", value: "Value") -> str:
+def _told_amend(entry: "RawEvent", value: "Value") -> str:
     changes = ", ".join(f"{each['name']} {value(each['old'])} → {value(each['new'])}" for each in entry["changes"])
     return f"{changes}; {_told_consents(entry, value)}"
 
 
-_TOLD: "Mapping[str, Callable[[Entry, Value], str]]" = {
+_TOLD: "Mapping[str, Callable[[RawEvent, Value], str]]" = {
     "run": _told_consents,
     "accept": _told_consents,
     "back": _told_consents,
@@ -186,7 +186,7 @@ _TOLD: "Mapping[str, Callable[[Entry, Value], str]]" = {
     "amend": _told_amend,
     "outcome": lambda entry, _: str(entry["outcome"]),
 }
-_TOLD_BY_TITLE: "Mapping[str, Callable[[Entry, Mapping[Id, str]], str]]" = {
+_TOLD_BY_TITLE: "Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]]" = {
     "end": _told_end,
     "rested": _told_rested,
     "given-back": _told_given,

@@ -5,12 +5,12 @@ from typing import Any
 import click
 
 from winhost.cli.envelope import KINDS
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 
 FILES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
 def schema(name: str) -> None:
     """Print the JSON Schema of one of winhost's file formats.
@@ -30,7 +30,7 @@ def schema(name: str) -> None:
 def _schema(name: str) -> dict[str, object]:
     from winhost.cli.answers import schema as answer_schema
     from winhost.cli.events import EndLine, EventLine
-    from winhost.engine.entries import AnyLine
+    from winhost.engine.events import AnyEvent
     from winhost.lab.hostfile import HostFile
     from winhost.model.documents import answer_schema as line_schema
     from winhost.model.documents import json_schema
@@ -47,7 +47,7 @@ def _schema(name: str) -> dict[str, object]:
         "playbook": Playbook,
         "workload": WorkloadFile,
         "host": HostFile,
-        "journal": AnyLine,
+        "journal": AnyEvent,
     }
     if name == "event":
         lines: Any = EventLine | EndLine

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.groups import Group
+from winhost.cli.groups import WinhostGroup
 from winhost.cli.outputs import Output, answers
 
 
-@click.group(cls=Group)
+@click.group(cls=WinhostGroup)
 def serve() -> None:
     """Serve models on a target: with which settings, and why."""
 

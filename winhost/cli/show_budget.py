@@ -8,7 +8,7 @@ from winhost.cli.output import say, table
 from winhost.model.units import gib
 
 if TYPE_CHECKING:
-    from winhost.paths.budget import Budget, Place
+    from winhost.paths.budget import Budget, MemoryPlace
     from winhost.paths.fit import WhatWouldFit
 
 
@@ -34,11 +34,11 @@ def show_budget(budget: "Budget", short: "WhatWouldFit | None") -> None:
         _show_shortage(short)
 
 
-def _given(place: "Place") -> str:
+def _given(place: "MemoryPlace") -> str:
     return "not known" if place.capacity is None else gib(place.capacity)
 
 
-def _left(place: "Place") -> str:
+def _left(place: "MemoryPlace") -> str:
     match place.fits:
         case True:
             return gib(place.margin or 0)

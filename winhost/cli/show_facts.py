@@ -9,7 +9,7 @@ from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unkno
 from winhost.model.units import about, mib, size
 from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.nouns import titled
+from winhost.resources.registry import titled
 from winhost.resources.windows import Vm, VmMmio, WslAccess, WslDistro, WslVm
 
 _CARD_WIDE = ("memory", "driver", "model", "device")

@@ -12,11 +12,11 @@ from winhost.model.errors import WinhostError, visible, visible_json
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.units import MiB, size
-from winhost.resources.nouns import titled
+from winhost.resources.registry import titled
 from winhost.resources.windows.assignable_device import owner
 
 if TYPE_CHECKING:
-    from winhost.cli.answers import Planned
+    from winhost.cli.answers import PlannedHost
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
@@ -70,14 +70,14 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
         say(f"  {note}", hang=2)
 
 
-def show_planned(made: "Planned", wide: bool = False) -> None:
+def show_planned(made: "PlannedHost", wide: bool = False) -> None:
     """A plan, and how it came to its path."""
     if made.recommended:
         say(f"{made.host}: {made.path} is recommended here ({made.recommended}). For another option: --path")
     show_plan(made.plan, Path(made.file) if made.file else None, wide)
 
 
-def show_plans(results: "Sequence[tuple[str, Planned | WinhostError]]", wide: bool = False) -> None:
+def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> None:
     """A row for each of several hosts, then what went wrong. wide: with what is changed."""
     found = [made for _, made in results if not isinstance(made, WinhostError)]
     if found:
@@ -90,7 +90,7 @@ def show_plans(results: "Sequence[tuple[str, Planned | WinhostError]]", wide: bo
         say("Keep them with -o FOLDER/; each whole: --details")
 
 
-def _planned_row(made: "Planned", wide: bool) -> tuple[object, ...]:
+def _planned_row(made: "PlannedHost", wide: bool) -> tuple[object, ...]:
     row = (made.host, _option(made), _steps(made.plan), _consents(made.plan), made.file or "")
     if not wide:
         return row
@@ -100,7 +100,7 @@ def _planned_row(made: "Planned", wide: bool) -> tuple[object, ...]:
     return (*row, restarts, "; ".join(dict.fromkeys(step.title for step in steps)), "; ".join(dict.fromkeys(lasting)))
 
 
-def _option(made: "Planned") -> str:
+def _option(made: "PlannedHost") -> str:
     way = f"{made.path}/{made.variant}" if made.variant else made.path
     return f"{way} (recommended)" if made.recommended else way
 
@@ -173,7 +173,7 @@ def _show_unchecked(plan: Plan) -> None:
 
 
 def _show_sent(plan: Plan) -> None:
-    from winhost.engine.sending import beside
+    from winhost.engine.uploads import beside
 
     names = sorted(wanted.name for wanted in map(beside, plan.steps) if wanted)
     if names:

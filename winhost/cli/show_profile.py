@@ -9,7 +9,7 @@ from winhost.cli.lines import wrapped
 from winhost.compat import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
-from winhost.serving.choice import Because, Line, Served, Serving
+from winhost.serving.choice import Because, ProfileLine, Served, Serving
 from winhost.serving.command import command
 from winhost.serving.lost import Lost
 
@@ -68,7 +68,7 @@ def _lost(lost: Lost) -> Iterator[str]:
         yield f"  swap_within: {lost.within} s is missed: a start takes at least {lost.least:.0f} s"
 
 
-def _explain(line: Line, *, left_out: bool) -> None:
+def _explain(line: ProfileLine, *, left_out: bool) -> None:
     _comment(f"  {'left out: ' if left_out else ''}{_setting(line)}")
     _comment(f"      why: {line.why}")
     _comment(f"      for: {line.when}")
@@ -81,7 +81,7 @@ def _explain(line: Line, *, left_out: bool) -> None:
         _comment(f"      {key} ({evidence.kind}): {evidence.source}")
 
 
-def _setting(line: Line) -> str:
+def _setting(line: ProfileLine) -> str:
     return line.name if line.value is None else f"{line.name}={line.value}"
 
 

@@ -18,7 +18,7 @@ from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Rea
 from winhost.render import words
 
 if TYPE_CHECKING:
-    from winhost.compat.answer import Judged, Wish
+    from winhost.compat.answer import Judged, Requirements
     from winhost.compat.remedy import Mended
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
@@ -51,7 +51,7 @@ def possible(found: Sequence[Fit], path: str | None) -> bool:
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.way))
 
 
-def show_rows(results: "Iterable[tuple[str, Judged | WinhostError]]", wish: "Wish", wide: bool) -> None:
+def show_rows(results: "Iterable[tuple[str, Judged | WinhostError]]", wish: "Requirements", wide: bool) -> None:
     """Several hosts: a row for each with its best option, then what could not be read. wide: with all that is seen."""
     rows, errors = [], []
     for host, found in results:
@@ -81,7 +81,7 @@ def _row(host: str, found: "Judged", path: str | None, wide: bool) -> tuple[obje
     return (*row, ", ".join(also), ", ".join(mends))
 
 
-def _show_supposed(wish: "Wish") -> None:
+def _show_supposed(wish: "Requirements") -> None:
     if wish.supposed:
         say(words.supposed(wish.supposed), bold=True)
 
@@ -90,7 +90,7 @@ def _best_way(answer: "Judged") -> str:
     return answer.fits[0].way if answer.assessment.recommended else "none"
 
 
-def show_assessment(answer: "Judged", wish: "Wish", everything: bool) -> None:
+def show_assessment(answer: "Judged", wish: "Requirements", everything: bool) -> None:
     """One host: its assessment, and the cheapest changes that would mend what is wanted."""
     judged, path = answer.assessment, wish.path
     simulated = "  (simulated)" if judged.origin == "synthetic" else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import Command
+from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import at_once_option, facts_option, fleet_option
 from winhost.cli.outputs import Output, answers
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from winhost.model.plan import Plan
 
 
-@click.command(cls=Command)
+@click.command(cls=WinhostCommand)
 @click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
 @facts_option
 @fleet_option

@@ -16,7 +16,7 @@ from winhost.cli.events import tell_event
 from winhost.cli.lines import wrapped
 from winhost.cli.show_plan import shown
 from winhost.cli.streams import is_dumb
-from winhost.engine.hands import Event
+from winhost.engine.host_session import ProgressEvent
 from winhost.model.errors import visible
 from winhost.model.plan import Step
 
@@ -91,7 +91,7 @@ class Watch:
         self._said.put(None)
         self._ticker.join()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ProgressEvent) -> None:
         """Safe to call from several threads."""
         with self._lock:
             self._note(event)
@@ -106,7 +106,7 @@ class Watch:
     @contextmanager
     def at(self, host: str, doing: str) -> Iterator[None]:
         """While something is done to a host."""
-        self(Event(host, "at", doing))
+        self(ProgressEvent(host, "at", doing))
         try:
             yield
         finally:
@@ -138,12 +138,12 @@ class Watch:
         """Lines that stay are in nobody's way."""
         return nullcontext()
 
-    def show(self, event: Event) -> None:
+    def show(self, event: ProgressEvent) -> None:
         """What stays of an event."""
         if self._is_news(event):
             self._write(self.line(event))
 
-    def line(self, event: Event) -> str:
+    def line(self, event: ProgressEvent) -> str:
         """What stays on the screen of an event."""
         text = visible(event.text) + (f": {_changes(event.step)}" if event.kind == "done" and event.step else "")
         took = f" ({self._at[event.host].seconds:.1f} s)" if event.kind == "done" else ""
@@ -183,7 +183,7 @@ class Watch:
         more = f" and {len(at) - 3} more" if len(at) > 3 else ""
         self._write(f"{self._read} of {self.hosts} read; now: {', '.join(at[:3])}{more}")
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: ProgressEvent) -> None:
         before = self._at.get(event.host)
         if event.kind in _BEGIN or before is None:
             told = event.kind not in ("at", "step")
@@ -193,7 +193,7 @@ class Watch:
         elif event.kind in ("sending", "done"):
             before.what, before.waits, before.told = event.text, "", True
 
-    def _is_news(self, event: Event) -> bool:
+    def _is_news(self, event: ProgressEvent) -> bool:
         """Of a file that is being sent a line for each tenth stays; what begins is told of when it is done."""
         if event.kind in ("step", "at"):
             return False
@@ -223,12 +223,12 @@ class JsonLines(Watch):
     def __init__(self) -> None:
         super().__init__(lambda text: None)
 
-    def show(self, event: Event) -> None:
+    def show(self, event: ProgressEvent) -> None:
         if event.kind != "at":
             tell_event(event)
 
     def remind(self, host: str, doing: Doing) -> None:
-        tell_event(Event(host, "waiting", doing.reminder))
+        tell_event(ProgressEvent(host, "waiting", doing.reminder))
 
 
 class Screen(Watch):
@@ -326,7 +326,7 @@ def _row(host: str, doing: Doing) -> str:
     return f"{spinner} {minutes}:{seconds:02} {host} {doing.text}{stop}"
 
 
-def _count(event: Event) -> str:
+def _count(event: ProgressEvent) -> str:
     return f"[{event.number}/{event.total}] " if event.total else ""
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from winhost.model.errors import UsageFault, visible
-from winhost.model.plan import Wish
+from winhost.model.plan import PlanRequest
 
 # What of a Wish each option fills in.
 OPTIONS = {"vm": "--vm", "cards": "--card", "high": "--high", "low": "--low", "power": "--power"}
@@ -17,7 +17,7 @@ Power = Literal["as-found", "running", "off"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanOptions:
     """What was said on the command line. way: a path or one of its variants; power: None where nothing was said."""
 
     way: str | None
@@ -49,10 +49,10 @@ class Asked:
             possible = paths if possible is None else possible & paths
         return next(iter(possible)) if possible and len(possible) == 1 else None
 
-    def wish(self, path: str) -> Wish:
+    def wish(self, path: str) -> PlanRequest:
         """Raises NoPlaybook, OtherPath, BadParameter, and what reading a playbook raises."""
         content = _playbook(path, self.playbook, (*self._of_variant(path), *self.settings))
-        return Wish(
+        return PlanRequest(
             path, content, self.vm, self.cards, self.low, self.high, self.power or "as-found", self.allow_unverified
         )
 

@@ -26,7 +26,7 @@ from winhost.model.reason import (
 )
 from winhost.model.units import Bytes
 from winhost.model.workload import Workload
-from winhost.paths.budget import Line, Place
+from winhost.paths.budget import BudgetLine, MemoryPlace
 from winhost.paths.engines import Missing
 from winhost.paths.fit import Fix, WhatWouldFit
 from winhost.paths.placement import Placement
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Wish:
+class Requirements:
     """What a host is held against. path: the only one that will do, or a variant of it; remedies: judged as if they
     were done; assumed: facts that are stated where nothing was read; asked: the capabilities that were named for this
     look alone, beside those that a workload needs.
@@ -188,8 +188,8 @@ class FullRoom:
 class FullBudget:
     """The memory that a workload takes by an option: see Budget."""
 
-    lines: tuple[Line, ...]
-    places: tuple[Place, ...]
+    lines: tuple[BudgetLine, ...]
+    places: tuple[MemoryPlace, ...]
     placement: Placement
     missing: tuple[Missing, ...]
     fits: bool | None
@@ -266,7 +266,7 @@ class Diff:
     two_machines: bool
 
 
-def judge(facts: Facts, wish: Wish) -> Judged:
+def judge(facts: Facts, wish: Requirements) -> Judged:
     """All that is said of a host. Pure. Raises Contradicted, NobodyThere."""
     known, facts = facts, stated(facts, wish.assumed)
     judged = assess_as_if(facts, wish.remedies, wish.stated)
@@ -277,12 +277,12 @@ def judge(facts: Facts, wish: Wish) -> Judged:
     return Judged(facts.host, judged, found, changes, _nearest(judged, found, wish), shopping_list(judged))
 
 
-def _without(facts: Facts, left_out: Statement, wish: Wish) -> Assessment:
+def _without(facts: Facts, left_out: Statement, wish: Requirements) -> Assessment:
     others = [each for each in wish.assumed if each is not left_out]
     return assess_as_if(stated(facts, others), wish.remedies, wish.stated)
 
 
-def _nearest(judged: Assessment, found: Sequence[Fit], wish: Wish) -> Nearest | None:
+def _nearest(judged: Assessment, found: Sequence[Fit], wish: Requirements) -> Nearest | None:
     if wish.workload is None:
         return None
     best = next(fit for fit in found if is_meant(wish.path, fit.way))
@@ -290,7 +290,7 @@ def _nearest(judged: Assessment, found: Sequence[Fit], wish: Wish) -> Nearest | 
     return nearest(ways, wish.needs, wish.workload, best)
 
 
-def brief(found: Judged, wish: Wish) -> Brief:
+def brief(found: Judged, wish: Requirements) -> Brief:
     """What decides, without evidence and sentences."""
     paths = {way.path: (path, way) for path in found.assessment.paths for way in path.ways}
     options = tuple(_brief_option(fit, *paths[fit.way]) for fit in found.fits if is_meant(wish.path, fit.way))
@@ -300,7 +300,7 @@ def brief(found: Judged, wish: Wish) -> Brief:
     return Brief(found.host, origin, wish.supposed, recommended, options, changes, near, found.settle)
 
 
-def _recommended(found: Judged, wish: Wish) -> Recommended | None:
+def _recommended(found: Judged, wish: Requirements) -> Recommended | None:
     """None where nothing works, or it is not known which Windows it is."""
     best = next(fit for fit in found.fits if is_meant(wish.path, fit.way))
     if found.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
@@ -339,7 +339,7 @@ def _brief_subject(subject: SubjectVerdict) -> BriefSubject:
     return BriefSubject(subject.kind, subject.key, subject.name, subject.verdict, because)
 
 
-def full(found: Judged, wish: Wish) -> Full:
+def full(found: Judged, wish: Requirements) -> Full:
     """Everything, of each variant by itself."""
     ways = [way for path in found.assessment.paths for way in path.ways if is_meant(wish.path, way.path)]
     options = tuple(_full_option(way, fit_of(way, wish.needs, wish.workload)) for way in ways)

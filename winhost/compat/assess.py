@@ -15,11 +15,11 @@ from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, rea
 from winhost.compat.stated import as_stated
 from winhost.compat.target import Target
 from winhost.model.facts import Instance, MissingFact
-from winhost.model.later import Later
+from winhost.model.lazy import LazySequence
 from winhost.model.path import PATHS, VARIANTS, WAYS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
-from winhost.model.workload import Room
+from winhost.model.workload import AvailableMemory
 from winhost.paths.cards import serves
 from winhost.paths.dda import Selection, card_label
 from winhost.resources.host import Card, HostFacts
@@ -72,7 +72,7 @@ def _ways(path: str) -> list[str]:
 
 
 def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
-    return replace(judged, capabilities=Later(lambda: offers(target)), room=_room(target))
+    return replace(judged, capabilities=LazySequence(lambda: offers(target)), room=_room(target))
 
 
 def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdict:
@@ -82,7 +82,7 @@ def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdic
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
 
 
-def _room(target: Target) -> Room | None:
+def _room(target: Target) -> AvailableMemory | None:
     try:
         return room(target)
     except MissingFact:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from winhost.compat import catalogue
-from winhost.compat.rule import Finding, Unread, finding_of_gap, reason_of, unverified
+from winhost.compat.rule import Finding, WhenUnknown, finding_of_gap, reason_of, unverified
 from winhost.compat.target import Target
 from winhost.model.capability import CAPABILITIES
 from winhost.model.facts import MissingFact
@@ -30,7 +30,7 @@ class CapabilityRule:
 
     capability: str
     on: frozenset[str]
-    unknown: Unread
+    unknown: WhenUnknown
     judge: Judge
 
     @property
@@ -42,7 +42,7 @@ RULES: list[CapabilityRule] = []
 MEASURES: dict[str, Measure] = {}
 
 
-def capability(name: str, *, on: tuple[str, ...], unknown: Unread) -> Callable[[Judge], Judge]:
+def capability(name: str, *, on: tuple[str, ...], unknown: WhenUnknown) -> Callable[[Judge], Judge]:
     """Declare a rule of a capability, on which ways it holds, and whether a fact that could not be read blocks."""
 
     def declare(judge: Judge) -> Judge:

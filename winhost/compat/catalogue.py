@@ -34,7 +34,7 @@ CONFIDENCE: Mapping[Kind, Confidence] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents; says: words
     of the programs that fail by it, as their logs have them.
     """
@@ -82,7 +82,7 @@ class UnknownCode(UsageFault):
         return "winhost assess shows the codes that apply to a host; winhost explain --list has all"
 
 
-def entry(code: str) -> Entry:
+def entry(code: str) -> CatalogueEntry:
     """What the catalogue says of a code, or of what may lack anywhere (`*.unknown`). Raises UnknownCode."""
     found = entries().get(code) or gaps().get(code)
     if found is None:
@@ -103,7 +103,7 @@ def code_of(text: str) -> str:
 
 
 @once
-def entries() -> Mapping[str, Entry]:
+def entries() -> Mapping[str, CatalogueEntry]:
     """By code."""
     topics = (*PATHS, *CAPABILITIES)
     lacking = {gap.replace(ANY, topic): entry for topic in topics for gap, entry in gaps().items()}
@@ -111,15 +111,15 @@ def entries() -> Mapping[str, Entry]:
 
 
 @once
-def own_entries() -> Mapping[str, Entry]:
+def own_entries() -> Mapping[str, CatalogueEntry]:
     """Those with a condition of their own, by code."""
-    return {code: Entry(**_tuples(row)) for code, row in _read_all("reasons").items()}
+    return {code: CatalogueEntry(**_tuples(row)) for code, row in _read_all("reasons").items()}
 
 
 @once
-def gaps() -> Mapping[str, Entry]:
+def gaps() -> Mapping[str, CatalogueEntry]:
     """What is said of any path or capability where something lacks, by `*.unknown`."""
-    return {f"{ANY}.{name}": Entry(**row) for name, row in _read("gaps.yaml").items()}
+    return {f"{ANY}.{name}": CatalogueEntry(**row) for name, row in _read("gaps.yaml").items()}
 
 
 @once

@@ -14,7 +14,7 @@ from winhost.paths.playbook import VOCABULARIES, Playbook, read_playbook
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import NOUNS as WINDOWS
+from winhost.resources.windows import RESOURCE_TYPES as WINDOWS
 from winhost.resources.windows.assignable_device import owner
 
 

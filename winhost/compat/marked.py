@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from winhost.model.later import Later
+from winhost.model.lazy import LazySequence
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict
 
 
@@ -42,7 +42,7 @@ def _marked(way: PathVerdict, others: Sequence[_Other]) -> PathVerdict:
         reasons=_reasons(way.reasons, others),
         cards=_subjects(way.cards, others),
         vms=_subjects(way.vms, others),
-        capabilities=Later(lambda: _capabilities(way, others)),
+        capabilities=LazySequence(lambda: _capabilities(way, others)),
     )
 
 

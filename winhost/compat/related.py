@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from winhost.compat.catalogue import Entry
+from winhost.compat.catalogue import CatalogueEntry
 
 MOST = 5
 # What two reasons have in common, by how surely it makes them speak of one thing.
@@ -12,7 +12,7 @@ SAME_FACT = 3  # `dda.virtualization-off`, `wsl2.virtualization-off`
 SAME_TOPIC = 1
 
 
-def related(code: str, entry: Entry, entries: Mapping[str, Entry]) -> tuple[str, ...]:
+def related(code: str, entry: CatalogueEntry, entries: Mapping[str, CatalogueEntry]) -> tuple[str, ...]:
     """Codes of `entries`, the closest first; of equally close ones those that stand nearer in the catalogue."""
     places = {name: place for place, name in enumerate(entries)}
     here = places.get(code, 0)
@@ -21,7 +21,7 @@ def related(code: str, entry: Entry, entries: Mapping[str, Entry]) -> tuple[str,
     return tuple(sorted(close, key=lambda name: (-bonds[name], abs(places[name] - here), name))[:MOST])
 
 
-def bond(one: tuple[str, Entry], other: tuple[str, Entry]) -> int:
+def bond(one: tuple[str, CatalogueEntry], other: tuple[str, CatalogueEntry]) -> int:
     """How much two reasons have in common, the same from both sides; 0: nothing."""
     (topic, _, fact), (other_topic, _, other_fact) = (code.partition(".") for code, _ in (one, other))
     mine, others = one[1], other[1]

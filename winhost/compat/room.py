@@ -4,19 +4,19 @@ from winhost.compat.capabilities.gpu_cards import gpus
 from winhost.compat.target import Target
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.units import Bytes
-from winhost.model.workload import Room
+from winhost.model.workload import AvailableMemory
 from winhost.paths.budget import WINDOWS, wsl_default_ram
 from winhost.paths.cards import memory_of
 
 
-def room(target: Target) -> Room:
+def room(target: Target) -> AvailableMemory:
     """Raises MissingFact, for partitions always: facts do not tell how large they are."""
     if target.path == "gpu-p":
         raise MissingFact("the size of a GPU partition", NOT_THERE)
     cards, host = tuple(map(memory_of, gpus(target))), target.facts.memory.total
     ram = _ram(target.path, host)
     shared = target.path in ("wsl2", "wslc")
-    return Room(target.way, cards, ram, host, shm=ram // 2, pinned=None if shared else ram)
+    return AvailableMemory(target.way, cards, ram, host, shm=ram // 2, pinned=None if shared else ram)
 
 
 def _ram(path: str, host: Bytes) -> Bytes:

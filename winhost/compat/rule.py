@@ -11,7 +11,7 @@ from winhost.model.facts import MissingFact, Unavailable
 from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import Reason, Severity
-from winhost.resources.nouns import titled
+from winhost.resources.registry import titled
 
 
 class Each(Enum):
@@ -23,7 +23,7 @@ class Each(Enum):
     ASSIGNMENT = auto()
 
 
-class Unread(Enum):
+class WhenUnknown(Enum):
     """What follows where a fact could not be read: the path is unverified, or a note says so."""
 
     BLOCKS = auto()
@@ -34,7 +34,7 @@ class Unread(Enum):
 STATING = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer-toolkit"}
 
 HOST, CARD, VM, ASSIGNMENT = Each.HOST, Each.CARD, Each.VM, Each.ASSIGNMENT
-BLOCKS, NOTES = Unread.BLOCKS, Unread.NOTES
+BLOCKS, NOTES = WhenUnknown.BLOCKS, WhenUnknown.NOTES
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Rule:
     """
 
     path: str
-    unknown: Unread
+    unknown: WhenUnknown
     each: Each
     judge: Judge
 
@@ -92,7 +92,7 @@ class Rule:
 RULES: list[Rule] = []
 
 
-def rule(path: str, *, unknown: Unread, each: Each = HOST) -> Callable[[Judge], Judge]:
+def rule(path: str, *, unknown: WhenUnknown, each: Each = HOST) -> Callable[[Judge], Judge]:
     """Declare a rule of `path`, and whether a fact that could not be read blocks it."""
 
     def declare(judge: Judge) -> Judge:
@@ -151,7 +151,7 @@ def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
         return finding_of_gap(path_of(rule.path), rule.unknown, missing)
 
 
-def finding_of_gap(topic: str, unknown: Unread, missing: MissingFact) -> Finding:
+def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Finding:
     """What follows for a path or capability where a fact lacks."""
     if isinstance(missing.missing, Unavailable):
         return note(f"{topic}.later", observed=f"judged once {titled(missing.missing.unavailable)} is there")

@@ -15,7 +15,7 @@ GAP = ".unknown"
 
 
 @dataclass(frozen=True)
-class Command:
+class SettlingCommand:
     """run: what to type there; then: what to do with what it makes; tells: facts, `*` for every property or noun."""
 
     run: str
@@ -34,12 +34,12 @@ class Settling:
 
 
 @once
-def commands() -> tuple[Command, ...]:
+def commands() -> tuple[SettlingCommand, ...]:
     """In the order in which equally good ones are preferred; the last tells everything."""
     import yaml
 
     read: list[dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("settle.yaml").read_text(encoding="utf-8"))
-    return tuple(Command(row["run"], row["then"], tuple(row["tells"])) for row in read)
+    return tuple(SettlingCommand(row["run"], row["then"], tuple(row["tells"])) for row in read)
 
 
 def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
@@ -71,9 +71,9 @@ def _waits(reason: Reason) -> bool:
     return reason.severity is Severity.UNVERIFIED and reason.code.endswith(GAP)
 
 
-def _waiting(command: Command, open_: Counter[str]) -> int:
+def _waiting(command: SettlingCommand, open_: Counter[str]) -> int:
     return sum(count for fact, count in open_.items() if _tells(command, fact))
 
 
-def _tells(command: Command, fact: str) -> bool:
+def _tells(command: SettlingCommand, fact: str) -> bool:
     return any(fnmatchcase(fact, told) for told in command.tells)

@@ -12,7 +12,7 @@ from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, GB, PAGEAB
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, Workload
 from winhost.paths.budget import SHARED_WITH_WINDOWS, Budget
-from winhost.paths.engines import Part, engine, weights
+from winhost.paths.engines import MemoryPart, engine, weights
 
 # 8.19e9 parameters in 16 bits on an A100, from pinned memory and from disk: the evidence `vllm-sleep-measured`.
 REPORTED = 2 * 8.19e9 / GB
@@ -82,7 +82,7 @@ def _held(model: Model) -> Bytes | None:
     """Weights on the card that holds most of them; at level 1 what waits in host memory instead, where that is all
     that is known."""
     share = weights(model)
-    if isinstance(share, Part):
+    if isinstance(share, MemoryPart):
         return share.bytes
     backup = engine(model).backup
     return backup.bytes // model.cards if backup else None

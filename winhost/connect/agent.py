@@ -9,14 +9,14 @@ from typing import Any, Protocol, TypeVar
 from winhost.connect.answers import (
     Changed,
     Differs,
-    Failed,
+    FailedAnswer,
     Got,
-    Listed,
+    ListAnswer,
     NotTheAgents,
-    NotYet,
     Refusal,
-    Restarting,
+    RestartAnswer,
     Sent,
+    UnavailableAnswer,
     checked,
     not_text,
     parsed,
@@ -47,7 +47,7 @@ class Wire(Protocol):
     def close(self) -> None: ...
 
 
-class Way(Protocol):
+class Connector(Protocol):
     """How to reach one host, again and again: after a restart, after a lost wire."""
 
     @property
@@ -70,7 +70,7 @@ class SetAnswer:
 
 
 @dataclass(frozen=True)
-class Held:
+class Received:
     """How many bytes a host holds of what is being sent to it; their SHA-256, where it was only asked."""
 
     size: int
@@ -100,7 +100,7 @@ class Agent:
 
         A noun whose records are not what they should be is unknown. Raises RemoteError for what is no answer at all.
         """
-        answers = self._call([{"noun": noun, "verb": "get"} for noun in nouns], Listed, settled=settled)
+        answers = self._call([{"noun": noun, "verb": "get"} for noun in nouns], ListAnswer, settled=settled)
         return {noun: self._answer(noun, answer) for noun, answer in zip(nouns, answers, strict=True)}
 
     def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
@@ -118,11 +118,11 @@ class Agent:
         self._check(noun, key, changed.before, changed.after)
         return SetAnswer(changed.before, changed.after or {}, bool(changed.restart), changed.warnings)
 
-    def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Held:
+    def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """What was sent so far of what `set` needs of here. Raises Drifted, RemoteError."""
         return self._send({"noun": noun, "verb": "send", "key": key, "expect": expect})
 
-    def send(self, noun: str, key: Key, at: int, piece: bytes) -> Held:
+    def send(self, noun: str, key: Key, at: int, piece: bytes) -> Received:
         """A piece that begins at byte `at`: where the last one ended, or 0, and all begins anew. Raises RemoteError."""
         content = {"at": at, "bytes": base64.b64encode(piece).decode()}
         held = self._send({"noun": noun, "verb": "send", "key": key, "piece": content})
@@ -130,17 +130,17 @@ class Agent:
             raise self._bad(f"send {noun}", f"{held.size} bytes are there, and not {at + len(piece)}")
         return held
 
-    def _send(self, call: Mapping[str, Json]) -> Held:
+    def _send(self, call: Mapping[str, Json]) -> Received:
         sent = self._one(call, Sent)
-        return Held(sent.held, sent.sha256)
+        return Received(sent.held, sent.sha256)
 
     def restart(self) -> None:
         """Ask the host to restart; it answers before it goes."""
-        self._one({"noun": "Boot", "verb": "restart"}, Restarting)
+        self._one({"noun": "Boot", "verb": "restart"}, RestartAnswer)
 
     def _one(self, call: Mapping[str, Json], kind: type[A], *, settled: bool = False, extra: float = 0) -> A:
         (answer,) = self._call([call], kind, settled=settled, extra=extra)
-        if isinstance(answer, NotYet | Differs | Failed):
+        if isinstance(answer, UnavailableAnswer | Differs | FailedAnswer):
             raise self._error(answer, _doing(call))
         return answer
 
@@ -160,14 +160,14 @@ class Agent:
             raise self._bad(doing, str(why)) from None
         return found
 
-    def _answer(self, noun: str, answer: "Listed | Refusal") -> Answer:
+    def _answer(self, noun: str, answer: "ListAnswer | Refusal") -> Answer:
         match answer:
-            case Listed(instances):
+            case ListAnswer(instances):
                 records = tuple(Record(each.state, each.key) for each in instances)
                 return self._unlike(noun, records) or records
-            case NotYet(needs):
+            case UnavailableAnswer(needs):
                 return Unavailable(needs)
-            case Failed(error):
+            case FailedAnswer(error):
                 return Unknown(error)
             case _:
                 return Unknown(
@@ -191,7 +191,7 @@ class Agent:
         return RemoteError(self.host, RemoteFault("InvalidResult", BAD_ANSWER, message=message), doing)
 
     def _error(self, answer: "Refusal", doing: str) -> Exception:
-        if isinstance(answer, NotYet):
+        if isinstance(answer, UnavailableAnswer):
             return NotAvailable(self.host, doing, answer.unavailable)
         if isinstance(answer, Differs):
             differences = {name: (each.expected, each.found) for name, each in answer.drift.items()}

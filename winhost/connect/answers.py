@@ -33,7 +33,7 @@ class NotTheAgents(Exception):
 
 
 @dataclass(frozen=True)
-class Instance:
+class InstanceAnswer:
     """One of those that a noun has."""
 
     state: dict[str, Any]
@@ -41,10 +41,10 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListAnswer:
     """All instances of a noun."""
 
-    instances: tuple[Instance, ...]
+    instances: tuple[InstanceAnswer, ...]
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,19 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Restarting:
+class RestartAnswer:
     """The host goes down."""
 
 
 @dataclass(frozen=True)
-class NotYet:
+class UnavailableAnswer:
     """What has to be there first."""
 
     unavailable: str
 
 
 @dataclass(frozen=True)
-class Difference:
+class DriftedProperty:
     """A property that is not as expected."""
 
     expected: Any
@@ -96,11 +96,11 @@ class Difference:
 class Differs:
     """Nothing was changed, because this is not as expected."""
 
-    drift: dict[str, Difference]
+    drift: dict[str, DriftedProperty]
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedAnswer:
     """An error, and of a change what is so now where the host could tell."""
 
     error: RemoteFault
@@ -109,7 +109,7 @@ class Failed:
     warnings: tuple[str, ...] = field(default=())
 
 
-Refusal = NotYet | Differs | Failed
+Refusal = UnavailableAnswer | Differs | FailedAnswer
 
 
 def parsed(text: str, count: int) -> list[Any]:
@@ -157,9 +157,9 @@ def not_text(value: Json) -> str | None:
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     kinds: Any = Union[  # noqa: UP007 - one of its members is a variable
         Annotated[kind, Tag("done")],
-        Annotated[NotYet, Tag("unavailable")],
+        Annotated[UnavailableAnswer, Tag("unavailable")],
         Annotated[Differs, Tag("drift")],
-        Annotated[Failed, Tag("failed")],
+        Annotated[FailedAnswer, Tag("failed")],
     ]
     return TypeAdapter(Annotated[kinds, Discriminator(_tag, *_NO_TAG)])
 

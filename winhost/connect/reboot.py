@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from winhost.connect.agent import Agent, Way
+from winhost.connect.agent import Agent, Connector
 from winhost.connect.errors import AuthenticationFailed, RemoteError, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.model.errors import WinhostError
 
@@ -55,7 +55,7 @@ def ask(agent: Agent) -> None:
 
 
 def wait(
-    way: Way, old_boot: str, patience: Patience, progress: Callable[[str], None] = lambda text: None
+    way: Connector, old_boot: str, patience: Patience, progress: Callable[[str], None] = lambda text: None
 ) -> tuple[Agent, str]:
     """Wait for another boot on which logon works and servicing is idle. Returns a fresh agent and its boot id.
 
@@ -95,7 +95,7 @@ def _reason(attempt: Any) -> str:
             return "no answer yet"
 
 
-def _look(way: Way, old_boot: str, left: Callable[[], float]) -> tuple[Agent, str]:
+def _look(way: Connector, old_boot: str, left: Callable[[], float]) -> tuple[Agent, str]:
     agent = way.open()
     hurried = Agent(agent.wire, min(agent.call_timeout, left()))
     try:

@@ -123,7 +123,7 @@ class KeyRefused(AuthenticationFailed):
 
 
 @dataclass(frozen=True)
-class SshWay:
+class SshConnector:
     """Opens sessions on one machine.
 
     `program`: the agent's text with its last line, which serves requests; `fits`: see Agent.

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from winhost.connect.agent import Agent, Fits, Wire, anything
-from winhost.model.fleet import Host, Kind
+from winhost.model.fleet import Host, WireKind
 
 
 @dataclass(frozen=True)
-class WindowsWay:
+class WindowsConnector:
     """Opens sessions on one host of the fleet; `scripts`: see PsrpWire; `fits`: see Agent."""
 
     target: Host
@@ -23,7 +23,7 @@ class WindowsWay:
         return Agent(self._wire(), self.target.transport.call_timeout, self.fits)
 
     def _wire(self) -> Wire:
-        if self.target.transport.kind is Kind.WINRS:
+        if self.target.transport.kind is WireKind.WINRS:
             from winhost.connect.winrs import WinrsWire
 
             return WinrsWire(self.target, self.scripts)

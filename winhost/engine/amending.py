@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from winhost.engine.entries import Change
+from winhost.engine.events import AmendedValue
 from winhost.engine.failures import EndOfRun
 from winhost.engine.order import identity
-from winhost.engine.record import Record
+from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
 from winhost.model.errors import UsageFault, WinhostError, visible
 from winhost.model.facts import Facts, Json
-from winhost.model.plan import Plan, Stage, Wish
+from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths.dda import NoSuchThing
 
 
@@ -21,7 +21,7 @@ class Amendment:
     those of `resume` that chose it.
     """
 
-    wish: Wish
+    wish: PlanRequest
     shown: Stage | None = None
     words: str = ""
 
@@ -93,17 +93,17 @@ def words_for(plan: Plan, noun: str) -> str | None:
     return f"--set {names[0]}=VALUE" if len(names) == 1 else "--set NAME=VALUE"
 
 
-def changes(old: Wish, new: Wish) -> tuple[Change, ...]:
+def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
     """What two wishes differ in, by the names that `--set` takes."""
     before, after = _values(old), _values(new)
     return tuple(
-        Change(name, before.get(name), after.get(name))
+        AmendedValue(name, before.get(name), after.get(name))
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     )
 
 
-def refuse_pointless(record: Record, wish: Wish) -> None:
+def refuse_pointless(record: RunState, wish: PlanRequest) -> None:
     """Raises NothingAnew."""
     if record.unchanged:
         hint = f"Plan anew: winhost plan {visible(record.host)}"
@@ -115,7 +115,7 @@ def refuse_pointless(record: Record, wish: Wish) -> None:
         raise NothingAnew(record.run, "it is wished for so already", f"Go on: winhost resume {record.run}")
 
 
-def as_found(record: Record, facts: Facts) -> Facts:
+def as_found(record: RunState, facts: Facts) -> Facts:
     """The facts with what the run moved for other steps as it was: a VM that is off for these was not found off."""
     nouns = dict(facts.nouns)
     for (noun, key), moved in record.between.items():
@@ -128,7 +128,7 @@ def as_found(record: Record, facts: Facts) -> Facts:
     return replace(facts, nouns=nouns)
 
 
-def refuse_used(record: Record, wish: Wish, stage: Stage) -> None:
+def refuse_used(record: RunState, wish: PlanRequest, stage: Stage) -> None:
     """Whatever was changed for the old wish has to be wished for by the new one, too. Raises AlreadyUsed."""
     used = tuple(dict.fromkeys(_used(record, stage)))
     if used:
@@ -136,7 +136,7 @@ def refuse_used(record: Record, wish: Wish, stage: Stage) -> None:
         raise AlreadyUsed(record.run, record.host, names, used)
 
 
-def _used(record: Record, stage: Stage) -> Iterator[str]:
+def _used(record: RunState, stage: Stage) -> Iterator[str]:
     old = {identity(w.noun, w.key): w.want for before in record.stages for w in before.wanted}
     new = {identity(w.noun, w.key): w.want for w in stage.wanted}
     instead = {noun for noun, key in new if (noun, key) not in old}
@@ -148,7 +148,7 @@ def _used(record: Record, stage: Stage) -> Iterator[str]:
             yield touched.title
 
 
-def _values(wish: Wish) -> Mapping[str, Json]:
+def _values(wish: PlanRequest) -> Mapping[str, Json]:
     document = plain(wish)
     settings = document.pop("playbook").get("settings", {})
     cards = document.pop("cards")

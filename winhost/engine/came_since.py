@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from winhost.engine.order import Id, identity, refuse_missing, state_of
-from winhost.engine.record import Record, Touched
 from winhost.engine.resting import by, resting, rests
+from winhost.engine.run_state import ChangedResource, RunState
 from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable
-from winhost.resources.base import Keep, Rests, Undo, User
-from winhost.resources.nouns import NOUNS, answer, label, titled
+from winhost.resources.base import Dependent, Keep, Rests, Undo
+from winhost.resources.registry import RESOURCE_TYPES, answer, label, titled
 
 _GONE = "it is not there any more"
 
@@ -30,7 +30,7 @@ class Verdicts:
         return _rest(self.undone.get(id_, {}))
 
 
-def judge(record: Record, facts: Facts) -> Verdicts:
+def judge(record: RunState, facts: Facts) -> Verdicts:
     """Everything that goes back goes back together: what is kept keeps what it rests on."""
     judging = _Judging(record, facts)
     while judging.keeps_more():
@@ -39,7 +39,7 @@ def judge(record: Record, facts: Facts) -> Verdicts:
 
 
 class _Judging:
-    def __init__(self, record: Record, facts: Facts) -> None:
+    def __init__(self, record: RunState, facts: Facts) -> None:
         self._record = record
         self._facts = facts
         self._undone: dict[Id, Undo] = {}
@@ -83,7 +83,7 @@ class _Judging:
 
     # ---- what came since
 
-    def _kept_for(self, touched: Touched) -> tuple[str, ...]:
+    def _kept_for(self, touched: ChangedResource) -> tuple[str, ...]:
         """Names of what rests on it and did not when it was changed. Raises MissingFact."""
         self._refuse_unread_parts(touched)
         names: list[str] = []
@@ -98,7 +98,7 @@ class _Judging:
         names += [name for id_ in self._lent(touched) for name in self._named_own(id_, touched)]
         return tuple(dict.fromkeys(names))
 
-    def _refuse_nameless(self, user: User, touched: Touched) -> None:
+    def _refuse_nameless(self, user: Dependent, touched: ChangedResource) -> None:
         """Disks of distros that cannot be listed may be those of one that is known, also to this run. Raises
         MissingFact.
         """
@@ -110,7 +110,7 @@ class _Judging:
             if noun == user.noun and all(key[name] == part for name, part in user.key.items() if part):
                 raise MissingFact(user.noun, cast(Unavailable, answer(self._facts, user.noun)))
 
-    def _named_own(self, id_: Id, whole: Touched) -> tuple[str, ...]:
+    def _named_own(self, id_: Id, whole: ChangedResource) -> tuple[str, ...]:
         """What this run changed itself counts where it stays for others, or is others' by now.
 
         But not in a distro that this run made: with that goes also what somebody changed of what the run put there.
@@ -118,45 +118,45 @@ class _Judging:
         touched = self._record.touched[id_]
         if id_ in self._used:
             return self._used[id_]
-        inside = _is_in(touched, whole) and whole.before == NOUNS[whole.noun].absent
+        inside = _is_in(touched, whole) and whole.before == RESOURCE_TYPES[whole.noun].absent
         others = isinstance(self._undone.get(id_), Keep) and not self._goes(id_) and _is_others(touched, self._facts)
         return (touched.title,) if others and not inside else ()
 
-    def _lent(self, whole: Touched) -> Iterator[Id]:
+    def _lent(self, whole: ChangedResource) -> Iterator[Id]:
         """What this run put there and others have taken away."""
-        for rule in NOUNS[whole.noun].rests:
+        for rule in RESOURCE_TYPES[whole.noun].rests:
             for id_, touched in self._record.touched.items():
                 left = {**touched.before, **touched.after}
                 if touched.noun == rule.noun and rule.lent and rests(rule, whole.key, touched.key, left):
                     yield id_
 
-    def _refuse_unread_parts(self, whole: Touched) -> None:
+    def _refuse_unread_parts(self, whole: ChangedResource) -> None:
         """Without the role nobody could give a VM back what cannot be read of it now. Raises MissingFact."""
         for id_, missing in self._missing.items():
             part = self._record.touched[id_]
-            if NOUNS[part.noun].requires == whole.noun and not self._goes_along(part):
+            if RESOURCE_TYPES[part.noun].requires == whole.noun and not self._goes_along(part):
                 raise missing
 
     # ---- what went along
 
-    def _is_of_ours(self, touched: Touched) -> bool:
+    def _is_of_ours(self, touched: ChangedResource) -> bool:
         """A distro that this run made, or something in it."""
-        wholes = [whole for whole in self._record.touched.values() if whole.before == NOUNS[whole.noun].absent]
-        inside = {noun.within.noun for noun in NOUNS.values() if noun.within}
+        wholes = [whole for whole in self._record.touched.values() if whole.before == RESOURCE_TYPES[whole.noun].absent]
+        inside = {noun.within.noun for noun in RESOURCE_TYPES.values() if noun.within}
         itself = touched.noun in inside and touched in wholes
         return itself or any(_is_in(touched, whole) for whole in wholes)
 
-    def _goes_along(self, part: Touched) -> bool:
+    def _goes_along(self, part: ChangedResource) -> bool:
         """With something that this run had made, and has taken away or takes away now."""
         return any(
             _is_in(part, whole)
-            and whole.before == NOUNS[whole.noun].absent
+            and whole.before == RESOURCE_TYPES[whole.noun].absent
             and (self._goes(id_) or _is_as_found(whole, self._facts))
             for id_, whole in self._record.touched.items()
         )
 
 
-def _is_known(rule: Rests, user: User, touched: Touched) -> bool:
+def _is_known(rule: Rests, user: Dependent, touched: ChangedResource) -> bool:
     """It was there when the run changed what it rests on, or at the run's end; as it is now, where that counts."""
     if rule.since is not None and touched.rested is None:
         return True
@@ -185,7 +185,7 @@ def _with_names(sentence: str, facts: Facts) -> str:
 # ---- one resource
 
 
-def _undo(touched: Touched, facts: Facts, record: Record) -> Undo:
+def _undo(touched: ChangedResource, facts: Facts, record: RunState) -> Undo:
     try:
         now = state_of(facts, touched.noun, touched.key)
     except MissingFact as missing:
@@ -196,11 +196,11 @@ def _undo(touched: Touched, facts: Facts, record: Record) -> Undo:
         refuse_missing(f"{touched.noun}.{name}", now[name], unavailable=False)
     before = touched.first
     moved = {name: now[name] for name in before for state in touched.moved if state.get(name) == now[name]}
-    undo = NOUNS[touched.noun].undo(before, {**touched.after, **moved}, _Told(touched.noun, now))
+    undo = RESOURCE_TYPES[touched.noun].undo(before, {**touched.after, **moved}, _Told(touched.noun, now))
     return _undo_of_what_is_gone(touched, record) if _rest(undo) and _has_lost_its_whole(touched, facts) else undo
 
 
-def _undo_unread(touched: Touched, facts: Facts, record: Record, missing: MissingFact) -> Undo:
+def _undo_unread(touched: ChangedResource, facts: Facts, record: RunState, missing: MissingFact) -> Undo:
     """What is there only since we installed the role went with it, once we are on the way back from that.
 
     And what lay in a distro is gone for certain where there is no such distro. Raises the MissingFact.
@@ -215,20 +215,20 @@ def _undo_unread(touched: Touched, facts: Facts, record: Record, missing: Missin
     return _undo_of_what_is_gone(touched, record)
 
 
-def _has_lost_its_whole(part: Touched, facts: Facts) -> bool:
+def _has_lost_its_whole(part: ChangedResource, facts: Facts) -> bool:
     """There is no such distro any more. Raises MissingFact."""
-    within = NOUNS[part.noun].within
+    within = RESOURCE_TYPES[part.noun].within
     return within is not None and not by(within, part.key, facts)
 
 
-def _undo_of_what_is_gone(part: Touched, record: Record) -> Undo:
+def _undo_of_what_is_gone(part: ChangedResource, record: RunState) -> Undo:
     """It went with what this run had made, or with somebody else's."""
-    made = (whole for whole in record.touched.values() if whole.before == NOUNS[whole.noun].absent)
+    made = (whole for whole in record.touched.values() if whole.before == RESOURCE_TYPES[whole.noun].absent)
     return {} if any(_is_in(part, whole) for whole in made) else Keep(_GONE)
 
 
-def _is_in(part: Touched, whole: Touched) -> bool:
-    rule = NOUNS[part.noun].within
+def _is_in(part: ChangedResource, whole: ChangedResource) -> bool:
+    rule = RESOURCE_TYPES[part.noun].within
     return (
         rule is not None
         and rule.noun == whole.noun
@@ -253,14 +253,14 @@ def _rest(undo: Undo) -> Mapping[str, Json]:
     return undo.rest if isinstance(undo, Keep) else undo
 
 
-def _is_others(touched: Touched, facts: Facts) -> bool:
+def _is_others(touched: ChangedResource, facts: Facts) -> bool:
     """Neither as it was found nor as we left it. Raises MissingFact."""
     now = state_of(facts, touched.noun, touched.key)
     left = (touched.before, touched.after, *touched.moved)
     return now is not None and any(all(now[n] != each.get(n, now) for each in left) for n in touched.changed)
 
 
-def _is_as_found(touched: Touched, facts: Facts) -> bool:
+def _is_as_found(touched: ChangedResource, facts: Facts) -> bool:
     """Or was last seen so on the way back, where the way to it is gone by now."""
     try:
         now = state_of(facts, touched.noun, touched.key)

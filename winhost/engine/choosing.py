@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fits
-from winhost.engine.planning import PLANNED
+from winhost.engine.planning import PLANNERS
 from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.path import path_of
 from winhost.model.plan import RISKS, Plan
@@ -43,10 +43,10 @@ class NotChosen(WinhostError):
         here = visible(self.host)
         if self.why is None:
             return f"What would make one work: winhost assess {here}"
-        if path not in PLANNED:
+        if path not in PLANNERS:
             return (
                 f"winhost cannot plan it yet. What else there is here: winhost assess {here}\nTo plan another one: "
-                + (" or ".join(f"winhost plan {here} --path {each}" for each in PLANNED))
+                + (" or ".join(f"winhost plan {here} --path {each}" for each in PLANNERS))
             )
         return f"Plan it all the same: winhost plan {here} --path {path}{unverified}"
 
@@ -63,7 +63,7 @@ def recommended(facts: HostFacts) -> Fit:
         why = "It takes the machine itself, and is never chosen by default."
     elif best.verdict is Verdict.UNVERIFIED:
         why = "Nobody has verified it on a host like this one."
-    elif path not in PLANNED:
+    elif path not in PLANNERS:
         why = "winhost recommends it and cannot plan it yet."
     if why is not None:
         raise NotChosen(facts.host, best.way, best.verdict, why)

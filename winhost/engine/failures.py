@@ -7,7 +7,7 @@ from winhost.connect.errors import NotAvailable, RemoteError
 from winhost.model.errors import Exit, UsageFault, WinhostError, visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step
-from winhost.resources.nouns import titled
+from winhost.resources.registry import titled
 
 
 class EndOfRun(WinhostError):

@@ -22,7 +22,7 @@ from winhost.model.units import MiB
 SCHEMA = "winhost.journal/1"
 LARGEST, MOST_VALUES = 64 * MiB, 200_000
 """Of a journal and of one of its lines. A step adds a few KiB, and a run has some dozens of them."""
-Entry = Mapping[str, Any]
+RawEvent = Mapping[str, Any]
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
 
 
@@ -73,14 +73,14 @@ class ForeignJournal(UsageFault):
 class Journal:
     """Appends to one file. `around` is called before and after each line is on disk: tests crash there."""
 
-    def __init__(self, path: Path, around: Callable[[str, Entry], None] = lambda when, entry: None) -> None:
+    def __init__(self, path: Path, around: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
         self.path = path
         self._around = around
         self.entries = read_journal(path) if path.exists() else []
         self._size = sum(len(_line(entry)) for entry in self.entries)
         self._cut_torn_line()
 
-    def write(self, event: str, **fields: Any) -> Entry:
+    def write(self, event: str, **fields: Any) -> RawEvent:
         """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
         entry: dict[str, Any] = {
             "n": len(self.entries) + 1,
@@ -105,9 +105,9 @@ class Journal:
                 file.truncate(self._size)
 
 
-def read_journal(path: Path) -> list[Entry]:
+def read_journal(path: Path) -> list[RawEvent]:
     """All whole lines, perhaps none. Raises Damaged for anything but a torn last line, and ForeignJournal."""
-    entries: list[Entry] = []
+    entries: list[RawEvent] = []
     if path.is_symlink():
         raise Damaged(path, 1, "it is a symbolic link")
     try:
@@ -128,7 +128,7 @@ def read_journal(path: Path) -> list[Entry]:
     return entries
 
 
-def _read_line(path: Path, number: int, text: bytes) -> tuple[Entry, bytes]:
+def _read_line(path: Path, number: int, text: bytes) -> tuple[RawEvent, bytes]:
     """The entry, and how we would write it."""
     if sum(map(text.count, (b"[", b"{", b","))) > MOST_VALUES:
         raise Damaged(path, number, "not as winhost writes it: too many values")
@@ -144,16 +144,16 @@ def _read_line(path: Path, number: int, text: bytes) -> tuple[Entry, bytes]:
     return entry, line
 
 
-def _line(entry: Entry) -> bytes:
+def _line(entry: RawEvent) -> bytes:
     return visible_json(entry, separators=(",", ":")).encode() + b"\n"
 
 
-def _hash(entry: Entry) -> str:
+def _hash(entry: RawEvent) -> str:
     """Of an entry that has none yet."""
     return hashlib.sha256(_line(entry)).hexdigest()[:16]
 
 
-def _last_hash(entries: list[Entry]) -> str:
+def _last_hash(entries: list[RawEvent]) -> str:
     return str(entries[-1]["hash"]) if entries else ""
 
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Result(Generic[W, T]):
+class WorkResult(Generic[W, T]):
     """What came of one piece of work: a value, or the error; or the work that failed, so that this was not begun."""
 
     work: W
@@ -42,7 +42,7 @@ def each(
     at_once: int = 16,
     stop_on_failure: bool = False,
     ours: Callable[[Exception], WinhostError] = raised,
-) -> list[Result[W, T]]:
+) -> list[WorkResult[W, T]]:
     """Results in the order of `works`. ours: what an error is for users; what it raises ends all of them."""
     return list(stream(works, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(works), ours=ours))
 
@@ -56,21 +56,21 @@ def stream(
     ahead: int = 64,
     leave: bool = False,
     ours: Callable[[Exception], WinhostError] = raised,
-) -> Iterator[Result[W, T]]:
+) -> Iterator[WorkResult[W, T]]:
     """The same one by one, so that memory does not grow with the number of hosts. ahead: how many results may wait for
     one that is slow; work beyond them begins when that is there. leave: whoever asks for no more does not wait for what
     runs, because it changes nothing.
     """
     failed: list[W] = []
 
-    def one(work: W) -> Result[W, T]:
+    def one(work: W) -> WorkResult[W, T]:
         if stop_on_failure and failed:
-            return Result(work, because=failed[0])
+            return WorkResult(work, because=failed[0])
         try:
-            return Result(work, do(work))
+            return WorkResult(work, do(work))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is one host's
             failed.append(work)
-            return Result(work, error=ours(error))
+            return WorkResult(work, error=ours(error))
 
     if len(works) == 1:  # in this thread, where Ctrl-C arrives
         yield one(works[0])

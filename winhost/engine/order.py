@@ -7,9 +7,9 @@ from graphlib import TopologicalSorter
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.model.once import once
-from winhost.model.plan import Role, Step, Wanted
-from winhost.resources.base import Change, Need, Noun
-from winhost.resources.nouns import NOUNS, answer
+from winhost.model.plan import DesiredResource, Role, Step
+from winhost.resources.base import Change, Need, ResourceType
+from winhost.resources.registry import RESOURCE_TYPES, answer
 
 Id = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -43,10 +43,10 @@ def state_of(facts: Facts, noun: str, key: Key) -> Mapping[str, Json] | None:
     found = answer(facts, noun)
     if isinstance(found, Unknown | Unavailable):
         raise MissingFact(noun, found)
-    return next((record.state for record in found if dict(record.key) == dict(key)), NOUNS[noun].absent)
+    return next((record.state for record in found if dict(record.key) == dict(key)), RESOURCE_TYPES[noun].absent)
 
 
-def differences(wanted: Wanted, facts: Facts) -> Change | None:
+def differences(wanted: DesiredResource, facts: Facts) -> Change | None:
     """What of a wish is not so. Raises Gone, MissingFact (a property that could not be read cannot be given back)."""
     state = state_of(facts, wanted.noun, wanted.key)
     if state is None:
@@ -60,7 +60,7 @@ def differences(wanted: Wanted, facts: Facts) -> Change | None:
 
 
 def steps_for(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[DesiredResource],
     facts: Facts,
     *,
     prefix: str = "",
@@ -75,7 +75,7 @@ def steps_for(
     of resources that are needed without being wanted.
     """
     found = {identity(w.noun, w.key): (w, differences(w, facts)) for w in wanted}
-    needs = _needs((NOUNS[w.noun], change) for w, change in found.values() if change)
+    needs = _needs((RESOURCE_TYPES[w.noun], change) for w, change in found.values() if change)
     moved = {id_: need for id_, need in needs.items() if _differs(need, facts)}
     steps = [
         _step(w, change, role, (extra_risks or {}).get(id_, ()))
@@ -94,7 +94,7 @@ def steps_for(
     return tuple(replace(step, id=f"{prefix}{number}") for number, step in enumerate(steps, start=1))
 
 
-def _needs(changes: Iterable[tuple[Noun, Change]]) -> dict[Id, Need]:
+def _needs(changes: Iterable[tuple[ResourceType, Change]]) -> dict[Id, Need]:
     return {identity(need.noun, need.key): need for noun, change in changes for need in noun.needs(change)}
 
 
@@ -103,17 +103,21 @@ def _differs(need: Need, facts: Facts) -> bool:
     return state is not None and any(state[name] != value for name, value in need.want.items())
 
 
-def _surround(steps: list[Step], id_: Id, need: Need, title: str, wish: Wanted | None, facts: Facts) -> list[Step]:
+def _surround(
+    steps: list[Step], id_: Id, need: Need, title: str, wish: DesiredResource | None, facts: Facts
+) -> list[Step]:
     """Put the need before the first step that has it, and its give-back after the last one."""
-    having = [number for number, step in enumerate(steps) if id_ in _needs([(NOUNS[step.noun], _change(step))])]
+    having = [
+        number for number, step in enumerate(steps) if id_ in _needs([(RESOURCE_TYPES[step.noun], _change(step))])
+    ]
     first, last = having[0], having[-1]
     state = state_of(facts, need.noun, need.key) or {}
     before = {name: state[name] for name in need.want}
-    meet = Wanted(need.noun, need.key, need.want, title, f"{_titles(steps, having)} can change only then.")
+    meet = DesiredResource(need.noun, need.key, need.want, title, f"{_titles(steps, having)} can change only then.")
     done = [*steps[:first], _step(meet, Change(need.key, before, need.want), "need", ()), *steps[first : last + 1]]
     back = dict(wish.want) if wish else before
     if back != dict(need.want):
-        again = Wanted(need.noun, need.key, back, title, wish.why if wish else "As it was found.")
+        again = DesiredResource(need.noun, need.key, back, title, wish.why if wish else "As it was found.")
         done.append(_step(again, Change(need.key, need.want, back), "give-back", ()))
     return done + steps[last + 1 :]
 
@@ -122,8 +126,8 @@ def _titles(steps: Sequence[Step], numbers: Sequence[int]) -> str:
     return ", ".join(dict.fromkeys(steps[number].title for number in numbers))
 
 
-def _step(wanted: Wanted, change: Change, role: Role, extra: tuple[str, ...]) -> Step:
-    noun = NOUNS[wanted.noun]
+def _step(wanted: DesiredResource, change: Change, role: Role, extra: tuple[str, ...]) -> Step:
+    noun = RESOURCE_TYPES[wanted.noun]
     risks = tuple(dict.fromkeys((*noun.risks(change), *extra)))
     return Step(
         id="",
@@ -148,7 +152,7 @@ def _change(step: Step) -> Change:
 @once
 def _noun_order() -> dict[str, int]:
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    for noun in NOUNS.values():
+    for noun in RESOURCE_TYPES.values():
         sorter.add(noun.name, *noun.after, *filter(None, [noun.requires]))
     return {name: number for number, name in enumerate(sorter.static_order())}
 

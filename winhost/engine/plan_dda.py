@@ -8,9 +8,9 @@ from winhost.compat.assess import judge
 from winhost.compat.default_plan import default_cards
 from winhost.engine.order import Id, identity
 from winhost.model.facts import Instance, MissingFact, Unavailable
-from winhost.model.plan import Deferred, Unchecked, Wanted, Wish, in_order
+from winhost.model.plan import Deferred, DesiredResource, PlanRequest, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
-from winhost.paths.dda import Decisions, Selection, WhichVm, choose_cards, choose_vm
+from winhost.paths.dda import DdaDecisions, Selection, WhichVm, choose_cards, choose_vm
 from winhost.paths.refusal import Caution
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PciDevice, Vm
@@ -18,10 +18,10 @@ from winhost.resources.windows import PciDevice, Vm
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 
 
-class DdaPlan:
+class DdaPlanner:
     """A wish for Discrete Device Assignment on one host."""
 
-    def __init__(self, facts: HostFacts, wish: Wish) -> None:
+    def __init__(self, facts: HostFacts, wish: PlanRequest) -> None:
         self._facts = facts
         self._wish = wish
 
@@ -31,8 +31,8 @@ class DdaPlan:
         return judge(self._facts, self._wish.path, Selection(self._cards, self._vm))
 
     @cached_property
-    def decisions(self) -> Decisions:
-        return Decisions(self._facts, self._wish, self._cards)
+    def decisions(self) -> DdaDecisions:
+        return DdaDecisions(self._facts, self._wish, self._cards)
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
@@ -71,7 +71,7 @@ class DdaPlan:
             cards = (*cards, card) if verdict.verdict.rank < _DOUBTFUL else cards
         return cards
 
-    def check(self, wanted: Iterable[Wanted]) -> None:
+    def check(self, wanted: Iterable[DesiredResource]) -> None:
         """Raises MmioRefused."""
         self.decisions.check(wanted)
 

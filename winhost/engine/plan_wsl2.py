@@ -7,10 +7,10 @@ from functools import cached_property
 from winhost.compat.assess import judge
 from winhost.engine.order import Id, identity
 from winhost.model.facts import Answer, Facts, Json, Record
-from winhost.model.plan import Deferred, Unchecked, Wanted, Wish, in_order
+from winhost.model.plan import Deferred, DesiredResource, PlanRequest, Unchecked, in_order
 from winhost.model.reason import PathVerdict
 from winhost.paths.refusal import Caution
-from winhost.paths.wsl2 import UNBRIDGED, Decisions, Mode, adapter
+from winhost.paths.wsl2 import UNBRIDGED, Mode, Wsl2Decisions, adapter
 from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
@@ -24,10 +24,10 @@ _CHECKED_BY = {
 }
 
 
-class Wsl2Plan:
+class Wsl2Planner:
     """A wish for WSL 2 on one host."""
 
-    def __init__(self, facts: HostFacts, wish: Wish) -> None:
+    def __init__(self, facts: HostFacts, wish: PlanRequest) -> None:
         self._facts = facts
         self._playbook = wish.playbook
         self._settings = Settings.model_validate(wish.playbook.get("settings", {}))
@@ -38,8 +38,8 @@ class Wsl2Plan:
         return judge(self._as_planned, f"wsl2/{self._mode}")
 
     @cached_property
-    def decisions(self) -> Decisions:
-        return Decisions(self._facts, self._settings, self._mode)
+    def decisions(self) -> Wsl2Decisions:
+        return Wsl2Decisions(self._facts, self._settings, self._mode)
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
@@ -50,7 +50,7 @@ class Wsl2Plan:
         """Another mode of the network is another way, which is named in any case."""
         return None
 
-    def check(self, wanted: Iterable[Wanted]) -> None:
+    def check(self, wanted: Iterable[DesiredResource]) -> None:
         """Raises the first Refusal; MissingFact."""
         for refusal in refusals(self._facts, self._settings, wanted):
             raise refusal
@@ -84,7 +84,7 @@ class Wsl2Plan:
     def _as_planned(self) -> HostFacts:
         document = _with(self._facts.document, "PciDevice", {"driver_model": "TCC"}, {"driver_model": "MCDM"})
         newer = {"present": True, "version": self._settings.wsl.full}
-        if Decisions(self._facts, self._settings, "nat").packages:
+        if Wsl2Decisions(self._facts, self._settings, "nat").packages:
             document = _with(document, "Wsl", {}, newer)
         return HostFacts(self._bridged(document))
 

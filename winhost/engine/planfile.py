@@ -14,9 +14,9 @@ from winhost.model.facts import Json
 from winhost.model.once import once
 from winhost.model.plan import RISKS, Deferred, Plan, Step
 from winhost.model.yamlfile import Finding, Loc, file_faults
-from winhost.resources.base import Noun
+from winhost.resources.base import ResourceType
 from winhost.resources.factsfile import origin_findings
-from winhost.resources.nouns import NOUNS
+from winhost.resources.registry import RESOURCE_TYPES
 
 
 def read_plan(path: Path) -> Plan:
@@ -61,7 +61,7 @@ def step_findings(here: Loc, step: Step) -> Iterator[Finding]:
     yield from _unknown_risks((*here, "may_need"), step.may_need)
     if set(step.before) != set(step.want):
         yield (*here, "before"), f"should have the properties of want: {', '.join(step.want)}"
-    noun = NOUNS.get(step.noun)
+    noun = RESOURCE_TYPES.get(step.noun)
     for part, state in (("before", step.before), ("want", step.want)):
         for name, value in state.items():
             if noun and name in noun.sets and (wrong := _wrong_value(noun, name, value)):
@@ -71,7 +71,7 @@ def step_findings(here: Loc, step: Step) -> Iterator[Finding]:
 def _wrong_deferred(here: Loc, deferred: Deferred) -> Iterator[Finding]:
     yield from _unknown_risks((*here, "asks"), deferred.asks)
     for name in ("noun", "until"):
-        if getattr(deferred, name) not in NOUNS:
+        if getattr(deferred, name) not in RESOURCE_TYPES:
             yield (*here, name), "is no noun of this winhost"
 
 
@@ -81,7 +81,7 @@ def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Finding]:
             yield (*here, at), f"is no consent; there are: {', '.join(RISKS)}"
 
 
-def _wrong_value(noun: Noun, name: str, value: Json) -> str | None:
+def _wrong_value(noun: ResourceType, name: str, value: Json) -> str | None:
     """Of a state that was found: it may be one that nobody can wish for."""
     try:
         _adapters(noun.name)[name].validate_python(value)
@@ -92,8 +92,8 @@ def _wrong_value(noun: Noun, name: str, value: Json) -> str | None:
 
 @once
 def _adapters(noun: str) -> Mapping[str, TypeAdapter[Any]]:
-    state = NOUNS[noun].state
-    return {name: TypeAdapter(state.__annotations__[name]) for name in NOUNS[noun].sets}
+    state = RESOURCE_TYPES[noun].state
+    return {name: TypeAdapter(state.__annotations__[name]) for name in RESOURCE_TYPES[noun].sets}
 
 
 def _is_version(text: str) -> bool:

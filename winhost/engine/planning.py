@@ -9,24 +9,24 @@ from winhost.compat.assess import recommended
 from winhost.compat.catalogue import remedies
 from winhost.engine.failures import EndOfRun, ways
 from winhost.engine.order import Gone, Id, differences, identity, steps_for
-from winhost.engine.plan_dda import DdaPlan
-from winhost.engine.plan_wsl2 import Wsl2Plan
+from winhost.engine.plan_dda import DdaPlanner
+from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import Exit, UsageFault, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.path import path_of, variant_of
-from winhost.model.plan import Deferred, Plan, Stage, Step, Unchecked, Wanted, Wish
+from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Stage, Step, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.paths.playbook import Playbook, expand, faults_of
 from winhost.paths.refusal import Caution, Refusal
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.system import ACCESS
-from winhost.resources.nouns import NOUNS, answer, unread
+from winhost.resources.registry import RESOURCE_TYPES, answer, unread
 
 
-class Planned(Protocol):
+class PathPlanner(Protocol):
     """What planning asks of a path, for one host and one wish."""
 
-    def __init__(self, facts: HostFacts, wish: Wish) -> None: ...
+    def __init__(self, facts: HostFacts, wish: PlanRequest) -> None: ...
 
     @property
     def verdict(self) -> PathVerdict:
@@ -44,7 +44,7 @@ class Planned(Protocol):
     def choices(self) -> str | None:
         """Options of `winhost plan` with which it would not be refused. Raises MissingFact."""
 
-    def check(self, wanted: Iterable[Wanted]) -> None:
+    def check(self, wanted: Iterable[DesiredResource]) -> None:
         """What only the host can tell of wanted values, whoever wrote them and where. Raises Refusal."""
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
@@ -54,7 +54,7 @@ class Planned(Protocol):
         """What of the wish only a later stage can check, which plans this."""
 
 
-PLANNED: Mapping[str, type[Planned]] = {"dda": DdaPlan, "wsl2": Wsl2Plan}
+PLANNERS: Mapping[str, type[PathPlanner]] = {"dda": DdaPlanner, "wsl2": Wsl2Planner}
 
 NOT_PLANNABLE = "not plannable"
 
@@ -126,9 +126,9 @@ class NotAPlan(UsageFault):
 
 def check_plan(plan: Plan) -> None:
     """What can be said of a plan without its host. Raises NotAPlan."""
-    if plan.wish.path not in PLANNED:
+    if plan.wish.path not in PLANNERS:
         raise NotAPlan(
-            plan.host, f"there is no plan for the path '{plan.wish.path}'; there is for: {', '.join(PLANNED)}"
+            plan.host, f"there is no plan for the path '{plan.wish.path}'; there is for: {', '.join(PLANNERS)}"
         )
     if not plan.stages:
         raise NotAPlan(plan.host, "it has no stages")
@@ -142,23 +142,23 @@ def check_plan(plan: Plan) -> None:
         _check_fits(plan.host, step)
 
 
-def check_stage(facts: HostFacts, wish: Wish, wanted: tuple[Wanted, ...]) -> None:
+def check_stage(facts: HostFacts, wish: PlanRequest, wanted: tuple[DesiredResource, ...]) -> None:
     """What only the host can tell of wanted values: a window that is too small, wherever it was written.
 
     Raises NotAPlan, Refused.
     """
     _check_wanted(facts.host, wanted)
     try:
-        PLANNED[wish.path](facts, wish).check(wanted)
+        PLANNERS[wish.path](facts, wish).check(wanted)
     except Refusal as refusal:
         raise _undecided(facts, wish, refusal) from refusal
 
 
-def _undecided(facts: HostFacts, wish: Wish, refusal: Refusal) -> Refused:
+def _undecided(facts: HostFacts, wish: PlanRequest, refusal: Refusal) -> Refused:
     return Refused(facts.host, wish.path, "refused", (refusal.sentence, refusal.remedy), (refusal.code,))
 
 
-def _check_wanted(host: str, wanted: Iterable[Wanted]) -> None:
+def _check_wanted(host: str, wanted: Iterable[DesiredResource]) -> None:
     values: dict[tuple[Id, str], Json] = {}
     for each in wanted:
         _check_fits(host, each)
@@ -167,15 +167,15 @@ def _check_wanted(host: str, wanted: Iterable[Wanted]) -> None:
                 raise NotAPlan(host, f"{each.title}: {name} is wanted twice, with different values")
 
 
-def _check_fits(host: str, each: Wanted | Step) -> None:
-    noun = NOUNS.get(each.noun)
+def _check_fits(host: str, each: DesiredResource | Step) -> None:
+    noun = RESOURCE_TYPES.get(each.noun)
     if noun is None:
         raise NotAPlan(host, f"there is no noun {each.noun}")
     if misfit := noun.misfit(each.key, each.want) or noun.wrong_value(each.want):
         raise NotAPlan(host, f"{each.title}: {misfit}")
 
 
-def make_plan(facts: HostFacts, wish: Wish) -> Plan:
+def make_plan(facts: HostFacts, wish: PlanRequest) -> Plan:
     """Raises Refused, and UsageFault for a VM or card that is not there, or for a value that cannot be."""
     try:
         return _make_plan(facts, wish)
@@ -183,8 +183,8 @@ def make_plan(facts: HostFacts, wish: Wish) -> Plan:
         raise Refused(facts.host, wish.path, NOT_PLANNABLE, (f"{unread(missing)}.",)) from missing
 
 
-def _make_plan(facts: HostFacts, wish: Wish) -> Plan:
-    planned = PLANNED[wish.path](facts, wish)
+def _make_plan(facts: HostFacts, wish: PlanRequest) -> Plan:
+    planned = PLANNERS[wish.path](facts, wish)
     verdict = planned.verdict
     _refuse(facts, planned, wish.allow_unverified)
     stage = _stage(facts, wish, planned, number=1)
@@ -240,7 +240,7 @@ def told(reason: Reason) -> str:
     return visible(f"{reason.severity}: {reason.subject}: {observed}. {reason.sentence} [{reason.code}]")
 
 
-def _stage(facts: HostFacts, wish: Wish, planned: Planned, number: int) -> Stage:
+def _stage(facts: HostFacts, wish: PlanRequest, planned: PathPlanner, number: int) -> Stage:
     playbook = Playbook.model_validate(wish.playbook)
     try:
         wanted, deferred = _until_there(*expand(playbook, planned.decisions), facts.document)
@@ -251,13 +251,13 @@ def _stage(facts: HostFacts, wish: Wish, planned: Planned, number: int) -> Stage
     return Stage(number, wanted, steps, deferred)
 
 
-def _deferred(wanted: Wanted, until: str) -> Deferred:
-    return Deferred(wanted.noun, wanted.title, until, wanted.why, NOUNS[wanted.noun].asks)
+def _deferred(wanted: DesiredResource, until: str) -> Deferred:
+    return Deferred(wanted.noun, wanted.title, until, wanted.why, RESOURCE_TYPES[wanted.noun].asks)
 
 
 def _until_there(
-    wanted: tuple[Wanted, ...], deferred: tuple[Deferred, ...], facts: Facts
-) -> tuple[tuple[Wanted, ...], tuple[Deferred, ...]]:
+    wanted: tuple[DesiredResource, ...], deferred: tuple[Deferred, ...], facts: Facts
+) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
     """The same, but what cannot be looked at yet waits, too, though it needs no decision: where nothing is there that
     it could be compared with, nothing could be put back either.
     """
@@ -266,7 +266,7 @@ def _until_there(
     return tuple(each for each, until in awaited if not until), (*deferred, *later)
 
 
-def _awaited(wanted: Wanted, facts: Facts) -> str | None:
+def _awaited(wanted: DesiredResource, facts: Facts) -> str | None:
     try:
         differences(wanted, facts)
     except MissingFact as missing:
@@ -276,7 +276,7 @@ def _awaited(wanted: Wanted, facts: Facts) -> str | None:
     return None
 
 
-def _refuse(facts: HostFacts, planned: Planned, allow_unverified: bool) -> None:
+def _refuse(facts: HostFacts, planned: PathPlanner, allow_unverified: bool) -> None:
     verdict = planned.verdict
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if verdict.verdict not in bad:
@@ -296,7 +296,7 @@ def _refuse(facts: HostFacts, planned: Planned, allow_unverified: bool) -> None:
     )
 
 
-def _choices(planned: Planned) -> str | None:
+def _choices(planned: PathPlanner) -> str | None:
     try:
         return planned.choices
     except MissingFact:
@@ -310,10 +310,10 @@ def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
         return None
     better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)
     way = path_of(best.path) if best.path == "wsl2/bridged" else best.path  # which has to be told its switch
-    command = f": winhost plan {visible(facts.host)} --path {way}" if path_of(way) in PLANNED else ""
+    command = f": winhost plan {visible(facts.host)} --path {way}" if path_of(way) in PLANNERS else ""
     return f"{best.path} ({best.verdict}){command}" if better else None
 
 
-def asked_risks(facts: HostFacts, wish: Wish) -> Mapping[Id, tuple[str, ...]]:
+def asked_risks(facts: HostFacts, wish: PlanRequest) -> Mapping[Id, tuple[str, ...]]:
     """Consents that the verdict asks for, by the resources whose steps they are asked for."""
-    return PLANNED[wish.path](facts, wish).risks()
+    return PLANNERS[wish.path](facts, wish).risks()

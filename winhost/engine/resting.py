@@ -5,33 +5,33 @@ from contextlib import nullcontext, suppress
 
 from winhost.engine.order import Id, identity, refuse_missing
 from winhost.model.facts import Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
-from winhost.resources.base import Rests, User
-from winhost.resources.nouns import NOUNS, answer
+from winhost.resources.base import Dependent, Rests
+from winhost.resources.registry import RESOURCE_TYPES, answer
 
 
-def resting(noun: str, key: Key, facts: Facts, *, held: bool = True) -> dict[Id, tuple[Rests, User]]:
+def resting(noun: str, key: Key, facts: Facts, *, held: bool = True) -> dict[Id, tuple[Rests, Dependent]]:
     """By identity, each by the first rule that names it. Raises MissingFact.
 
     But where nothing was seen to hold them against, what only counts by that need not be read.
     """
-    found: dict[Id, tuple[Rests, User]] = {}
-    for rule in NOUNS[noun].rests:
+    found: dict[Id, tuple[Rests, Dependent]] = {}
+    for rule in RESOURCE_TYPES[noun].rests:
         with nullcontext() if held or rule.since is None else suppress(MissingFact):
             for user in by(rule, key, facts):
                 found.setdefault(identity(user.noun, user.key), (rule, user))
     return found
 
 
-def seen(noun: str, key: Key, facts: Facts) -> list[User]:
+def seen(noun: str, key: Key, facts: Facts) -> list[Dependent]:
     """What rests on it now, to be held against what comes. Raises MissingFact, also where some of it cannot be yet."""
-    for rule in NOUNS[noun].rests:
+    for rule in RESOURCE_TYPES[noun].rests:
         found = answer(facts, rule.noun)
         if rule.since is not None and isinstance(found, Unavailable):
             raise MissingFact(rule.noun, found)
     return [user for _, user in resting(noun, key, facts).values()]
 
 
-def by(rule: Rests, key: Key, facts: Facts) -> list[User]:
+def by(rule: Rests, key: Key, facts: Facts) -> list[Dependent]:
     """What rests by one rule on the instance with this key. Raises MissingFact."""
     found = answer(facts, rule.noun)
     if isinstance(found, Unknown):
@@ -51,13 +51,13 @@ def rests(rule: Rests, key: Key, user: Key, state: Mapping[str, Json]) -> bool:
     return at and (rule.unless is None or state[rule.unless[0]] not in rule.unless[1])
 
 
-def _user(rule: Rests, record: Record) -> User:
+def _user(rule: Rests, record: Record) -> Dependent:
     for name in rule.since or ():
         refuse_missing(f"{rule.noun}.{name}", record.state[name], unavailable=False)
-    return User(rule.noun, record.key, {name: record.state[name] for name in rule.since} if rule.since else None)
+    return Dependent(rule.noun, record.key, {name: record.state[name] for name in rule.since} if rule.since else None)
 
 
-def _by_disks(rule: Rests, key: Key, facts: Facts) -> list[User]:
+def _by_disks(rule: Rests, key: Key, facts: Facts) -> list[Dependent]:
     """Without what they run on distros cannot be listed; their disks may be there all the same."""
     if not rule.disks:
         return []
@@ -68,5 +68,7 @@ def _by_disks(rule: Rests, key: Key, facts: Facts) -> list[User]:
     same = Rests("LocalAccount", tuple(part for part in rule.on if part == "account"), unless=("distros", (None, 0)))
     found: Iterable[Record] = () if isinstance(accounts, Unavailable) else accounts
     return [
-        User(rule.noun, {**record.key, "distro": ""}) for record in found if rests(same, key, record.key, record.state)
+        Dependent(rule.noun, {**record.key, "distro": ""})
+        for record in found
+        if rests(same, key, record.key, record.state)
     ]

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from winhost import __version__
-from winhost.connect.agent import SetAnswer, Way
+from winhost.connect.agent import Connector, SetAnswer
 from winhost.connect.errors import Drifted, NotAvailable, RemoteError, WireError
 from winhost.connect.reboot import NotBack, Patience
-from winhost.engine import amending, sending
+from winhost.engine import amending, uploads
 from winhost.engine.amending import Amendment
 from winhost.engine.failures import (
     CannotTell,
@@ -28,37 +28,37 @@ from winhost.engine.failures import (
     Unfinished,
     WrongHost,
 )
-from winhost.engine.hands import Event, Hands
-from winhost.engine.journal import SCHEMA, Entry, Journal, read_journal
+from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.journal import SCHEMA, Journal, RawEvent, read_journal
 from winhost.engine.order import Id, identity, state_of, steps_for
 from winhost.engine.planning import Refused, asked_risks, check_plan, check_stage, make_plan, next_stage
-from winhost.engine.record import Record, fold, replay
 from winhost.engine.resting import resting, seen
+from winhost.engine.run_state import RunState, fold, replay
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_stages
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, Key, MissingFact
-from winhost.model.plan import Plan, Stage, Step, Wanted, Wish, in_order
+from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage, Step, in_order
 from winhost.resources.host import HostFacts
-from winhost.resources.nouns import NOUNS, unread
+from winhost.resources.registry import RESOURCE_TYPES, unread
 
 
 @dataclass(frozen=True)
-class Means:
+class RunContext:
     """What a run works with. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
     and why; around: the journal's hook; folder: of the plan, for the files beside it: of a run that is gone on with its
     journal knows it; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
     elsewhere a line could be on disk that this process does not know of.
     """
 
-    way: Way
+    way: Connector
     store: Store
     patience: Patience = field(default_factory=Patience)
     within: float = 300
-    tell: Callable[[Event], None] = lambda event: None
+    tell: Callable[[ProgressEvent], None] = lambda event: None
     stop: Callable[[], bool] = lambda: False
-    around: Callable[[str, Entry], None] = lambda when, entry: None
+    around: Callable[[str, RawEvent], None] = lambda when, entry: None
     folder: Path = Path()
     why: Callable[[], str] = lambda: "as you asked"
     cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -98,7 +98,7 @@ class Outcome:
         return not self.missing and all(check.holds for check in self.checks)
 
 
-def apply(plan: Plan, accepted: Iterable[str], means: Means) -> Outcome:
+def apply(plan: Plan, accepted: Iterable[str], means: RunContext) -> Outcome:
     """A new run of a plan. Raises Unfinished, ConsentNeeded, Drifted, WrongHost, Refused before anything is changed."""
     check_plan(plan)
     with means.store.lock(plan.host, "apply"):
@@ -108,7 +108,7 @@ def apply(plan: Plan, accepted: Iterable[str], means: Means) -> Outcome:
         return runner.forward()
 
 
-def resume(run: str, accepted: Iterable[str], means: Means, amendment: Amendment | None = None) -> Outcome:
+def resume(run: str, accepted: Iterable[str], means: RunContext, amendment: Amendment | None = None) -> Outcome:
     """Go on with a run where it stopped, in the direction in which it went.
 
     amendment: another wish for what is left; then only these consents count.
@@ -120,7 +120,7 @@ def resume(run: str, accepted: Iterable[str], means: Means, amendment: Amendment
         return runner.forward(amendment, frozenset(accepted))
 
 
-def preview_amended(run: str, wish: Wish, means: Means) -> Stage:
+def preview_amended(run: str, wish: PlanRequest, means: RunContext) -> Stage:
     """What `resume` would do with another wish; changes nothing. Raises as it does."""
     with means.store.lock(means.way.host, f"resume {run}"):
         runner = _forward(run, means)
@@ -128,7 +128,7 @@ def preview_amended(run: str, wish: Wish, means: Means) -> Stage:
             return runner.planned_anew(runner.seen(), wish)
 
 
-def check(plan: Plan, means: Means) -> tuple[Step, ...]:
+def check(plan: Plan, means: RunContext) -> tuple[Step, ...]:
     """What `apply` would do now in its first stage; changes nothing and writes nothing. Raises as it does."""
     check_plan(plan)
     means.store.refuse_held(plan.host)
@@ -138,7 +138,7 @@ def check(plan: Plan, means: Means) -> tuple[Step, ...]:
         return runner.first_steps()
 
 
-def _forward(run: str, means: Means) -> "Runner":
+def _forward(run: str, means: RunContext) -> "Runner":
     runner = Runner(run, means)
     if runner.record.going_back:
         raise OneWay(run, "is going back; go on with that")
@@ -165,7 +165,7 @@ class Runner:
     """
 
     def __init__(
-        self, run: str, means: Means, plan: Plan | None = None, accepted: frozenset[str] = frozenset()
+        self, run: str, means: RunContext, plan: Plan | None = None, accepted: frozenset[str] = frozenset()
     ) -> None:
         self.run = run
         self.means = means
@@ -176,10 +176,12 @@ class Runner:
             self.record = replay(run, self._journal.entries)
         else:
             folder = str(means.folder.absolute())
-            self.record = Record(run, plan.host, plan, accepted, plan.stages[:1], folder=folder)
+            self.record = RunState(run, plan.host, plan, accepted, plan.stages[:1], folder=folder)
         self._began_at = len(self._journal.entries) if self._journal else 0
         self.folder = Path(self.record.folder)
-        self.hands = Hands(means.way, means.patience, means.tell, means.within, self.folder, means.stop, means.cuttable)
+        self.hands = HostSession(
+            means.way, means.patience, means.tell, means.within, self.folder, means.stop, means.cuttable
+        )
 
     # ---- forward
 
@@ -208,7 +210,7 @@ class Runner:
         """
         try:
             yield
-        except (WinhostError, MissingFact, KeyboardInterrupt, sending.PutOff) as error:
+        except (WinhostError, MissingFact, KeyboardInterrupt, uploads.UploadInterrupted) as error:
             told = self._told(error)
             if not looking:
                 self._write_stopped(told)
@@ -219,11 +221,11 @@ class Runner:
             self.hands.close()
 
     def _told(
-        self, error: WinhostError | MissingFact | KeyboardInterrupt | sending.PutOff
+        self, error: WinhostError | MissingFact | KeyboardInterrupt | uploads.UploadInterrupted
     ) -> WinhostError | KeyboardInterrupt:
         """The error with the ways on and back, where there are any."""
         host, back = self.record.host, self.record.going_back
-        if isinstance(error, sending.PutOff):
+        if isinstance(error, uploads.UploadInterrupted):
             return self._stopped()
         if isinstance(error, MissingFact):
             return CannotTell(self.begun, host, unread(error), back)
@@ -268,7 +270,7 @@ class Runner:
         make_plan(HostFacts(facts), self.record.plan.wish)
         return self._steps(self.record.stages[0], facts)
 
-    def planned_anew(self, facts: Facts, wish: Wish) -> Stage:
+    def planned_anew(self, facts: Facts, wish: PlanRequest) -> Stage:
         """What is left to do with another wish. Raises NothingAnew, AlreadyUsed, and as `next_stage` does."""
         amending.refuse_pointless(self.record, wish)
         number = 1 + max(self.record.finished_stages, default=0)
@@ -350,7 +352,7 @@ class Runner:
         risks = asked_risks(HostFacts(facts), self.record.plan.wish)
         owed = self._owed()
         steps = steps_for((*stage.wanted, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
-        sending.check(steps, self.folder)
+        uploads.check(steps, self.folder)
         return tuple(_as_give_back(step, owed) for step in steps)
 
     def _tell_rested(self, facts: Facts) -> None:
@@ -358,17 +360,17 @@ class Runner:
         told = [
             {"noun": touched.noun, "key": dict(touched.key), "users": users}
             for touched in self.record.touched.values()
-            if touched.rested is None and NOUNS[touched.noun].rests
+            if touched.rested is None and RESOURCE_TYPES[touched.noun].rests
             if (users := _seen(touched.noun, touched.key, facts)) is not None
         ]
         if told:
             self.write("rested", resting=told)
 
-    def _owed(self) -> dict[Id, Wanted]:
+    def _owed(self) -> dict[Id, DesiredResource]:
         """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
         wished = {identity(wanted.noun, wanted.key) for stage in self.record.stages for wanted in stage.wanted}
         return {
-            id_: Wanted(moved.noun, moved.key, moved.first, moved.title, "As it was found.")
+            id_: DesiredResource(moved.noun, moved.key, moved.first, moved.title, "As it was found.")
             for id_, moved in self.record.touched.items()
             if id_ not in wished and not moved.given_back
         }
@@ -458,7 +460,7 @@ class Runner:
     def _answer(self, step: Step) -> SetAnswer:
         """What a step before it has brought along needs nothing more: a distro that starts lets in again.
 
-        Raises as `Hands.set` does.
+        Raises as `HostSession.set` does.
         """
         try:
             return self.hands.set(step, self.record.accepted)
@@ -505,7 +507,7 @@ class Runner:
             self.restart()
 
     def _left_by_restart(self) -> list[dict[str, Any]]:
-        touched = [t for t in self.record.touched.values() if NOUNS[t.noun].restarts]
+        touched = [t for t in self.record.touched.values() if RESOURCE_TYPES[t.noun].restarts]
         return [{"noun": t.noun, "key": dict(t.key), "after": self.hands.state(t.noun, t.key)} for t in touched]
 
     # ---- telling
@@ -550,10 +552,10 @@ class Runner:
 
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
         """To whoever watches."""
-        self.means.tell(Event(self.record.host, kind, text, step, number, total, run=self.begun or ""))
+        self.means.tell(ProgressEvent(self.record.host, kind, text, step, number, total, run=self.begun or ""))
 
 
-def _as_give_back(step: Step, owed: Mapping[Id, Wanted]) -> Step:
+def _as_give_back(step: Step, owed: Mapping[Id, DesiredResource]) -> Step:
     mine = step.role == "wish" and identity(step.noun, step.key) in owed
     return replace(step, role="give-back") if mine else step
 

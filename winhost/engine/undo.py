@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from winhost.engine.came_since import Verdicts, judge
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.order import Id, identity, steps_for
-from winhost.engine.record import Record
-from winhost.engine.run import Means, NotJudged, Outcome, Runner
+from winhost.engine.run import NotJudged, Outcome, RunContext, Runner
+from winhost.engine.run_state import RunState
 from winhost.engine.verify import Check, check
 from winhost.model.facts import Facts, MissingFact, Unavailable
-from winhost.model.plan import Step, Wanted, in_order
-from winhost.resources.nouns import NOUNS, titled, unread
+from winhost.model.plan import DesiredResource, Step, in_order
+from winhost.resources.registry import RESOURCE_TYPES, titled, unread
 
 
 @dataclass(frozen=True)
-class Back:
+class RollbackOutlook:
     """What going back means now: what is to be put back, what is kept and why, and what cannot be judged. open: all
     that stays for that, or for others.
     """
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[DesiredResource, ...]
     kept: tuple[str, ...]
     missing: tuple[NotJudged, ...]
     open: frozenset[Id]
 
 
-def rollback(run: str, accepted: Iterable[str], means: Means) -> Outcome:
+def rollback(run: str, accepted: Iterable[str], means: RunContext) -> Outcome:
     """Give the host back. Safe to repeat: what is undone already needs nothing. Raises ConsentNeeded first."""
     with means.store.lock(means.way.host, f"rollback {run}"):
         runner = Runner(run, means)
@@ -34,7 +34,7 @@ def rollback(run: str, accepted: Iterable[str], means: Means) -> Outcome:
             return _back(runner, frozenset(accepted))
 
 
-def look(run: str, means: Means) -> tuple[tuple[Step, ...], Back]:
+def look(run: str, means: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """The same as `preview`, of the host as it is now. Changes nothing."""
     with means.store.lock(means.way.host, f"rollback {run}"):
         runner = Runner(run, means)
@@ -43,16 +43,16 @@ def look(run: str, means: Means) -> tuple[tuple[Step, ...], Back]:
             return preview(runner.record, runner.seen())
 
 
-def preview(record: Record, facts: Facts) -> tuple[tuple[Step, ...], Back]:
+def preview(record: RunState, facts: Facts) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """What rollback would do now, what it would keep, and what it cannot tell."""
     back = find_back(record, facts)
     return tuple(step for part in _parts(back.wanted) for step in _steps(part, facts, record)), back
 
 
-def find_back(record: Record, facts: Facts) -> Back:
+def find_back(record: RunState, facts: Facts) -> RollbackOutlook:
     """By the journal of one run, and what the host shows of all others."""
     verdicts = judge(record, facts)
-    return Back(
+    return RollbackOutlook(
         tuple(_wanted(id_, verdicts, record) for id_ in record.touched if verdicts.rests(id_)),
         tuple(f"{record.touched[id_].title}: kept: {why}" for id_, why in verdicts.kept.items()),
         tuple(_not_judged(id_, record, missing) for id_, missing in verdicts.missing.items()),
@@ -60,12 +60,12 @@ def find_back(record: Record, facts: Facts) -> Back:
     )
 
 
-def _wanted(id_: Id, verdicts: Verdicts, record: Record) -> Wanted:
+def _wanted(id_: Id, verdicts: Verdicts, record: RunState) -> DesiredResource:
     touched = record.touched[id_]
-    return Wanted(touched.noun, touched.key, verdicts.rests(id_), touched.title, "As it was found.")
+    return DesiredResource(touched.noun, touched.key, verdicts.rests(id_), touched.title, "As it was found.")
 
 
-def _not_judged(id_: Id, record: Record, missing: MissingFact) -> NotJudged:
+def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
     touched = record.touched[id_]
     until = missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
     return NotJudged(touched.title, touched.noun, touched.key, unread(missing), until)
@@ -89,11 +89,11 @@ def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
     return _outcome(runner, back, facts)
 
 
-def _untried(wanted: tuple[Wanted, ...], late: bool, tried: Set[Id]) -> tuple[Wanted, ...]:
-    return tuple(w for w in wanted if NOUNS[w.noun].restarts == late and identity(w.noun, w.key) not in tried)
+def _untried(wanted: tuple[DesiredResource, ...], late: bool, tried: Set[Id]) -> tuple[DesiredResource, ...]:
+    return tuple(w for w in wanted if RESOURCE_TYPES[w.noun].restarts == late and identity(w.noun, w.key) not in tried)
 
 
-def _outcome(runner: Runner, back: Back, facts: Facts) -> Outcome:
+def _outcome(runner: Runner, back: RollbackOutlook, facts: Facts) -> Outcome:
     for sentence in back.kept:
         runner.tell("kept", sentence)
     for lacks in back.missing:
@@ -121,7 +121,7 @@ def _next(run: str, missing: tuple[NotJudged, ...]) -> str | None:
     return f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {again}"
 
 
-def _ask_first(runner: Runner, wanted: tuple[Wanted, ...], facts: Facts, accepted: frozenset[str]) -> None:
+def _ask_first(runner: Runner, wanted: tuple[DesiredResource, ...], facts: Facts, accepted: frozenset[str]) -> None:
     """All consents before the first step back, so that a refusal leaves the run as it was."""
     needed = in_order(
         risk for part in _parts(wanted) for step in _steps(part, facts, runner.record) for risk in step.risks
@@ -131,17 +131,17 @@ def _ask_first(runner: Runner, wanted: tuple[Wanted, ...], facts: Facts, accepte
         raise ConsentNeeded(runner.record.host, runner.run, lacking, True, runner.record.going_back)
 
 
-def _left_to_undo(wanted: tuple[Wanted, ...], facts: Facts) -> Iterator[Check]:
+def _left_to_undo(wanted: tuple[DesiredResource, ...], facts: Facts) -> Iterator[Check]:
     return (found for wish in wanted for found in check(wish, facts) if not found.holds)
 
 
-def _parts(wanted: tuple[Wanted, ...]) -> list[tuple[Wanted, ...]]:
+def _parts(wanted: tuple[DesiredResource, ...]) -> list[tuple[DesiredResource, ...]]:
     """What needs no restart first: without the role there would be no VM left to give its settings back to."""
-    late = tuple(wish for wish in wanted if NOUNS[wish.noun].restarts)
-    soon = tuple(wish for wish in wanted if not NOUNS[wish.noun].restarts)
+    late = tuple(wish for wish in wanted if RESOURCE_TYPES[wish.noun].restarts)
+    soon = tuple(wish for wish in wanted if not RESOURCE_TYPES[wish.noun].restarts)
     return [part for part in (soon, late) if part]
 
 
-def _steps(wanted: tuple[Wanted, ...], facts: Facts, record: Record) -> tuple[Step, ...]:
+def _steps(wanted: tuple[DesiredResource, ...], facts: Facts, record: RunState) -> tuple[Step, ...]:
     titles: Mapping[Id, str] = {id_: touched.title for id_, touched in record.touched.items()}
     return steps_for(wanted, facts, prefix="u", role="undo", backwards=True, titles=titles)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from winhost.engine.order import state_of
 from winhost.engine.planning import Refused, check_plan, make_plan
 from winhost.model.facts import Facts, Json, MissingFact
-from winhost.model.plan import Plan, Stage, Wanted
+from winhost.model.plan import DesiredResource, Plan, Stage
 from winhost.resources.host import HostFacts
-from winhost.resources.nouns import unread
+from winhost.resources.registry import unread
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Check:
     holds: bool
 
 
-def check(wanted: Wanted, facts: Facts) -> list[Check]:
+def check(wanted: DesiredResource, facts: Facts) -> list[Check]:
     """A check for each property of a wish."""
     try:
         state = state_of(facts, wanted.noun, wanted.key)
@@ -61,5 +61,5 @@ def _forbidden(path: str, refused: Refused) -> Check:
     return Check(f"Path {path}", "", "verdict", "possible", " ".join(refused.because), holds=False)
 
 
-def _lost(wanted: Wanted, name: str, why: str) -> Check:
+def _lost(wanted: DesiredResource, name: str, why: str) -> Check:
     return Check(wanted.title, wanted.noun, name, wanted.want[name], why, holds=False)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from winhost.imports.faults import CardsDoNotMatch, Contradiction, NotReadable
-from winhost.imports.told import Function, Said, Silent, State, Told, Value
+from winhost.imports.observation import FileObservations, Observation, SeenFunction, State, Unreported, Value
 
 _IDS_WITHOUT_SUBSYSTEM = 2
 
@@ -14,7 +14,7 @@ _IDS_WITHOUT_SUBSYSTEM = 2
 class Met:
     """A function of the machine, with what each file says of it."""
 
-    seen: list[tuple[str, Function]] = field(default_factory=list)
+    seen: list[tuple[str, SeenFunction]] = field(default_factory=list)
 
     @property
     def location(self) -> str | None:
@@ -28,7 +28,7 @@ class Met:
         return max((function.ids for _, function in self.seen), key=len)
 
 
-def met(files: Sequence[tuple[str, Told]]) -> list[Met]:
+def met(files: Sequence[tuple[str, FileObservations]]) -> list[Met]:
     """The functions of all files, each once. Raises CardsDoNotMatch, Contradiction, NotReadable."""
     found: list[Met] = []
     complete: str | None = None
@@ -41,14 +41,14 @@ def met(files: Sequence[tuple[str, Told]]) -> list[Met]:
     return found
 
 
-def _order(told: Told) -> tuple[bool, int]:
+def _order(told: FileObservations) -> tuple[bool, int]:
     """A complete list first, so that what others know and it does not is noticed; then what knows places best."""
     functions = told.functions or ()
     placed = 2 * any(each.location for each in functions) + any(each.address for each in functions)
     return not told.every_function, -placed
 
 
-def _refuse_same_places(file: str, functions: Iterable[Function]) -> None:
+def _refuse_same_places(file: str, functions: Iterable[SeenFunction]) -> None:
     for place, times in Counter(function.place for function in functions).items():
         if place is not None and times > 1:
             raise NotReadable(file, f"lists {place} {times} times", "Import one listing of one machine.")
@@ -65,7 +65,7 @@ def _refuse_two_in_one_place(found: Iterable[Met]) -> None:
             raise Contradiction(f"what is at {each.location}", (one, first.name), (two, second.name))
 
 
-def _join(found: list[Met], file: str, functions: Iterable[Function], complete: str | None) -> None:
+def _join(found: list[Met], file: str, functions: Iterable[SeenFunction], complete: str | None) -> None:
     left, free = [], list(found)
     for function in functions:
         same = next((each for each in free if _same_place(each, function)), None)
@@ -80,25 +80,25 @@ def _join(found: list[Met], file: str, functions: Iterable[Function], complete: 
         free = [each for each in free if each not in fitting]
 
 
-def _same_place(one: Met, other: Function) -> bool:
+def _same_place(one: Met, other: SeenFunction) -> bool:
     places = {each.place for _, each in one.seen} | {_instance(each) for _, each in one.seen}
     shared = places & {other.place, _instance(other)} - {None}
     return bool(shared) and _fits(one, other)
 
 
-def _instance(function: Function) -> str | None:
+def _instance(function: SeenFunction) -> str | None:
     said = function.state.get("instance")
-    return str(said.value) if isinstance(said, Said) else None
+    return str(said.value) if isinstance(said, Observation) else None
 
 
-def _alike(functions: Iterable[Function]) -> list[list[Function]]:
-    groups: defaultdict[str, list[Function]] = defaultdict(list)
+def _alike(functions: Iterable[SeenFunction]) -> list[list[SeenFunction]]:
+    groups: defaultdict[str, list[SeenFunction]] = defaultdict(list)
     for function in functions:
         groups[function.ids or function.name.casefold()].append(function)
     return list(groups.values())
 
 
-def _fits(one: Met, other: Function) -> bool:
+def _fits(one: Met, other: SeenFunction) -> bool:
     """The same ids as far as both have them; a listing without ids goes by the name that Windows shows."""
     for _, function in one.seen:
         if function.ids and other.ids:
@@ -111,7 +111,7 @@ def _same_ids(one: str, other: str) -> bool:
     return len(parts) >= _IDS_WITHOUT_SUBSYSTEM and all(a == b for a, b in parts)
 
 
-def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[Function], complete: str | None) -> None:
+def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[SeenFunction], complete: str | None) -> None:
     if not free and complete is None:
         found += [Met([(file, function)]) for function in alike]
     elif len(free) == len(alike):
@@ -122,7 +122,7 @@ def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[Functi
         raise CardsDoNotMatch(alike[0].name, (file, len(alike)), (other, len(free)))
 
 
-def _interchangeable(alike: list[Function]) -> list[Function]:
+def _interchangeable(alike: list[SeenFunction]) -> list[SeenFunction]:
     """Of several alike, only what is true of all of them can be said of each, and no place."""
     if len(alike) == 1:
         return alike
@@ -131,9 +131,9 @@ def _interchangeable(alike: list[Function]) -> list[Function]:
     return [replace(function, state=common, location=None, address=None) for function in alike]
 
 
-def _common(name: str, alike: list[Function]) -> Value:
+def _common(name: str, alike: list[SeenFunction]) -> Value:
     values = [function.state.get(name) for function in alike]
     first = values[0]
     if first is not None and all(value == first for value in values):
         return first
-    return Silent(f"{len(alike)} cards alike differ in it, and nothing says which is which")
+    return Unreported(f"{len(alike)} cards alike differ in it, and nothing says which is which")

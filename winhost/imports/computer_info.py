@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value
 from winhost.imports.text import MOST_ELEMENTS
-from winhost.imports.told import Misread, Said, Silent, State, Told, Value
 from winhost.model.facts import Json
 from winhost.model.units import KiB
 
 _TOO_LARGE = 1 << 63  # Windows counts in 64 bits at most
-_EMPTY = Silent("Get-ComputerInfo left it empty")
+_EMPTY = Unreported("Get-ComputerInfo left it empty")
 
 # Enumerations are numbers in JSON, or words where somebody asked for words.
 _PRODUCT_TYPES = {"workstation": 1, "domaincontroller": 2, "server": 3}
@@ -27,12 +27,12 @@ _SECURITY = {
 _PRODUCT_OPTIONS = {1: "WinNT", 2: "LanmanNT", 3: "ServerNT"}
 
 
-def read(text: str) -> Told:
+def read(text: str) -> FileObservations:
     """Raises Misread."""
     info = _document(text)
     host = _text(info, "CsName")
-    return Told(
-        host=host.value if isinstance(host, Said) else None,
+    return FileObservations(
+        host=host.value if isinstance(host, Observation) else None,
         nouns={
             "OperatingSystem": {"": _system(info)},
             "Firmware": {"": _firmware(info)},
@@ -88,7 +88,7 @@ def _firmware(info: Mapping[str, Json]) -> State:
         "manufacturer": _text(info, "CsManufacturer"),
         "model": _text(info, "CsModel"),
         "bios_version": _text(info, "BiosSMBIOSBIOSVersion"),
-        "hypervisor_present": present if isinstance(present, Said) else _flag(info, "CsHypervisorPresent"),
+        "hypervisor_present": present if isinstance(present, Observation) else _flag(info, "CsHypervisorPresent"),
         "virtualization_enabled": _flag(info, "HyperVRequirementVirtualizationFirmwareEnabled"),
         "second_level_translation": _flag(info, "HyperVRequirementSecondLevelAddressTranslation"),
         "security_properties": _security(info),
@@ -100,7 +100,11 @@ def _security(info: Mapping[str, Json]) -> Value:
     if not isinstance(listed, list):
         return _EMPTY
     numbers = [_whole(item, _SECURITY) for item in listed]
-    return Said(numbers) if None not in numbers else Silent("Get-ComputerInfo has a word there that is not known")
+    return (
+        Observation(numbers)
+        if None not in numbers
+        else Unreported("Get-ComputerInfo has a word there that is not known")
+    )
 
 
 def _memory(info: Mapping[str, Json]) -> State:
@@ -129,17 +133,17 @@ def _processor(socket: Mapping[str, Json]) -> State:
 
 def _text(info: Mapping[str, Json], name: str) -> Value:
     value = info.get(name)
-    return Said(value.strip()) if isinstance(value, str) and value.strip() else _EMPTY
+    return Observation(value.strip()) if isinstance(value, str) and value.strip() else _EMPTY
 
 
 def _flag(info: Mapping[str, Json], name: str) -> Value:
     value = info.get(name)
-    return Said(value) if isinstance(value, bool) else _EMPTY
+    return Observation(value) if isinstance(value, bool) else _EMPTY
 
 
 def _number(info: Mapping[str, Json], name: str, words: Mapping[str, int] | None = None) -> Value:
     value = _whole(info.get(name), words or {})
-    return _EMPTY if value is None else Said(value)
+    return _EMPTY if value is None else Observation(value)
 
 
 def _whole(value: Json, words: Mapping[str, int]) -> int | None:
@@ -156,7 +160,11 @@ def _first(info: Mapping[str, Json], name: str) -> Value:
 
 def _changed(value: Value, change: Callable[[Any], Json]) -> Value:
     """The value in the shape that facts have, or silence where it has none."""
-    if isinstance(value, Silent):
+    if isinstance(value, Unreported):
         return value
     changed = change(value.value)
-    return Silent(f"Get-ComputerInfo says {value.value!r}, which is not known") if changed is None else Said(changed)
+    return (
+        Unreported(f"Get-ComputerInfo says {value.value!r}, which is not known")
+        if changed is None
+        else Observation(changed)
+    )

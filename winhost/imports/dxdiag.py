@@ -5,8 +5,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    SeenFunction,
+    State,
+    Unreported,
+    Value,
+    Worth,
+)
 from winhost.imports.text import said, tree
-from winhost.imports.told import Function, Misread, Said, Silent, State, Told, Value, Worth
 from winhost.model.units import MiB
 
 _KEY = re.compile(r"(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)(?:&REV_[0-9A-F]{2})?", re.IGNORECASE)
@@ -17,13 +26,13 @@ _LONGEST = 200  # characters of what is searched for its parts
 _POST = "(POST)"
 
 
-def read(text: str) -> Told:
+def read(text: str) -> FileObservations:
     """Raises Misread."""
     root = tree(text)
     system = root.find("SystemInformation")
     if root.tag != "DxDiag" or system is None:
         raise Misread("is XML, but not of dxdiag /x")
-    return Told(
+    return FileObservations(
         host=said(system, "MachineName"),
         nouns={
             "OperatingSystem": {"": _system(system)},
@@ -39,7 +48,7 @@ def _system(system: Element) -> State:
     return {
         "hostname": _text(said(system, "MachineName")),
         "caption": _text(found and found["caption"].strip()),
-        "build": Said(int(found["build"])) if found else Silent("dxdiag does not tell it"),
+        "build": Observation(int(found["build"])) if found else Unreported("dxdiag does not tell it"),
     }
 
 
@@ -54,26 +63,26 @@ def _firmware(system: Element) -> State:
 def _memory(system: Element) -> State:
     # What Windows can use is smaller than what is built in, and is what facts mean.
     found = _MEMORY.match(said(system, "OSMemory") or said(system, "Memory") or "")
-    return {"total": Said(int(found[1]) * MiB, Worth.ROUGH)} if found else {}
+    return {"total": Observation(int(found[1]) * MiB, Worth.ROUGH)} if found else {}
 
 
 def _text(written: str | None) -> Value:
     """In dxdiag's words: `BIOS` is the name and the version in one, and captions lack the maker."""
-    return Said(written, Worth.ROUGH) if written else Silent("dxdiag does not tell it")
+    return Observation(written, Worth.ROUGH) if written else Unreported("dxdiag does not tell it")
 
 
-def _functions(root: Element) -> tuple[Function, ...]:
+def _functions(root: Element) -> tuple[SeenFunction, ...]:
     """Per display output dxdiag has an entry, per card only one among the system's devices."""
     cards: defaultdict[str, list[Element]] = defaultdict(list)
     for output in root.findall("DisplayDevices/DisplayDevice"):
         cards[_key(output)].append(output)
     cards.pop("", None)
     booted = any(_booted(output) for outputs in cards.values() for output in outputs)
-    functions: list[Function] = []
+    functions: list[SeenFunction] = []
     for key, outputs in cards.items():
         instances = _instances(root, key)
         shared = _state(outputs, booted, alone=len(instances) < 2)
-        functions += [Function(_ids(key), {**shared, **own}) for own in instances or [{}]]
+        functions += [SeenFunction(_ids(key), {**shared, **own}) for own in instances or [{}]]
     return tuple(functions)
 
 
@@ -95,33 +104,33 @@ def _instances(root: Element, key: str) -> list[State]:
     """The device instances with these ids, each once."""
     written = (said(device, "DeviceKey") or "" for device in root.findall("SystemDevices/SystemDevice"))
     found = dict.fromkeys(each for each in written if each.upper().startswith(f"PCI\\{key}\\"))
-    return [{"instance": Said(each)} for each in found]
+    return [{"instance": Observation(each)} for each in found]
 
 
 def _state(outputs: Sequence[Element], booted: bool, *, alone: bool) -> State:
     first = outputs[0]
     model = _MODEL.match(said(first, "DriverModel") or "")
     state: dict[str, Value] = {
-        "name": Said(said(first, "CardName") or "display adapter"),
-        "kind": Said("display"),
-        "device_class": Said("Display"),
+        "name": Observation(said(first, "CardName") or "display adapter"),
+        "kind": Observation("display"),
+        "device_class": Observation("Display"),
         "driver_version": _exact(said(first, "DriverVersion")),
-        "driver_model": Said(model[1]) if model else Silent("dxdiag does not tell it"),
+        "driver_model": Observation(model[1]) if model else Unreported("dxdiag does not tell it"),
         "vram": _vram(first),
     }
     if said(first, "DeviceProblemCode") == "No Problem":
-        state["problem"] = Said(0)
+        state["problem"] = Observation(0)
     if alone:
-        state["displays"] = Said(sum(1 for output in outputs if said(output, "MonitorId")), Worth.ROUGH)
+        state["displays"] = Observation(sum(1 for output in outputs if said(output, "MonitorId")), Worth.ROUGH)
         if booted:  # older versions mark no device
-            state["post_path"] = Said(any(map(_booted, outputs)))
+            state["post_path"] = Observation(any(map(_booted, outputs)))
     return state
 
 
 def _exact(written: str | None) -> Value:
-    return Said(written) if written else Silent("dxdiag does not tell it")
+    return Observation(written) if written else Unreported("dxdiag does not tell it")
 
 
 def _vram(output: Element) -> Value:
     found = _MEMORY.match(said(output, "DedicatedMemory") or "")
-    return Said(int(found[1]) * MiB, Worth.ROUGH) if found else Silent("dxdiag does not tell it")
+    return Observation(int(found[1]) * MiB, Worth.ROUGH) if found else Unreported("dxdiag does not tell it")

@@ -3,7 +3,16 @@
 import re
 from collections.abc import Iterator
 
-from winhost.imports.told import Address, Function, Misread, Said, Silent, Told, Value, Worth
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    PciAddress,
+    SeenFunction,
+    Unreported,
+    Value,
+    Worth,
+)
 from winhost.model.facts import Json
 
 HEAD = re.compile(
@@ -24,14 +33,14 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DISPLAY = "03"
 
 
-def read(text: str) -> Told:
+def read(text: str) -> FileObservations:
     """The functions of all cards: display ones, and what shares their slot. Raises Misread."""
     functions = [(head, _function(head, block)) for head, block in _blocks(text)]
     if not functions:
         raise Misread("lists no device with class and ids: make it with lspci -vv -nn")
     slots = {_slot(head) for head, _ in functions if head["class"].startswith(_DISPLAY)}
     cards = tuple(function for head, function in functions if _slot(head) in slots)
-    return Told(functions=cards, every_function=True)
+    return FileObservations(functions=cards, every_function=True)
 
 
 def _blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
@@ -46,23 +55,23 @@ def _slot(head: re.Match[str]) -> tuple[str, str, str]:
     return head["domain"] or "0000", head["bus"], head["device"]
 
 
-def _function(head: re.Match[str], block: str) -> Function:
+def _function(head: re.Match[str], block: str) -> SeenFunction:
     subsystem = _SUBSYSTEM.search(block)
     # Windows writes zeros where a device has no subsystem, and the vendor last.
     under = f"{subsystem[2]}{subsystem[1]}" if subsystem else "00000000"
     domain = int(head["domain"] or "0", 16)
-    return Function(
+    return SeenFunction(
         ids=f"VEN_{head['vendor']}&DEV_{head['id']}&SUBSYS_{under}".upper(),
         state=_state(head, block),
-        address=Address(domain, int(head["bus"], 16), int(head["device"], 16), int(head["function"], 16)),
+        address=PciAddress(domain, int(head["bus"], 16), int(head["device"], 16), int(head["function"], 16)),
     )
 
 
 def _state(head: re.Match[str], block: str) -> dict[str, Value]:
     return {
-        "name": Said(head["name"], Worth.ROUGH),  # the database's, and Windows shows the driver's
-        "kind": Said(_kind(head["class"])),
-        "base_class": Said(int(head["class"][:2], 16)),
+        "name": Observation(head["name"], Worth.ROUGH),  # the database's, and Windows shows the driver's
+        "kind": Observation(_kind(head["class"])),
+        "base_class": Observation(int(head["class"][:2], 16)),
         "device_type": _device_type(block),
         "ranges": _ranges(block),
     }
@@ -76,18 +85,18 @@ def _kind(pci_class: str) -> str:
 def _device_type(block: str) -> Value:
     express = _EXPRESS.search(block)
     if express is None:
-        return Silent("this listing has no capabilities: make it as root, with lspci -vv -nn")
+        return Unreported("this listing has no capabilities: make it as root, with lspci -vv -nn")
     known = _ENDPOINTS.get(express[1])
-    return Silent(f"lspci calls it '{express[1]}'") if known is None else Said(known)
+    return Unreported(f"lspci calls it '{express[1]}'") if known is None else Observation(known)
 
 
 def _ranges(block: str) -> Value:
     found = list(_REGION.finditer(block))
     if not found:
-        return Silent("this listing has no memory regions: make it with lspci -vv -nn")
+        return Unreported("this listing has no memory regions: make it with lspci -vv -nn")
     ranges: list[Json] = []
     for region in found:
         if not re.fullmatch("[0-9a-f]{1,16}", region["start"]) or region["size"] is None:
-            return Silent(f"Linux gave a memory region no place ({region['start']})")
+            return Unreported(f"Linux gave a memory region no place ({region['start']})")
         ranges.append({"start": int(region["start"], 16), "length": int(region["size"]) * _UNITS[region["unit"]]})
-    return Said(sorted(ranges, key=lambda each: each["start"]))
+    return Observation(sorted(ranges, key=lambda each: each["start"]))

@@ -13,10 +13,10 @@ from typing import Any, cast
 from winhost import __version__
 from winhost.imports.cards import Met, met
 from winhost.imports.faults import Contradiction, Nameless
-from winhost.imports.told import Said, State, Told, Value, Worth
+from winhost.imports.observation import FileObservations, Observation, State, Value, Worth
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
-from winhost.resources.base import Noun
-from winhost.resources.windows import NOUNS, PciDevice
+from winhost.resources.base import ResourceType
+from winhost.resources.windows import RESOURCE_TYPES, PciDevice
 
 Warn = Callable[[str], None]
 
@@ -30,7 +30,7 @@ class _Instance:
     """What the files say of one instance: a value with the file that it is from, or the reason why there is none."""
 
     what: str
-    said: dict[str, tuple[str, Said]] = field(default_factory=dict)
+    said: dict[str, tuple[str, Observation]] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
     disputed: dict[str, tuple[Worth, Contradiction]] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class _Instance:
             self._hear(file, name, value)
 
     def _hear(self, file: str, name: str, value: Value) -> None:
-        if not isinstance(value, Said):
+        if not isinstance(value, Observation):
             self.silent.setdefault(name, value.why)
             return
         before = self.said.get(name)
@@ -53,7 +53,7 @@ class _Instance:
                 raise found
             self.disputed[name] = (value.worth, found)
 
-    def state(self, noun: Noun, warn: Warn) -> dict[str, Json]:
+    def state(self, noun: ResourceType, warn: Warn) -> dict[str, Json]:
         """Every property of the noun, known or not. Warns of what files differ in and none knows better."""
         return {each.name: self._value(each.name, warn) for each in fields(cast(Any, noun.state))}
 
@@ -67,7 +67,7 @@ class _Instance:
 
 
 def merged(
-    files: Sequence[tuple[str, str, Told]], host: str | None, read_at: str, warn: Warn = lambda _: None
+    files: Sequence[tuple[str, str, FileObservations]], host: str | None, read_at: str, warn: Warn = lambda _: None
 ) -> Facts:
     """The facts of one machine from files, each with its kind. warn: is told what files differ in.
 
@@ -76,7 +76,7 @@ def merged(
     """
     told = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
-    nouns: dict[str, Answer] = {noun: _unknown(NOT_THERE) for noun in NOUNS}
+    nouns: dict[str, Answer] = {noun: _unknown(NOT_THERE) for noun in RESOURCE_TYPES}
     nouns.update(_nouns(told, warn))
     if any(each.functions or each.every_function for _, each in told):
         nouns[PciDevice.noun.name] = _cards(met(told), warn)
@@ -89,7 +89,7 @@ def _unknown(why: str) -> Unknown:
     return Unknown(RemoteFault("NotImported", message=why))
 
 
-def _host(told: Sequence[tuple[str, Told]], asked: str | None) -> str:
+def _host(told: Sequence[tuple[str, FileObservations]], asked: str | None) -> str:
     named = [(file, each.host) for file, each in told if each.host]
     for file, name in named[1:]:
         if name.casefold() != named[0][1].casefold():
@@ -99,16 +99,16 @@ def _host(told: Sequence[tuple[str, Told]], asked: str | None) -> str:
     raise Nameless([file for file, _ in told])
 
 
-def _nouns(told: Sequence[tuple[str, Told]], warn: Warn) -> Mapping[str, Answer]:
+def _nouns(told: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:
     heard: defaultdict[str, dict[str, _Instance]] = defaultdict(dict)
     for file, each in told:
         for noun, instances in each.nouns.items():
             for key, state in instances.items():
                 heard[noun].setdefault(key, _Instance(f"{noun} {key}".strip())).hear(file, state)
-    return {noun: _records(NOUNS[noun], instances, warn) for noun, instances in heard.items()}
+    return {noun: _records(RESOURCE_TYPES[noun], instances, warn) for noun, instances in heard.items()}
 
 
-def _records(noun: Noun, instances: Mapping[str, _Instance], warn: Warn) -> Answer:
+def _records(noun: ResourceType, instances: Mapping[str, _Instance], warn: Warn) -> Answer:
     return tuple(
         Record(each.state(noun, warn), dict(zip(noun.key, (key,), strict=False))) for key, each in instances.items()
     )

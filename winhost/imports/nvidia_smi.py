@@ -6,8 +6,17 @@ The table of plain `nvidia-smi` has no PCI ids, and cuts long names.
 import re
 from xml.etree.ElementTree import Element
 
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    PciAddress,
+    SeenFunction,
+    Unreported,
+    Value,
+    Worth,
+)
 from winhost.imports.text import said, tree
-from winhost.imports.told import Address, Function, Misread, Said, Silent, Told, Value, Worth
 from winhost.model.units import MiB, size
 
 WINDOWS_MODELS = ("WDDM", "TCC", "MCDM")
@@ -25,49 +34,49 @@ _ROW = re.compile(  # | 0  NVIDIA GeForce RTX 4090      WDDM  |   00000000:01:00
 _CUT = "..."  # behind a name that was too long for the table
 
 
-def read(text: str) -> Told:
+def read(text: str) -> FileObservations:
     """Raises Misread."""
     table = TABLE.search(text)
     return _of_table(text, table["driver"]) if table else _of_log(text)
 
 
-def _of_table(text: str, driver: str) -> Told:
+def _of_table(text: str, driver: str) -> FileObservations:
     rows = list(_ROW.finditer(text))
     if not rows:
         raise Misread("is a table of nvidia-smi without a GPU that can be read")
     advice = "the table of nvidia-smi has no PCI ids, and cuts long names: nvidia-smi -q -x tells more"
-    return Told(functions=tuple(_gpu_of_row(row, driver) for row in rows), advice=advice)
+    return FileObservations(functions=tuple(_gpu_of_row(row, driver) for row in rows), advice=advice)
 
 
-def _gpu_of_row(row: re.Match[str], driver: str) -> Function:
+def _gpu_of_row(row: re.Match[str], driver: str) -> SeenFunction:
     windows = row["mode"] in WINDOWS_MODELS
-    elsewhere = Silent("nvidia-smi ran on Linux, and Windows has a driver of its own")
+    elsewhere = Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")
     cut = row["name"].endswith(_CUT)
     state: dict[str, Value] = {
-        "name": Said(row["name"], Worth.ROUGH if cut else Worth.DRIVER),
-        "kind": Said("display"),
-        "driver_model": Said(row["mode"]) if windows else elsewhere,
+        "name": Observation(row["name"], Worth.ROUGH if cut else Worth.DRIVER),
+        "kind": Observation("display"),
+        "driver_model": Observation(row["mode"]) if windows else elsewhere,
         "driver_version": _windows_driver(driver) if windows else elsewhere,
-        "ranges": Silent("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
-        "vram": Said(int(row["memory"]) * MiB, Worth.ROUGH),
+        "ranges": Unreported("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
+        "vram": Observation(int(row["memory"]) * MiB, Worth.ROUGH),
     }
-    return Function(ids="", state=state, address=_address_in(row["address"]))
+    return SeenFunction(ids="", state=state, address=_address_in(row["address"]))
 
 
-def _of_log(text: str) -> Told:
+def _of_log(text: str) -> FileObservations:
     log = tree(text)
     if log.tag != "nvidia_smi_log":
         raise Misread(f"holds <{log.tag}>, not <nvidia_smi_log>")
     driver = said(log, "driver_version")
-    return Told(functions=tuple(_gpu(gpu, driver) for gpu in log.findall("gpu")))
+    return FileObservations(functions=tuple(_gpu(gpu, driver) for gpu in log.findall("gpu")))
 
 
-def _gpu(gpu: Element, driver: str | None) -> Function:
+def _gpu(gpu: Element, driver: str | None) -> SeenFunction:
     device = _IDS.fullmatch(said(gpu, "pci/pci_device_id") or "")
     if device is None:
         raise Misread(f"has a GPU without its PCI ids ({gpu.get('id', 'unnamed')})")
     name = said(gpu, "product_name")
-    return Function(ids=_ids(gpu, device), state=_state(gpu, name or "NVIDIA GPU", driver), address=_address(gpu))
+    return SeenFunction(ids=_ids(gpu, device), state=_state(gpu, name or "NVIDIA GPU", driver), address=_address(gpu))
 
 
 def _ids(gpu: Element, device: re.Match[str]) -> str:
@@ -77,57 +86,65 @@ def _ids(gpu: Element, device: re.Match[str]) -> str:
     return known + (f"&SUBSYS_{subsystem[1]}{subsystem[2]}".upper() if subsystem else "")
 
 
-def _address(gpu: Element) -> Address:
+def _address(gpu: Element) -> PciAddress:
     return _address_in(said(gpu, "pci/pci_bus_id") or gpu.get("id") or "")
 
 
-def _address_in(written: str) -> Address:
+def _address_in(written: str) -> PciAddress:
     found = _ADDRESS.fullmatch(written)
     if found is None:
         raise Misread(f"has a GPU at '{written}', which is no bus address")
     domain, bus, device, function = (int(part, 16) for part in found.groups())
-    return Address(domain, bus, device, function)
+    return PciAddress(domain, bus, device, function)
 
 
 def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
     model = said(gpu, "driver_model/current_dm") or said(gpu, "driver_model/driver_model_current")
     windows = model in WINDOWS_MODELS
-    elsewhere = Silent("nvidia-smi ran on Linux, and Windows has a driver of its own")
+    elsewhere = Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")
     state: dict[str, Value] = {
-        "name": Said(name, Worth.DRIVER),
-        "kind": Said("display"),  # it lists nothing else
+        "name": Observation(name, Worth.DRIVER),
+        "kind": Observation("display"),  # it lists nothing else
         "base_class": _base_class(gpu),
-        "driver_model": Said(model) if windows else elsewhere,
+        "driver_model": Observation(model) if windows else elsewhere,
         "driver_version": _windows_driver(driver) if windows else elsewhere,
         "ranges": _ranges(gpu),
         "vram": _vram(gpu, Worth.EXACT if windows else Worth.DRIVER),
     }
     # `Yes` does not say how many, and cards without outputs say it, too.
     if windows and said(gpu, "display_attached") == "No":
-        state["displays"] = Said(0, Worth.DRIVER)
+        state["displays"] = Observation(0, Worth.DRIVER)
     return state
 
 
 def _base_class(gpu: Element) -> Value:
     written = said(gpu, "pci/pci_base_class") or ""
-    return Said(int(written, 16)) if re.fullmatch("[0-9A-Fa-f]{1,2}", written) else Silent("not told by this driver")
+    return (
+        Observation(int(written, 16))
+        if re.fullmatch("[0-9A-Fa-f]{1,2}", written)
+        else Unreported("not told by this driver")
+    )
 
 
 def _windows_driver(driver: str | None) -> Value:
     """NVIDIA's number is the end of Windows' (`591.59` of `32.0.15.9159`); how that begins, only Windows knows."""
     found = re.fullmatch(r"(\d)(\d{2})\.(\d{2})", driver or "")
-    return Said(f"1{found[1]}.{found[2]}{found[3]}", Worth.DRIVER) if found else Silent(f"NVIDIA calls it {driver}")
+    return (
+        Observation(f"1{found[1]}.{found[2]}{found[3]}", Worth.DRIVER)
+        if found
+        else Unreported(f"NVIDIA calls it {driver}")
+    )
 
 
-def _ranges(gpu: Element) -> Silent:
+def _ranges(gpu: Element) -> Unreported:
     bar1 = _bytes(said(gpu, "bar1_memory_usage/total"))
     names = f" ({size(bar1)})" if bar1 else ""
-    return Silent(f"nvidia-smi names the size of BAR1 alone{names}; lspci -vv or the host itself tells all")
+    return Unreported(f"nvidia-smi names the size of BAR1 alone{names}; lspci -vv or the host itself tells all")
 
 
 def _vram(gpu: Element, worth: Worth) -> Value:
     total = _bytes(said(gpu, "fb_memory_usage/total"))
-    return Silent("nvidia-smi does not tell it of this card") if total is None else Said(total, worth)
+    return Unreported("nvidia-smi does not tell it of this card") if total is None else Observation(total, worth)
 
 
 def _bytes(written: str | None) -> int | None:

@@ -6,46 +6,46 @@ from dataclasses import dataclass
 
 from winhost.imports import computer_info, dxdiag, lspci, nvidia_smi, survey_dda, systeminfo
 from winhost.imports.faults import NotReadable
+from winhost.imports.observation import FileObservations, Misread
 from winhost.imports.text import decoded
-from winhost.imports.told import Misread, Told
 
 _BEGINNING = 1 << 20  # characters in which a file shows what it is
 
 
 @dataclass(frozen=True)
-class Source:
+class FileKind:
     """A kind of file. made_by: the command that makes it; looks: what only this kind has; near: what makes it, but not
     in this form, which `why` says, and instead: what to run then, where that is another command.
     """
 
     made_by: str
-    read: Callable[[str], Told]
+    read: Callable[[str], FileObservations]
     looks: re.Pattern[str]
     near: re.Pattern[str]
     why: str = "is in a form for people"
     instead: str | None = None
 
 
-SOURCES: Mapping[str, Source] = {
-    "nvidia-smi": Source(
+SOURCES: Mapping[str, FileKind] = {
+    "nvidia-smi": FileKind(
         "nvidia-smi -q -x",
         nvidia_smi.read,
         looks=re.compile(rf"<nvidia_smi_log\b|{nvidia_smi.TABLE.pattern}", re.MULTILINE),
         near=re.compile(r"NVSMI LOG|\| NVIDIA-SMI "),
     ),
-    "dxdiag": Source(
+    "dxdiag": FileKind(
         "dxdiag /x FILE",
         dxdiag.read,
         looks=re.compile(r"<DxDiag\b"),
         near=re.compile(r"DxDiag Version:|\"DxDiag\""),
     ),
-    "computer-info": Source(
+    "computer-info": FileKind(
         "Get-ComputerInfo | ConvertTo-Json",
         computer_info.read,
         looks=re.compile(r'^\s*[\[{][\s\S]*"(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)"\s*:'),
         near=re.compile(r"^(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)\s+:", re.MULTILINE),
     ),
-    "systeminfo": Source(
+    "systeminfo": FileKind(
         "systeminfo, in English",
         systeminfo.read,
         looks=re.compile(rf"{systeminfo.LIST.pattern}|{systeminfo.CSV.pattern}", re.MULTILINE),
@@ -53,13 +53,13 @@ SOURCES: Mapping[str, Source] = {
         why="is systeminfo in a language other than English, which is not read",
         instead="Get-ComputerInfo | ConvertTo-Json, which says the same in every language",
     ),
-    "lspci": Source(
+    "lspci": FileKind(
         "lspci -vv -nn, as root",
         lspci.read,
         looks=re.compile(lspci.HEAD.pattern, re.MULTILINE),
         near=re.compile(r"^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] ", re.MULTILINE),
     ),
-    "survey-dda": Source(
+    "survey-dda": FileKind(
         "SurveyDDA.ps1",
         survey_dda.read,
         looks=re.compile(
@@ -70,7 +70,7 @@ SOURCES: Mapping[str, Source] = {
 }
 
 
-def read(file: str, data: bytes, kind: str | None = None) -> tuple[str, Told]:
+def read(file: str, data: bytes, kind: str | None = None) -> tuple[str, FileObservations]:
     """The kind of a file, recognised where none is named, and what it tells. Raises NotReadable."""
     try:
         text = decoded(data)

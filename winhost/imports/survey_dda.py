@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from winhost.imports.told import Function, Misread, Said, Silent, Told, Value, Worth
+from winhost.imports.observation import FileObservations, Misread, Observation, SeenFunction, Unreported, Value, Worth
 
 LOCATION = re.compile(r"^[ \t]*(PCIROOT\([0-9A-F]+\)(?:#PCI\([0-9A-F]{4}\))+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 _INSTANCE = re.compile(r"PCIP?\\(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)\S*", re.IGNORECASE)
@@ -22,28 +22,28 @@ _CONTROLLER = "Legacy Express Endpoint -- graphics controller."
 
 # What each sentence says, and that only later questions were asked of the device.
 _SENTENCES: tuple[tuple[str, dict[str, Value]], ...] = (
-    ("BIOS requires that this device remain attached", {"rmrr": Said(True)}),
-    ("Traffic from this device may be redirected", {"rmrr": Said(False), "acs": Said(0)}),
-    ("Express Endpoint -- more secure", {"rmrr": Said(False), "device_type": Said(2)}),
-    ("Embedded Endpoint -- less secure", {"rmrr": Said(False), "device_type": Said(4)}),
-    (_CONTROLLER, {"rmrr": Said(False), "device_type": Said(3), "base_class": Said(3)}),
+    ("BIOS requires that this device remain attached", {"rmrr": Observation(True)}),
+    ("Traffic from this device may be redirected", {"rmrr": Observation(False), "acs": Observation(0)}),
+    ("Express Endpoint -- more secure", {"rmrr": Observation(False), "device_type": Observation(2)}),
+    ("Embedded Endpoint -- less secure", {"rmrr": Observation(False), "device_type": Observation(4)}),
+    (_CONTROLLER, {"rmrr": Observation(False), "device_type": Observation(3), "base_class": Observation(3)}),
     (
         "BIOS kept control of PCI Express",
-        {"rmrr": Said(False), "device_type": Said(5), "pcie_control": Said(False)},
+        {"rmrr": Observation(False), "device_type": Observation(5), "pcie_control": Observation(False)},
     ),
-    ("Device is Disabled, unable to check", {"problem": Said(22)}),
-    ("it has no interrupts at all", {"line_interrupts_only": Said(False)}),
-    ("its interrupts are message-based", {"line_interrupts_only": Said(False)}),
-    ("All of the interrupts are line-based", {"line_interrupts_only": Said(True)}),
+    ("Device is Disabled, unable to check", {"problem": Observation(22)}),
+    ("it has no interrupts at all", {"line_interrupts_only": Observation(False)}),
+    ("its interrupts are message-based", {"line_interrupts_only": Observation(False)}),
+    ("All of the interrupts are line-based", {"line_interrupts_only": Observation(True)}),
 )
 
 
-def read(text: str) -> Told:
+def read(text: str) -> FileObservations:
     """The graphics cards of the listing. Raises Misread."""
     blocks = list(_blocks(text))
     if not any(_judged(block) for block in blocks):
         raise Misread("has no device that SurveyDDA.ps1 judged")
-    return Told(functions=tuple(_function(block) for block in blocks if _is_gpu(block)))
+    return FileObservations(functions=tuple(_function(block) for block in blocks if _is_gpu(block)))
 
 
 def _blocks(text: str) -> Iterator[list[str]]:
@@ -68,26 +68,26 @@ def _is_gpu(block: list[str]) -> bool:
     return _CONTROLLER in block or bool(_GPU.search(name) and not _NO_GPU.search(name))
 
 
-def _function(block: list[str]) -> Function:
+def _function(block: list[str]) -> SeenFunction:
     whole = "\n".join(block[1:])
     location = LOCATION.search(whole)
     instance = _INSTANCE.search(whole)
     state: dict[str, Value] = {
-        "name": Said(block[0]),
-        "kind": Said("display", Worth.ROUGH),
-        "acs": Silent("the survey says only that it is not 0"),
+        "name": Observation(block[0]),
+        "kind": Observation("display", Worth.ROUGH),
+        "acs": Unreported("the survey says only that it is not 0"),
         "ranges": _ranges(whole),
     }
     for sentence, says in _SENTENCES:
         if sentence in whole:
             state.update(says)
     if instance:
-        state["instance"] = Said(instance[0])
-    return Function(
+        state["instance"] = Observation(instance[0])
+    return SeenFunction(
         ids=instance[1].upper() if instance else "", state=state, location=location[1].upper() if location else None
     )
 
 
-def _ranges(whole: str) -> Silent:
+def _ranges(whole: str) -> Unreported:
     total = _MMIO.search(whole)
-    return Silent(f"the survey has only their sum, {total[1]} MB" if total else "the survey does not tell them")
+    return Unreported(f"the survey has only their sum, {total[1]} MB" if total else "the survey does not tell them")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from io import StringIO
 
-from winhost.imports.told import Misread, Said, Silent, State, Told, Value, Worth
+from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value, Worth
 from winhost.model.units import MiB
 
 LIST = re.compile(r"^OS Name:\s", re.MULTILINE)
@@ -37,15 +37,15 @@ _EDITIONS = {
     "Datacenter": (8, "ServerDatacenter"),
 }
 _NAME = re.compile(r"Microsoft Windows (?:1[01]|Server \d{4}) (.+)")
-_NOT_SAID = Silent("systeminfo does not say it; Get-ComputerInfo | ConvertTo-Json does")
+_NOT_SAID = Unreported("systeminfo does not say it; Get-ComputerInfo | ConvertTo-Json does")
 
 
-def read(text: str) -> Told:
+def read(text: str) -> FileObservations:
     """Raises Misread."""
     info = _csv(text) if CSV.search(text) else _list(text)
     if "OS Name" not in info:
         raise Misread("is no whole output of systeminfo")
-    return Told(
+    return FileObservations(
         host=info.get("Host Name") or None,
         nouns={
             "OperatingSystem": {"": _system(info)},
@@ -108,7 +108,7 @@ def _firmware(info: Mapping[str, str]) -> State:
         "model": _text(info.get("System Model")),
     }
     if requirements:
-        state["hypervisor_present"] = Said(running)
+        state["hypervisor_present"] = Observation(running)
     if requirements and not running:
         state["virtualization_enabled"] = _flag(requirements, "Virtualization Enabled In Firmware")
         state["second_level_translation"] = _flag(requirements, "Second Level Address Translation")
@@ -117,7 +117,7 @@ def _firmware(info: Mapping[str, str]) -> State:
 
 def _flag(requirements: str, name: str) -> Value:
     found = re.search(rf"{name}: (Yes|No)\b", requirements)
-    return Said(found[1] == "Yes") if found else _NOT_SAID
+    return Observation(found[1] == "Yes") if found else _NOT_SAID
 
 
 def _memory(info: Mapping[str, str]) -> State:
@@ -131,12 +131,12 @@ def _memory(info: Mapping[str, str]) -> State:
 def _megabytes(written: str) -> Value:
     found = _MEGABYTES.match(written)
     digits = re.sub(r"\D", "", found[1]) if found else ""
-    return Said(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _NOT_SAID
+    return Observation(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _NOT_SAID
 
 
 def _text(written: str | None) -> Value:
-    return Said(written) if written else _NOT_SAID
+    return Observation(written) if written else _NOT_SAID
 
 
 def _said(value: object, worth: Worth = Worth.EXACT) -> Value:
-    return _NOT_SAID if value is None else Said(value, worth)
+    return _NOT_SAID if value is None else Observation(value, worth)

@@ -4,7 +4,7 @@ from typing import NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from winhost.imports.told import Misread
+from winhost.imports.observation import Misread
 from winhost.model.units import MiB
 
 LARGEST = 16 * MiB

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from winhost.lab.errors import CmdletError, NotYet, own_error
-from winhost.lab.faults import Faults
+from winhost.lab.faults import InjectedFaults
 from winhost.lab.machine import Machine
+from winhost.lab.set_call import SetCall
 from winhost.lab.setters import SENDERS, SETTERS
-from winhost.lab.wish import Wish
 from winhost.lab.work import HostDown
 from winhost.model.facts import Json, Key, Record, Unavailable, Unknown
-from winhost.resources.windows import NOUNS
+from winhost.resources.windows import RESOURCE_TYPES
 
 Answer = dict[str, Json]
 
@@ -31,7 +31,7 @@ class AgentAnswers:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.faults = Faults()
+        self.faults = InjectedFaults()
 
     def invoke(self, json_text: str, stop: threading.Event | None = None) -> str:
         """The answer to one request. Raises HostDown when the host goes down meanwhile, and PipelineStopped."""
@@ -92,7 +92,7 @@ class AgentAnswers:
 
     def _instances(self, noun: str, key: Key | None) -> list[Record]:
         """Those that match the key. Raises CmdletError and NotYet."""
-        if noun not in NOUNS:
+        if noun not in RESOURCE_TYPES:
             raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
         answer = self.machine.answer(noun)
         if isinstance(answer, Unavailable):
@@ -100,11 +100,13 @@ class AgentAnswers:
         if isinstance(answer, Unknown):
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
-        if (answer or NOUNS[noun].absent) and key is not None and set(key) != set(NOUNS[noun].key):
-            raise own_error("BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(NOUNS[noun].key))}.")
+        if (answer or RESOURCE_TYPES[noun].absent) and key is not None and set(key) != set(RESOURCE_TYPES[noun].key):
+            raise own_error(
+                "BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(RESOURCE_TYPES[noun].key))}."
+            )
         asked = self.machine.known_as[noun](key) if key is not None and noun in self.machine.known_as else key
         found = [r for r in answer if all(_same(r.key[name], value) for name, value in (asked or {}).items())]
-        absent = NOUNS[noun].absent
+        absent = RESOURCE_TYPES[noun].absent
         return [Record(absent, key)] if absent is not None and key is not None and not found else found
 
     # ---- set
@@ -125,10 +127,10 @@ class AgentAnswers:
             return {"ok": True, "before": before, "after": before, "restart": [], "warnings": []}
         return self._change(noun, _wish(key, want, call.get("how") or {}, stop), before)
 
-    def _change(self, noun: str, wish: Wish, before: Mapping[str, Json]) -> Answer:
+    def _change(self, noun: str, wish: SetCall, before: Mapping[str, Json]) -> Answer:
         seen: Answer = {"before": dict(before)}
         try:
-            for fixed in (name for name in wish.want if name not in NOUNS[noun].sets):
+            for fixed in (name for name in wish.want if name not in RESOURCE_TYPES[noun].sets):
                 raise own_error("BadRequest", "InvalidArgument", f"{fixed} cannot be set.")
             self._meet_fault(noun, "set", after=False)
             restart = SETTERS[noun](self.machine, wish)
@@ -177,7 +179,7 @@ class AgentAnswers:
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
 
     def _can(self, noun: str, verb: str, nouns: Collection[str]) -> None:
-        if noun not in NOUNS:
+        if noun not in RESOURCE_TYPES:
             raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
         if noun not in nouns:
             raise own_error("BadRequest", "InvalidArgument", f"{noun} cannot be asked to {verb}.")
@@ -208,8 +210,8 @@ class _Mutex:
         self._machine.mutex.release()
 
 
-def _wish(key: Key, want: Mapping[str, Json], how: Mapping[str, Any], stop: threading.Event) -> Wish:
-    wish = Wish(key, want, frozenset(how.get("accept") or ()), stop=stop)
+def _wish(key: Key, want: Mapping[str, Json], how: Mapping[str, Any], stop: threading.Event) -> SetCall:
+    wish = SetCall(key, want, frozenset(how.get("accept") or ()), stop=stop)
     return wish if how.get("within") is None else replace(wish, within=float(how["within"]))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from winhost.lab.errors import own_error
-from winhost.lab.guest import Bars
+from winhost.lab.guest import GuestBars
 from winhost.lab.section import DevicePhysics
 from winhost.model.facts import Json, Key, Record
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED
@@ -51,11 +51,11 @@ class Device:
         return f"{bus}\\{ids}\\{self.numbered}&{place}" if self.numbered else f"{bus}\\{ids}\\{place}"
 
     @property
-    def bars(self) -> Bars:
+    def bars(self) -> GuestBars:
         """What a guest has to find room for."""
         lengths = [(r["start"] >= _FOUR_GIB or r["length"] >= _APERTURE, r["length"]) for r in self.surveyed]
         wide, narrow = self.physics.bars64, self.physics.bars32
-        return Bars(
+        return GuestBars(
             wide=tuple(n for is_wide, n in lengths if is_wide) if wide is None else wide,
             narrow=tuple(n for is_wide, n in lengths if not is_wide) if narrow is None else narrow,
         )

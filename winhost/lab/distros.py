@@ -9,14 +9,14 @@ from winhost.lab.accounts import config_path
 from winhost.lab.errors import CmdletError, not_administrator
 from winhost.lab.files import FOLDER
 from winhost.lab.wsl_exe import BOOTED, WslExe
-from winhost.lab.wsl_session import Distro, Vm
+from winhost.lab.wsl_session import Distro, UtilityVm
 from winhost.model.facts import Json, Record
 from winhost.resources.windows.distros import NO_ACCESS, NO_CONF
 
 if TYPE_CHECKING:
     from winhost.lab.machine import Machine
 
-NOUNS = ("WslDistro", "WslVm", "WslConf", "WslAccess")
+DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
 
 class Distros(WslExe):
@@ -32,7 +32,7 @@ class Distros(WslExe):
             for record in given.get(noun, ()):
                 if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
                     take_over(record)
-        for noun in NOUNS:
+        for noun in DISTRO_RESOURCES:
             machine.refusals[noun] = self._refusal
             machine.awaits[noun] = self._awaited
 
@@ -57,7 +57,7 @@ class Distros(WslExe):
             now = self.config_text(record.key["account"])
             # Of a VM that was made with another file nobody knows what that said.
             config = now if record.state["config"] is not None else f"# not {now}\n"
-            session.vm = Vm(config, str(record.state["mode"]), self._switch_named(config))
+            session.vm = UtilityVm(config, str(record.state["mode"]), self._switch_named(config))
 
     def _take_over_conf(self, record: Record) -> None:
         account, name = record.key["account"], record.key["distro"]
@@ -127,7 +127,7 @@ class Distros(WslExe):
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         """Only of accounts that can run jobs: nobody else's distros are to be seen."""
         if self._machine.software.wsl is None:
-            return dict.fromkeys(NOUNS, tuple)
+            return dict.fromkeys(DISTRO_RESOURCES, tuple)
         return {
             "WslDistro": self._distros,
             "WslVm": lambda: (Record(self._vm_state(account), {"account": account}) for account in self.accounts()),

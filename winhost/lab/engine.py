@@ -64,7 +64,7 @@ class EngineStopped(Exception):
     """The process has ended, or was ended, before it answered."""
 
 
-class Engine:
+class PowerShellEngine:
     """One PowerShell process with one runspace, which reaches its host through `lab`. Raises NoEngine."""
 
     def __init__(self, lab: Loopback) -> None:
@@ -157,7 +157,7 @@ class EngineRunspace(LabRunspace):
         super().__init__(host.answers)
         self._machine = host.machine
         self._boot = host.machine.boot
-        self.engine = Engine(host.loopback)
+        self.engine = PowerShellEngine(host.loopback)
         host.machine.when_down(self.close)
 
     def close(self) -> None:

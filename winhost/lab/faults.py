@@ -7,7 +7,7 @@ from winhost.lab.errors import CmdletError
 
 
 @dataclass(frozen=True)
-class Fault:
+class InjectedFault:
     """Meets the next `times` calls of this noun and verb. `seconds`: lab seconds that each takes longer.
 
     `error` is raised instead of the change, or after it where `changed` says so; without one the call is only slow.
@@ -21,19 +21,19 @@ class Fault:
     times: int = 1
 
 
-class Faults:
+class InjectedFaults:
     """The faults still to come. Safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._coming: list[Fault] = []
+        self._coming: list[InjectedFault] = []
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: InjectedFault) -> None:
         """After those that were ordered before."""
         with self._lock:
             self._coming.append(fault)
 
-    def take(self, noun: str, verb: str, *, changed: bool) -> Fault | None:
+    def take(self, noun: str, verb: str, *, changed: bool) -> InjectedFault | None:
         """The next for this noun and verb, if it meets the call at this moment; it counts as met."""
         with self._lock:
             mine = [i for i, fault in enumerate(self._coming) if (fault.noun, fault.verb) == (noun, verb)]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 from winhost.lab.contract import AgentAnswers, PipelineStopped
-from winhost.lab.endpoint import Command, PipelineError
+from winhost.lab.endpoint import PipelineError, RemoteCommand
 from winhost.lab.linux_contract import LinuxHost
 from winhost.lab.machine import Machine
 from winhost.lab.work import HostDown
@@ -21,7 +21,7 @@ class LabRunspace:
         self._answers = answers
         self._defined = False
 
-    def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+    def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         """Takes the agent's own text with the first request, and then calls of what that defines."""
         if len(commands) != 1:
             raise PipelineError("The lab runs one command at a time.", "LabOneCommand", "NotImplemented")

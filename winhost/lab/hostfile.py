@@ -38,7 +38,7 @@ from winhost.model.units import GiB, KiB, MiB
 from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load_placed
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
-from winhost.resources.windows import NOUNS, STATES
+from winhost.resources.windows import RESOURCE_TYPES, STATES
 from winhost.resources.windows.assignable_device import DISABLED, ENABLED
 
 SCHEMA = "winhost.host/1"
@@ -55,7 +55,7 @@ Nouns = dict[str, Any]
 """Noun to its instances as JSON, or to `{unknown: …}`."""
 
 
-class Instance(BaseModel):
+class HostFileInstance(BaseModel):
     """As in a facts file."""
 
     model_config = _CLOSED
@@ -72,7 +72,7 @@ class Edit(BaseModel):
     match: dict[str, JsonValue] | None = None
     set: dict[str, JsonValue] | None = None
     remove: Literal[True] | None = None
-    add: Instance | None = None
+    add: HostFileInstance | None = None
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> "Edit":
@@ -96,7 +96,7 @@ class HostFile(BaseModel):
         pattern=r"^\w[\w.-]{0,199}$",
         description="the name of another host file, without .yaml: beside this one, or shipped",
     )
-    nouns: dict[str, list[Instance] | dict[str, JsonValue]] = Field(default_factory=dict)
+    nouns: dict[str, list[HostFileInstance] | dict[str, JsonValue]] = Field(default_factory=dict)
     change: dict[str, list[Edit] | dict[str, JsonValue]] = Field(default_factory=dict)
     lab: LabSection = Field(default_factory=LabSection)
 
@@ -265,8 +265,8 @@ def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[F
     if file.base:
         yield from _base_findings(_base_of(path, file.base), (*above, path))
     if file.nouns:
-        made = {name for name, noun in NOUNS.items() if noun.absent is not None}
-        for noun in sorted(set(NOUNS) - set(file.nouns) - _DERIVED - made):
+        made = {name for name, noun in RESOURCE_TYPES.items() if noun.absent is not None}
+        for noun in sorted(set(RESOURCE_TYPES) - set(file.nouns) - _DERIVED - made):
             yield ("nouns",), f"{noun} is missing"
     for section, given in (("nouns", file.nouns), ("change", file.change)):
         for noun, value in given.items():
@@ -283,11 +283,11 @@ def _base_findings(base: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
 
 
 def _shape_problem(noun: str, value: object) -> str | None:
-    if noun not in NOUNS:
-        return f"is no noun{did_you_mean(noun, NOUNS)}"
+    if noun not in RESOURCE_TYPES:
+        return f"is no noun{did_you_mean(noun, RESOURCE_TYPES)}"
     if isinstance(value, Mapping) and "unknown" in value:
         return _unknown_problem(value)
-    if NOUNS[noun].key:
+    if RESOURCE_TYPES[noun].key:
         return None if isinstance(value, list) else f"should be a list: {noun} has a key"
     return None if isinstance(value, Mapping) else f"should be a mapping of properties: {noun} has no key"
 

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from winhost.lab.errors import CmdletError
-from winhost.lab.wsl_session import Distro, Vm
+from winhost.lab.wsl_session import Distro, UtilityVm
 from winhost.model.facts import Json, Key, Record
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ _APT_SECONDS, _UPDATE_SECONDS, _CDI_SECONDS = 20.0, 5.0, 2.0
 
 
 @dataclass
-class Package:
+class LabPackage:
     """brought: what came for its sake; None where winhost did not install it."""
 
     version: str
@@ -164,7 +164,7 @@ class Linux:
     distro: Distro
     files: dict[str, State] = field(default_factory=dict)
     sources: dict[str, State] = field(default_factory=dict)
-    packages: dict[str, Package] = field(default_factory=dict)
+    packages: dict[str, LabPackage] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
     written: dict[str, Unit] = field(default_factory=dict)
     """Units of files that somebody wrote, not of a package."""
@@ -181,7 +181,7 @@ class Linux:
         self.driver = self._windows_driver()
         self.started = self.distro.starts
         for key, state in self._told("DebianPackage", "version", None):
-            self.packages[key["package"]] = Package(state["version"], state["held"])
+            self.packages[key["package"]] = LabPackage(state["version"], state["held"])
         for key, state in self._told("AptSource", "present", False):
             self.sources[key["name"]] = dict(state)
         for key, state in self._told("SystemdUnit", "loaded", False):
@@ -228,7 +228,7 @@ class Linux:
             }
         )
 
-    def _vms(self) -> Iterator[Vm]:
+    def _vms(self) -> Iterator[UtilityVm]:
         for session in self.machine.distros.sessions.values():
             if session.vm is not None and self.distro in session.running:
                 yield session.vm
@@ -271,9 +271,9 @@ class Linux:
         needed_by = sorted(other for other in self._installed() if name in _NEEDS.get(other, ()))
         return {"version": found and found.version, "held": bool(found and found.held), "needed_by": needed_by}
 
-    def _installed(self) -> dict[str, Package]:
+    def _installed(self) -> dict[str, LabPackage]:
         """The way in brings sshd, whoever asked for it."""
-        sshd = {SSHD: Package(_VERSION)} if self.distro.sshd and SSHD not in self.packages else {}
+        sshd = {SSHD: LabPackage(_VERSION)} if self.distro.sshd and SSHD not in self.packages else {}
         return {**self.packages, **sshd}
 
     @property
@@ -296,11 +296,11 @@ class Linux:
         self._check_source(name, version)
         self.machine.clock.sleep(_APT_SECONDS)
         if there:
-            self.packages[name] = Package(version, there.held, there.brought)
+            self.packages[name] = LabPackage(version, there.held, there.brought)
             return
         brought = [each for each in _with_needs(name) if each not in self._installed()]
-        self.packages |= {each: Package(version if each.startswith(name) else _VERSION) for each in brought}
-        self.packages[name] = Package(version, brought=tuple(brought))
+        self.packages |= {each: LabPackage(version if each.startswith(name) else _VERSION) for each in brought}
+        self.packages[name] = LabPackage(version, brought=tuple(brought))
         for unit in (unit for each in (*brought, name) for unit in _BRINGS_UNITS.get(each, ())):
             # A package of Debian enables and starts what it brings.
             self.units[unit] = Unit("enabled", active=True)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from winhost.lab.errors import CmdletError, NotYet
-from winhost.lab.faults import Faults
+from winhost.lab.faults import InjectedFaults
 from winhost.lab.linux import Linux, refused
-from winhost.lab.linux_nouns import ENTRIES, Entry, bad_request
+from winhost.lab.linux_resources import ENTRIES, LinuxResource, bad_request
 from winhost.lab.machine import Machine
 from winhost.lab.network import within
 from winhost.lab.work import HostDown
 from winhost.lab.wsl_session import Distro
 from winhost.model.facts import Json, Key, Record
-from winhost.resources.linux import NOUNS
+from winhost.resources.linux import RESOURCE_TYPES
 
 Answer = dict[str, Json]
 
@@ -24,7 +24,7 @@ class LinuxAnswers:
 
     def __init__(self, linux: Linux) -> None:
         self.linux = linux
-        self.faults = Faults()
+        self.faults = InjectedFaults()
         self._alone = threading.RLock()
 
     def invoke(self, json_text: str) -> str:
@@ -86,7 +86,7 @@ class LinuxAnswers:
         if drift:
             return {"ok": False, "drift": drift, "before": before}
         missing = {name: want[name] for name in _differences(want, before)}
-        foreign = sorted(set(missing) - set(NOUNS[noun].sets))
+        foreign = sorted(set(missing) - set(RESOURCE_TYPES[noun].sets))
         if foreign:
             raise bad_request(f"{', '.join(foreign)} cannot be set.")
         return self._change(noun, key, missing, before)
@@ -114,7 +114,7 @@ class LinuxAnswers:
             raise fault.error
 
 
-def _entry(noun: str) -> Entry:
+def _entry(noun: str) -> LinuxResource:
     if noun not in ENTRIES:
         raise refused("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
     return ENTRIES[noun]

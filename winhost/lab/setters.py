@@ -8,9 +8,9 @@ from winhost.lab.devices import Device
 from winhost.lab.errors import CmdletError, own_error
 from winhost.lab.feature_cmdlets import ROLE, TOOLS
 from winhost.lab.machine import Machine
+from winhost.lab.set_call import Sender, SetCall, Setter
 from winhost.lab.setters_network import NETWORK
 from winhost.lab.setters_software import SOFTWARE, send_staged, set_client_role
-from winhost.lab.wish import Sender, Setter, Wish
 from winhost.model.facts import Json, Key
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 
@@ -18,7 +18,7 @@ FORCE = "force-dismount"
 TURN_OFF = "vm-turn-off"
 
 
-def _set_mmio(machine: Machine, wish: Wish) -> bool:
+def _set_mmio(machine: Machine, wish: SetCall) -> bool:
     guid = _vm(machine, wish.key["vm"])
     if "low" in wish.want:
         machine.set_vm(guid, low_memory_mapped_io_space=wish.want["low"])
@@ -29,7 +29,7 @@ def _set_mmio(machine: Machine, wish: Wish) -> bool:
     return False
 
 
-def _set_actions(machine: Machine, wish: Wish) -> bool:
+def _set_actions(machine: Machine, wish: SetCall) -> bool:
     guid = _vm(machine, wish.key["vm"])
     if "stop" in wish.want:
         _one_of(wish.want["stop"], "TurnOff", "Save", "ShutDown")
@@ -40,7 +40,7 @@ def _set_actions(machine: Machine, wish: Wish) -> bool:
     return False
 
 
-def _set_checkpoints(machine: Machine, wish: Wish) -> bool:
+def _set_checkpoints(machine: Machine, wish: SetCall) -> bool:
     guid = _vm(machine, wish.key["vm"])
     if "kind" in wish.want:
         _one_of(wish.want["kind"], "Disabled", "Production", "ProductionOnly", "Standard")
@@ -50,12 +50,12 @@ def _set_checkpoints(machine: Machine, wish: Wish) -> bool:
     return False
 
 
-def _set_memory(machine: Machine, wish: Wish) -> bool:
+def _set_memory(machine: Machine, wish: SetCall) -> bool:
     machine.set_vm_memory(_vm(machine, wish.key["vm"]), dynamic_memory_enabled=wish.want["dynamic"])
     return False
 
 
-def _set_power(machine: Machine, wish: Wish) -> bool:
+def _set_power(machine: Machine, wish: SetCall) -> bool:
     guid = _vm(machine, wish.key["vm"])
     power = machine.vms[guid].power
     _one_of(wish.want["state"], "Off", "Running", "Saved", "Paused")
@@ -73,7 +73,7 @@ def _set_power(machine: Machine, wish: Wish) -> bool:
     return False
 
 
-def _stop(machine: Machine, guid: str, wish: Wish) -> None:
+def _stop(machine: Machine, guid: str, wish: SetCall) -> None:
     power = machine.vms[guid].power
     if power in ("saved", "paused"):
         message = f"The VM is {power.capitalize()}: start it, and shut it down from inside."
@@ -89,7 +89,7 @@ def _stop(machine: Machine, guid: str, wish: Wish) -> None:
         machine.stop_vm(guid, turn_off=True)
 
 
-def _set_role(machine: Machine, wish: Wish) -> bool:
+def _set_role(machine: Machine, wish: SetCall) -> bool:
     if machine.is_client:
         return set_client_role(machine, wish)
     names = {"role": ROLE, "tools": TOOLS}
@@ -101,7 +101,7 @@ def _set_role(machine: Machine, wish: Wish) -> bool:
     return (bool(remove) and machine.uninstall_windows_feature(*remove)) or restart
 
 
-def _set_place(machine: Machine, wish: Wish) -> bool:
+def _set_place(machine: Machine, wish: SetCall) -> bool:
     place, location = str(wish.want["place"]), wish.key["location"]
     wanted = owner(place)
     if wanted is not None:
@@ -120,7 +120,7 @@ def _set_place(machine: Machine, wish: Wish) -> bool:
     return False
 
 
-def _give(machine: Machine, wish: Wish, wanted: str, taken: Sequence[str]) -> None:
+def _give(machine: Machine, wish: SetCall, wanted: str, taken: Sequence[str]) -> None:
     location = wish.key["location"]
     _device(machine, wish.key)
     try:
@@ -142,7 +142,7 @@ def _move_to_host(machine: Machine, key: Key, place: str) -> None:
         machine.disable_pnp_device(device.instance)
 
 
-def _move_from_host(machine: Machine, wish: Wish, place: str) -> None:
+def _move_from_host(machine: Machine, wish: SetCall, place: str) -> None:
     gone = all(device.location != wish.key["location"] for device in machine.devices)
     if place == DISMOUNTED and gone:
         return

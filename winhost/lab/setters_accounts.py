@@ -19,7 +19,7 @@ from winhost.resources.windows.scripts import job_script
 
 if TYPE_CHECKING:
     from winhost.lab.machine import Machine
-    from winhost.lab.wish import Setter, Wish
+    from winhost.lab.set_call import SetCall, Setter
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")
 _SID = re.compile(r"S-1-[0-9]+(-[0-9]+)+")
@@ -33,7 +33,7 @@ _WSL = "SOFTWARE\\Microsoft\\Windows\\CurrentVersion\\Lxss\\MSI"
 _ENCODINGS = ("utf-8", "utf-8-bom", "utf-16le")
 
 
-def _set_account(machine: "Machine", wish: "Wish") -> bool:
+def _set_account(machine: "Machine", wish: "SetCall") -> bool:
     name, want = wish.key["account"], wish.want
     check_account_name(name)
     _check_flags(want)
@@ -65,7 +65,7 @@ def _remove_account(machine: "Machine", account: Account) -> None:
     machine.accounts.remove_local_user(account.sid)
 
 
-def _set_right(machine: "Machine", wish: "Wish") -> bool:
+def _set_right(machine: "Machine", wish: "SetCall") -> bool:
     account, right = wish.key["account"], wish.key["right"]
     if right not in RIGHTS[:2]:
         raise own_error(
@@ -94,7 +94,7 @@ def _account(machine: "Machine", name: str) -> Account:
     return account
 
 
-def _set_tasks(machine: "Machine", wish: "Wish") -> bool:
+def _set_tasks(machine: "Machine", wish: "SetCall") -> bool:
     name, accounts = wish.key["account"], machine.accounts
     check_account_name(name)
     now = accounts.tasks_of(name)
@@ -183,7 +183,7 @@ def _switch(machine: "Machine", name: str, goal: str) -> None:
         machine.accounts.switch_scheduled_task(name, cmdlet, enabled=goal != "disabled")
 
 
-def _set_config(machine: "Machine", wish: "Wish") -> bool:
+def _set_config(machine: "Machine", wish: "SetCall") -> bool:
     want = wish.want
     _check_config(want)
     account = machine.accounts.find(wish.key["account"])

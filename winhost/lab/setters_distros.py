@@ -19,7 +19,7 @@ from winhost.resources.windows.scripts import inside_script
 
 if TYPE_CHECKING:
     from winhost.lab.machine import Machine
-    from winhost.lab.wish import Setter, Wish
+    from winhost.lab.set_call import SetCall, Setter
 
 DATA, STOP = "data", "vm-stop"
 
@@ -75,7 +75,7 @@ class _Wsl:
 # ---- the distro
 
 
-def _set_distro(machine: "Machine", wish: "Wish") -> bool:
+def _set_distro(machine: "Machine", wish: "SetCall") -> bool:
     want, key = wish.want, wish.key
     _check_key(key)
     for name in ("installed", "running"):
@@ -127,7 +127,7 @@ def _check_made_of(machine: "Machine", key: Key, image: Json) -> None:
         raise own_error("WrongPlace", "InvalidOperation", message)
 
 
-def _add(machine: "Machine", wish: "Wish") -> None:
+def _add(machine: "Machine", wish: "SetCall") -> None:
     account, distro, image = wish.key["account"], wish.key["distro"], wish.want.get("image")
     _check_image(image)
     image, wsl = str(image), _Wsl(machine, account)
@@ -167,7 +167,7 @@ def _full(machine: "Machine", path: str) -> bool:
     return machine.files.read(path) is not None or any(True for _ in machine.files.below(path))
 
 
-def _remove(machine: "Machine", wish: "Wish") -> None:
+def _remove(machine: "Machine", wish: "SetCall") -> None:
     account, distro = wish.key["account"], wish.key["distro"]
     if wish.want.get("running") is True or wish.want.get("image") is not None:
         raise own_error("BadRequest", "InvalidArgument", "What is not installed has no image and does not run.")
@@ -225,7 +225,7 @@ def _suspend(machine: "Machine", key: Key) -> None:
 # ---- its VM
 
 
-def _set_vm(machine: "Machine", wish: "Wish") -> bool:
+def _set_vm(machine: "Machine", wish: "SetCall") -> bool:
     account = wish.key["account"]
     check_account_name(account)
     _check_vm(wish.want)
@@ -274,7 +274,7 @@ def _installed(machine: "Machine", key: Key) -> tuple[_Wsl, Distro, dict[str, An
     return wsl, distro, record
 
 
-def _set_conf(machine: "Machine", wish: "Wish") -> bool:
+def _set_conf(machine: "Machine", wish: "SetCall") -> bool:
     _check_key(wish.key)
     lines = [f"{name} {_encoded(name, text)}" for name, text in wish.want.items()]
     wsl, distro, record = _installed(machine, wish.key)
@@ -299,7 +299,7 @@ def _encoded(name: str, text: Json) -> str:
         raise own_error("BadRequest", "InvalidArgument", "This text cannot be written as utf-8.") from None
 
 
-def _set_access(machine: "Machine", wish: "Wish") -> bool:
+def _set_access(machine: "Machine", wish: "SetCall") -> bool:
     _check_key(wish.key)
     _check_access_values(wish.want)
     wsl, distro, record = _installed(machine, wish.key)

@@ -7,8 +7,8 @@ from winhost.lab.errors import CmdletError, own_error
 from winhost.lab.files import FOLDER as DATA
 from winhost.lab.machine import Machine
 from winhost.lab.network import ANY, TASK, Network, Switch, rule_name
+from winhost.lab.set_call import SetCall, Setter
 from winhost.lab.switch_records import COMMIT, FOLDER, SNAPSHOT, Records, in_flight
-from winhost.lab.wish import Setter, Wish
 from winhost.model.facts import Json
 from winhost.resources.windows.network import NETWORKS
 
@@ -23,7 +23,7 @@ _SILENT_AFTER = 240
 Record = dict[str, Json]
 
 
-def _set_switch(machine: Machine, wish: Wish) -> bool:
+def _set_switch(machine: Machine, wish: SetCall) -> bool:
     records = machine.network.ours
     record = _wanted(wish)
     machine.files.make_folders(DATA, FOLDER)
@@ -56,7 +56,7 @@ def _clear(records: Records) -> None:
         records.files.remove(path)
 
 
-def _wanted(wish: Wish) -> Record:
+def _wanted(wish: SetCall) -> Record:
     name, adapter = wish.key["name"], wish.want["adapter"]
     if not _NAME.fullmatch(name):
         message = "The name of a switch has 1 to 32 letters, digits, - and _."
@@ -120,7 +120,7 @@ def _told(record: Record) -> CmdletError:
     return own_error("SwitchUndone", "OperationStopped", f"{record['phase']}: {record['detail']}")
 
 
-def _wait(machine: Machine, wish: Wish, name: str, *, committed: bool) -> Record | None:
+def _wait(machine: Machine, wish: SetCall, name: str, *, committed: bool) -> Record | None:
     for _ in range(_SILENT_AFTER):
         machine.network.wait(1.0, wish.stop)
         record = machine.network.ours.of(name)
@@ -133,7 +133,7 @@ def _wait(machine: Machine, wish: Wish, name: str, *, committed: bool) -> Record
 # ---- forwards and firewalls
 
 
-def _set_forward(machine: Machine, wish: Wish) -> bool:
+def _set_forward(machine: Machine, wish: SetCall) -> bool:
     if not machine.lab.administrator:
         raise own_error("NotAdministrator", "PermissionDenied", "Ports are forwarded by administrators.")
     network = machine.network
@@ -160,7 +160,7 @@ def _set_forward(machine: Machine, wish: Wish) -> bool:
     return False
 
 
-def _forward(machine: Machine, wish: Wish, port: str) -> tuple[str, str, list[str]] | None:
+def _forward(machine: Machine, wish: SetCall, port: str) -> tuple[str, str, list[str]] | None:
     before = next((r.state for r in machine.there("PortForward") if r.key["port"] == port), {})
     target, connect, allowed = ({**before, **wish.want}.get(n) for n in ("target", "connect_port", "allowed"))
     missing = [each for each in (target, connect, allowed or None) if each is None]
@@ -195,7 +195,7 @@ def _netsh(machine: Machine, words: list[str]) -> None:
         raise own_error("NetshFailed", "InvalidResult", f"netsh: {code} {output}")
 
 
-def _set_firewall(machine: Machine, wish: Wish) -> bool:
+def _set_firewall(machine: Machine, wish: SetCall) -> bool:
     network = machine.network
     rules = _openings(network, wish)
     if "inbound" in wish.want:
@@ -211,7 +211,7 @@ def _set_firewall(machine: Machine, wish: Wish) -> bool:
     return False
 
 
-def _openings(network: Network, wish: Wish) -> tuple[list[int], list[str]] | None:
+def _openings(network: Network, wish: SetCall) -> tuple[list[int], list[str]] | None:
     """Ports, and who may come to them; None where nothing of that is wanted."""
     if not wish.want.keys() & {"ports", "allowed"}:
         return None

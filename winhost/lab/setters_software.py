@@ -9,8 +9,8 @@ from winhost.lab.errors import CmdletError, not_administrator, own_error
 from winhost.lab.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM
 from winhost.lab.files import FOLDER
 from winhost.lab.machine import Machine
+from winhost.lab.set_call import SetCall, Setter
 from winhost.lab.software import MODELS, PRODUCT
-from winhost.lab.wish import Setter, Wish
 from winhost.model.facts import Json, Key
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -37,20 +37,20 @@ def set_optional_features(machine: Machine, wanted: Mapping[str, Json]) -> bool:
     return (bool(remove) and machine.disable_windows_optional_feature(*remove)) or restart
 
 
-def set_client_role(machine: Machine, wish: Wish) -> bool:
+def set_client_role(machine: Machine, wish: SetCall) -> bool:
     """Hyper-V, which is two optional features where there are no roles."""
     names = {"role": CLIENT_ROLE, "tools": CLIENT_TOOLS}
     return set_optional_features(machine, {names[name]: state for name, state in wish.want.items()})
 
 
-def _set_platform(machine: Machine, wish: Wish) -> bool:
+def _set_platform(machine: Machine, wish: SetCall) -> bool:
     return set_optional_features(machine, {PLATFORM: wish.want["feature"]})
 
 
 # ---- staged files
 
 
-def _set_staged(machine: Machine, wish: Wish) -> bool:
+def _set_staged(machine: Machine, wish: SetCall) -> bool:
     software, key = machine.software, wish.key
     _check_key(key)
     if not isinstance(wish.want["present"], bool):
@@ -141,7 +141,7 @@ def _fetch(machine: Machine, source: str, path: str) -> str:
 # ---- WSL
 
 
-def _set_wsl(machine: Machine, wish: Wish) -> bool:
+def _set_wsl(machine: Machine, wish: SetCall) -> bool:
     if not machine.lab.administrator:
         raise not_administrator()
     version, package = wish.want.get("version"), wish.want.get("package")
@@ -171,7 +171,7 @@ def _install(machine: Machine, version: str, package: str) -> bool:
     return restart
 
 
-def _uninstall(machine: Machine, wish: Wish) -> bool:
+def _uninstall(machine: Machine, wish: SetCall) -> bool:
     software, restart = machine.software, False
     if "version" in wish.want:
         if software.package is None:
@@ -213,7 +213,7 @@ def _shown(value: Json) -> str:
 # ---- driver models
 
 
-def _set_driver_model(machine: Machine, wish: Wish) -> bool:
+def _set_driver_model(machine: Machine, wish: SetCall) -> bool:
     if not machine.lab.administrator:
         raise not_administrator()
     model, location = wish.want["pending"], wish.key["location"]

@@ -11,16 +11,16 @@ from winhost.lab.devices import Device, device
 from winhost.lab.errors import CmdletError, cmdlet_error
 from winhost.lab.guest import seen
 from winhost.lab.section import DevicePhysics, LabSection
-from winhost.lab.vms import NOUNS as VM_NOUNS
+from winhost.lab.vms import VM_RESOURCES as VM_NOUNS
 from winhost.lab.vms import Assignment, VirtualMachine, virtual_machine
 from winhost.model.facts import Answer, Facts, Json, Key, Record, Unavailable, Unknown
 from winhost.resources.host import typed
-from winhost.resources.windows import NOUNS, STATES
+from winhost.resources.windows import RESOURCE_TYPES, STATES
 from winhost.resources.windows.assignable_device import assigned
 from winhost.resources.windows.firmware import DMA_PROTECTION
 from winhost.resources.windows.operating_system import OperatingSystem
 
-_OF_HYPER_V = {name for name, noun in NOUNS.items() if noun.requires == "HyperVRole"}
+_OF_HYPER_V = {name for name, noun in RESOURCE_TYPES.items() if noun.requires == "HyperVRole"}
 # Which cmdlet refuses whoever is no administrator, by the noun that asks it; of HyperVHost it is two properties only.
 _ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "HyperVHost"} | {
     "VmSwitch": "Get-VMSwitch",
@@ -48,7 +48,7 @@ _ASKED_OF_THE_HOST = {
 _BOOT_STEP = 3600 * 10**7
 
 
-class Part(Protocol):
+class HostPart(Protocol):
     """A piece of a host with a state and cmdlets of its own, which the machine holds and shows."""
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
@@ -75,7 +75,7 @@ class HostState:
         self.devices = self._make_devices()
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
-        self.parts: list[Part] = []
+        self.parts: list[HostPart] = []
         # What parts add: to noun Session; why a noun is refused, if it is; under which key it lists what is asked for;
         # which one it waits for; registry keys; CIM classes.
         self.session: dict[str, Callable[[], Json]] = {}
@@ -251,7 +251,7 @@ class HostState:
         there is no Hyper-V to run them.
         """
         with self._lock:
-            found = {noun: self.there(noun) for noun in {**self._given, **NOUNS} if noun != "Boot"}
+            found = {noun: self.there(noun) for noun in {**self._given, **RESOURCE_TYPES} if noun != "Boot"}
             records = {noun: _as_json(there) for noun, there in found.items() if there or noun in self._given}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             if not self._service_there:

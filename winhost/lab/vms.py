@@ -8,7 +8,7 @@ from winhost.model.facts import Json
 from winhost.model.units import GiB, MiB
 from winhost.resources.windows.assignable_device import owner
 
-NOUNS = ("Vm", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "VmPower")
+VM_RESOURCES = ("Vm", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "VmPower")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class VirtualMachine:
         return any(assignment.location == location for assignment in self.assignments)
 
     def state(self, noun: str) -> dict[str, Json]:
-        """Its state in one of NOUNS."""
+        """Its state in one of VM_RESOURCES."""
         if noun == "Vm":
             locations = [assignment.location for assignment in self.assignments]
             return {**self.traits, "state": self.power, "devices": locations}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from winhost.lab.errors import CmdletError
 from winhost.lab.section import ImagePhysics
 from winhost.lab.tasks import Task
-from winhost.lab.wsl_session import Distro, Session, Vm, setting_of
+from winhost.lab.wsl_session import Distro, UtilityVm, WslSession, setting_of
 from winhost.model.facts import Json
 from winhost.resources.windows.scripts import inside_script
 
@@ -43,13 +43,13 @@ class WslExe:
 
     def __init__(self, machine: "Machine") -> None:
         self._machine = machine
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, WslSession] = {}
 
     # ---- looking
 
-    def session(self, account: str) -> Session:
+    def session(self, account: str) -> WslSession:
         interactive = account.casefold() in map(str.casefold, self._machine.lab.wsl.interactive)
-        return self.sessions.setdefault(account.casefold(), Session(interactive=interactive))
+        return self.sessions.setdefault(account.casefold(), WslSession(interactive=interactive))
 
     def _physics(self, distro: Distro) -> ImagePhysics:
         return self._machine.lab.wsl.images.get(distro.image or "", ImagePhysics())
@@ -207,13 +207,13 @@ class WslExe:
             said = "Logon failure: the user has not been granted the requested logon type at this computer."
             raise _Failure(f"{where}/CreateVm/HCS/0x80070569", said)
         config = self.config_text(account)
-        session.vm = Vm(config, self._mode(config), self._switch_named(config))
+        session.vm = UtilityVm(config, self._mode(config), self._switch_named(config))
 
     def _switch_named(self, config: str | None) -> str | None:
         name = setting_of(config, "wsl2", "vmSwitch", "")
         return next((each.guid for each in self._machine.network.switches if each.state["name"] == name), None)
 
-    def _has_link(self, vm: Vm) -> bool:
+    def _has_link(self, vm: UtilityVm) -> bool:
         """A bridge is to one switch, and not to another one of its name."""
         return vm.mode != "bridged" or vm.switch in [each.guid for each in self._machine.network.switches]
 
@@ -257,7 +257,7 @@ class WslExe:
             self._client_ends(account, distro.name)
         self._end_vm(session)
 
-    def _end_vm(self, session: Session) -> None:
+    def _end_vm(self, session: WslSession) -> None:
         session.vm = None
         for distro in session.distros.values():
             distro.running = False

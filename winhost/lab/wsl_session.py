@@ -42,7 +42,7 @@ class Distro:
 
 
 @dataclass
-class Vm:
+class UtilityVm:
     """config: the text of .wslconfig that it was made with; mode: of its network; switch: that it is bridged to."""
 
     config: str | None
@@ -61,11 +61,11 @@ class Vm:
 
 
 @dataclass
-class Session:
+class WslSession:
     """What an account has of WSL. interactive: whoever came first was logged on, and takes the VM along in the end."""
 
     distros: dict[str, Distro] = field(default_factory=dict)
-    vm: Vm | None = None
+    vm: UtilityVm | None = None
     interactive: bool = False
 
     def find(self, name: str) -> Distro | None:

@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from winhost.model.errors import UsageFault, visible, visible_json
 from winhost.model.facts import SCHEMA as FACTS
 from winhost.model.facts import Facts
-from winhost.model.later import Later
+from winhost.model.lazy import LazySequence
 from winhost.model.plan import SCHEMA as PLAN
 from winhost.model.plan import Plan
 from winhost.model.yamlfile import load_json
@@ -84,7 +84,7 @@ def plain(value: object) -> Any:
 
 
 def _fields(value: object) -> object:
-    if isinstance(value, Later):
+    if isinstance(value, LazySequence):
         return tuple(value)
     if not is_dataclass(value):
         raise TypeError(f"{type(value).__name__} is not data")

@@ -11,7 +11,7 @@ from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.secrets import SecretRef
 
 
-class Kind(StrEnum):
+class WireKind(StrEnum):
     """What is spoken over WSMan: PowerShell remoting, or the older remote shell, where that is all that is open."""
 
     PSRP = "psrp"
@@ -31,7 +31,7 @@ class Transport:
     """How Windows is reached over WSMan. Timeouts in seconds."""
 
     port: int
-    kind: Kind = Kind.PSRP
+    kind: WireKind = WireKind.PSRP
     tls: bool = True
     auth: Auth = Auth.NEGOTIATE
     user: str | None = None

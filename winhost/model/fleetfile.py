@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
-from winhost.model.fleet import Auth, Fleet, Host, Kind, Ssh, Transport
+from winhost.model.fleet import Auth, Fleet, Host, Ssh, Transport, WireKind
 from winhost.model.secrets import SecretRef
 from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
@@ -79,7 +79,7 @@ _VerifyOfHost = Annotated[
 class TransportOptions(Written):
     """How hosts are reached. What is not said here is taken from the next layer: host, groups, defaults."""
 
-    kind: Kind | None = None
+    kind: WireKind | None = None
     """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open."""
     tls: bool | None = None
     """Whether HTTPS is spoken. Default: true."""
@@ -186,7 +186,7 @@ def _host(loaded: Loaded[FleetFile], name: str) -> Host:
     options = loaded.value.hosts[name] or HostOptions()
     said = _said(loaded.value, name)
     values: dict[str, Any] = {key: value for key, (_, value) in said.items()}
-    if values.get("kind") is Kind.WINRS:
+    if values.get("kind") is WireKind.WINRS:
         values.setdefault("auth", Auth.NTLM)
     values.setdefault("port", 5986 if values.get("tls", True) else 5985)
     if isinstance(bundle := values.get("verify"), Path):
@@ -257,7 +257,7 @@ def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
 def _remote_shell(file: FleetFile, name: str) -> Iterator[Finding]:
     """pywinrm has no Negotiate, and takes nobody's session of this computer."""
     said = {key: value for key, (_, value) in _said(file, name).items()}
-    if said.get("kind") is not Kind.WINRS:
+    if said.get("kind") is not WireKind.WINRS:
         return
     if said.get("auth") is Auth.NEGOTIATE:
         yield ("hosts", name, "transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"

@@ -24,7 +24,7 @@ Role = Literal["wish", "need", "give-back", "undo"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredResource:
     """One resource as the playbook wants it; `why` is the playbook's sentence."""
 
     noun: str
@@ -85,7 +85,7 @@ class Stage:
     """Steps without a restart between them. What is deferred is planned after this stage, from facts read then."""
 
     number: int
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[DesiredResource, ...]
     steps: tuple[Step, ...]
     deferred: tuple[Deferred, ...] = ()
 
@@ -95,7 +95,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlanRequest:
     """What the user asked for: enough to plan again, on the same host, after a restart.
 
     vm: name or GUID; cards: location paths (none given: every card that the rules allow); low, high: MMIO windows in
@@ -127,7 +127,7 @@ class Plan:
     origin: str
     facts_read_at: str
     winhost: str
-    wish: Wish
+    wish: PlanRequest
     stages: tuple[Stage, ...]
     notes: tuple[str, ...] = ()
     linux_key: str | None = None

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from winhost.model.facts import Json
-from winhost.model.workload import Room
+from winhost.model.workload import AvailableMemory
 
 Mender = Literal["winhost", "admin", "firmware", "money"]
 Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
@@ -135,7 +135,7 @@ class PathVerdict:
     grounds: tuple[str, ...] = ()
     variants: tuple["PathVerdict", ...] = ()
     capabilities: Sequence[CapabilityVerdict] = ()
-    room: Room | None = None
+    room: AvailableMemory | None = None
     stated: tuple[str, ...] = ()
 
     @property

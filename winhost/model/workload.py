@@ -60,7 +60,7 @@ class LoadFormat(StrEnum):
     DUMMY = "dummy"
 
 
-class State(StrEnum):
+class ModelState(StrEnum):
     """Resident models are always ready; those that sleep take turns on their cards."""
 
     RESIDENT = "resident"
@@ -142,7 +142,7 @@ class Model:
     activations: Bytes | None = None
     memory: Bytes | None = None
     load_format: LoadFormat = LoadFormat.AUTO
-    state: State = State.RESIDENT
+    state: ModelState = ModelState.RESIDENT
     sleep_level: int = 1
     """0, which no file says: it is stopped between its turns, and nothing of it stays."""
     tensor: int = 1
@@ -163,7 +163,7 @@ class Model:
     @property
     def sleeps(self) -> bool:
         """Whether it takes turns with others."""
-        return self.state is State.SLEEPING
+        return self.state is ModelState.SLEEPING
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Room:
+class AvailableMemory:
     """What a path gives on this host, in bytes. None: not known.
 
     way: as in `winhost.model.path.WAYS`; cards: memory of each; ram: what the target has or would get; host_ram: of the

@@ -25,9 +25,9 @@ from winhost.model.workload import (
     Lora,
     Mirror,
     Model,
+    ModelState,
     Needs,
     Quantization,
-    State,
     Video,
     Workload,
 )
@@ -163,7 +163,7 @@ class ModelOptions(Written):
     """Everything that one of its cards must hold for it, instead of computing it."""
     load_format: LoadFormat | None = None
     """From what vLLM loads the weights, as for --load-format. Default: auto."""
-    state: State | None = None
+    state: ModelState | None = None
     """resident: always ready; sleeping: takes turns with the others that sleep on its cards. Default: resident."""
     sleep_level: Literal[1, 2] | None = None
     """1 keeps the weights in host memory, 2 loads them again. Default: 1."""
@@ -397,5 +397,5 @@ def _spread(options: ModelOptions) -> Iterator[Finding]:
 
 
 def _sleep(options: ModelOptions) -> Iterator[Finding]:
-    if options.sleep_level is not None and options.state is not State.SLEEPING:
+    if options.sleep_level is not None and options.state is not ModelState.SLEEPING:
         yield ("sleep_level",), "is for models with state: sleeping"

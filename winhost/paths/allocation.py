@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from math import factorial, prod
 
 from winhost.model.units import Bytes, KiB
-from winhost.paths.bars import Card
+from winhost.paths.bars import CardBars
 
 PAGE = 4 * KiB
 
@@ -20,7 +20,7 @@ Span = tuple[Bytes, Bytes]  # start, end
 class Placed:
     """The piece of a window that a card is expected to get: start address and length in bytes."""
 
-    card: Card
+    card: CardBars
     start: Bytes
     length: Bytes
 
@@ -109,7 +109,7 @@ def count_orders(claims: Sequence[Claim]) -> int:
     return factorial(len(claims)) // prod(factorial(n) for n in Counter(claims).values())
 
 
-def layout(cards: Sequence[Card], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes) -> list[Placed]:
+def layout(cards: Sequence[CardBars], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes) -> list[Placed]:
     waiting = list(zip(claims, cards, strict=True))
     placed: list[Placed] = []
     taken: list[Span] = []

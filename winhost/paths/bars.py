@@ -34,7 +34,7 @@ class Range(Protocol):
 
 
 @dataclass(frozen=True)
-class Card:
+class CardBars:
     """A card as the windows see it: its BARs by width, in bytes, and how sure that is."""
 
     name: str
@@ -43,7 +43,7 @@ class Card:
     source: BarSource
     why: str = ""
     doubts: tuple[str, ...] = ()
-    surveyed: "Card | None" = None  # as the host has it now, where that is smaller
+    surveyed: "CardBars | None" = None  # as the host has it now, where that is smaller
 
     @property
     def aperture(self) -> Bytes:
@@ -62,7 +62,7 @@ class MmioRefused(Refusal):
         self.given = given
 
 
-def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None) -> Card:
+def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None) -> CardBars:
     """The BARs of one device, from the best source there is.
 
     `ranges` as surveyed, empty for a card that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
@@ -92,7 +92,7 @@ def listed_name(device: str) -> str | None:
     return found.name if found else None
 
 
-def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
+def _surveyed(name: str, ranges: Sequence[Range]) -> CardBars | None:
     bars = [found for found in ranges if found.start >= LEGACY_END]
     if not bars:
         return None
@@ -102,16 +102,16 @@ def _surveyed(name: str, ranges: Sequence[Range]) -> Card | None:
     above = tuple(bar.length for bar in bars if bar.start >= FOUR_GIB or bar.length >= APERTURE or unsure)
     below = tuple(bar.length for bar in bars if bar.start < FOUR_GIB and bar.length < APERTURE)
     doubts = (f"{name} has its BARs below 4 GiB, so the small ones are counted in both windows.",) if unsure else ()
-    return Card(name, above, below, BarSource.SURVEYED, f"{name}: BARs as surveyed on the host.", doubts)
+    return CardBars(name, above, below, BarSource.SURVEYED, f"{name}: BARs as surveyed on the host.", doubts)
 
 
-def _listed(name: str, device: str | None) -> Card | None:
+def _listed(name: str, device: str | None) -> CardBars | None:
     found = known(device or "")
     if found is None or found.bars is None:
         return None
     source = found.bars.source
     inferred = f"The BARs of {name} are inferred from {source.text}; a survey of the card settles it."
-    return Card(
+    return CardBars(
         name,
         bars64=found.bars.wide,
         bars32=found.bars.narrow,
@@ -121,7 +121,7 @@ def _listed(name: str, device: str | None) -> Card | None:
     )
 
 
-def _guessed(name: str, vram: Bytes | None) -> Card:
+def _guessed(name: str, vram: Bytes | None) -> CardBars:
     if not vram:
         raise MmioRefused(
             "mmio.unknown-bars",
@@ -131,4 +131,4 @@ def _guessed(name: str, vram: Bytes | None) -> Card:
     aperture = max(APERTURE, 1 << (vram - 1).bit_length())
     doubt = f"The BARs of {name} are guessed from its {size(vram)} of VRAM; a survey of the card settles it."
     why = f"{name}: {size(vram)} of VRAM rounded up to the next power of two, as a last resort."
-    return Card(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))
+    return CardBars(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))

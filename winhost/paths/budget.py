@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from winhost.model.units import Bytes, GiB, MiB, gib
-from winhost.model.workload import Mirror, Room, Video, Workload
-from winhost.paths.engines import Engine, Missing, Part, engine
+from winhost.model.workload import AvailableMemory, Mirror, Video, Workload
+from winhost.paths.engines import Engine, MemoryPart, Missing, engine
 from winhost.paths.placement import Claim, Placement, place
 
 RAM = "ram"
@@ -43,7 +43,7 @@ QUEUE_OWN = 24 * MiB  # of each copy's workers among themselves
 
 
 @dataclass(frozen=True)
-class Line:
+class BudgetLine:
     """One thing in one place. bytes are counted; least is what it may turn out to be; how is the computation."""
 
     what: str
@@ -57,7 +57,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Place:
+class MemoryPlace:
     """Where memory is: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-cards`; sizes in bytes.
 
     how tells the capacity. fits: whether all that is counted has room, None where that cannot be said; may_fit: whether
@@ -81,18 +81,18 @@ class Budget:
     """A workload in a room. fits: False where it does not, None where that cannot be said."""
 
     way: str
-    lines: tuple[Line, ...]
-    places: tuple[Place, ...]
+    lines: tuple[BudgetLine, ...]
+    places: tuple[MemoryPlace, ...]
     placement: Placement
     missing: tuple[Missing, ...]
     fits: bool | None
 
-    def at(self, where: str) -> Place | None:
+    def at(self, where: str) -> MemoryPlace | None:
         """The place of this name, where anything is counted there."""
         return next((place for place in self.places if place.where == where), None)
 
 
-def budget(workload: Workload, room: Room) -> Budget:
+def budget(workload: Workload, room: AvailableMemory) -> Budget:
     """Everything that a workload takes in a room, and whether it fits."""
     engines = [engine(model) for model in workload.models]
     shares = [_share(workload, room, card) for card in range(len(room.cards))]
@@ -120,7 +120,7 @@ def wsl_default_ram(host_ram: Bytes) -> Bytes:
 # --- On the cards ----------------------------------------------------------------------------------------------------
 
 
-def _share(workload: Workload, room: Room, card: int) -> Part:
+def _share(workload: Workload, room: AvailableMemory, card: int) -> MemoryPart:
     """How much of a card engines can have."""
     percent, evidence = SHARE, "native-card-share"
     if room.path in SHARED_WITH_WINDOWS:
@@ -130,7 +130,7 @@ def _share(workload: Workload, room: Room, card: int) -> Part:
             percent, evidence = SHARE_WSL_SEVERAL, "wsl-multi-gpu-residency"
     vram = room.cards[card]
     bytes_ = vram * percent // 100
-    return Part(f"gpu{card}", bytes_, bytes_, f"{percent} % of {gib(vram)}", (evidence,))
+    return MemoryPart(f"gpu{card}", bytes_, bytes_, f"{percent} % of {gib(vram)}", (evidence,))
 
 
 def _placement(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Bytes]) -> Placement:
@@ -167,7 +167,7 @@ def _missing_of_video(video: Video | None) -> tuple[Missing, ...]:
     return (Missing(None, "memory of video streams", "it depends on codec and resolution", ("video.each",)),)
 
 
-def _on_cards(workload: Workload, engines: Sequence[Engine], placement: Placement, cards: int) -> Iterator[Line]:
+def _on_cards(workload: Workload, engines: Sequence[Engine], placement: Placement, cards: int) -> Iterator[BudgetLine]:
     for card in range(cards):
         where = f"gpu{card}"
         here = [each for each in engines if card in placement.cards.get(each.model.name, ())]
@@ -178,10 +178,10 @@ def _on_cards(workload: Workload, engines: Sequence[Engine], placement: Placemen
         if workload.video and workload.video.each and card in placement.cards[VIDEO]:
             streams, size = workload.video.streams, workload.video.each
             how = f"{streams} streams of {gib(size)} each, as stated"
-            yield Line(VIDEO, where, streams * size, streams * size, how, (), estimate=False)
+            yield BudgetLine(VIDEO, where, streams * size, streams * size, how, (), estimate=False)
 
 
-def _turn(here: Iterable[Engine], where: str) -> Iterator[Line]:
+def _turn(here: Iterable[Engine], where: str) -> Iterator[BudgetLine]:
     """The largest of those that take turns on a card: one of them is awake."""
     sleepers = [each for each in here if each.model.sleeps]
     if not sleepers:
@@ -191,41 +191,45 @@ def _turn(here: Iterable[Engine], where: str) -> Iterator[Line]:
     for part in largest.turn:
         line = _line(part, where, largest.model.name)
         evidence = (*line.evidence, "sleepers-take-turns")
-        yield Line(line.what, where, line.bytes, line.least, line.how + among, evidence, line.estimate, line.model)
+        yield BudgetLine(
+            line.what, where, line.bytes, line.least, line.how + among, evidence, line.estimate, line.model
+        )
 
 
-def _line(part: Part, where: str, model: str | None = None) -> Line:
-    return Line(part.what, where, part.bytes, part.least, part.how, part.evidence, part.estimate, model)
+def _line(part: MemoryPart, where: str, model: str | None = None) -> BudgetLine:
+    return BudgetLine(part.what, where, part.bytes, part.least, part.how, part.evidence, part.estimate, model)
 
 
 # --- In the target's memory ------------------------------------------------------------------------------------------
 
 
-def _in_ram(workload: Workload, engines: Sequence[Engine], room: Room, shm: Sequence[Line]) -> Iterator[Line]:
+def _in_ram(
+    workload: Workload, engines: Sequence[Engine], room: AvailableMemory, shm: Sequence[BudgetLine]
+) -> Iterator[BudgetLine]:
     system = f"the target itself, {gib(SYSTEM_LEAST)} to {gib(SYSTEM)}"
-    yield Line("system", RAM, SYSTEM, SYSTEM_LEAST, system, ("target-ram",), estimate=True)
+    yield BudgetLine("system", RAM, SYSTEM, SYSTEM_LEAST, system, ("target-ram",), estimate=True)
     for each in engines:
         yield _processes(each)
     loading = f"a file of weights on its way to the card, {gib(LOADING)} at most; engines start one after the other"
-    yield Line("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
+    yield BudgetLine("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
     yield from _backups(workload, engines, room, RAM)
     if workload.kv_mirror and workload.kv_mirror.through is Mirror.LMCACHE:
         yield from _staging(workload, RAM, "LMCache server", "lmcache-server")
     if shm:
         used, least = _sum(shm)
-        yield Line(
+        yield BudgetLine(
             "shared memory", RAM, used, least, "what is in /dev/shm; its pages are RAM", ("shm-is-ram",), estimate=True
         )
 
 
-def _processes(each: Engine) -> Line:
+def _processes(each: Engine) -> BudgetLine:
     count = each.model.data + each.model.cards
     how = f"{count} processes of {gib(PROCESS_RAM_LEAST)} to {gib(PROCESS_RAM)}"
     used, least = count * PROCESS_RAM, count * PROCESS_RAM_LEAST
-    return Line("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)
+    return BudgetLine("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)
 
 
-def _backups(workload: Workload, engines: Sequence[Engine], room: Room, where: str) -> Iterator[Line]:
+def _backups(workload: Workload, engines: Sequence[Engine], room: AvailableMemory, where: str) -> Iterator[BudgetLine]:
     """Pinned, of every model that ever slept, whether it sleeps now or not; else of those that sleep, which may be all
     of them at once."""
     pinned = _pins(workload, room)
@@ -240,41 +244,45 @@ def _backups(workload: Workload, engines: Sequence[Engine], room: Room, where: s
         if pinned:
             how = "pinned blocks are rounded up to powers of two: up to as much again, and 0.95 as much was measured"
             evidence = ("pinned-powers-of-two",)
-            yield Line("rounding", where, each.backup.bytes, 0, how, evidence, estimate=True, model=each.model.name)
+            yield BudgetLine(
+                "rounding", where, each.backup.bytes, 0, how, evidence, estimate=True, model=each.model.name
+            )
 
 
-def _pins(workload: Workload, room: Room) -> bool:
+def _pins(workload: Workload, room: AvailableMemory) -> bool:
     """Under WSL vLLM pins nothing unless it is told to, which a workload that must have pinned memory asks for."""
     return room.path not in SHARED_WITH_WINDOWS or "pinned-memory" in workload.needs.must
 
 
-def _staging(workload: Workload, where: str, what: str, evidence: str) -> Iterator[Line]:
+def _staging(workload: Workload, where: str, what: str, evidence: str) -> Iterator[BudgetLine]:
     assert workload.kv_mirror is not None
     each = workload.kv_mirror.staging
     for model in workload.models:
         how = f"{gib(each)} stated for each engine" + (f", {model.data} copies" if model.data > 1 else "")
         total = each * model.data
-        yield Line(what, where, total, total, how, (evidence,), estimate=False, model=model.name)
+        yield BudgetLine(what, where, total, total, how, (evidence,), estimate=False, model=model.name)
 
 
-def _shared_memory(workload: Workload) -> Iterator[Line]:
+def _shared_memory(workload: Workload) -> Iterator[BudgetLine]:
     for model in workload.models:
         if model.engine_cards > 1:
             used = model.data * (QUEUE_OUT + model.engine_cards * QUEUE_BACK + QUEUE_OWN)
             copies = "" if model.data == 1 else f" for each of {model.data} copies"
             how = f"10 x 16 MiB to all workers, 10 x 24 MiB back from each of {model.engine_cards}, 24 MiB more{copies}"
-            yield Line("message queues", SHM, used, 0, how, ("vllm-message-queue",), estimate=True, model=model.name)
+            yield BudgetLine(
+                "message queues", SHM, used, 0, how, ("vllm-message-queue",), estimate=True, model=model.name
+            )
             yield _nccl(model.name, model.cards, SHM)
     if workload.kv_mirror and workload.kv_mirror.through is Mirror.TIERS:
         yield from _staging(workload, SHM, "KV tiers", "vllm-tiers-in-shm")
 
 
-def _nccl(model: str, cards: int, where: str) -> Line:
+def _nccl(model: str, cards: int, where: str) -> BudgetLine:
     how = f"{gib(NCCL_SHM)} for each of {cards} cards, where they do not reach each other's memory"
-    return Line("NCCL buffers", where, cards * NCCL_SHM, 0, how, ("nccl-shm-pinned",), estimate=True, model=model)
+    return BudgetLine("NCCL buffers", where, cards * NCCL_SHM, 0, how, ("nccl-shm-pinned",), estimate=True, model=model)
 
 
-def _pinned(workload: Workload, engines: Sequence[Engine], room: Room) -> Iterator[Line]:
+def _pinned(workload: Workload, engines: Sequence[Engine], room: AvailableMemory) -> Iterator[BudgetLine]:
     if _pins(workload, room):
         yield from _backups(workload, engines, room, PINNED)
     for model in workload.models:
@@ -285,16 +293,16 @@ def _pinned(workload: Workload, engines: Sequence[Engine], room: Room) -> Iterat
 # --- On the host -----------------------------------------------------------------------------------------------------
 
 
-def _on_host(workload: Workload, room: Room) -> Iterator[Line]:
+def _on_host(workload: Workload, room: AvailableMemory) -> Iterator[BudgetLine]:
     if room.path in BESIDE_WINDOWS:
-        yield Line("target", HOST, room.ram, room.ram, f"the {gib(room.ram)} that it gets", (), estimate=False)
+        yield BudgetLine("target", HOST, room.ram, room.ram, f"the {gib(room.ram)} that it gets", (), estimate=False)
         needs = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
         how = "the least that Windows asks for" + (" with people working on it" if workload.keep_windows_usable else "")
-        yield Line("Windows", HOST, needs, needs, how, ("windows-memory",), estimate=True)
+        yield BudgetLine("Windows", HOST, needs, needs, how, ("windows-memory",), estimate=True)
     if room.path in SHARED_WITH_WINDOWS:
         for card, vram in enumerate(room.cards):
             how = "memory of the card, for which Windows wants as much of its own"
-            yield Line(f"gpu{card}", HOST_PER_CARDS, vram, vram, how, ("wsl-vram-above-memory",), estimate=False)
+            yield BudgetLine(f"gpu{card}", HOST_PER_CARDS, vram, vram, how, ("wsl-vram-above-memory",), estimate=False)
 
 
 # --- What fits -------------------------------------------------------------------------------------------------------
@@ -321,8 +329,12 @@ class _Doubts:
 
 
 def _places(
-    workload: Workload, room: Room, lines: Sequence[Line], shares: Sequence[Part], doubts: _Doubts
-) -> Iterator[Place]:
+    workload: Workload,
+    room: AvailableMemory,
+    lines: Sequence[BudgetLine],
+    shares: Sequence[MemoryPart],
+    doubts: _Doubts,
+) -> Iterator[MemoryPlace]:
     for card, share in enumerate(shares):
         unproven = not (doubts.placement.fits or doubts.placement.proven)
         yield _place(lines, share.what, share, card, doubts=doubts.card(card), unproven=unproven)
@@ -338,7 +350,7 @@ def _places(
             yield _place(lines, where, capacity, doubts=doubtful)
 
 
-def _pinned_bound(room: Room) -> tuple[str, ...]:
+def _pinned_bound(room: AvailableMemory) -> tuple[str, ...]:
     if room.path in SHARED_WITH_WINDOWS:
         return "what may be pinned under WSL", "wsl-pinned-reports", "vllm-pin-switch"
     return ("what may be pinned",)
@@ -356,17 +368,17 @@ def _capacity(size: Bytes | None, how: str, *evidence: str) -> _Capacity:
 
 
 def _place(
-    lines: Sequence[Line],
+    lines: Sequence[BudgetLine],
     where: str,
-    capacity: Part | _Capacity,
+    capacity: MemoryPart | _Capacity,
     card: int | None = None,
     *,
     doubts: bool,
     unproven: bool = False,
-) -> Place:
+) -> MemoryPlace:
     used, least = _sum(line for line in lines if line.where == where)
     fits = _fits(used, capacity.bytes, doubts)
-    return Place(
+    return MemoryPlace(
         where=where,
         card=card,
         capacity=capacity.bytes,
@@ -388,6 +400,6 @@ def _fits(needed: Bytes, capacity: Bytes | None, doubts: bool) -> bool | None:
     return None if doubts else True
 
 
-def _sum(lines: Iterable[Line]) -> tuple[Bytes, Bytes]:
+def _sum(lines: Iterable[BudgetLine]) -> tuple[Bytes, Bytes]:
     found = list(lines)
     return sum(line.bytes for line in found), sum(line.least for line in found)

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
-from winhost.model.plan import Wanted, Wish
+from winhost.model.plan import DesiredResource, PlanRequest
 from winhost.model.units import Bytes, mib, size
 from winhost.paths import allocation, bars, mmio
 from winhost.resources.host import Card, HostFacts
@@ -24,7 +24,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Windows:
+class MmioWindows:
     """The MMIO windows that a selection needs."""
 
     high: mmio.HighWindow
@@ -127,13 +127,13 @@ def card_label(card: Card) -> str:
     return f"{card_name(card)} at {card.location}"
 
 
-def as_mmio_sees(card: Card) -> bars.Card:
+def as_mmio_sees(card: Card) -> bars.CardBars:
     """The BARs of a card from the best source. Raises MmioRefused, MissingFact."""
     gpu = card.gpu.state
     return bars.card(card_name(card), ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)
 
 
-def windows(facts: HostFacts, selection: Selection) -> Windows:
+def windows(facts: HostFacts, selection: Selection) -> MmioWindows:
     """The windows for the cards of a selection and those that its VM has already. Raises MmioRefused, MissingFact."""
     cards = {card.location: card for card in selection.cards}
     if selection.vm is not None:
@@ -143,9 +143,9 @@ def windows(facts: HostFacts, selection: Selection) -> Windows:
 
 
 @lru_cache(maxsize=64)
-def _windows(seen: tuple[bars.Card, ...], width: int | None) -> Windows:
+def _windows(seen: tuple[bars.CardBars, ...], width: int | None) -> MmioWindows:
     """Two rules and the plan ask for the same ones."""
-    return Windows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
+    return MmioWindows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
 
 
 def forget() -> None:
@@ -172,7 +172,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Function:
+class CardFunction:
     """A PCI function as the playbook names it."""
 
     location: str
@@ -180,12 +180,12 @@ class Function:
     name: str
 
 
-class Decisions:
+class DdaDecisions:
     """What the playbook of this path may refer to. Each is made when it is asked for: before the Hyper-V role is
     there, `vm` cannot be, and the entries that ask for it wait for the next stage.
     """
 
-    def __init__(self, facts: HostFacts, wish: Wish, cards: tuple[Card, ...]) -> None:
+    def __init__(self, facts: HostFacts, wish: PlanRequest, cards: tuple[Card, ...]) -> None:
         self._facts = facts
         self._wish = wish
         self._cards = cards
@@ -210,10 +210,10 @@ class Decisions:
         return Chosen(high, low, " ".join((why, *needed.high.doubts)))
 
     @cached_property
-    def _windows(self) -> Windows:
+    def _windows(self) -> MmioWindows:
         return windows(self._facts, self.selection)
 
-    def check(self, wanted: Iterable[Wanted]) -> None:
+    def check(self, wanted: Iterable[DesiredResource]) -> None:
         """Whether windows that are wanted hold the cards, whoever wrote them and where. Raises MmioRefused."""
         with suppress(MissingFact):
             self._check_asked()
@@ -236,11 +236,11 @@ class Decisions:
         return {"assigned": assigned(self.vm["id"]), "dismounted": DISMOUNTED}
 
     @cached_property
-    def gpus(self) -> tuple[Function, ...]:
+    def gpus(self) -> tuple[CardFunction, ...]:
         return tuple(_function(card.gpu, card_name(card)) for card in self._cards)
 
     @cached_property
-    def companions(self) -> tuple[Function, ...]:
+    def companions(self) -> tuple[CardFunction, ...]:
         cards = ((card, other) for card in self._cards for other in card.companions)
         return tuple(_function(other, f"{card_name(card)}, its {other.state.kind} function") for card, other in cards)
 
@@ -256,5 +256,5 @@ class Decisions:
         return found.state
 
 
-def _function(device: Instance[PciDevice], name: str) -> Function:
-    return Function(device.key["location"], device.key["device"], name)
+def _function(device: Instance[PciDevice], name: str) -> CardFunction:
+    return CardFunction(device.key["location"], device.key["device"], name)

@@ -34,7 +34,7 @@ ACTIVATIONS_LEAST = 512 * MiB
 
 
 @dataclass(frozen=True)
-class Part:
+class MemoryPart:
     """Bytes that are counted for something, and the least that it may turn out to be; how tells the computation."""
 
     what: str
@@ -63,9 +63,9 @@ class Engine:
     """
 
     model: Model
-    stays: Part
-    turn: tuple[Part, ...]
-    backup: Part | None
+    stays: MemoryPart
+    turn: tuple[MemoryPart, ...]
+    backup: MemoryPart | None
     missing: tuple[Missing, ...]
 
     @property
@@ -76,16 +76,16 @@ class Engine:
 
 def engine(model: Model) -> Engine:
     """What a model takes."""
-    found: list[Part | Missing | None]
+    found: list[MemoryPart | Missing | None]
     stays = SLEEPING_PROCESS if _sleeps_in_place(model) else PROCESS
     if model.memory is not None:
         stays = min(stays, model.memory)
         left = model.memory - stays
         how = f"{gib(model.memory)} are stated for everything; {gib(stays)} of it count as the process"
-        found = [Part("all but the process", left, left, how)]
+        found = [MemoryPart("all but the process", left, left, how)]
     else:
         found = [weights(model), _pool_copy(model), kv_cache(model), _activations(model), _lora(model)]
-    process, turn = _process(model, stays), tuple(part for part in found if isinstance(part, Part))
+    process, turn = _process(model, stays), tuple(part for part in found if isinstance(part, MemoryPart))
     if model.sleeps and not _sleeps_in_place(model):
         process, turn = _NOTHING, (*turn, process)
     return Engine(
@@ -105,7 +105,7 @@ def _sleeps_in_place(model: Model) -> bool:
 # --- On a card -------------------------------------------------------------------------------------------------------
 
 
-def weights(model: Model) -> Part | Missing:
+def weights(model: Model) -> MemoryPart | Missing:
     """The weights on the card that holds most of them."""
     whole = _whole_weights(model)
     if isinstance(whole, Missing) or model.engine_cards == 1:
@@ -113,19 +113,19 @@ def weights(model: Model) -> Part | Missing:
     if model.pipeline == 1:
         share = -(-whole.bytes // model.tensor)
         how = f"{whole.how}; {gib(whole.bytes)} over {model.tensor} cards"
-        return Part("weights", share, share, how, (*whole.evidence, "vllm-tensor-parallel"), whole.estimate)
+        return MemoryPart("weights", share, share, how, (*whole.evidence, "vllm-tensor-parallel"), whole.estimate)
     return _stage(model, whole)
 
 
-def _whole_weights(model: Model) -> Part | Missing:
+def _whole_weights(model: Model) -> MemoryPart | Missing:
     if model.weights is not None:
-        return Part("weights", model.weights, model.weights, f"{gib(model.weights)} are stated")
+        return MemoryPart("weights", model.weights, model.weights, f"{gib(model.weights)} are stated")
     if model.parameters is None:
         return Missing(model.name, "weights", "their size is not stated", ("parameters", "weights"))
     bits = model.dtype.bytes * 8
     if model.quantization is None:
         total = model.parameters * model.dtype.bytes
-        return Part("weights", total, total, f"{model.parameters:,} parameters at {bits} bits")
+        return MemoryPart("weights", total, total, f"{model.parameters:,} parameters at {bits} bits")
     if model.embedding is None:
         why = f"{model.quantization} leaves embeddings at {bits} bits, and how many they are is not stated"
         return Missing(model.name, "weights", why, ("shape.vocabulary and shape.hidden", "weights"))
@@ -136,10 +136,10 @@ def _whole_weights(model: Model) -> Part | Missing:
         f"{linear:,} parameters at {float(quantized):.3f} bits with their scales, and {model.embedding.parameters:,} "
         f"of embeddings at {bits} bits"
     )
-    return Part("weights", total, total, how, ("quantized-formats",), estimate=True)
+    return MemoryPart("weights", total, total, how, ("quantized-formats",), estimate=True)
 
 
-def _stage(model: Model, whole: Part) -> Part | Missing:
+def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:
     """The first or the last stage holds most: its layers and a table of embeddings."""
     if model.attention is None or model.embedding is None:
         why = "the ends of a pipeline hold the embeddings beside their layers, and how large those are is not stated"
@@ -152,10 +152,10 @@ def _stage(model: Model, whole: Part) -> Part | Missing:
     how = f"{whole.how}; a stage holds {held} of {layers} layers and {gib(table)} of embeddings" + (
         f", over {model.tensor} cards" if model.tensor > 1 else ""
     )
-    return Part("weights", share, share, how, (*whole.evidence, "vllm-pipeline-ends"), estimate=True)
+    return MemoryPart("weights", share, share, how, (*whole.evidence, "vllm-pipeline-ends"), estimate=True)
 
 
-def _pool_copy(model: Model) -> Part | None:
+def _pool_copy(model: Model) -> MemoryPart | None:
     """What loading leaves behind in the pool that sleep frees: quantized weights take another shape once they are
     loaded, and a live pool gives nothing back. Of weights in 16 bits nothing was left behind where it was measured.
     """
@@ -163,13 +163,13 @@ def _pool_copy(model: Model) -> Part | None:
     if model.quantization is None or not _sleeps_in_place(model) or isinstance(share, Missing):
         return None
     how = f"up to as much again: {model.quantization} weights change their shape, and the pool that sleeps keeps both"
-    return Part("pool copy", share.bytes, 0, how, ("vllm-pool-copy",), estimate=True)
+    return MemoryPart("pool copy", share.bytes, 0, how, ("vllm-pool-copy",), estimate=True)
 
 
-def kv_cache(model: Model) -> Part | Missing:
+def kv_cache(model: Model) -> MemoryPart | Missing:
     """The KV cache on each card. At least one sequence of full length must fit, or the engine does not start."""
     if model.kv is not None:
-        return Part("KV cache", model.kv, model.kv, f"{gib(model.kv)} are stated")
+        return MemoryPart("KV cache", model.kv, model.kv, f"{gib(model.kv)} are stated")
     if model.attention is None:
         why = "the model's shape is not stated"
         return Missing(model.name, "KV cache", why, ("shape.layers, shape.kv_heads and shape.head_dim", "kv"))
@@ -183,52 +183,52 @@ def kv_cache(model: Model) -> Part | Missing:
         f"{layers} layers x {heads} KV heads x {model.attention.head_dim} x 2 x {model.kv_bytes} bytes "
         f"= {token:,} bytes a token on a card; {tokens:,} tokens x {model.sequences} sequences"
     )
-    return Part("KV cache", token * tokens * model.sequences, token * tokens, how, ("vllm-kv-shape",))
+    return MemoryPart("KV cache", token * tokens * model.sequences, token * tokens, how, ("vllm-kv-shape",))
 
 
-def _activations(model: Model) -> Part:
+def _activations(model: Model) -> MemoryPart:
     if model.activations is not None:
-        return Part("activations", model.activations, model.activations, f"{gib(model.activations)} are stated")
+        return MemoryPart("activations", model.activations, model.activations, f"{gib(model.activations)} are stated")
     how = f"{gib(ACTIVATIONS_LEAST)} to {gib(ACTIVATIONS)}; the engine's log of its start tells it"
-    return Part("activations", ACTIVATIONS, ACTIVATIONS_LEAST, how, ("engine-activations",), estimate=True)
+    return MemoryPart("activations", ACTIVATIONS, ACTIVATIONS_LEAST, how, ("engine-activations",), estimate=True)
 
 
-def _lora(model: Model) -> Part | None:
+def _lora(model: Model) -> MemoryPart | None:
     if model.lora is None:
         return None
     total = model.lora.adapters * model.lora.each
     how = f"{model.lora.adapters} adapters of {gib(model.lora.each)}, on each card"
-    return Part("LoRA adapters", total, total // model.tensor, how, ("vllm-lora-slots",), estimate=True)
+    return MemoryPart("LoRA adapters", total, total // model.tensor, how, ("vllm-lora-slots",), estimate=True)
 
 
-_NOTHING = Part("stopped process", 0, 0, "a process that is stopped leaves nothing")
+_NOTHING = MemoryPart("stopped process", 0, 0, "a process that is stopped leaves nothing")
 
 
-def _process(model: Model, counted: Bytes) -> Part:
+def _process(model: Model, counted: Bytes) -> MemoryPart:
     asleep = _sleeps_in_place(model)
     most, evidence = (SLEEPING_PROCESS, "sleeping-residue") if asleep else (PROCESS, "process-measured")
     how = f"CUDA context, graphs and NCCL: {gib(PROCESS_LEAST)} to {gib(most)} have been seen"
     what = "sleeping process" if asleep else "process"
-    return Part(what, counted, min(counted, PROCESS_LEAST), how, (evidence,), estimate=True)
+    return MemoryPart(what, counted, min(counted, PROCESS_LEAST), how, (evidence,), estimate=True)
 
 
 # --- In host memory --------------------------------------------------------------------------------------------------
 
 
-def _backup(model: Model) -> Part | None:
+def _backup(model: Model) -> MemoryPart | None:
     """The weights of all cards; how long they stay there depends on whether they are pinned. Level 2 keeps none."""
     if not model.sleeps or model.sleep_level != 1:
         return None
     share = weights(model)
-    if isinstance(share, Part):
+    if isinstance(share, MemoryPart):
         total = share.bytes * model.cards
         how = f"{gib(share.bytes)} of weights from {_cards(model.cards)}"
-        return Part("sleep backup", total, total, how, share.evidence, share.estimate)
+        return MemoryPart("sleep backup", total, total, how, share.evidence, share.estimate)
     if model.memory is None:
         return None  # the weights are missing already
     total = model.memory * model.cards
     how = f"not more than the {gib(model.memory)} stated for {_cards(model.cards)}"
-    return Part("sleep backup", total, 0, how, estimate=True)
+    return MemoryPart("sleep backup", total, 0, how, estimate=True)
 
 
 def _cards(count: int) -> str:

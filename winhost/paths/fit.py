@@ -17,7 +17,7 @@ from fractions import Fraction
 from itertools import combinations, islice
 
 from winhost.model.units import Bytes, GiB, gib
-from winhost.model.workload import Model, Quantization, Room, State, Workload
+from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
 from winhost.paths.budget import (
     BESIDE_WINDOWS,
     HOST,
@@ -38,7 +38,7 @@ MORE_CARDS = 8  # are tried at most
 SUBSETS = 64  # of models to put to sleep
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """What is changed; `to` is a number, a size in bytes for memory, or a word for weights."""
 
     SEQUENCES = "sequences"
@@ -55,13 +55,13 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class FitChange:
     """One thing that would be otherwise, of a model or, where that is None, of the room.
 
     was is None where nobody said it. each: of how many bytes an added card is.
     """
 
-    kind: Kind
+    kind: ChangeKind
     model: str | None
     was: int | str | None
     to: int | str
@@ -81,7 +81,7 @@ class Fix:
     shows: the arithmetic; unknown: what nobody knows of it even then, so that it fits as far as can be said.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[FitChange, ...]
     shows: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -95,7 +95,7 @@ class Fix:
         """How much it asks for, as the position in TIERS: the most that any of its changes does."""
         return max(map(self._tier, self.changes))
 
-    def _tier(self, change: Change) -> int:
+    def _tier(self, change: FitChange) -> int:
         if change.kind in _LESS and self.lost > MOST_LOST:
             return TIERS.index(MUCH_LESS)
         return next(i for i, kinds in enumerate(TIERS) if change.kind in kinds)
@@ -110,21 +110,21 @@ class Fix:
         return 1 - min(left.values(), default=Fraction(1))
 
 
-_LESS = (Kind.SEQUENCES, Kind.CONTEXT)
+_LESS = (ChangeKind.SEQUENCES, ChangeKind.CONTEXT)
 MOST_LOST = Fraction(1, 2)  # beyond that, another change is the smaller one
-MUCH_LESS: tuple[Kind, ...] = ()  # the place of sequences and contexts that lose more
-TIERS: tuple[tuple[Kind, ...], ...] = (
-    (Kind.SHM, Kind.RAM),
+MUCH_LESS: tuple[ChangeKind, ...] = ()  # the place of sequences and contexts that lose more
+TIERS: tuple[tuple[ChangeKind, ...], ...] = (
+    (ChangeKind.SHM, ChangeKind.RAM),
     _LESS,
-    (Kind.TENSOR,),
-    (Kind.SLEEP,),
-    (Kind.SLEEP_LEVEL,),
+    (ChangeKind.TENSOR,),
+    (ChangeKind.SLEEP,),
+    (ChangeKind.SLEEP_LEVEL,),
     MUCH_LESS,
-    (Kind.MOVE,),
-    (Kind.QUANTIZATION,),
-    (Kind.CARDS, Kind.HOST_RAM),
+    (ChangeKind.MOVE,),
+    (ChangeKind.QUANTIZATION,),
+    (ChangeKind.CARDS, ChangeKind.HOST_RAM),
 )
-ADVICE = TIERS.index((Kind.QUANTIZATION,))  # from here on it is no smaller change of what is asked for
+ADVICE = TIERS.index((ChangeKind.QUANTIZATION,))  # from here on it is no smaller change of what is asked for
 PURCHASE = ADVICE + 1
 
 
@@ -152,7 +152,7 @@ class WhatWouldFit:
     nearest: Fix | None
 
 
-def what_would_fit(workload: Workload, room: Room) -> WhatWouldFit:
+def what_would_fit(workload: Workload, room: AvailableMemory) -> WhatWouldFit:
     """Nothing where it fits; otherwise shortages, and every kind of change that was found to help."""
     now = budget(workload, room)
     short = tuple(
@@ -166,84 +166,84 @@ def what_would_fit(workload: Workload, room: Room) -> WhatWouldFit:
     return WhatWouldFit(short, now.placement.homeless, now.missing, fixes, nearest)
 
 
-def applied(workload: Workload, room: Room, fix: Fix) -> tuple[Workload, Room]:
+def applied(workload: Workload, room: AvailableMemory, fix: Fix) -> tuple[Workload, AvailableMemory]:
     """Both with all changes of the fix made."""
     for change in fix.changes:
         workload, room = changed(workload, room, change)
     return workload, room
 
 
-def changed(workload: Workload, room: Room, change: Change) -> tuple[Workload, Room]:
+def changed(workload: Workload, room: AvailableMemory, change: FitChange) -> tuple[Workload, AvailableMemory]:
     """Both with the change made."""
-    if change.kind is Kind.MOVE:
+    if change.kind is ChangeKind.MOVE:
         return replace(workload, models=tuple(m for m in workload.models if m.name != change.model)), room
     if change.model is not None:
         models = tuple(_with(model, change) if model.name == change.model else model for model in workload.models)
         return replace(workload, models=models), room
     to = int(change.to)
     match change.kind:
-        case Kind.CARDS:
+        case ChangeKind.CARDS:
             assert change.each is not None
             return workload, replace(room, cards=(*room.cards, *[change.each] * (to - len(room.cards))))
-        case Kind.SHM:
+        case ChangeKind.SHM:
             return workload, replace(room, shm=to)
-        case Kind.RAM:
+        case ChangeKind.RAM:
             return workload, _with_ram(room, to)
-        case Kind.HOST_RAM:
+        case ChangeKind.HOST_RAM:
             return workload, replace(room, host_ram=to)
     raise AssertionError(change.kind)
 
 
-def _with_ram(room: Room, ram: Bytes) -> Room:
+def _with_ram(room: AvailableMemory, ram: Bytes) -> AvailableMemory:
     """Where Linux has its own driver, what may be pinned grows with its memory."""
     if room.pinned is None or room.path in SHARED_WITH_WINDOWS:
         return replace(room, ram=ram)
     return replace(room, ram=ram, pinned=max(0, room.pinned + ram - room.ram))
 
 
-def _with(model: Model, change: Change) -> Model:
+def _with(model: Model, change: FitChange) -> Model:
     match change.kind:
-        case Kind.SEQUENCES:
+        case ChangeKind.SEQUENCES:
             return replace(model, sequences=int(change.to))
-        case Kind.CONTEXT:
+        case ChangeKind.CONTEXT:
             return replace(model, context=int(change.to))
-        case Kind.QUANTIZATION:
+        case ChangeKind.QUANTIZATION:
             return replace(model, quantization=Quantization(str(change.to)), weights=None)
-        case Kind.SLEEP:
-            return replace(model, state=State.SLEEPING)
-        case Kind.SLEEP_LEVEL:
+        case ChangeKind.SLEEP:
+            return replace(model, state=ModelState.SLEEPING)
+        case ChangeKind.SLEEP_LEVEL:
             return replace(model, sleep_level=int(change.to))
-        case Kind.TENSOR:
+        case ChangeKind.TENSOR:
             return replace(model, tensor=int(change.to))
     raise AssertionError(change.kind)
 
 
-STEP = {Kind.SEQUENCES: 1, Kind.CONTEXT: 1024}  # sequences, tokens
+STEP = {ChangeKind.SEQUENCES: 1, ChangeKind.CONTEXT: 1024}  # sequences, tokens
 
-_TEXTS: dict[Kind, Callable[[Change], str]] = {
-    Kind.SEQUENCES: lambda c: f"sequences at once: {c.to:,} instead of {c.was:,}",
-    Kind.CONTEXT: lambda c: f"a context of {c.to:,} tokens instead of {c.was:,}",
-    Kind.QUANTIZATION: lambda c: f"weights in {c.to}",
-    Kind.SLEEP: lambda _: "let it sleep and take turns",
-    Kind.SLEEP_LEVEL: lambda c: f"sleep level {c.to}, which keeps no weights in host memory",
-    Kind.TENSOR: lambda c: f"spread each layer over {c.to} cards",
-    Kind.MOVE: lambda _: "serve it on another machine",
-    Kind.CARDS: lambda c: f"{c.to} cards instead of {c.was}, each added one of {gib(c.each or 0)}",
-    Kind.SHM: lambda c: f"{gib(int(c.to))} of /dev/shm",
-    Kind.RAM: lambda c: f"{gib(int(c.to))} of memory for the target instead of {gib(int(c.was or 0))}",
-    Kind.HOST_RAM: lambda c: f"{gib(int(c.to))} of memory in the machine instead of {gib(int(c.was or 0))}",
+_TEXTS: dict[ChangeKind, Callable[[FitChange], str]] = {
+    ChangeKind.SEQUENCES: lambda c: f"sequences at once: {c.to:,} instead of {c.was:,}",
+    ChangeKind.CONTEXT: lambda c: f"a context of {c.to:,} tokens instead of {c.was:,}",
+    ChangeKind.QUANTIZATION: lambda c: f"weights in {c.to}",
+    ChangeKind.SLEEP: lambda _: "let it sleep and take turns",
+    ChangeKind.SLEEP_LEVEL: lambda c: f"sleep level {c.to}, which keeps no weights in host memory",
+    ChangeKind.TENSOR: lambda c: f"spread each layer over {c.to} cards",
+    ChangeKind.MOVE: lambda _: "serve it on another machine",
+    ChangeKind.CARDS: lambda c: f"{c.to} cards instead of {c.was}, each added one of {gib(c.each or 0)}",
+    ChangeKind.SHM: lambda c: f"{gib(int(c.to))} of /dev/shm",
+    ChangeKind.RAM: lambda c: f"{gib(int(c.to))} of memory for the target instead of {gib(int(c.was or 0))}",
+    ChangeKind.HOST_RAM: lambda c: f"{gib(int(c.to))} of memory in the machine instead of {gib(int(c.was or 0))}",
 }
 
 
 # --- Trying ----------------------------------------------------------------------------------------------------------
 
-Changes = tuple[Change, ...]
+Changes = tuple[FitChange, ...]
 
 
 class _Search:
     """All that is tried for one workload in one room."""
 
-    def __init__(self, workload: Workload, room: Room, now: Budget) -> None:
+    def __init__(self, workload: Workload, room: AvailableMemory, now: Budget) -> None:
         self.workload = workload
         self.room = room
         self.now = now
@@ -263,8 +263,8 @@ class _Search:
         return [fix for fix in completed if fix is not None and fix.changes]
 
     def _of_workload(self) -> Iterator[Changes]:
-        yield from self._fewer((), Kind.SEQUENCES)
-        yield from self._fewer((), Kind.CONTEXT)
+        yield from self._fewer((), ChangeKind.SEQUENCES)
+        yield from self._fewer((), ChangeKind.CONTEXT)
         yield from self._quantized()
         yield from self._asleep()
         yield from self._level_two()
@@ -273,11 +273,15 @@ class _Search:
 
     def _together(self) -> Iterator[Changes]:
         """Less of all models, where less of one is not enough: of what they do at once, of length, of both."""
-        yield from self._less_of_all((), Kind.SEQUENCES)
-        yield from self._less_of_all((), Kind.CONTEXT)
-        one = tuple(_less(model, Kind.SEQUENCES, 1) for model in self.workload.models if _steps(model, Kind.SEQUENCES))
-        for both in self._less_of_all(one, Kind.CONTEXT) if one else ():
-            yield from self._less_of_all(both[len(one) :], Kind.SEQUENCES)
+        yield from self._less_of_all((), ChangeKind.SEQUENCES)
+        yield from self._less_of_all((), ChangeKind.CONTEXT)
+        one = tuple(
+            _less(model, ChangeKind.SEQUENCES, 1)
+            for model in self.workload.models
+            if _steps(model, ChangeKind.SEQUENCES)
+        )
+        for both in self._less_of_all(one, ChangeKind.CONTEXT) if one else ():
+            yield from self._less_of_all(both[len(one) :], ChangeKind.SEQUENCES)
 
     def _combined(self) -> Iterator[Changes]:
         """Smaller weights, or sleep, or both, for all models, and then fewer sequences or a shorter context for one."""
@@ -288,17 +292,17 @@ class _Search:
             if first and self._cards_hold(first):
                 yield first
             elif first:
-                yield from self._fewer(first, Kind.SEQUENCES)
-                yield from self._fewer(first, Kind.CONTEXT)
+                yield from self._fewer(first, ChangeKind.SEQUENCES)
+                yield from self._fewer(first, ChangeKind.CONTEXT)
 
-    def _fewer(self, first: Changes, kind: Kind) -> Iterator[Changes]:
+    def _fewer(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
         """For each model the most that the cards can hold, in multiples of its step."""
         for model in self.workload.models:
             most = _most(_steps(model, kind), lambda n, m=model: self._cards_hold((*first, _less(m, kind, n))))  # type: ignore[misc]
             if most:
                 yield (*first, _less(model, kind, most))
 
-    def _less_of_all(self, first: Changes, kind: Kind) -> Iterator[Changes]:
+    def _less_of_all(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
         """The same part of each model's, and then of each as much more as there is room for."""
         models = [model for model in self.workload.models if _steps(model, kind)]
 
@@ -332,7 +336,7 @@ class _Search:
 
     def _all_quantized(self, to: Quantization) -> Changes:
         plain = [m for m in self.workload.models if m.quantization is None and m.embedding and m.parameters]
-        return tuple(Change(Kind.QUANTIZATION, model.name, str(model.dtype), str(to)) for model in plain)
+        return tuple(FitChange(ChangeKind.QUANTIZATION, model.name, str(model.dtype), str(to)) for model in plain)
 
     def _asleep(self) -> Iterator[Changes]:
         """The fewest resident models that must sleep."""
@@ -341,10 +345,10 @@ class _Search:
 
     def _elsewhere(self) -> Iterator[Changes]:
         """The fewest models that must go to another machine, so that one at least stays."""
-        moves = [Change(Kind.MOVE, model.name, None, "another machine") for model in self.workload.models]
+        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self.workload.models]
         yield from self._fewest(moves, len(moves) - 1)
 
-    def _fewest(self, changes: Sequence[Change], most: int) -> Iterator[Changes]:
+    def _fewest(self, changes: Sequence[FitChange], most: int) -> Iterator[Changes]:
         subsets = (chosen for count in range(1, most + 1) for chosen in combinations(changes, count))
         fewest = most
         for chosen in islice(subsets, SUBSETS):
@@ -359,7 +363,7 @@ class _Search:
         backups = [(each.backup.bytes, each.model.name) for each in map(engine, self.workload.models) if each.backup]
         largest_first = [name for _, name in sorted(backups, key=lambda backup: (-backup[0], backup[1]))]
         for count in range(1, len(largest_first) + 1):
-            changes = tuple(Change(Kind.SLEEP_LEVEL, name, 1, 2) for name in largest_first[:count])
+            changes = tuple(FitChange(ChangeKind.SLEEP_LEVEL, name, 1, 2) for name in largest_first[:count])
             if _as_good_as(budget(*self._after(changes)), self.now):
                 yield changes
                 return
@@ -377,7 +381,7 @@ class _Search:
                     break
 
     def _over(self, model: Model, tensor: int) -> Changes:
-        change = Change(Kind.TENSOR, model.name, model.tensor, tensor)
+        change = FitChange(ChangeKind.TENSOR, model.name, model.tensor, tensor)
         lacking = tensor * model.pipeline * model.data - len(self.room.cards)
         return (change, *_added(self.room, lacking)) if lacking > 0 else (change,)
 
@@ -388,16 +392,16 @@ class _Search:
                 yield changes
                 return
 
-    def _after(self, changes: Sequence[Change]) -> tuple[Workload, Room]:
+    def _after(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
         workload, room = self.workload, self.room
         for change in changes:
             workload, room = changed(workload, room, change)
         return workload, room
 
-    def _cards_hold(self, changes: Sequence[Change]) -> bool:
+    def _cards_hold(self, changes: Sequence[FitChange]) -> bool:
         return _holds_on_cards(budget(*self._after(changes)), self.now)
 
-    def _completed(self, changes: Sequence[Change]) -> Fix | None:
+    def _completed(self, changes: Sequence[FitChange]) -> Fix | None:
         """With the memory that it takes then; None where the cards do not hold it, or memory cannot help."""
         workload, room = self._after(changes)
         found = budget(workload, room)
@@ -410,17 +414,17 @@ class _Search:
         return Fix(every, tuple(_arithmetic(self.now, after)), tuple(not_known(after)))
 
 
-def _steps(model: Model, kind: Kind) -> int:
+def _steps(model: Model, kind: ChangeKind) -> int:
     """How many steps there are below what is asked for; 0 where less of it does not help, or is not known to."""
     if model.attention is None or model.kv is not None or model.memory is not None:
         return 0
-    was = model.sequences if kind is Kind.SEQUENCES else model.context
+    was = model.sequences if kind is ChangeKind.SEQUENCES else model.context
     return (was - 1) // STEP[kind] if was else 0
 
 
-def _less(model: Model, kind: Kind, steps: int) -> Change:
-    was = model.sequences if kind is Kind.SEQUENCES else model.context
-    return Change(kind, model.name, was, steps * STEP[kind])
+def _less(model: Model, kind: ChangeKind, steps: int) -> FitChange:
+    was = model.sequences if kind is ChangeKind.SEQUENCES else model.context
+    return FitChange(kind, model.name, was, steps * STEP[kind])
 
 
 def _most(limit: int, holds: Callable[[int], bool]) -> int:
@@ -432,8 +436,8 @@ def _most(limit: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _sleep(model: Model) -> Change:
-    return Change(Kind.SLEEP, model.name, str(State.RESIDENT), str(State.SLEEPING))
+def _sleep(model: Model) -> FitChange:
+    return FitChange(ChangeKind.SLEEP, model.name, str(ModelState.RESIDENT), str(ModelState.SLEEPING))
 
 
 def _tensor_sizes(model: Model) -> Iterator[int]:
@@ -445,11 +449,11 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
             yield tensor
 
 
-def _added(room: Room, count: int) -> Iterator[Change]:
+def _added(room: AvailableMemory, count: int) -> Iterator[FitChange]:
     """Cards as the largest there is."""
     if room.cards:
         there = len(room.cards)
-        yield Change(Kind.CARDS, None, there, there + count, max(room.cards))
+        yield FitChange(ChangeKind.CARDS, None, there, there + count, max(room.cards))
 
 
 # --- Judging ---------------------------------------------------------------------------------------------------------
@@ -497,20 +501,20 @@ def _changes_in_full_places(now: Budget, after: Budget) -> Iterator[tuple[str, s
 # --- Completing ------------------------------------------------------------------------------------------------------
 
 
-def _memory(found: Budget, room: Room) -> Iterator[Change]:
+def _memory(found: Budget, room: AvailableMemory) -> Iterator[FitChange]:
     """In whole GiB: /dev/shm, what the target gets, what is in the machine."""
     shm = found.at(SHM)
     if shm and not shm.fits:
-        yield Change(Kind.SHM, None, room.shm, _whole(shm.used))
+        yield FitChange(ChangeKind.SHM, None, room.shm, _whole(shm.used))
     ram = _ram(found, room)
     if ram != room.ram:
-        yield Change(Kind.RAM, None, room.ram, ram)
+        yield FitChange(ChangeKind.RAM, None, room.ram, ram)
     host = _host_ram(found, room, ram)
     if host > room.host_ram:
-        yield Change(Kind.HOST_RAM, None, room.host_ram, host)
+        yield FitChange(ChangeKind.HOST_RAM, None, room.host_ram, host)
 
 
-def _ram(found: Budget, room: Room) -> Bytes:
+def _ram(found: Budget, room: AvailableMemory) -> Bytes:
     """What the target should get: more where it lacks, less where Windows lacks and it can spare it."""
     ram, pinned, host = found.at(RAM), found.at(PINNED), found.at(HOST)
     assert ram is not None
@@ -522,7 +526,7 @@ def _ram(found: Budget, room: Room) -> Bytes:
     return room.ram
 
 
-def _host_ram(found: Budget, room: Room, ram: Bytes) -> Bytes:
+def _host_ram(found: Budget, room: AvailableMemory, ram: Bytes) -> Bytes:
     if room.path not in BESIDE_WINDOWS:
         return ram
     host, cards = found.at(HOST), found.at(HOST_PER_CARDS)
@@ -535,7 +539,7 @@ def _whole(n: Bytes) -> Bytes:
     return -(-n // GiB) * GiB
 
 
-_MEMORY = (Kind.SHM, Kind.RAM, Kind.HOST_RAM)
+_MEMORY = (ChangeKind.SHM, ChangeKind.RAM, ChangeKind.HOST_RAM)
 
 
 def _minimal(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
@@ -552,5 +556,5 @@ def _does_less(one: Fix, other: Fix) -> bool:
     return all(_within(change, to.get((change.kind, change.model))) for change in one.changes)
 
 
-def _within(change: Change, to: int | str | None) -> bool:
+def _within(change: FitChange, to: int | str | None) -> bool:
     return to == change.to or (change.kind in _MEMORY and to is not None and int(to) >= int(change.to))

@@ -44,7 +44,7 @@ class OpenModules(StrEnum):
 
 
 @dataclass(frozen=True)
-class Source:
+class FactSource:
     """Where a fact is from, so that a stranger can check it."""
 
     kind: Kind
@@ -57,7 +57,7 @@ class Bars:
 
     wide: tuple[Bytes, ...]
     narrow: tuple[Bytes, ...]
-    source: Source
+    source: FactSource
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Gpu:
 
     device: str
     name: str
-    sources: Mapping[str, Source]
+    sources: Mapping[str, FactSource]
     chip: str | None = None
     architecture: str | None = None
     compute_capability: tuple[int, int] | None = None
@@ -122,7 +122,7 @@ def _gpu(device: str, subsystem: str | None) -> Gpu | None:
         facts |= {name: value for name, value in layer.items() if name not in NO_FACTS}
         said_by |= {name: book["said_by"][name] for name in layer if name in book["said_by"]} | layer.get("said_by", {})
     facts = {name: READ.get(name, _as_is)(value) for name, value in facts.items() if value is not None}
-    sources = {name: Source(**book["sources"][said_by[name]]) for name in facts if name in said_by}
+    sources = {name: FactSource(**book["sources"][said_by[name]]) for name in facts if name in said_by}
     return Gpu(device=device, sources=_by_field(sources), **_by_field(facts))
 
 
@@ -140,7 +140,7 @@ def _layers(card: Row, subsystem: str | None) -> Iterator[Row]:
 
 def _bars(row: Row) -> Bars:
     wide, narrow = (tuple(n * MiB for n in row[name]) for name in ("bars64_mib", "bars32_mib"))
-    return Bars(wide, narrow, Source(row["kind"], row["source"]))
+    return Bars(wide, narrow, FactSource(row["kind"], row["source"]))
 
 
 def _by_field(facts: Mapping[str, Any]) -> dict[str, Any]:

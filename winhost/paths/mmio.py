@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
 from winhost.paths.allocation import Claim, Extremes, Placed, align, claim, count_orders, extremes, layout
-from winhost.paths.bars import FOUR_GIB, Card, MmioRefused
+from winhost.paths.bars import FOUR_GIB, CardBars, MmioRefused
 
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
 HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise
@@ -33,7 +33,7 @@ class HighWindow:
     `placed` is the layout in the order that needs most; `least` is what the luckiest of the `orders` would need.
     """
 
-    cards: tuple[Card, ...]
+    cards: tuple[CardBars, ...]
     base: Bytes
     floor: Bytes
     size: Bytes
@@ -58,7 +58,7 @@ class LowWindow:
     `placed` is the layout at `size`, in the order that needs most.
     """
 
-    cards: tuple[Card, ...]
+    cards: tuple[CardBars, ...]
     floor: Bytes
     size: Bytes
     placed: tuple[Placed, ...]
@@ -69,7 +69,11 @@ class LowWindow:
 
 
 def high_window(
-    cards: Sequence[Card], *, base: Bytes = HIGH_BASE, address_width: int | None = None, cap: Bytes | None = HIGH_CAP
+    cards: Sequence[CardBars],
+    *,
+    base: Bytes = HIGH_BASE,
+    address_width: int | None = None,
+    cap: Bytes | None = HIGH_CAP,
 ) -> HighWindow:
     """Size the window above 4 GiB for these cards in one VM.
 
@@ -85,7 +89,7 @@ def high_window(
     return _high_window([_as_surveyed(card) for card in cards], base, address_width, cap)
 
 
-def _as_surveyed(card: Card) -> Card:
+def _as_surveyed(card: CardBars) -> CardBars:
     if card.surveyed is None:
         return card
     doubt = (
@@ -95,7 +99,7 @@ def _as_surveyed(card: Card) -> Card:
     return replace(card.surveyed, doubts=(*card.surveyed.doubts, doubt))
 
 
-def _high_window(cards: Sequence[Card], base: Bytes, address_width: int | None, cap: Bytes | None) -> HighWindow:
+def _high_window(cards: Sequence[CardBars], base: Bytes, address_width: int | None, cap: Bytes | None) -> HighWindow:
     asking = [card for card in cards if card.bars64]
     claims = [claim(card.bars64) for card in asking]
     found = extremes(claims, base)
@@ -147,7 +151,7 @@ def check_high(asked: Bytes, window: HighWindow) -> Bytes:
     return asked
 
 
-def _high_size(cards: Sequence[Card], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
+def _high_size(cards: Sequence[CardBars], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
     wanted = align(need, GiB) + HIGH_SLACK
     because = f"what older and newer guests need, in whole GiB, and {size(HIGH_SLACK)} of slack"
     if wanted < HIGH_LEAST and any(16 * GiB <= card.aperture <= 32 * GiB for card in cards):
@@ -191,7 +195,7 @@ def _beyond(need: Bytes, base: Bytes, address_width: int | None, cap: Bytes | No
     return None
 
 
-def _instead(cards: Sequence[Card], base: Bytes, given: Bytes) -> str:
+def _instead(cards: Sequence[CardBars], base: Bytes, given: Bytes) -> str:
     too_large = [card.name for card in cards if extremes([claim(card.bars64)], base).most - base > given]
     if not too_large:
         return "Split the cards over several VMs: each has a window of its own."
@@ -240,7 +244,7 @@ def _sizes(bars: Sequence[Bytes]) -> str:
 # --- The low window ------------------------------------------------------------------------------------------------
 
 
-def low_window(cards: Sequence[Card]) -> LowWindow:
+def low_window(cards: Sequence[CardBars]) -> LowWindow:
     """Size the window below 4 GiB for these cards in one VM. Raises MmioRefused (`mmio.low-full`) above 3.5 GiB."""
     beyond = _low_layout(cards, LOW_MOST).most - LOW_USABLE_END
     if beyond > 0:
@@ -290,15 +294,15 @@ def _frame_buffer(low: Bytes) -> Bytes:
     return min(low // 2, FRAME_BUFFER_MOST)
 
 
-def _low_claims(cards: Sequence[Card]) -> list[Claim]:
+def _low_claims(cards: Sequence[CardBars]) -> list[Claim]:
     return [claim(card.bars32) for card in cards if card.bars32]
 
 
-def _low_layout(cards: Sequence[Card], low: Bytes) -> Extremes:
+def _low_layout(cards: Sequence[CardBars], low: Bytes) -> Extremes:
     return extremes(_low_claims(cards), _low_base(low, len(cards)))
 
 
-def _smallest_low(cards: Sequence[Card], at_least: Bytes) -> Bytes:
+def _smallest_low(cards: Sequence[CardBars], at_least: Bytes) -> Bytes:
     claims = _low_claims(cards)
     room = sum(length for length, _ in claims) + FOUR_GIB - LOW_USABLE_END
     first = max(at_least, align(room + min(room, FRAME_BUFFER_MOST), STEP))
@@ -306,7 +310,7 @@ def _smallest_low(cards: Sequence[Card], at_least: Bytes) -> Bytes:
     return next(low for low in sizes if extremes(claims, _low_base(low, len(cards))).most <= LOW_USABLE_END)
 
 
-def _why_low(cards: Sequence[Card], floor: Bytes, chosen: Bytes) -> str:
+def _why_low(cards: Sequence[CardBars], floor: Bytes, chosen: Bytes) -> str:
     bars = sum(sum(card.bars32) for card in cards)
     because = "the recommended size" if chosen == LOW_SIZE else f"{size(LOW_SIZE)}, the recommended size, is not enough"
     return (

@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from winhost.model.errors import did_you_mean
 from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.model.plan import Deferred, Wanted
+from winhost.model.plan import Deferred, DesiredResource
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
 from winhost.paths.images import images
 from winhost.paths.wsl2_settings import Settings
-from winhost.resources.nouns import NOUNS
+from winhost.resources.registry import RESOURCE_TYPES
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-SETTABLE = sorted(name for name, noun in NOUNS.items() if noun.sets)
+SETTABLE = sorted(name for name, noun in RESOURCE_TYPES.items() if noun.sets)
 
 
 class NoSettings(BaseModel):
@@ -82,7 +82,7 @@ VOCABULARIES = {
 }
 
 
-class Entry(BaseModel):
+class PlaybookResource(BaseModel):
     """One resource that the path wants, or one for each of a list."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -95,8 +95,8 @@ class Entry(BaseModel):
     for_each: str | None = Field(default=None, description="A decision that is a list; each is `${each.…}`.")
 
     @model_validator(mode="after")
-    def _fits_its_noun(self) -> "Entry":
-        noun = NOUNS.get(self.noun)
+    def _fits_its_noun(self) -> "PlaybookResource":
+        noun = RESOURCE_TYPES.get(self.noun)
         if noun is None or not noun.sets:
             raise ValueError(f"{self.noun} is not a noun that can be set; these can: {', '.join(SETTABLE)}")
         literal = {name: value for name, value in self.want.items() if not REFERENCE.search(str(value))}
@@ -114,7 +114,7 @@ class Playbook(BaseModel):
     schema_: Literal["winhost.playbook/1"] = Field(alias="schema")
     path: str = Field(description="The path whose decisions fill the references.")
     settings: dict[str, Json] = Field(default={}, description="What the path lets you decide; as plan --set does.")
-    resources: list[Entry]
+    resources: list[PlaybookResource]
 
 
 def read_playbook(path: Path) -> Playbook:
@@ -163,7 +163,7 @@ def _wrong_settings(given: Mapping[str, Json], settings: type[BaseModel]) -> Ite
             yield ("settings", *loc), message
 
 
-def _wrong_in(entry: Entry, known: Vocabulary) -> Iterator[tuple[tuple[str, ...], str]]:
+def _wrong_in(entry: PlaybookResource, known: Vocabulary) -> Iterator[tuple[tuple[str, ...], str]]:
     if entry.for_each is not None and entry.for_each not in known.lists:
         yield ("for_each",), f"should be one of: {', '.join(known.lists)}"
         return
@@ -176,18 +176,18 @@ def _wrong_in(entry: Entry, known: Vocabulary) -> Iterator[tuple[tuple[str, ...]
                 yield loc, f"${{{reference}}} is not decided here{near}"
 
 
-def _texts(entry: Entry) -> Iterator[tuple[tuple[str, ...], str]]:
+def _texts(entry: PlaybookResource) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from ((("key", name), value) for name, value in entry.key.items())
     yield from ((("want", name), value) for name, value in entry.want.items() if isinstance(value, str))
     yield from ((("title",), entry.title), (("why",), entry.why))
 
 
-def expand(playbook: Playbook, decisions: object) -> tuple[tuple[Wanted, ...], tuple[Deferred, ...]]:
+def expand(playbook: Playbook, decisions: object) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
     """What is wanted now, and what can only be said once something else is there.
 
     `decisions` is the path's; an attribute that raises MissingFact for an unavailable noun defers the entry.
     """
-    wanted: list[Wanted] = []
+    wanted: list[DesiredResource] = []
     deferred: list[Deferred] = []
     for entry in playbook.resources:
         try:
@@ -196,7 +196,9 @@ def expand(playbook: Playbook, decisions: object) -> tuple[tuple[Wanted, ...], t
             if not isinstance(missing.missing, Unavailable):
                 raise
             title, why = (_as_far_as_known(text, decisions) for text in (entry.title, entry.why))
-            deferred.append(Deferred(entry.noun, title, missing.missing.unavailable, why, NOUNS[entry.noun].asks))
+            deferred.append(
+                Deferred(entry.noun, title, missing.missing.unavailable, why, RESOURCE_TYPES[entry.noun].asks)
+            )
     return tuple(wanted), tuple(deferred)
 
 
@@ -208,9 +210,9 @@ class _Scope:
         self.each = each
 
 
-def _each(entry: Entry, decisions: object) -> list[Wanted]:
+def _each(entry: PlaybookResource, decisions: object) -> list[DesiredResource]:
     return [
-        Wanted(
+        DesiredResource(
             noun=entry.noun,
             key={name: str(_filled(value, scope)) for name, value in entry.key.items()},
             want={name: _filled(value, scope) for name, value in entry.want.items()},
@@ -221,7 +223,7 @@ def _each(entry: Entry, decisions: object) -> list[Wanted]:
     ]
 
 
-def _scopes(entry: Entry, decisions: object) -> Iterator[_Scope]:
+def _scopes(entry: PlaybookResource, decisions: object) -> Iterator[_Scope]:
     if entry.for_each is None:
         yield _Scope(decisions)
         return

@@ -87,7 +87,7 @@ class WayIn:
 
 
 @dataclass(frozen=True)
-class Memory:
+class WslMemory:
     """Of the Linux VM, in bytes; why: the same for people, with the reason."""
 
     given: Bytes
@@ -104,7 +104,7 @@ def mac_address(machine_id: str, account: str) -> str:
     return ":".join(f"{byte:02x}" for byte in (LOCAL_MAC, *drawn[:5]))
 
 
-def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Memory:
+def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> WslMemory:
     """At least the memory of all GPUs, where the host has it beside what Windows needs. Raises MissingFact.
 
     With less than the cards have, WSL was seen to fail on them (microsoft/WSL #40678); half of the host is what it
@@ -112,20 +112,20 @@ def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> Mem
     """
     total = facts.memory.total
     if stated is not None:
-        return Memory(stated, f"{size(stated)} as you set it")
+        return WslMemory(stated, f"{size(stated)} as you set it")
     half, most = wsl_default_ram(total), total - WINDOWS_USABLE
     if most < half:
         given = half // MiB * MiB
         small = f"half of the host's {about(total)}, as WSL takes by itself: beside what Windows needs there is no more"
-        return Memory(given, f"{size(given)}, {small}")
+        return WslMemory(given, f"{size(given)}, {small}")
     try:
         cards_have = sum(map(memory_of, cards))
     except MissingFact as missing:
         given = half // MiB * MiB
-        return Memory(given, f"{size(given)}, half of the host's {about(total)}, because {missing}")
+        return WslMemory(given, f"{size(given)}, half of the host's {about(total)}, because {missing}")
     given = max(half, min(cards_have, most)) // MiB * MiB
     larger = f"the larger of half the host's {about(total)} and the {size(cards_have)} of its GPUs"
-    return Memory(given, f"{size(given)}, {larger}, and {size(WINDOWS_USABLE)} stay with Windows")
+    return WslMemory(given, f"{size(given)}, {larger}, and {size(WINDOWS_USABLE)} stay with Windows")
 
 
 def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
@@ -202,7 +202,7 @@ def allowed(facts: HostFacts, settings: Settings) -> tuple[str, ...]:
     return named
 
 
-class Decisions:
+class Wsl2Decisions:
     """Each is made when it is asked for: before the account has logged on there is no `.wslconfig`, and the entries
     that ask for it wait for the next stage. Lists of none or one stand for what is wanted only sometimes.
     """
@@ -363,7 +363,7 @@ class Decisions:
         return ({"title": "The GPUs, for containers"},) if self.ways_in else ()
 
     @cached_property
-    def memory(self) -> Memory:
+    def memory(self) -> WslMemory:
         return memory(self._facts, self.cards, self._settings.stated("memory"))
 
     @cached_property

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
 from winhost.model.facts import Instance, MissingFact, Unavailable
-from winhost.model.plan import Wanted
+from winhost.model.plan import DesiredResource
 from winhost.model.units import about, size
 from winhost.paths.refusal import Refusal
 from winhost.paths.wsl2 import adapter, allowed
@@ -21,7 +21,7 @@ S = TypeVar("S", bound=State)
 _OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # nouns of what is ours alone
 
 
-def refusals(facts: HostFacts, settings: Settings, wanted: Iterable[Wanted]) -> Iterator[Refusal]:
+def refusals(facts: HostFacts, settings: Settings, wanted: Iterable[DesiredResource]) -> Iterator[Refusal]:
     """Of the settings, and of what is wanted, whoever wrote it.
 
     Raises MissingFact where accounts, distros or the network could not be read, and NoSuchThing.

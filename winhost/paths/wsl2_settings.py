@@ -115,7 +115,7 @@ class File(_Closed):
         return re.sub(r"[^A-Za-z0-9._-]", "-", re.split(r"[/\\]", self.source)[-1])[-64:]
 
 
-class Package(File):
+class WslPackage(File):
     """The MSI of WSL."""
 
     version: Annotated[
@@ -195,7 +195,7 @@ class Settings(_Closed):
     distro: Name = "winhost"
     image: Annotated[File, BeforeValidator(named)]
     """The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."""
-    wsl: Package
+    wsl: WslPackage
     memory: Annotated[str, AfterValidator(_memory)] = "auto"
     """What Linux gets: auto, or as 48 GiB."""
     swap: Annotated[str, AfterValidator(_swap), BeforeValidator(_as_text)] = "auto"

@@ -20,10 +20,10 @@ from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources import linux
-from winhost.resources.base import Beside, Change, Noun, Rests, undo_property_by_property
+from winhost.resources.base import Attachment, Change, ResourceType, Rests, undo_property_by_property
 from winhost.resources.linux import scripts as linux_scripts
-from winhost.resources.nouns import label, titled
-from winhost.resources.windows import NOUNS
+from winhost.resources.registry import label, titled
+from winhost.resources.windows import RESOURCE_TYPES
 from winhost.resources.windows.accounts import undo_account, undo_tasks, undo_whole
 from winhost.resources.windows.distros import distro_risks, ends_distros, undo_distro, undo_vm
 from winhost.resources.windows.network import cuts_the_wire, undo_switch
@@ -47,12 +47,12 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
 
 # How the engine of the bundle calls the rules of our nouns. A rule that stands in none of these has no twin there, and
 # making a bundle fails.
-_DEFAULTS = {field.name: field.default for field in fields(Noun)}
-_NEEDS = {_DEFAULTS["needs"]: "", vm_off: "vm-off", NOUNS["AssignableDevice"].needs: "owners-off"}
+_DEFAULTS = {field.name: field.default for field in fields(ResourceType)}
+_NEEDS = {_DEFAULTS["needs"]: "", vm_off: "vm-off", RESOURCE_TYPES["AssignableDevice"].needs: "owners-off"}
 _RISKS = {
     _DEFAULTS["risks"]: "",
-    NOUNS["VmPower"].risks: "stops-a-vm",
-    NOUNS["HyperVRole"].risks: "restarts-for-role",
+    RESOURCE_TYPES["VmPower"].risks: "stops-a-vm",
+    RESOURCE_TYPES["HyperVRole"].risks: "restarts-for-role",
     restart: "restarts",
     cuts_the_wire: "cuts-the-wire",
     distro_risks: "ends-a-distro",
@@ -60,8 +60,8 @@ _RISKS = {
 }
 _UNDO = {
     undo_property_by_property: "",
-    NOUNS["AssignableDevice"].undo: "place",
-    NOUNS["HyperVRole"].undo: "role",
+    RESOURCE_TYPES["AssignableDevice"].undo: "place",
+    RESOURCE_TYPES["HyperVRole"].undo: "role",
     undo_account: "account",
     undo_tasks: "tasks",
     undo_whole: "whole",
@@ -126,7 +126,7 @@ def bundle(plan: Plan) -> dict[str, bytes]:
 
 def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
     """A folder of its own, which goes into the Linux; none where the plan is about Windows alone."""
-    if plan.linux_key is None and any(step.noun in linux.NOUNS for step in plan.steps):
+    if plan.linux_key is None and any(step.noun in linux.RESOURCE_TYPES for step in plan.steps):
         raise WhichLinux(plan.host)
     if not _is_for_linux(plan.stages[0]):
         return {}
@@ -136,7 +136,7 @@ def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
 
 def _is_for_linux(stage: Stage) -> bool:
     nouns = {*(wanted.noun for wanted in stage.wanted), *(deferred.noun for deferred in stage.deferred)}
-    return not nouns.isdisjoint(linux.NOUNS)
+    return not nouns.isdisjoint(linux.RESOURCE_TYPES)
 
 
 @once
@@ -181,8 +181,8 @@ def _part(text: str) -> _Part:
 
 def _tables() -> str:
     template = _environment().get_template("tables.ps1.j2")
-    nouns = [_row(noun) for noun in NOUNS.values()]
-    return template.render(version=__version__, nouns=nouns, linux=linux.NOUNS, risks=RISKS.items())
+    nouns = [_row(noun) for noun in RESOURCE_TYPES.values()]
+    return template.render(version=__version__, nouns=nouns, linux=linux.RESOURCE_TYPES, risks=RISKS.items())
 
 
 @once
@@ -206,7 +206,7 @@ def _environment() -> "Environment":
 # ---- nouns
 
 
-def _row(noun: Noun) -> _Row:
+def _row(noun: ResourceType) -> _Row:
     return _Row(
         name=noun.name,
         title=titled(noun.name),
@@ -216,7 +216,7 @@ def _row(noun: Noun) -> _Row:
         absent="" if noun.absent is None else json.dumps(dict(noun.absent)),
         needs=_named(_NEEDS, noun.needs, noun),
         risks=_named(_RISKS, noun.risks, noun),
-        rests=json.dumps([_rule(rule) for rule in noun.rests if rule.noun in NOUNS]),
+        rests=json.dumps([_rule(rule) for rule in noun.rests if rule.noun in RESOURCE_TYPES]),
         within=noun.within.noun if noun.within else "",
         requires=noun.requires or "",
         undo=_named(_UNDO, noun.undo, noun),
@@ -229,7 +229,7 @@ def _rule(rule: Rests) -> dict[str, Json]:
     return {**told, "label": label(rule.noun)}
 
 
-def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: Noun) -> str:
+def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: ResourceType) -> str:
     if rule not in names:
         raise NotImplementedError(f"{noun.name} has a rule that templates/bundle/parts does not know")
     return names[rule]
@@ -238,7 +238,7 @@ def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: Noun) -> st
 @once
 def _order() -> Mapping[str, int]:
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    for noun in NOUNS.values():
+    for noun in RESOURCE_TYPES.values():
         sorter.add(noun.name, *noun.after, *filter(None, [noun.requires]))
     return {name: number for number, name in enumerate(sorter.static_order())}
 
@@ -252,11 +252,11 @@ def _readme(plan: Plan) -> dict[str, object]:
         "plan": plan,
         "stage": first,
         "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
-        "steps": [_told(step) for step in first.steps if step.noun in NOUNS],
+        "steps": [_told(step) for step in first.steps if step.noun in RESOURCE_TYPES],
         "beside": [wanted for wanted in map(_beside, first.steps) if wanted],
         "later": first.deferred,
         "linux": _is_for_linux(first),
-        "linux_steps": [_told(step) for step in first.steps if step.noun in linux.NOUNS],
+        "linux_steps": [_told(step) for step in first.steps if step.noun in linux.RESOURCE_TYPES],
         "irreversible": [step for step in first.steps if step.irreversible],
         "needed": _meanings(plan.risks),
         "possible": _meanings(plan.possible_risks),
@@ -273,8 +273,12 @@ def _told(step: Step) -> dict[str, object]:
     return {"step": step, "changes": changes, "asks": ", ".join(asks)}
 
 
-def _beside(step: Step) -> Beside | None:
-    return NOUNS[step.noun].sends(Change(step.key, step.before, step.want)) if step.noun in NOUNS else None
+def _beside(step: Step) -> Attachment | None:
+    return (
+        RESOURCE_TYPES[step.noun].sends(Change(step.key, step.before, step.want))
+        if step.noun in RESOURCE_TYPES
+        else None
+    )
 
 
 def _meanings(risks: Iterable[str]) -> list[tuple[str, str]]:

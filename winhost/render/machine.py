@@ -56,7 +56,7 @@ class ShownVm:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachinePicture:
     """What a picture shows. gaps: what could not be read, each with why."""
 
     host: str
@@ -75,13 +75,13 @@ class Machine:
         return tuple(f"{count}x {name}" if count > 1 else name for name, count in kinds.items())
 
 
-def machine(facts: HostFacts) -> Machine:
+def machine(facts: HostFacts) -> MachinePicture:
     """Read what can be read; the rest is among the gaps, and is no error."""
     gaps: list[str] = []
     sockets = _listed("Processors", lambda: facts.all(Processor), gaps)
     cards = tuple(_card(facts, card, number) for number, card in enumerate(_cards(facts, gaps), 1))
     vms = _listed("Virtual machines", lambda: facts.vms, gaps)
-    return Machine(
+    return MachinePicture(
         host=facts.host,
         system=said(lambda: facts.os.caption),
         model=said(lambda: f"{facts.firmware.manufacturer} {facts.firmware.model}"),

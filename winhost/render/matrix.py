@@ -24,7 +24,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Group:
+class VariantGroup:
     """Ways with the same verdict, and as much of the capability."""
 
     ways: tuple[str, ...]
@@ -33,7 +33,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Told:
+class ObservedReason:
     """A reason, and the ways of which it is said. observed: nothing where that is only the way."""
 
     ways: tuple[str, ...]
@@ -50,7 +50,7 @@ class Ground:
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """wanted: must, nice, or nothing."""
 
     capability: str
@@ -58,22 +58,22 @@ class Row:
     means: str
     wanted: str
     cells: tuple[Cell, ...]
-    groups: tuple[Group, ...]
-    told: tuple[Told, ...]
+    groups: tuple[VariantGroup, ...]
+    told: tuple[ObservedReason, ...]
     grounds: tuple[Ground, ...]
 
 
-def matrix(ways: Sequence[PathVerdict], needs: Needs) -> tuple[Row, ...]:
+def matrix(ways: Sequence[PathVerdict], needs: Needs) -> tuple[MatrixRow, ...]:
     """What is wanted first, else in the order of the catalogue."""
     rows = [_row(name, ways, needs) for name in CAPABILITIES]
     return tuple(sorted(rows, key=lambda row: ("must", "nice", "").index(row.wanted)))
 
 
-def _row(name: str, ways: Sequence[PathVerdict], needs: Needs) -> Row:
+def _row(name: str, ways: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
     """Behind the cells stand the reasons of ways that can be had at all."""
     offered = [(way.path, way.offers(name)) for way in ways if way.verdict is not Verdict.UNSUPPORTED]
     topic = catalogue.topics()[name]
-    return Row(
+    return MatrixRow(
         capability=name,
         title=topic.title,
         means=topic.means,
@@ -91,18 +91,18 @@ def named(ways: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(path_of(way) if path_of(way) in whole else way for way in ways))
 
 
-def _groups(offered: Offered) -> tuple[Group, ...]:
+def _groups(offered: Offered) -> tuple[VariantGroup, ...]:
     """Each at the place of its first way."""
     found = _ways_by((way, (offer.verdict, offer.measure)) for way, offer in offered)
-    return tuple(Group(ways, verdict, measure) for (verdict, measure), ways in found.items())
+    return tuple(VariantGroup(ways, verdict, measure) for (verdict, measure), ways in found.items())
 
 
-def _told(offered: Offered) -> tuple[Told, ...]:
+def _told(offered: Offered) -> tuple[ObservedReason, ...]:
     """The heaviest first."""
     every = [(way, reason) for way, offer in offered for reason in offer.reasons]
     found = _ways_by((way, (reason.code, reason.severity, _observed(reason, way))) for way, reason in every)
     firsts = {(reason.code, reason.severity, _observed(reason, way)): reason for way, reason in reversed(every)}
-    told = [Told(ways, firsts[key], key[2]) for key, ways in found.items()]
+    told = [ObservedReason(ways, firsts[key], key[2]) for key, ways in found.items()]
     return tuple(sorted(told, key=lambda each: -each.reason.severity.rank))
 
 

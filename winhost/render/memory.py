@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from winhost.compat.needs import Fit
 from winhost.model.units import gib
-from winhost.paths.budget import HOST, HOST_PER_CARDS, PINNED, RAM, SHM, Budget, Line, Place
+from winhost.paths.budget import HOST, HOST_PER_CARDS, PINNED, RAM, SHM, Budget, BudgetLine, MemoryPlace
 
 _PLACES = {
     RAM: "Memory of the target",
@@ -21,7 +21,7 @@ class Share:
     """A line of a budget in the bar of its place. number: in the legend; left, width: in percent."""
 
     number: int
-    line: Line
+    line: BudgetLine
     bytes: str
     least: str
     left: float
@@ -48,7 +48,7 @@ class PlaceBar:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryChart:
     """A workload on one way. missing: what must be stated; fixes: what would make it fit."""
 
     way: str
@@ -62,12 +62,12 @@ class Memory:
 FITS = {True: "fits", None: "cannot be said", False: "does not fit"}
 
 
-def memory(fit: Fit, cards: Sequence[str]) -> Memory | None:
+def memory(fit: Fit, cards: Sequence[str]) -> MemoryChart | None:
     """None where there is no workload, or the memory of the way is not known. cards: names of those that run CUDA."""
     found = fit.budget
     if found is None:
         return None
-    return Memory(
+    return MemoryChart(
         way=fit.way,
         verdict=FITS[found.fits],
         bars=tuple(_bar(place, found, cards) for place in found.places if place.used or not place.fits),
@@ -84,7 +84,7 @@ def _missing(found: Budget) -> Sequence[str]:
     ]
 
 
-def _bar(place: Place, found: Budget, cards: Sequence[str]) -> PlaceBar:
+def _bar(place: MemoryPlace, found: Budget, cards: Sequence[str]) -> PlaceBar:
     lines = [line for line in found.lines if line.where == place.where]
     whole = max(place.used, place.capacity or 0, 1)
     shares, left = [], 0

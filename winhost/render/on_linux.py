@@ -83,7 +83,7 @@ RESTS = {"LinuxFile": (PACKAGES, UNITS), "AptSource": (PACKAGES,), "DebianPackag
 # ==== 1. what is asked, and how it ends
 
 
-class Refusal(Exception):
+class BundleRefusal(Exception):
     """What happened, what it means, what to do."""
 
     def __init__(self, code: int, kind: str, what: str, meaning: str = "", hint: str = "") -> None:
@@ -132,10 +132,10 @@ def main(given: argparse.Namespace, folder: str) -> Result:
 def told(work: Callable[[], Result]) -> Result:
     try:
         return work()
-    except Refusal as refusal:
+    except BundleRefusal as refusal:
         return refusal.result
     except Exception as error:  # noqa: BLE001 - whatever it is, whoever reads one document gets one
-        return Refusal(1, "Failure", f"{type(error).__name__}: {error}").result
+        return BundleRefusal(1, "Failure", f"{type(error).__name__}: {error}").result
 
 
 def show(result: Result, as_json: bool) -> None:
@@ -205,7 +205,7 @@ def resume(run: Run) -> None:
         if not journal.entries:
             continue  # begun, nothing done
         if journal.record.back and journal.record.outcome != "rolled back":
-            raise Refusal(2, "OneWay", "the last run of this plan is going back", "Nothing was changed.", GO_BACK)
+            raise BundleRefusal(2, "OneWay", "the last run of this plan is going back", "Nothing was changed.", GO_BACK)
         if not journal.record.outcome:
             run.go_on(name, journal)
         return
@@ -249,7 +249,7 @@ def find_standing(run: Run) -> bool:
     """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Is there an
     earlier one?
     """
-    mine: list[tuple[str, Journal]] = []
+    mine: list[tuple[str, BundleJournal]] = []
     later = never = ""
     for name in run.names():
         journal = run.read(name)
@@ -261,12 +261,14 @@ def find_standing(run: Run) -> bool:
             mine += [(name, journal)] if ours else []
     if not mine and never:
         what = "It ended before its first line was on disk, so nothing was changed and there is nothing to undo."
-        raise Refusal(2, "NeverBegun", f"{never}: begun, nothing done", what, "Apply the plan again.")
+        raise BundleRefusal(2, "NeverBegun", f"{never}: begun, nothing done", what, "Apply the plan again.")
     if not mine:
-        raise Refusal(2, "UnknownRun", "no run of this plan stands here", f"Looked in {run.journals}.")
+        raise BundleRefusal(2, "UnknownRun", "no run of this plan stands here", f"Looked in {run.journals}.")
     if later:
         what = "another plan was applied after this one, and still stands"
-        raise Refusal(2, "LaterRun", what, f"Its journal: {later}. Nothing was changed.", "Go back with that first.")
+        raise BundleRefusal(
+            2, "LaterRun", what, f"Its journal: {later}. Nothing was changed.", "Go back with that first."
+        )
     run.go_on(*mine[-1])
     return len(mine) > 1
 
@@ -305,9 +307,11 @@ def facts_of_windows(path: str) -> State:
     try:
         document = json.loads(data.decode(encoding))
     except ValueError as error:
-        raise Refusal(2, "WrongDocument", f"{path} is no JSON: {error}", "Nothing was changed.") from None
+        raise BundleRefusal(2, "WrongDocument", f"{path} is no JSON: {error}", "Nothing was changed.") from None
     if not isinstance(document, dict) or document.get("schema") != "winhost.facts/1":
-        raise Refusal(2, "WrongDocument", f"{path} has not the schema winhost.facts/1", "", "Make it with Facts.ps1.")
+        raise BundleRefusal(
+            2, "WrongDocument", f"{path} has not the schema winhost.facts/1", "", "Make it with Facts.ps1."
+        )
     return document
 
 
@@ -416,7 +420,7 @@ def refuse_writable(path: str, opened: int) -> None:
     found, owners = os.fstat(opened), {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0"))}
     if found.st_uid not in owners or found.st_mode & 0o022:
         hint = "Copy the folder to a place of root's, as /root/winhost, and: chmod -R go-w /root/winhost"
-        raise Refusal(2, "NotOurs", f"others may write to {path}", "Nothing was done.", hint)
+        raise BundleRefusal(2, "NotOurs", f"others may write to {path}", "Nothing was done.", hint)
 
 
 def text_of(folder: int, name: str) -> bytes:
@@ -432,13 +436,13 @@ def text_of(folder: int, name: str) -> bytes:
 def sum_line(line: str) -> tuple[str, str]:
     found = re.fullmatch(r"([0-9a-f]{64})  ([A-Za-z.]+)", line)
     if found is None or found[2] not in FILES:
-        raise Refusal(2, "Changed", f"{SUMS} has a line that is not winhost's: {line}", "Nothing was done.")
+        raise BundleRefusal(2, "Changed", f"{SUMS} has a line that is not winhost's: {line}", "Nothing was done.")
     return found[2], found[1]
 
 
-def changed(name: str) -> Refusal:
+def changed(name: str) -> BundleRefusal:
     meaning = "It was changed, or lost, since the bundle was made. Nothing was done."
-    return Refusal(2, "Changed", f"{name} is not as {SUMS} says", meaning, "Copy the whole folder again.")
+    return BundleRefusal(2, "Changed", f"{name} is not as {SUMS} says", meaning, "Copy the whole folder again.")
 
 
 def plan_of(text: bytes) -> State:
@@ -446,9 +450,13 @@ def plan_of(text: bytes) -> State:
         plan = json.loads(text.decode("utf-8-sig"))
     except ValueError as error:
         why = f"is no JSON: {error}" if text.strip() else "is empty"
-        raise Refusal(2, "WrongDocument", f"plan.json {why}", "Nothing was done.", "Make the bundle again.") from None
+        raise BundleRefusal(
+            2, "WrongDocument", f"plan.json {why}", "Nothing was done.", "Make the bundle again."
+        ) from None
     if not isinstance(plan, dict) or plan.get("schema") != "winhost.plan/1":
-        raise Refusal(2, "WrongDocument", "plan.json has not the schema winhost.plan/1", "", "Make the bundle again.")
+        raise BundleRefusal(
+            2, "WrongDocument", "plan.json has not the schema winhost.plan/1", "", "Make the bundle again."
+        )
     return plan
 
 
@@ -461,7 +469,7 @@ def stage_of(plan: State) -> State:
 
 def refuse_stranger() -> None:
     if os.geteuid() != 0:
-        raise Refusal(2, "NotRoot", "this needs root", "Nothing was changed.", "Type the same behind sudo.")
+        raise BundleRefusal(2, "NotRoot", "this needs root", "Nothing was changed.", "Type the same behind sudo.")
 
 
 def refuse_others(bundle: Bundle) -> None:
@@ -469,7 +477,7 @@ def refuse_others(bundle: Bundle) -> None:
     key = bundle.plan.get("linux_key")
     if key is None:
         what = "this plan is not for a Linux: when it was made, none let anybody in"
-        raise Refusal(2, "WrongHost", what, "Nothing was changed.", "Plan again, from what `facts` says.")
+        raise BundleRefusal(2, "WrongHost", what, "Nothing was changed.", "Plan again, from what `facts` says.")
     refuse_other_linux(bundle, [key])
 
 
@@ -478,7 +486,7 @@ def refuse_other_linux(bundle: Bundle, keys: list[str]) -> None:
     here = bundle.agent.content(HOST_KEY).decode("utf-8", "replace").split()[:2]
     if [key.split()[:2] for key in keys] != [here]:
         what = "this is not the one Linux that Windows let somebody into: its host key is another"
-        raise Refusal(2, "WrongHost", what, "Nothing was changed.", f"Compare: ssh-keygen -lf {HOST_KEY}")
+        raise BundleRefusal(2, "WrongHost", what, "Nothing was changed.", f"Compare: ssh-keygen -lf {HOST_KEY}")
 
 
 # ==== 4. reading: each answer is the agent's, as over SSH
@@ -509,7 +517,7 @@ def state_of(facts: Facts, each: State) -> State | None:
     answer = facts[each["noun"]]
     if not answer["ok"]:
         what = f"{TITLES[each['noun']]} cannot be read: {why(answer)}"
-        raise Refusal(1, "CannotRead", what, "What cannot be read is not changed.")
+        raise BundleRefusal(1, "CannotRead", what, "What cannot be read is not changed.")
     found: Iterable[State] = (one["state"] for one in answer["instances"] if one["key"] == each["key"])
     return next(iter(found), None)
 
@@ -561,12 +569,14 @@ def find_step(wish: State, facts: Facts, role: str) -> State:
     """Only the properties that differ."""
     state = state_of(facts, wish)
     if state is None:
-        raise Refusal(1, "Gone", f"it is not there any more: {wish['title']}", "", "Read it again and plan again.")
+        raise BundleRefusal(
+            1, "Gone", f"it is not there any more: {wish['title']}", "", "Read it again and plan again."
+        )
     differing = [name for name, want in wish["want"].items() if not same(state.get(name), want)]
     for name in differing:
         if missing(state.get(name)):
             what = f"{wish['title']}: {name} cannot be read: {why(state[name])}"
-            raise Refusal(1, "CannotRead", what, "What cannot be read cannot be given back.")
+            raise BundleRefusal(1, "CannotRead", what, "What cannot be read cannot be given back.")
     before, want = ({name: each[name] for name in differing} for each in (state, wish["want"]))
     told = {"noun": wish["noun"], "key": wish["key"], "role": role, "before": before, "want": want}
     return {**told, "title": wish["title"], "risks": []}
@@ -588,7 +598,7 @@ def refuse_drift(run: Run, facts: Facts) -> None:
                 lines.append(f"{wish['title']}: {name} was {shown(before)}, is {shown(found)}")
     if lines:
         what = "the machine is no longer as the plan saw it; nothing was changed"
-        raise Refusal(4, "Drifted", what, "\n".join(lines), "Read it again with `facts` and plan again.")
+        raise BundleRefusal(4, "Drifted", what, "\n".join(lines), "Read it again with `facts` and plan again.")
 
 
 def identity(each: State) -> str:
@@ -599,7 +609,7 @@ def do(run: Run, steps: list[State], facts: Facts) -> None:
     for step, line in zip(steps, step_lines(steps)):
         if run.asked_to_stop:
             what = f"stopped as you asked, changes: {run.changed}"
-            raise Refusal(1, "Stopped", what, "", f"Type the same again to go on; or go back: {GO_BACK}")
+            raise BundleRefusal(1, "Stopped", what, "", f"Type the same again to go on; or go back: {GO_BACK}")
         run.say(line)
         do_step(run, step, facts)
 
@@ -622,7 +632,7 @@ def do_step(run: Run, step: State, facts: Facts) -> None:
     for name, want in step["want"].items():
         if not same(answer["after"].get(name), want):
             what = f"{step['title']}: accepted without error, but {name} is {shown(answer['after'].get(name))}"
-            raise Refusal(1, "NotTaken", what, "", AGAIN)
+            raise BundleRefusal(1, "NotTaken", what, "", AGAIN)
 
 
 def brought(run: Run, step: State, answer: State) -> State:
@@ -633,12 +643,12 @@ def brought(run: Run, step: State, answer: State) -> State:
     return {"ok": True, "after": answer["before"]}
 
 
-def failed(step: State, answer: State) -> Refusal:
+def failed(step: State, answer: State) -> BundleRefusal:
     if "drift" in answer:
         moved = [f"{n} was {shown(d['expected'])}, is {shown(d['found'])}" for n, d in answer["drift"].items()]
-        return Refusal(4, "Drifted", f"{step['title']}: changed by somebody meanwhile", "\n".join(moved), AGAIN)
+        return BundleRefusal(4, "Drifted", f"{step['title']}: changed by somebody meanwhile", "\n".join(moved), AGAIN)
     meaning = "Steps before this one are done and journalled."
-    return Refusal(1, "StepFailed", f"{step['title']}: {why(answer)}", meaning, AGAIN)
+    return BundleRefusal(1, "StepFailed", f"{step['title']}: {why(answer)}", meaning, AGAIN)
 
 
 AGAIN = f"Mend that and type the same again to go on; or go back: {GO_BACK}"
@@ -769,7 +779,7 @@ def tell_rested(run: Run, facts: Facts) -> None:
         run.write("rested", resting=told)
 
 
-def undo_of(touched: State, record: Record, facts: Facts) -> Undo:
+def undo_of(touched: State, record: BundleRunState, facts: Facts) -> Undo:
     answer = facts[touched["noun"]]
     if not answer["ok"]:
         # What is there only since we installed what it needs went with that, once we are on the way back from it.
@@ -846,7 +856,7 @@ RULES = {
 # ==== 7. the journal: each line on disk before the next thing happens, with a hash of itself and of the line before
 
 
-class Record:
+class BundleRunState:
     """What the lines tell. touched: what this run changed, from its first state (before) to the one it was left in
     (after); moved: states that are our doing as well, because the run was on its way from or to them. setting: what the
     step in flight sets. back: it is going back. stage: its steps are done. waits: it is to go back once more, later.
@@ -907,10 +917,10 @@ class Record:
             touched["after"], touched["moved"] = {**touched["after"], **after}, []
 
 
-class Journal(NamedTuple):
+class BundleJournal(NamedTuple):
     """As it was read; previous: the hash of its last whole line; length: bytes up to its end."""
 
-    record: Record
+    record: BundleRunState
     previous: str
     entries: int
     length: int
@@ -921,8 +931,8 @@ def hashed(line: str) -> str:
     return '{},"hash":"{}"}}'.format(line[:-1], hashlib.sha256(line.encode("ascii")).hexdigest()[:16])
 
 
-def parse_journal(name: str, data: bytes) -> Journal:
-    record, previous, length, number = Record(), "", 0, 0
+def parse_journal(name: str, data: bytes) -> BundleJournal:
+    record, previous, length, number = BundleRunState(), "", 0, 0
     # What follows the last line feed is what a killed run leaves; nothing was done upon it.
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         entry = None
@@ -933,10 +943,10 @@ def parse_journal(name: str, data: bytes) -> Journal:
         if entry is None or (entry["n"], entry["previous"]) != (number, previous):
             what = f"{name}: line {number} is not as winhost wrote it"
             meaning = "It cannot be relied on for going on or going back. Nothing was changed."
-            raise Refusal(2, "Damaged", what, meaning, "Restore the file from a copy.")
+            raise BundleRefusal(2, "Damaged", what, meaning, "Restore the file from a copy.")
         record.add(entry)
         previous, length = entry["hash"], length + len(line) + 1
-    return Journal(record, previous, number, length)
+    return BundleJournal(record, previous, number, length)
 
 
 # ==== 8. a run: its folder, its journal, and that it is alone
@@ -953,7 +963,7 @@ class Run:
         self.quiet: bool = given.json
         self.changed = 0
         self.name = ""
-        self.record = Record()
+        self.record = BundleRunState()
         self.asked_to_stop = False
         self._folder = folder
         self._file: int | None = None
@@ -975,11 +985,11 @@ class Run:
         names = [name[: -len(".jsonl")] for name in found if name.endswith(".jsonl")]
         return sorted(names, key=lambda name: name.split(".", 1)[::-1])
 
-    def read(self, name: str) -> Journal:
+    def read(self, name: str) -> BundleJournal:
         with os.fdopen(self._open(name, os.O_RDONLY), "rb") as file:
             return parse_journal(name, file.read())
 
-    def go_on(self, name: str, journal: Journal) -> None:
+    def go_on(self, name: str, journal: BundleJournal) -> None:
         """With a journal that is there, behind its last whole line."""
         self.name, self.record = name, journal.record
         self._previous, self._entries, self._length = journal.previous, journal.entries, journal.length
@@ -1065,7 +1075,7 @@ def open_journals(path: str, make: bool) -> int | None:
     if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o077:
         os.close(folder)
         hint = "Look at what it holds and remove it, or name another folder with --journals."
-        raise Refusal(1, "NotOurs", f"{path} was not made by winhost: others may look or write there", "", hint)
+        raise BundleRefusal(1, "NotOurs", f"{path} was not made by winhost: others may look or write there", "", hint)
     return folder
 
 
@@ -1076,7 +1086,9 @@ def lock(folder: int | None) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        raise Refusal(1, "Busy", "this machine is being changed by another run", "", "Wait for it to end.") from None
+        raise BundleRefusal(
+            1, "Busy", "this machine is being changed by another run", "", "Wait for it to end."
+        ) from None
     return file
 
 

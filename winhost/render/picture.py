@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from winhost.render.machine import Machine, ShownCard
+from winhost.render.machine import MachinePicture, ShownCard
 from winhost.render.said import NOT_YET, fitted
 
 MARGIN = 14
@@ -73,7 +73,7 @@ class _Content:
         return MARGIN + LINE * (1 + len(self.lines)) + (BAR + 6 if self.share is not None else 0)
 
 
-def picture(shown: Machine, *, width: int, columns: int) -> Picture:
+def picture(shown: MachinePicture, *, width: int, columns: int) -> Picture:
     """Rows of at most `columns` boxes: what computes, then the cards in their slots, then the VMs."""
     head = _head(shown, width)
     boxes: list[Box] = []
@@ -92,7 +92,7 @@ def picture(shown: Machine, *, width: int, columns: int) -> Picture:
     return Picture(width, height, (frame, *boxes), tuple(_bus(boxes[0], cards)), words(shown))
 
 
-def words(shown: Machine) -> str:
+def words(shown: MachinePicture) -> str:
     """The picture in a sentence."""
     cards = ", ".join(
         f"{card.number} {card.name}" + (f" given to {_vm_name(shown, card)}" * bool(card.vm)) for card in shown.cards
@@ -107,17 +107,17 @@ def words(shown: Machine) -> str:
 # ---- what is in the boxes
 
 
-def _own(shown: Machine) -> list[_Content]:
+def _own(shown: MachinePicture) -> list[_Content]:
     sockets = [_Content("processor", at, tuple(text.rsplit(", ", 2))) for at, text in shown.sockets]
     return [*sockets, _Content("memory", "Memory", (shown.memory,))]
 
 
-def _cards(shown: Machine) -> list[_Content]:
+def _cards(shown: MachinePicture) -> list[_Content]:
     largest = max((card.memory or 0 for card in shown.cards), default=0)
     return [_of_card(shown, card, largest) for card in shown.cards]
 
 
-def _of_card(shown: Machine, card: ShownCard, largest: int) -> _Content:
+def _of_card(shown: MachinePicture, card: ShownCard, largest: int) -> _Content:
     heading = f"{card.number} {card.name}"
     if not card.serves:
         return _Content("screen", heading, (card.root, "just a screen, no GPU"))
@@ -128,11 +128,11 @@ def _of_card(shown: Machine, card: ShownCard, largest: int) -> _Content:
     return _Content("given" if card.vm else "card", heading, lines, share)
 
 
-def _vm_name(shown: Machine, card: ShownCard) -> str:
+def _vm_name(shown: MachinePicture, card: ShownCard) -> str:
     return next((vm.name for vm in shown.vms if vm.id == card.vm), f"VM {card.vm}")
 
 
-def _vms(shown: Machine) -> list[_Content]:
+def _vms(shown: MachinePicture) -> list[_Content]:
     by_number = {card.number: card for card in shown.cards}
     contents = []
     for vm in shown.vms:
@@ -144,7 +144,7 @@ def _vms(shown: Machine) -> list[_Content]:
 # ---- where they stand
 
 
-def _head(shown: Machine, width: int) -> list[Text]:
+def _head(shown: MachinePicture, width: int) -> list[Text]:
     room = width - 2 * MARGIN
     host = Text(MARGIN, MARGIN + 10, fitted(shown.host, int(room / HEADING)), "heading")
     system = fitted(f"{shown.system}, {shown.model}", int(room / LETTER))

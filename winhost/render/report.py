@@ -25,9 +25,9 @@ from winhost.model.path import PATHS, WAYS
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.render import words
-from winhost.render.machine import Machine, machine
-from winhost.render.matrix import Row, matrix, named
-from winhost.render.memory import Memory, memory
+from winhost.render.machine import MachinePicture, machine
+from winhost.render.matrix import MatrixRow, matrix, named
+from winhost.render.memory import MemoryChart, memory
 from winhost.render.picture import Picture, picture
 from winhost.render.said import ORIGINS
 from winhost.render.strip import Layout, layout
@@ -47,7 +47,7 @@ NO_WAY = "none"
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadHost:
     """A host that could not be read."""
 
     host: str
@@ -64,7 +64,7 @@ class Subjects:
 
 
 @dataclass(frozen=True)
-class Way:
+class ReportVariant:
     """A path by the best of its ways. decisive: the first reason that its verdict rests on; lacking: what must be
     and is not supported."""
 
@@ -77,7 +77,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Host:
+class ReportHost:
     """A chapter of the report."""
 
     id: str
@@ -86,24 +86,24 @@ class Host:
     kind: str
     read_at: str
     winhost: str
-    machine: Machine
+    machine: MachinePicture
     picture: Picture
     recommended: bool
     recommendation: tuple[str, ...]
     nearest: tuple[str, ...]
-    best: Way
-    others: tuple[Way, ...]
+    best: ReportVariant
+    others: tuple[ReportVariant, ...]
     changes: str | None
     cheapest: Mended | None
     offers: Mapping[Verdict, tuple[str, ...]]
     columns: tuple[tuple[str, Verdict], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[MatrixRow, ...]
     layout: Layout | None
-    memories: tuple[Memory, ...]
+    memories: tuple[MemoryChart, ...]
 
 
 @dataclass(frozen=True)
-class Line:
+class ReportLine:
     """A host in the summary. best: the way that is recommended, or none.
 
     decides: the sentence of the first reason that its verdict rests on, and its code.
@@ -127,7 +127,7 @@ class Chapter:
     ways: evidence that each works, by id; grounds: evidence that capabilities work, by capability, way and id.
     """
 
-    line: Line
+    line: ReportLine
     html: str
     codes: frozenset[str]
     cited: frozenset[str]
@@ -143,8 +143,8 @@ class Contents:
     """
 
     home: str | None = None
-    lines: list[Line] = field(default_factory=list)
-    unread: list[Unread] = field(default_factory=list)
+    lines: list[ReportLine] = field(default_factory=list)
+    unread: list[UnreadHost] = field(default_factory=list)
     codes: set[str] = field(default_factory=set)
     cited: set[str] = field(default_factory=set)
     ways: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Contents:
         return [(way, row) for way, row in found.items() if row]
 
     @property
-    def sorted(self) -> list[tuple[str, list[tuple[str, list[Line]]]]]:
+    def sorted(self) -> list[tuple[str, list[tuple[str, list[ReportLine]]]]]:
         """Tables of contents: each a title, and hosts by name below headings."""
         lines = sorted(self.lines, key=lambda line: [_natural(part) for part in re.split(r"(\d+)", line.name)])
         return [
@@ -198,10 +198,10 @@ def _natural(part: str) -> tuple[int, str]:
 
 
 def _grouped(
-    lines: Iterable[Line], keys: Callable[[Line], Iterable[str]], order: Iterable[str] = ()
-) -> list[tuple[str, list[Line]]]:
+    lines: Iterable[ReportLine], keys: Callable[[ReportLine], Iterable[str]], order: Iterable[str] = ()
+) -> list[tuple[str, list[ReportLine]]]:
     """Groups in this order, those that it does not name behind it by name."""
-    found: dict[str, list[Line]] = {key: [] for key in order}
+    found: dict[str, list[ReportLine]] = {key: [] for key in order}
     for line in lines:
         for key in keys(line):
             found.setdefault(key, []).append(line)
@@ -214,7 +214,7 @@ _PIECE = 1 << 16  # characters that are handed on at once
 
 
 def report(
-    hosts: Iterable[tuple[Facts, Judged] | Unread],
+    hosts: Iterable[tuple[Facts, Judged] | UnreadHost],
     needs: Needs,
     supposed: Supposed | None = None,
     *,
@@ -228,7 +228,7 @@ def report(
     contents = Contents()
     with TemporaryFile("w+", encoding="utf-8", newline="\n") as waiting:
         for host in hosts:
-            if isinstance(host, Unread):
+            if isinstance(host, UnreadHost):
                 contents.unread.append(host)
                 continue
             id_ = f"host-{len(contents.lines) + 1}"
@@ -240,7 +240,7 @@ def report(
 
 
 def reports(
-    hosts: Iterable[tuple[Facts, Judged] | Unread],
+    hosts: Iterable[tuple[Facts, Judged] | UnreadHost],
     needs: Needs,
     supposed: Supposed | None = None,
     *,
@@ -250,7 +250,7 @@ def reports(
     every = Contents()
     taken: set[str] = set()
     for host in hosts:
-        if isinstance(host, Unread):
+        if isinstance(host, UnreadHost):
             every.unread.append(host)
             continue
         file = _file_name(host[0].host, taken)
@@ -320,13 +320,13 @@ def chapter_of(facts: Facts, judged: Judged, id_: str, href: str, needs: Needs, 
 # ---- a host
 
 
-def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Host:
+def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
     host = HostFacts(facts)
     shown = machine(host)
     ways = [_way(judged.assessment, fit) for fit in judged.fits]
     columns = [way for path in judged.assessment.paths for way in path.ways]
     cards = [f"Card {card.number}: {card.name}" for card in shown.cards if card.cuda]
-    return Host(
+    return ReportHost(
         id=id_,
         name=facts.host,
         origin=ORIGINS.get(facts.origin, facts.origin),
@@ -350,9 +350,9 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> Host:
     )
 
 
-def _line(host: Host, href: str) -> Line:
+def _line(host: ReportHost, href: str) -> ReportLine:
     reason = host.best.decisive
-    return Line(
+    return ReportLine(
         href=href,
         name=host.name,
         kind=host.kind,
@@ -365,9 +365,9 @@ def _line(host: Host, href: str) -> Line:
     )
 
 
-def _way(assessment: Assessment, fit: Fit) -> Way:
+def _way(assessment: Assessment, fit: Fit) -> ReportVariant:
     (way,) = (way for path in assessment.paths for way in path.ways if way.path == fit.way)
-    return Way(
+    return ReportVariant(
         fit=fit,
         decisive=words.decisive(way, fit),
         reasons=_telling(way, way.reasons),
@@ -402,7 +402,7 @@ def _alike(way: PathVerdict) -> Iterable[Subjects]:
 # ---- what it rests on
 
 
-def _codes(host: Host) -> frozenset[str]:
+def _codes(host: ReportHost) -> frozenset[str]:
     """All that a chapter names: by ways, by what they offer, and by what speaks against the wish."""
     ways = (host.best, *host.others)
     own = (reason for way in ways for reason in (*way.reasons, *way.fit.denied))
@@ -412,12 +412,12 @@ def _codes(host: Host) -> frozenset[str]:
     return frozenset(reason.code for reason in (*own, *subjects, *offered, *decisive))
 
 
-def _grounds(host: Host) -> Mapping[str, tuple[str, ...]]:
+def _grounds(host: ReportHost) -> Mapping[str, tuple[str, ...]]:
     found = {way.fit.way: way.grounds for way in (host.best, *host.others)}
     return {way: found[way] for way in WAYS if way in found}
 
 
-def _cited(host: Host) -> frozenset[str]:
+def _cited(host: ReportHost) -> frozenset[str]:
     """The evidence that a chapter names itself, by id; what its codes rest on comes with them."""
     ways = {key for way in (host.best, *host.others) for key in way.grounds}
     rows = {ground.key for row in host.rows for ground in row.grounds}

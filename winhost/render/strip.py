@@ -9,7 +9,7 @@ from winhost.model.units import Bytes, mib, size
 from winhost.paths import mmio
 from winhost.paths.bars import FOUR_GIB, MmioRefused
 from winhost.paths.cards import serves
-from winhost.paths.dda import Selection, Windows, windows
+from winhost.paths.dda import MmioWindows, Selection, windows
 from winhost.resources.host import Card, HostFacts
 
 _WIDE_ENOUGH = 4.0  # percent of a strip that a number needs
@@ -87,7 +87,7 @@ def _most(facts: HostFacts, cards: Sequence[Card], numbers: Mapping[str, int]) -
     return _drawn(None, [], refusal)
 
 
-def _drawn(needed: Windows | None, numbers: Sequence[int], refusal: MmioRefused | None) -> Layout:
+def _drawn(needed: MmioWindows | None, numbers: Sequence[int], refusal: MmioRefused | None) -> Layout:
     strips = (_high(needed.high, numbers), _low(needed.low, numbers)) if needed else ()
     doubts = needed.high.doubts if needed else ()
     if refusal is None:

@@ -19,7 +19,7 @@ _MISSING = (Unknown, Unavailable)  # every property that is read is held against
 class State:
     """A typed state. Reading a property that the host could not tell raises `MissingFact`; nothing tests for it."""
 
-    noun: ClassVar["Noun"]
+    noun: ClassVar["ResourceType"]
 
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)
@@ -55,7 +55,7 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Attachment:
     """A file that lies beside the plan, and the SHA-256 that it must have."""
 
     name: str
@@ -84,7 +84,7 @@ class Rests:
 
 
 @dataclass(frozen=True)
-class User:
+class Dependent:
     """An instance that rests on another one. state: how it stands, where that counts."""
 
     noun: str
@@ -106,7 +106,7 @@ def undo_property_by_property(before: Mapping[str, Json], after: Mapping[str, Js
 
 
 @dataclass(frozen=True)
-class Noun:
+class ResourceType:
     """A resource's declaration.
 
     name: as in `Get-Winhost<name>`; key: names of the key's parts; sets: the properties that `set` can change, and to
@@ -133,7 +133,7 @@ class Noun:
     may_need: Callable[[Change], Iterable[str]] = lambda change: ()
     rests: tuple[Rests, ...] = ()
     within: Rests | None = None
-    sends: Callable[[Change], Beside | None] = lambda change: None
+    sends: Callable[[Change], Attachment | None] = lambda change: None
     irreversible: Callable[[Change], str | None] = lambda change: None
     undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
     state: type[State] = field(default=State)
@@ -195,7 +195,7 @@ ADDRESS = Form(ip_address, "an IP address")
 
 
 @dataclass_transform(frozen_default=True)
-def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
+def resource(noun: ResourceType) -> Callable[[type[S]], type[S]]:
     """Make a class the typed state of `noun`: a frozen dataclass each of whose properties may be missing."""
 
     def declare(cls: type[S]) -> type[S]:
@@ -205,7 +205,7 @@ def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
         unknown = set(noun.sets) - {f.name for f in fields(cast(Any, made))}
         if unknown:
             raise TypeError(f"{noun.name} sets {sorted(unknown)}, which its state does not have")
-        made.noun = Noun(**{**noun.__dict__, "state": made})
+        made.noun = ResourceType(**{**noun.__dict__, "state": made})
         return made
 
     return declare
@@ -214,17 +214,17 @@ def resource(noun: Noun) -> Callable[[type[S]], type[S]]:
 __all__ = [
     "ADDRESS",
     "VERSION",
-    "Beside",
+    "Attachment",
     "Change",
+    "Dependent",
     "Form",
     "Instance",
     "Keep",
     "Need",
-    "Noun",
+    "ResourceType",
     "Rests",
     "State",
     "Undo",
-    "User",
     "Within",
     "resource",
 ]

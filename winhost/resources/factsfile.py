@@ -7,9 +7,9 @@ from pathlib import Path
 from winhost.model.documents import read_document
 from winhost.model.facts import ORIGINS, Facts, Record
 from winhost.model.yamlfile import Finding, file_faults
-from winhost.resources.base import Noun
+from winhost.resources.base import ResourceType
 from winhost.resources.host import WrongState, typed
-from winhost.resources.nouns import NOUNS
+from winhost.resources.registry import RESOURCE_TYPES
 
 
 def read_facts(path: Path) -> Facts:
@@ -23,12 +23,12 @@ def read_facts(path: Path) -> Facts:
 def _findings(facts: Facts) -> Iterator[Finding]:
     yield from origin_findings(facts.host, facts.origin, facts.read_at, "read_at")
     for name, answer in facts.nouns.items():
-        if name not in NOUNS or not isinstance(answer, tuple):
+        if name not in RESOURCE_TYPES or not isinstance(answer, tuple):
             continue  # a noun of another winhost is not looked at
-        if len(answer) > 1 and not NOUNS[name].key:
+        if len(answer) > 1 and not RESOURCE_TYPES[name].key:
             yield ("nouns", name), f"holds {len(answer)} records of what a host has once"
         for number, record in enumerate(answer):
-            yield from _wrong(("nouns", name, number), NOUNS[name], record)
+            yield from _wrong(("nouns", name, number), RESOURCE_TYPES[name], record)
 
 
 def origin_findings(host: str, origin: str, read_at: str, name: str) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def is_time(text: str) -> bool:
         return False
 
 
-def _wrong(loc: tuple[str | int, ...], noun: Noun, record: Record) -> Iterator[Finding]:
+def _wrong(loc: tuple[str | int, ...], noun: ResourceType, record: Record) -> Iterator[Finding]:
     if set(record.key) != set(noun.key):
         yield (*loc, "key"), f"should have the parts: {', '.join(noun.key) or 'none'}"
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from winhost.model.errors import UsageFault
 from winhost.model.facts import NOT_THERE, Facts, Instance, MissingFact, Record
 from winhost.resources.base import State
-from winhost.resources.nouns import answer
+from winhost.resources.registry import answer
 from winhost.resources.shape import adapter, faults
 from winhost.resources.windows import (
     AssignableDevice,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from winhost.model.errors import visible
 from winhost.model.facts import Record
 from winhost.model.once import once
-from winhost.resources.nouns import NOUNS
+from winhost.resources.registry import RESOURCE_TYPES
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -21,12 +21,12 @@ def adapter(noun: str) -> "TypeAdapter[Any]":
     """Makes the typed state of a noun."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(NOUNS[noun].state)
+    return TypeAdapter(RESOURCE_TYPES[noun].state)
 
 
 def misfit(noun: str, records: Sequence[Record]) -> str | None:
     """Why these cannot be all records of a noun, or None: then each can be typed."""
-    known = NOUNS[noun]
+    known = RESOURCE_TYPES[noun]
     if not known.key and len(records) > 1:
         return f"{len(records)} records of what a host has once"
     for record in records:
@@ -50,7 +50,7 @@ def faults(error: "ValidationError") -> str:
 def _misfit(noun: str, state: Mapping[str, Any]) -> str | None:
     from pydantic import ValidationError
 
-    foreign = sorted(set(state) - {each.name for each in fields(cast(Any, NOUNS[noun].state))})
+    foreign = sorted(set(state) - {each.name for each in fields(cast(Any, RESOURCE_TYPES[noun].state))})
     if foreign:
         return f"there is no property {_named(foreign)}"
     try:

@@ -12,9 +12,9 @@ from typing import Any, cast
 from winhost.model.errors import UsageFault, did_you_mean, visible
 from winhost.model.facts import NOT_THERE, Answer, Facts, Json, Missing, Record
 from winhost.model.units import parse_size
-from winhost.resources.base import Noun
+from winhost.resources.base import ResourceType
 from winhost.resources.host import WrongState, typed
-from winhost.resources.windows import NOUNS
+from winhost.resources.windows import RESOURCE_TYPES
 
 _CLIENTS = {
     "home": ("Home", 101, "Core"),
@@ -150,8 +150,8 @@ def _statement(text: str) -> Statement:
         noun, read = WORDS[name]
         return _checked(Statement(text, noun, read(value)))
     noun, _, prop = name.partition(".")
-    if noun not in NOUNS or prop not in _properties(NOUNS[noun]):
-        known = [*WORDS, *(f"{each}.{name}" for each in NOUNS for name in _properties(NOUNS[each]))]
+    if noun not in RESOURCE_TYPES or prop not in _properties(RESOURCE_TYPES[noun]):
+        known = [*WORDS, *(f"{each}.{name}" for each in RESOURCE_TYPES for name in _properties(RESOURCE_TYPES[each]))]
         raise ValueError(f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(WORDS)}")
     return _checked(Statement(text, noun, {prop: _yaml(value)}))
 
@@ -165,12 +165,12 @@ def _yaml(value: str) -> Json:
         return value
 
 
-def _properties(noun: Noun) -> tuple[str, ...]:
+def _properties(noun: ResourceType) -> tuple[str, ...]:
     return tuple(each.name for each in fields(cast(Any, noun.state)))
 
 
 def _checked(statement: Statement) -> Statement:
-    noun = NOUNS[statement.noun]
+    noun = RESOURCE_TYPES[statement.noun]
     try:
         typed(noun.state, Record({**_missing(noun, NOT_THERE), **statement.values}))
     except WrongState as wrong:
@@ -187,7 +187,7 @@ def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
 
 
 def _told(facts: Facts, each: Statement) -> Answer:
-    noun, answer = NOUNS[each.noun], facts.answer(each.noun)
+    noun, answer = RESOURCE_TYPES[each.noun], facts.answer(each.noun)
     if isinstance(answer, tuple) and answer:
         return tuple(_filled(facts.host, each, record) for record in answer)
     if noun.key or isinstance(answer, tuple):
@@ -195,7 +195,7 @@ def _told(facts: Facts, each: Statement) -> Answer:
     return (Record({**_missing(noun, answer), **each.values}),)
 
 
-def _missing(noun: Noun, why: Missing) -> dict[str, Json]:
+def _missing(noun: ResourceType, why: Missing) -> dict[str, Json]:
     """A state of which nothing was read."""
     return dict.fromkeys(_properties(noun), asdict(why))
 

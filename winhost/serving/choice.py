@@ -14,7 +14,7 @@ from winhost.model.facts import MissingFact
 from winhost.model.path import VARIANTS, path_of, variant_of
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes
-from winhost.model.workload import Model, Needs, Room, Workload
+from winhost.model.workload import AvailableMemory, Model, Needs, Workload
 from winhost.paths.budget import WINDOWS, WINDOWS_USABLE, budget
 from winhost.paths.wsl2 import UNBRIDGED
 from winhost.paths.wslconfig import effective
@@ -22,7 +22,7 @@ from winhost.resources.host import HostFacts
 from winhost.resources.windows import WslConfig, WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import READ_SPEED, Lost, lost
-from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, Row, profile
+from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, ProfileRow, profile
 from winhost.serving.refused import NoProfile, UnsafeSleep
 from winhost.serving.when import Case, held, told
 
@@ -32,7 +32,7 @@ REFERENCE = re.compile(r"\$\{(.+)\}")
 
 
 @dataclass(frozen=True)
-class Line:
+class ProfileLine:
     """A setting with why it is there. when: the versions and situations it is for; how: where its value is computed.
 
     unverified: what is not known of whether, or how, it is needed.
@@ -71,8 +71,8 @@ class Served:
     because: tuple[Because, ...]
     port: int
     shared_memory: Bytes
-    lines: tuple[Line, ...]
-    left_out: tuple[Line, ...]
+    lines: tuple[ProfileLine, ...]
+    left_out: tuple[ProfileLine, ...]
     lost: Lost | None
 
 
@@ -117,7 +117,7 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
 # --- Memory ----------------------------------------------------------------------------------------------------------
 
 
-def _granted(by_default: Room, workload: Workload) -> Room:
+def _granted(by_default: AvailableMemory, workload: Workload) -> AvailableMemory:
     """The most that .wslconfig can give WSL; /dev/shm of a container is bounded by nothing else."""
     windows = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
     ram = max(by_default.ram, by_default.host_ram - windows)
@@ -134,7 +134,7 @@ def _set_now(facts: HostFacts, by_default: Bytes) -> Bytes:
     return min((size for size in stated if isinstance(size, int)), default=by_default)
 
 
-def _cases(target: Target, workload: Workload, granted: Room, set_now: Bytes) -> list[Case]:
+def _cases(target: Target, workload: Workload, granted: AvailableMemory, set_now: Bytes) -> list[Case]:
     taken = budget(workload, replace(granted, way=target.way))
     return [Case(target, workload, model, taken, granted.cards, set_now) for model in workload.models]
 
@@ -192,7 +192,7 @@ def _chosen(way: str, own: str, running: frozenset[str]) -> str:
 
 
 def _fit(
-    judged: Assessment, workload: Workload, awake: Workload, granted: Room, modes: frozenset[str], own: str
+    judged: Assessment, workload: Workload, awake: Workload, granted: AvailableMemory, modes: frozenset[str], own: str
 ) -> tuple[str, Verdict]:
     """The way of a plan where that can serve, else the best one. Sleep is not asked of it: that is what profiles are
     chosen by. Raises NoProfile.
@@ -248,7 +248,7 @@ def _served(case: Case, choice: Choice, port: int, lost: Lost | None) -> Served:
     )
 
 
-def _line(row: Row, case: Case) -> Line | None:
+def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
     """None where the row is not for this case."""
     found = held(row.when, case)
     if found.holds is False:
@@ -257,10 +257,10 @@ def _line(row: Row, case: Case) -> Line | None:
     if value and (reference := REFERENCE.fullmatch(value)):
         computed = COMPUTED[reference[1]](case)
         value, how, doubt = computed.text, computed.how, "; ".join(filter(None, (doubt, computed.doubt))) or None
-    return Line(row.kind, row.name, value, row.why, told(row.when), row.evidence, how, doubt)
+    return ProfileLine(row.kind, row.name, value, row.why, told(row.when), row.evidence, how, doubt)
 
 
-def _undecided(row: Row, case: Case) -> bool:
+def _undecided(row: ProfileRow, case: Case) -> bool:
     return not held(row.when, case).unknown.keys().isdisjoint(row.must_know)
 
 

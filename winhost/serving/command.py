@@ -2,7 +2,7 @@
 
 import shlex
 
-from winhost.serving.choice import Line, Served
+from winhost.serving.choice import ProfileLine, Served
 
 IMAGE = "vllm/vllm-openai"
 ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell stops here, and says why
@@ -18,7 +18,7 @@ def command(served: Served, vllm: str | None) -> list[str]:
     return [f"docker run --detach {name}", *before, image, *model, *after]
 
 
-def _words(line: Line) -> str:
+def _words(line: ProfileLine) -> str:
     if line.kind == "env":
         return f"--env={quoted(f'{line.name}={line.value}')}"
     return quoted(line.name if line.value is None else f"{line.name}={line.value}")

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model
-from winhost.paths.budget import RAM, SHM, VIDEO, Budget, Place
+from winhost.paths.budget import RAM, SHM, VIDEO, Budget, MemoryPlace
 from winhost.paths.engines import engine
 from winhost.serving.refused import CardShared
 from winhost.serving.when import Case
@@ -55,7 +55,7 @@ def _share(case: Case) -> Computed:
     return Computed(str(rounded), f"{how}; rounded down", doubt)
 
 
-def _given(case: Case, place: Place) -> tuple[Bytes, str]:
+def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
     """Of one card. Raises CardShared where what others hold there is not known."""
     assert place.capacity is not None
     placed = case.budget.placement.cards
@@ -72,7 +72,7 @@ def _given(case: Case, place: Place) -> tuple[Bytes, str]:
     return needed + more, f"{gib(needed)} of {place.where}, and {gib(more)} that nobody there needs"
 
 
-def _needed(case: Case, place: Place) -> Bytes:
+def _needed(case: Case, place: MemoryPlace) -> Bytes:
     """What a model needs of a card; of one that sleeps, its process and the largest turn on that card."""
     lines = [line for line in case.budget.lines if line.where == place.where]
     if not case.model.sleeps:
@@ -82,7 +82,7 @@ def _needed(case: Case, place: Place) -> Bytes:
     return process.bytes + sum(line.bytes for line in lines if line.model in sleepers and line.what != process.what)
 
 
-def _vram(case: Case, place: Place) -> Bytes:
+def _vram(case: Case, place: MemoryPlace) -> Bytes:
     assert place.card is not None
     return case.vram[place.card]
 

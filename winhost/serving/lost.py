@@ -7,7 +7,7 @@ from winhost.compat.swap import slowest
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Workload
 from winhost.paths.budget import Budget
-from winhost.paths.engines import Part, weights
+from winhost.paths.engines import MemoryPart, weights
 
 READ_SPEED = round(FROM_DISK * 1000)  # MB/s
 START = (
@@ -40,7 +40,7 @@ class Lost:
 def lost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> Lost:
     """read_speed: of the disk that the weights are on, MB/s."""
     share, swap = weights(model), slowest(replace(workload, models=(model,)), budget)
-    whole = share.bytes * model.cards if isinstance(share, Part) else None
+    whole = share.bytes * model.cards if isinstance(share, MemoryPart) else None
     reading = None if whole is None else whole / (read_speed * 10**6)
     least, within = max(reading or 0, START[0]), workload.availability.swap_within
     return Lost(

@@ -17,7 +17,7 @@ When: TypeAlias = Mapping[str, str | bool]
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """One setting as it is written: container, env and engine are words of the command, a note is for people.
 
     value: as it is, or `${…}`, which is computed; must_know: what has to be known, or the row is left out.
@@ -47,7 +47,7 @@ class Profile:
 
     name: str
     about: str
-    rows: tuple[Row, ...]
+    rows: tuple[ProfileRow, ...]
     chosen: tuple[Cause, ...] = ()
 
 
@@ -60,9 +60,9 @@ def profile(name: str) -> Profile:
     return Profile(name, read["about"], rows, tuple(Cause(**_tuples(cause)) for cause in read.get("chosen", ())))
 
 
-def _row(written: Mapping[str, Any]) -> Row:
+def _row(written: Mapping[str, Any]) -> ProfileRow:
     (kind,) = (kind for kind in KINDS if kind in written)
-    return Row(kind, written[kind], **_tuples({key: value for key, value in written.items() if key != kind}))
+    return ProfileRow(kind, written[kind], **_tuples({key: value for key, value in written.items() if key != kind}))
 
 
 def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -106,7 +106,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
 
 
 @dataclass(frozen=True)
-class Held:
+class ConditionResult:
     """Whether a condition holds; None where that cannot be said, for want of what is unknown: by what is asked."""
 
     holds: bool | None
@@ -117,16 +117,16 @@ class Held:
         return "; ".join(map(str, self.unknown.values())) if self.holds is None else None
 
 
-def held(when: When, case: Case) -> Held:
+def held(when: When, case: Case) -> ConditionResult:
     """All of it must hold; one part that does not is enough, whatever lacks beside it."""
     unknown: dict[str, MissingFact] = {}
     for asked, wanted in when.items():
         try:
             if not _meets(ASKED[asked](case), wanted):
-                return Held(False, {})
+                return ConditionResult(False, {})
         except MissingFact as missing:
             unknown[asked] = missing
-    return Held(None if unknown else True, unknown)
+    return ConditionResult(None if unknown else True, unknown)
 
 
 def _meets(answer: Answer, wanted: str | bool) -> bool:

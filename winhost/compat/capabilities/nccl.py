@@ -27,7 +27,7 @@ BEHIND_WINDOWS = WITHOUT_PEERS | {
 
 
 @dataclass(frozen=True)
-class Transport:
+class NcclTransport:
     """What NCCL will use. settings: environment; engine: arguments of vLLM; shared_memory: /dev/shm at least, bytes."""
 
     name: str
@@ -44,16 +44,16 @@ class Transport:
         return f"{size(self.shared_memory)} of /dev/shm"
 
 
-def transport(target: Target) -> Transport | None:
+def transport(target: Target) -> NcclTransport | None:
     """None where there is nothing to carry, or nobody knows. NCCL's own log tells what it took in the end."""
     cards = several(target)
     if not cards or target.path == "gpu-p":
         return None
     if target.path in SHARED:
-        return Transport(SHM, BEHIND_WINDOWS, (NO_CUSTOM_ALL_REDUCE,))
+        return NcclTransport(SHM, BEHIND_WINDOWS, (NO_CUSTOM_ALL_REDUCE,))
     if target.path == "dda" or without_peers(cards) or hung(cards):
-        return Transport(SHM, WITHOUT_PEERS, (NO_CUSTOM_ALL_REDUCE,))
-    return Transport(EITHER if untold(cards) or by_bridge(cards) else PEERS)
+        return NcclTransport(SHM, WITHOUT_PEERS, (NO_CUSTOM_ALL_REDUCE,))
+    return NcclTransport(EITHER if untold(cards) or by_bridge(cards) else PEERS)
 
 
 @measure("nccl-transport")

@@ -23,7 +23,7 @@ class DecryptionError(Exception):
     """A sealed body that this connection has no key for, or that is damaged."""
 
 
-class Accounts:
+class EndpointAccounts:
     """The users of one endpoint. Names are compared without case, as Windows does.
 
     Raises ValueError for a name or password that pyspnego's user file cannot hold.
@@ -57,10 +57,10 @@ class Logon:
 NOBODY = Logon(None)
 
 
-class Session:
+class ConnectionLogon:
     """The authentication of one connection, and the keys that go with it."""
 
-    def __init__(self, accounts: Accounts, *, allow_basic: bool) -> None:
+    def __init__(self, accounts: EndpointAccounts, *, allow_basic: bool) -> None:
         self._accounts = accounts
         self._allow_basic = allow_basic
         self._context: spnego.ContextProxy | None = None

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import cast
 
-from winhost.lab.endpoint.auth import Accounts, DecryptionError, Session
-from winhost.lab.endpoint.faults import ConnectionDropped, Faults, HttpRefusal, Moment, When
+from winhost.lab.endpoint.auth import ConnectionLogon, DecryptionError, EndpointAccounts
+from winhost.lab.endpoint.faults import ConnectionDropped, HttpRefusal, Moment, When, WireTroubles
 from winhost.lab.endpoint.host import SimulatedHost, Wired
 from winhost.lab.endpoint.service import Answer, Service
 from winhost.lab.endpoint.wsman import Action
@@ -49,7 +49,7 @@ class Connection(BaseHTTPRequestHandler):
         super().setup()
         self._boot = self.server.host.boot
         self._wire = self.server.wire()
-        self._session = Session(self.server.accounts, allow_basic=self.server.allow_basic)
+        self._session = ConnectionLogon(self.server.accounts, allow_basic=self.server.allow_basic)
 
     def do_POST(self) -> None:
         try:
@@ -147,8 +147,8 @@ class Listener(socketserver.ThreadingTCPServer):
     def __init__(
         self,
         host: SimulatedHost,
-        accounts: Accounts,
-        faults: Faults,
+        accounts: EndpointAccounts,
+        faults: WireTroubles,
         *,
         port: int,
         tls: ssl.SSLContext | None,

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from winhost.lab.endpoint.auth import Accounts
+from winhost.lab.endpoint.auth import EndpointAccounts
 from winhost.lab.endpoint.certificate import make_certificate
 from winhost.lab.endpoint.connection import Listener
-from winhost.lab.endpoint.faults import Faults
+from winhost.lab.endpoint.faults import WireTroubles
 from winhost.lab.endpoint.host import SimulatedHost
 from winhost.lab.endpoint.ntlm import user_file
 
@@ -35,12 +35,12 @@ class Endpoint:
         *,
         tls: bool = False,
         allow_basic: bool = True,
-        faults: Faults | None = None,
+        faults: WireTroubles | None = None,
         port: int = 0,
     ) -> None:
-        self.faults = faults or Faults()
+        self.faults = faults or WireTroubles()
         self.certificate_path: Path | None = None
-        accounts = Accounts(users)
+        accounts = EndpointAccounts(users)
         with ExitStack() as undo:
             folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="winhost-lab-")))
             context = self._prepare_tls(folder) if tls else None

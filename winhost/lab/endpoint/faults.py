@@ -40,7 +40,7 @@ class Moment:
     when: When
 
 
-class Faults:
+class WireTroubles:
     """`plan` what is to happen; the endpoint calls `strike` at each moment. Safe to use from any thread."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from psrpcore.types import ErrorCategory
 
 
 @dataclass(frozen=True)
-class Command:
+class RemoteCommand:
     """One command of a pipeline, as the client sent it. Names of parameters keep the client's case."""
 
     text: str
@@ -38,7 +38,7 @@ class PipelineError(Exception):
 class Runspace(Protocol):
     """One opened runspace pool: state lives here from pipeline to pipeline. One pipeline runs at a time."""
 
-    def invoke(self, commands: Sequence[Command], stop: threading.Event) -> Iterable[object]:
+    def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         """Output objects of the pipeline, or raise PipelineError.
 
         A list or tuple reaches the client together with the end of the pipeline; what is yielded is sent as it comes.

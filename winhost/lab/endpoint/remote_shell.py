@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable
 
-from winhost.lab.endpoint.host import Closing, Command, PipelineError, Runspace
+from winhost.lab.endpoint.host import Closing, PipelineError, RemoteCommand, Runspace
 from winhost.lab.endpoint.outbox import Outbox, Parcel, Stream
 from winhost.lab.endpoint.wsman import Request, command_not_found, read_base64
 
@@ -118,7 +118,7 @@ class RemoteShell:
         return b"".join(b64encode(str(output).encode()) + b"\r\n" for output in outputs)
 
 
-def _read(process: _Process) -> Command:
+def _read(process: _Process) -> RemoteCommand:
     """The agent's text and its request, as one command of a pipeline."""
     if not process.line.startswith(_PROGRAM) or _OPTION not in process.line:
         raise PipelineError("The lab runs nothing but powershell.exe with an encoded command.", "LabOneProgram")
@@ -126,4 +126,4 @@ def _read(process: _Process) -> Command:
         script, request = (b64decode(line, validate=True).decode() for line in process.input.split())
     except (NotBase64, ValueError) as error:
         raise PipelineError(f"The input is not two lines of base64: {error}", "LabInput") from None
-    return Command(script, is_script=True, arguments=(request,))
+    return RemoteCommand(script, is_script=True, arguments=(request,))

@@ -12,7 +12,7 @@ from typing import Protocol
 from pypsrp.shell import SignalCode
 
 from winhost.lab.endpoint import wsman
-from winhost.lab.endpoint.faults import ConnectionDropped, Faults, HttpRefusal, Moment, When
+from winhost.lab.endpoint.faults import ConnectionDropped, HttpRefusal, Moment, When, WireTroubles
 from winhost.lab.endpoint.host import SimulatedHost
 from winhost.lab.endpoint.outbox import Parcel
 from winhost.lab.endpoint.remote_shell import URI as REMOTE_SHELL
@@ -61,7 +61,7 @@ class _Work:
 class Service:
     """The shells of one host. `address` is the URL at which clients find it."""
 
-    def __init__(self, host: SimulatedHost, faults: Faults, address: str) -> None:
+    def __init__(self, host: SimulatedHost, faults: WireTroubles, address: str) -> None:
         self._host = host
         self._faults = faults
         self._address = address

@@ -25,7 +25,7 @@ from psrpcore.types import (
     PSInvocationState,
 )
 
-from winhost.lab.endpoint.host import Closing, Command, PipelineError, Runspace
+from winhost.lab.endpoint.host import Closing, PipelineError, RemoteCommand, Runspace
 from winhost.lab.endpoint.outbox import Outbox, Parcel, Stream
 from winhost.lab.endpoint.wsman import Request, command_not_found, malformed, read_base64
 
@@ -165,9 +165,9 @@ def _read_id(text: str) -> uuid.UUID:
         raise malformed(f"CommandId {text!r} is no UUID") from None
 
 
-def _read_commands(asked: PowerShell) -> list[Command]:
+def _read_commands(asked: PowerShell) -> list[RemoteCommand]:
     return [
-        Command(
+        RemoteCommand(
             text=str(command.command_text),
             is_script=bool(command.is_script),
             parameters={str(name): value for name, value in command.parameters if name},

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from winhost.model.errors import UsageFault, visible
-from winhost.paths.wslconfig.format import HARMLESS, WSLCONFIG, ConfigFile, Dialect, Kind, Line, parse
+from winhost.paths.wslconfig.format import HARMLESS, WSLCONFIG, ConfigFile, ConfigLine, Dialect, LineKind, parse
 from winhost.paths.wslconfig.keys import Key, key_of
 
 
@@ -44,7 +44,7 @@ def changed(text: str, wanted: Mapping[tuple[str, str], str | None], dialect: Di
 
 def _without(file: ConfigFile, key: Key) -> str:
     """Without all of its lines: else the second one would count now."""
-    return "".join(line.text for line in file.lines if not (line.kind is Kind.KEY and _sets(file, line, key)))
+    return "".join(line.text for line in file.lines if not (line.kind is LineKind.KEY and _sets(file, line, key)))
 
 
 def _with(file: ConfigFile, key: Key, value: str) -> str:
@@ -58,7 +58,7 @@ def _with(file: ConfigFile, key: Key, value: str) -> str:
     return "".join(there if each is line else each.text for each in file.lines)
 
 
-def _sets(file: ConfigFile, line: Line, key: Key) -> bool:
+def _sets(file: ConfigFile, line: ConfigLine, key: Key) -> bool:
     return key_of(file.dialect, line.id) is key
 
 
@@ -73,13 +73,13 @@ def _added(file: ConfigFile, key: Key, raw: str) -> str:
     return f"{before}{'' if ended else end}{heading}{key.name}={raw}{end}{after}"
 
 
-def _ended(line: Line) -> bool:
+def _ended(line: ConfigLine) -> bool:
     """Whether its line is over; an end that a backslash joins to the value is none."""
     return line.text[line.raw.stop :].endswith("\n")
 
 
-def _is_of(line: Line, section: str) -> bool:
-    return line.kind in (Kind.SECTION, Kind.KEY) and line.section.lower() == section.lower()
+def _is_of(line: ConfigLine, section: str) -> bool:
+    return line.kind in (LineKind.SECTION, LineKind.KEY) and line.section.lower() == section.lower()
 
 
 def _check_read(file: ConfigFile, place: int, key: Key) -> None:

@@ -12,7 +12,7 @@ from winhost.model.once import once
 from winhost.paths.wslconfig.format import Dialect
 
 
-class Severity(StrEnum):
+class LintSeverity(StrEnum):
     """What WSL does about it; see findings.yaml."""
 
     NOTE = "note"
@@ -22,21 +22,21 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """Something in a file that is not as its author will have thought. Line and column count from 1."""
 
     code: str
-    severity: Severity
+    severity: LintSeverity
     line: int
     column: int
     sentence: str
 
 
-def finding(dialect: Dialect, code: str, place: tuple[int, int], /, **words: object) -> Finding:
+def finding(dialect: Dialect, code: str, place: tuple[int, int], /, **words: object) -> LintFinding:
     """With the sentence of its code; what is from the file is shown in it, not obeyed."""
     said = _sentences()[code]
     sentence = said["says"].format(**{name: visible(str(word)) for name, word in words.items()})
-    return Finding(f"{dialect.name}.{code}", Severity(said["severity"]), *place, sentence)
+    return LintFinding(f"{dialect.name}.{code}", LintSeverity(said["severity"]), *place, sentence)
 
 
 def codes() -> list[str]:

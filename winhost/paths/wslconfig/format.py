@@ -24,7 +24,7 @@ WSLCONFIG = Dialect("wslconfig", windows=True)
 WSLCONF = Dialect("wslconf", windows=False)  # WslDistributionConfig.cpp passes CFG_SKIP_UNKNOWN_VALUES alone
 
 
-class Kind(StrEnum):
+class LineKind(StrEnum):
     """What a line is; one that WSL cannot read is called by its fault."""
 
     BLANK = auto()
@@ -38,11 +38,11 @@ class Kind(StrEnum):
     OPEN_QUOTE = "open-quote"
 
 
-HARMLESS = (Kind.BLANK, Kind.SECTION, Kind.KEY)
+HARMLESS = (LineKind.BLANK, LineKind.SECTION, LineKind.KEY)
 
 
 @dataclass(frozen=True)
-class Line:
+class ConfigLine:
     """One line, or several that backslashes join, with its end. `section` is the one in force behind it.
 
     `raw` is where in `text` the value is written; `at` what a finding points to.
@@ -50,7 +50,7 @@ class Line:
 
     text: str
     number: int
-    kind: Kind
+    kind: LineKind
     section: str = ""
     key: str = ""
     value: str = ""
@@ -74,7 +74,7 @@ class ConfigFile:
     """A whole file: its lines, in order, are its text."""
 
     dialect: Dialect
-    lines: tuple[Line, ...]
+    lines: tuple[ConfigLine, ...]
 
     @property
     def text(self) -> str:
@@ -82,9 +82,9 @@ class ConfigFile:
         return "".join(line.text for line in self.lines)
 
     @cached_property
-    def keys(self) -> tuple[Line, ...]:
+    def keys(self) -> tuple[ConfigLine, ...]:
         """The lines that give a key a value, as far as WSL reads."""
-        return tuple(line for line in self.lines if line.kind is Kind.KEY)
+        return tuple(line for line in self.lines if line.kind is LineKind.KEY)
 
 
 def parse(text: str, dialect: Dialect = WSLCONFIG) -> ConfigFile:
@@ -92,10 +92,10 @@ def parse(text: str, dialect: Dialect = WSLCONFIG) -> ConfigFile:
     return ConfigFile(dialect, tuple(_lines(text, dialect)))
 
 
-def _lines(text: str, dialect: Dialect) -> Iterator[Line]:
+def _lines(text: str, dialect: Dialect) -> Iterator[ConfigLine]:
     at, number, section = 0, 1, ""
     if dialect.windows and text.startswith("\ufeff"):  # the C runtime takes it off; init in a distro stumbles over it
-        yield Line("\ufeff", 1, Kind.BLANK)
+        yield ConfigLine("\ufeff", 1, LineKind.BLANK)
         at = 1
     while at < len(text):
         line = _line(text, at, number, section, dialect)
@@ -104,7 +104,7 @@ def _lines(text: str, dialect: Dialect) -> Iterator[Line]:
         if line.kind not in HARMLESS and not dialect.windows:
             break
     if at < len(text):
-        yield Line(text[at:], number, Kind.UNREAD)
+        yield ConfigLine(text[at:], number, LineKind.UNREAD)
 
 
 _NAME = "[A-Za-z][A-Za-z0-9]*+"
@@ -119,7 +119,7 @@ _OPEN = {windows: re.compile(f"(?:{quoted})?") for windows, quoted in _QUOTED.it
 _VALUE = {w: re.compile(rf'(?:[^"\\\r\n#]|{_ESCAPE[w]}|{_QUOTED[w]}")*+') for w in (True, False)}
 
 
-def _line(text: str, start: int, number: int, section: str, dialect: Dialect) -> Line:
+def _line(text: str, start: int, number: int, section: str, dialect: Dialect) -> ConfigLine:
     head = _START.match(text, start)
     assert head is not None
     at = head.end()
@@ -128,39 +128,39 @@ def _line(text: str, start: int, number: int, section: str, dialect: Dialect) ->
     if head["equals"]:
         return _key(text, start, number, section, head, dialect)
     if head["key"]:
-        return _skipped(text, start, number, section, Kind.NO_EQUALS, at)
+        return _skipped(text, start, number, section, LineKind.NO_EQUALS, at)
     end = _END.match(text, at)
     if end is None:
-        return _skipped(text, start, number, section, Kind.BAD_NAME, at)
-    return Line(text[start : end.end()], number, Kind.BLANK, section)
+        return _skipped(text, start, number, section, LineKind.BAD_NAME, at)
+    return ConfigLine(text[start : end.end()], number, LineKind.BLANK, section)
 
 
-def _section(text: str, start: int, number: int, section: str, head: re.Match[str]) -> Line:
+def _section(text: str, start: int, number: int, section: str, head: re.Match[str]) -> ConfigLine:
     name, at = head["section"] or "", head.end()
     close = _CLOSE.match(text, at) if name else None
     end = _END.match(text, close.end()) if close else None
     if end is not None:
-        return Line(text[start : end.end()], number, Kind.SECTION, name, at=head.start("section") - start)
+        return ConfigLine(text[start : end.end()], number, LineKind.SECTION, name, at=head.start("section") - start)
     # The parser keeps what it read of the name, at the length of the section before.
     left = name[: len(section)].ljust(len(section), "\0") if name else section
-    return _skipped(text, start, number, left, Kind.BAD_SECTION, close.end() if close else at)
+    return _skipped(text, start, number, left, LineKind.BAD_SECTION, close.end() if close else at)
 
 
-def _key(text: str, start: int, number: int, section: str, head: re.Match[str], dialect: Dialect) -> Line:
+def _key(text: str, start: int, number: int, section: str, head: re.Match[str], dialect: Dialect) -> ConfigLine:
     written = _VALUE[dialect.windows].match(text, head.end())
     assert written is not None
     end = _END.match(text, written.end())
     if end is None:
         opened = _OPEN[dialect.windows].match(text, written.end())
         at = opened.end() if opened else written.end()
-        kind = Kind.BAD_ESCAPE if text.startswith("\\", at) else Kind.OPEN_QUOTE
+        kind = LineKind.BAD_ESCAPE if text.startswith("\\", at) else LineKind.OPEN_QUOTE
         return _skipped(text, start, number, section, kind, at)
     raw = written[0].rstrip(" \t")
     begin = head.end() - start
-    return Line(
+    return ConfigLine(
         text=text[start : end.end()],
         number=number,
-        kind=Kind.KEY,
+        kind=LineKind.KEY,
         section=section,
         key=head["key"],
         value=_meant(raw, dialect),
@@ -169,10 +169,10 @@ def _key(text: str, start: int, number: int, section: str, head: re.Match[str], 
     )
 
 
-def _skipped(text: str, start: int, number: int, section: str, kind: Kind, at: int) -> Line:
+def _skipped(text: str, start: int, number: int, section: str, kind: LineKind, at: int) -> ConfigLine:
     rest = _REST.match(text, at)
     assert rest is not None
-    return Line(text[start : rest.end()], number, kind, section, at=at - start)
+    return ConfigLine(text[start : rest.end()], number, kind, section, at=at - start)
 
 
 _SPECIAL = re.compile(r'\\(\r\n|[\s\S])|"')

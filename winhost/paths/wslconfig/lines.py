@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from winhost.model.errors import did_you_mean
-from winhost.paths.wslconfig.findings import Finding
-from winhost.paths.wslconfig.format import HARMLESS, ConfigFile, Dialect, Kind, Line
+from winhost.paths.wslconfig.findings import LintFinding
+from winhost.paths.wslconfig.format import HARMLESS, ConfigFile, ConfigLine, Dialect, LineKind
 from winhost.paths.wslconfig.keys import key_of, keys_of, other, sections_of
 from winhost.paths.wslconfig.reader import Reader
 
 
-def unreadable(reader: Reader) -> Iterator[Finding]:
+def unreadable(reader: Reader) -> Iterator[LintFinding]:
     """Lines that WSL cannot read."""
     for line in reader.file.lines:
-        char = line.text[line.at : line.at + (2 if line.kind is Kind.BAD_ESCAPE else 1)]
-        if line.kind is Kind.BAD_NAME and char in _FIRST:
+        char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
+        if line.kind is LineKind.BAD_NAME and char in _FIRST:
             yield reader.found(line, _FIRST[char])
         elif line.kind not in HARMLESS:
             yield reader.found(line, line.kind, char=f"`{char}`" if char.strip() else "the end of the line")
@@ -22,7 +22,7 @@ def unreadable(reader: Reader) -> Iterator[Finding]:
 _FIRST = {";": "semicolon", "\ufeff": "byte-order-mark"}
 
 
-def sections(reader: Reader) -> Iterator[Finding]:
+def sections(reader: Reader) -> Iterator[LintFinding]:
     """Sections of which WSL knows no key; each is told once, not by its keys."""
     dialect = reader.file.dialect
     for line in _unknown_sections(reader.file):
@@ -31,12 +31,12 @@ def sections(reader: Reader) -> Iterator[Finding]:
         yield reader.found(line, "unknown-section", section=line.section, near=near)
 
 
-def _unknown_sections(file: ConfigFile) -> list[Line]:
+def _unknown_sections(file: ConfigFile) -> list[ConfigLine]:
     known = {name.lower() for name in sections_of(file.dialect)}
-    return [line for line in file.lines if line.kind is Kind.SECTION and line.section.lower() not in known]
+    return [line for line in file.lines if line.kind is LineKind.SECTION and line.section.lower() not in known]
 
 
-def keys(reader: Reader) -> Iterator[Finding]:
+def keys(reader: Reader) -> Iterator[LintFinding]:
     """Keys that WSL does not know where they stand."""
     dialect = reader.file.dialect
     told = {line.section.lower() for line in _unknown_sections(reader.file)}
@@ -69,7 +69,7 @@ def _belongs(dialect: Dialect) -> str:
     return ": it belongs in /etc/wsl.conf of a distro." if dialect.windows else ": it belongs in .wslconfig of Windows."
 
 
-def duplicates(reader: Reader) -> Iterator[Finding]:
+def duplicates(reader: Reader) -> Iterator[LintFinding]:
     """Keys that were read already."""
     first = {str(key): line for key, line in reader.keys}
     for line in reader.file.keys:

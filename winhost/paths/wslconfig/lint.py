@@ -5,7 +5,7 @@ from collections.abc import Collection
 from packaging.version import Version
 
 from winhost.paths.wslconfig import lines, settings
-from winhost.paths.wslconfig.findings import Finding, finding
+from winhost.paths.wslconfig.findings import LintFinding, finding
 from winhost.paths.wslconfig.format import WSLCONFIG, Dialect, parse
 from winhost.paths.wslconfig.reader import Reader
 
@@ -18,7 +18,7 @@ RULES = (
 
 def lint(
     data: bytes, dialect: Dialect = WSLCONFIG, *, version: Version | None = None, forbidden: Collection[str] = ()
-) -> list[Finding]:
+) -> list[LintFinding]:
     """All findings of a file in the order of their places.
 
     `version` of the WSL that will read it, where that is known; `forbidden`: names of WSL's policies that are 0 there.
@@ -29,7 +29,7 @@ def lint(
     return sorted(found, key=lambda each: (each.line, each.column))
 
 
-def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[Finding]]:
+def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[LintFinding]]:
     """The text as `_wfopen(…, "rt,ccs=UTF-8")` gives it (WslCoreConfig.cpp), or as it will have been meant."""
     codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
     text = data.decode(codec, "replace")

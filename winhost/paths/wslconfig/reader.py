@@ -6,8 +6,8 @@ from functools import cached_property
 
 from packaging.version import Version
 
-from winhost.paths.wslconfig.findings import Finding, finding
-from winhost.paths.wslconfig.format import ConfigFile, Line
+from winhost.paths.wslconfig.findings import LintFinding, finding
+from winhost.paths.wslconfig.format import ConfigFile, ConfigLine
 from winhost.paths.wslconfig.keys import Key
 from winhost.paths.wslconfig.reading import counted, valid
 from winhost.paths.wslconfig.values import Value
@@ -22,7 +22,7 @@ class Reader:
     forbidden: Collection[str]
 
     @cached_property
-    def keys(self) -> list[tuple[Key, Line]]:
+    def keys(self) -> list[tuple[Key, ConfigLine]]:
         """Each key with the line that counts."""
         return counted(self.file)
 
@@ -31,7 +31,7 @@ class Reader:
         """By section.key; None where WSL keeps its default."""
         return {str(key): valid(key, line) for key, line in self.keys}
 
-    def line(self, name: str) -> Line | None:
+    def line(self, name: str) -> ConfigLine | None:
         """The line that counts for section.key."""
         return next((line for key, line in self.keys if str(key) == name), None)
 
@@ -40,6 +40,6 @@ class Reader:
         """How the network is made."""
         return str(self.values.get("wsl2.networkingMode") or "nat")
 
-    def found(self, line: Line, code: str, **words: object) -> Finding:
+    def found(self, line: ConfigLine, code: str, **words: object) -> LintFinding:
         """A finding at the place of a line."""
         return finding(self.file.dialect, code, line.place, **words)

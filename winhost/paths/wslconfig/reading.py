@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from winhost.paths.wslconfig.format import WSLCONFIG, ConfigFile, Dialect, Line, parse
+from winhost.paths.wslconfig.format import WSLCONFIG, ConfigFile, ConfigLine, Dialect, parse
 from winhost.paths.wslconfig.keys import Key, key_of
 from winhost.paths.wslconfig.values import Value, read
 
@@ -20,9 +20,9 @@ def effective(text: str, dialect: Dialect = WSLCONFIG) -> Mapping[tuple[str, str
     return read_out
 
 
-def counted(file: ConfigFile) -> list[tuple[Key, Line]]:
+def counted(file: ConfigFile) -> list[tuple[Key, ConfigLine]]:
     """Each key with the line that counts: the first, be its value good or bad (ConfigKey::Parse keeps the result)."""
-    first: dict[str, tuple[Key, Line]] = {}
+    first: dict[str, tuple[Key, ConfigLine]] = {}
     for line in file.keys:
         key = key_of(file.dialect, line.id)
         if key is not None:
@@ -30,7 +30,7 @@ def counted(file: ConfigFile) -> list[tuple[Key, Line]]:
     return list(first.values())
 
 
-def valid(key: Key, line: Line) -> Value | None:
+def valid(key: Key, line: ConfigLine) -> Value | None:
     """What WSL makes of the line; None where it keeps its default."""
     try:
         return read(key, line.value)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from winhost.paths.wslconfig.findings import Finding
+from winhost.paths.wslconfig.findings import LintFinding
 from winhost.paths.wslconfig.keys import Key
 from winhost.paths.wslconfig.reader import Reader
 from winhost.paths.wslconfig.reading import valid
@@ -13,7 +13,7 @@ from winhost.paths.wslconfig.values import read
 BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")  # microsoft/WSL #13211
 
 
-def values(reader: Reader) -> Iterator[Finding]:
+def values(reader: Reader) -> Iterator[LintFinding]:
     """Values that WSL does not take, or takes for others."""
     for key, line in reader.keys:
         written = line.text[line.raw.start : line.raw.stop]
@@ -38,7 +38,7 @@ def _default(key: Key) -> str:
     return f" ({key.default})" if key.default else ""
 
 
-def versions(reader: Reader) -> Iterator[Finding]:
+def versions(reader: Reader) -> Iterator[LintFinding]:
     """Keys and words that are newer than this WSL."""
     for key, line in reader.keys:
         word = str(valid(key, line))
@@ -52,7 +52,7 @@ def versions(reader: Reader) -> Iterator[Finding]:
             yield reader.found(line, "too-new", what=what, since=told, version=reader.version)
 
 
-def policies(reader: Reader) -> Iterator[Finding]:
+def policies(reader: Reader) -> Iterator[LintFinding]:
     """Settings that the machine's owner has forbidden."""
     for key, line in reader.keys:
         if key.policy in reader.forbidden and valid(key, line) not in (None, *key.allowed):
@@ -62,7 +62,7 @@ def policies(reader: Reader) -> Iterator[Finding]:
 # --- Settings together -----------------------------------------------------------------------------------------------
 
 
-def without_effect(reader: Reader) -> Iterator[Finding]:
+def without_effect(reader: Reader) -> Iterator[LintFinding]:
     """Settings that do nothing, or harm, with the others."""
     for key, line in reader.keys:
         if key.modes and reader.mode not in key.modes:
@@ -77,7 +77,7 @@ def without_effect(reader: Reader) -> Iterator[Finding]:
             yield reader.found(line, "beware", key=key, value=str(value).lower(), what=key.beware[value])
 
 
-def bridged(reader: Reader) -> Iterator[Finding]:
+def bridged(reader: Reader) -> Iterator[LintFinding]:
     """A bridge lacks a switch, an address of its own, or a WSL that can bridge."""
     line = reader.line("wsl2.networkingMode")
     if line is None or reader.mode != "bridged":
@@ -93,7 +93,7 @@ def bridged(reader: Reader) -> Iterator[Finding]:
         yield reader.found(line, "bridged-warned", version=version)
 
 
-def lifetime(reader: Reader) -> Iterator[Finding]:
+def lifetime(reader: Reader) -> Iterator[LintFinding]:
     """A VM kept alive whose distro is not: it ends with the last Windows process on it (microsoft/WSL #8654, #8854)."""
     line = reader.line("wsl2.vmIdleTimeout")
     if line and _never(reader, "wsl2.vmIdleTimeout") and not _never(reader, "general.instanceIdleTimeout"):

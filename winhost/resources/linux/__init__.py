@@ -1,6 +1,6 @@
 """The nouns of a Linux target, each with its script in `remote`."""
 
-from winhost.resources.base import Noun, State
+from winhost.resources.base import ResourceType, State
 from winhost.resources.linux.cdi import CdiSpec
 from winhost.resources.linux.files import LinuxFile
 from winhost.resources.linux.packages import AptSource, DebianPackage
@@ -17,10 +17,10 @@ STATES: tuple[type[State], ...] = (
     SystemdUnit,
     CdiSpec,
 )
-NOUNS: dict[str, Noun] = {state.noun.name: state.noun for state in STATES}
+RESOURCE_TYPES: dict[str, ResourceType] = {state.noun.name: state.noun for state in STATES}
 
 __all__ = [
-    "NOUNS",
+    "RESOURCE_TYPES",
     "STATES",
     "AptSource",
     "CdiSpec",

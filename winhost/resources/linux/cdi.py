@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Keep, Noun, State, Undo, resource
+from winhost.resources.base import Keep, ResourceType, State, Undo, resource
 from winhost.resources.linux.system import ACCESS, DISTRO
 from winhost.resources.values import FLAG
 
@@ -15,7 +15,7 @@ def _undo_spec(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 
 
 @resource(
-    Noun(
+    ResourceType(
         "CdiSpec",
         sets={"present": FLAG, "fresh": FLAG},
         after=("DebianPackage", "LinuxFile"),

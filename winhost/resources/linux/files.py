@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Keep, ResourceType, State, Undo, resource, undo_property_by_property
 from winhost.resources.linux.packages import or_null
 from winhost.resources.linux.system import ACCESS, DISTRO, PACKAGES, UNITS
 from winhost.resources.values import text
@@ -16,7 +16,7 @@ def _undo_file(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 
 
 @resource(
-    Noun(
+    ResourceType(
         "LinuxFile",
         key=("path",),
         sets={

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Keep, Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Keep, ResourceType, State, Undo, resource, undo_property_by_property
 from winhost.resources.linux.system import ACCESS, DISTRO, PACKAGES, SPEC, UNITS
 from winhost.resources.values import FLAG, Value, text
 
@@ -21,7 +21,7 @@ def _undo_source(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
 
 
 @resource(
-    Noun(
+    ResourceType(
         "AptSource",
         key=("name",),
         sets={
@@ -61,7 +61,7 @@ def _undo_package(before: Mapping[str, Json], after: Mapping[str, Json], now: Ma
 
 
 @resource(
-    Noun(
+    ResourceType(
         "DebianPackage",
         key=("package",),
         sets={"version": or_null(text(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*", "a version, as apt writes it")), "held": FLAG},

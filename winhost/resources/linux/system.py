@@ -1,6 +1,6 @@
 """What a Linux machine is, and whether somebody gave it a GPU driver of its own."""
 
-from winhost.resources.base import Noun, Rests, State, resource
+from winhost.resources.base import ResourceType, Rests, State, resource
 
 ACCESS = "WslAccess"  # until the way in is up, nothing here can be read
 DISTRO = Rests("WslDistro", disks=True)  # what all of it lies in
@@ -10,7 +10,7 @@ PACKAGES = Rests("DebianPackage", unless=("version", (None,)), since=())
 SPEC = Rests("CdiSpec", unless=("present", (False,)), since=())
 
 
-@resource(Noun("LinuxSystem", requires=ACCESS))
+@resource(ResourceType("LinuxSystem", requires=ACCESS))
 class LinuxSystem(State):
     """id, version: as in os-release (`ubuntu`, `24.04`); kernel: its release; architecture: as `uname -m` says.
 
@@ -26,7 +26,7 @@ class LinuxSystem(State):
     systemd: bool
 
 
-@resource(Noun("LinuxGpuDriver", requires=ACCESS))
+@resource(ResourceType("LinuxGpuDriver", requires=ACCESS))
 class LinuxGpuDriver(State):
     """packages: installed ones that bring a Linux GPU driver; libraries: each libcuda that is not WSL's.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Noun, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import ResourceType, State, Undo, resource, undo_property_by_property
 from winhost.resources.linux.system import ACCESS, DISTRO
 from winhost.resources.values import FLAG, text
 
@@ -15,7 +15,7 @@ def _undo_unit(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 
 
 @resource(
-    Noun(
+    ResourceType(
         "SystemdUnit",
         key=("unit",),
         sets={"enabled": text(r"[a-z-]+", "enabled, disabled, masked, or what it was"), "active": FLAG},

@@ -1,6 +1,6 @@
 """The nouns of a Windows host, each with its script beside it."""
 
-from winhost.resources.base import Noun, State
+from winhost.resources.base import ResourceType, State
 from winhost.resources.windows.accounts import AccountRight, AccountTasks, LocalAccount, WslConfig
 from winhost.resources.windows.assignable_device import AssignableDevice
 from winhost.resources.windows.boot import Boot
@@ -71,10 +71,10 @@ STATES: tuple[type[State], ...] = (
     ClusterService,
     DeviceAssignmentPolicy,
 )
-NOUNS: dict[str, Noun] = {state.noun.name: state.noun for state in STATES}
+RESOURCE_TYPES: dict[str, ResourceType] = {state.noun.name: state.noun for state in STATES}
 
 __all__ = [
-    "NOUNS",
+    "RESOURCE_TYPES",
     "STATES",
     "AccountRight",
     "AccountTasks",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Change, Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, Value, one_of, text
 
 NO_TASKS: Mapping[str, Json] = {
@@ -72,7 +72,7 @@ def undo_whole(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 
 
 @resource(
-    Noun(
+    ResourceType(
         "LocalAccount",
         key=("account",),
         sets={"there": FLAG, "administrator": FLAG},
@@ -116,7 +116,7 @@ class LocalAccount(State):
 
 
 @resource(
-    Noun(
+    ResourceType(
         "AccountRight",
         key=("account", "right"),
         sets={"granted": FLAG},
@@ -137,7 +137,7 @@ class AccountRight(State):
 
 
 @resource(
-    Noun(
+    ResourceType(
         "AccountTasks",
         key=("account",),
         sets={
@@ -171,7 +171,7 @@ class AccountTasks(State):
 
 
 @resource(
-    Noun(
+    ResourceType(
         "WslConfig",
         key=("account",),
         sets={

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Need, Noun, State, Undo, resource
+from winhost.resources.base import Change, Keep, Need, ResourceType, State, Undo, resource
 from winhost.resources.values import text
 from winhost.resources.windows.vm import OFF
 
@@ -46,7 +46,7 @@ def _undo(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[st
 
 
 @resource(
-    Noun(
+    ResourceType(
         "AssignableDevice",
         key=("location", "device"),
         sets={

@@ -1,9 +1,9 @@
 """The running boot: what a restart changes, and whether the host is ready after one."""
 
-from winhost.resources.base import Noun, State, resource
+from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(Noun("Boot"))
+@resource(ResourceType("Boot"))
 class Boot(State):
     """boot_id is opaque: compare for inequality only, because clocks are set and time zones change.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Change, Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import FLAG, Value, text
 from winhost.resources.windows.accounts import DISTROS_OF, or_nothing, undo_whole
 from winhost.resources.windows.network import NETWORKS, cuts_the_wire
@@ -72,7 +72,7 @@ def undo_distro(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
 
 
 @resource(
-    Noun(
+    ResourceType(
         "WslDistro",
         key=("account", "distro"),
         sets={"installed": FLAG, "image": _SHA256, "running": FLAG},
@@ -126,7 +126,7 @@ def may_end_distros(change: Change) -> Iterable[str]:
 
 
 @resource(
-    Noun(
+    ResourceType(
         "WslVm",
         key=("account",),
         sets={"config": _SHA256, "mode": _MODE},
@@ -160,7 +160,7 @@ class WslVm(State):
 
 
 @resource(
-    Noun(
+    ResourceType(
         "WslConf",
         key=("account", "distro"),
         sets={"conf": _FILE, "network": _FILE, "resolver": _FILE},
@@ -211,7 +211,7 @@ def _keys(value: Json) -> bool:
 
 
 @resource(
-    Noun(
+    ResourceType(
         "WslAccess",
         key=("account", "distro"),
         sets={

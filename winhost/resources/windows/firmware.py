@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from winhost.resources.base import Noun, State, Within, resource
+from winhost.resources.base import ResourceType, State, Within, resource
 
 DMA_PROTECTION = 3  # Win32_DeviceGuard.AvailableSecurityProperties
 
 
-@resource(Noun("Firmware"))
+@resource(ResourceType("Firmware"))
 class Firmware(State):
     """Firmware, virtualization and IOMMU, as far as Windows tells.
 

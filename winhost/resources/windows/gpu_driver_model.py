@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from winhost.resources.base import Change, Noun, State, resource
+from winhost.resources.base import Change, ResourceType, State, resource
 from winhost.resources.values import one_of
 from winhost.resources.windows.software import DISTROS, restart
 
@@ -16,7 +16,7 @@ def _may_need(change: Change) -> Iterable[str]:
 
 
 @resource(
-    Noun(
+    ResourceType(
         "GpuDriverModel",
         key=("location", "device"),
         sets={"pending": one_of(WDDM, MCDM)},

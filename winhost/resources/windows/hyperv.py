@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.resources.base import Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Change, Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import one_of
 from winhost.resources.windows.assignable_device import DISABLED, ENABLED
 
@@ -34,7 +34,7 @@ def _role_risks(change: Change) -> tuple[str, ...]:
 
 
 @resource(
-    Noun(
+    ResourceType(
         "HyperVRole",
         sets={"role": one_of(INSTALLED, "available"), "tools": one_of(INSTALLED, "available")},
         restarts=True,
@@ -63,7 +63,7 @@ class HyperVRole(State):
     vms: int
 
 
-@resource(Noun("HyperVHost", requires="HyperVRole"))
+@resource(ResourceType("HyperVHost", requires="HyperVRole"))
 class HyperVHost(State):
     """What the hypervisor says of itself. iov_support is a proxy for IOMMU and ACS, not a verdict on DDA."""
 
@@ -72,7 +72,7 @@ class HyperVHost(State):
     service: str
 
 
-@resource(Noun("VmSwitch", key=("switch",), requires="HyperVRole"))
+@resource(ResourceType("VmSwitch", key=("switch",), requires="HyperVRole"))
 class VmSwitch(State):
     """A virtual switch by its GUID. kind: external, internal or private; adapter: the card an external one sits on."""
 
@@ -82,7 +82,7 @@ class VmSwitch(State):
     management_os: bool
 
 
-@resource(Noun("PartitionableGpu", key=("gpu",), requires="HyperVRole"))
+@resource(ResourceType("PartitionableGpu", key=("gpu",), requires="HyperVRole"))
 class PartitionableGpu(State):
     """A GPU that can be split. `gpu` is its device interface path; `partitions` 1 means that it is whole."""
 

@@ -1,10 +1,10 @@
 """Processors, memory and disks: what there is to give away."""
 
 from winhost.model.units import Bytes
-from winhost.resources.base import Noun, State, resource
+from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(Noun("Processor", key=("socket",)))
+@resource(ResourceType("Processor", key=("socket",)))
 class Processor(State):
     """One socket."""
 
@@ -14,7 +14,7 @@ class Processor(State):
     threads: int
 
 
-@resource(Noun("Memory"))
+@resource(ResourceType("Memory"))
 class Memory(State):
     """Physical memory, in bytes. `free` moves from read to read."""
 
@@ -22,7 +22,7 @@ class Memory(State):
     free: Bytes
 
 
-@resource(Noun("Disk", key=("disk",)))
+@resource(ResourceType("Disk", key=("disk",)))
 class Disk(State):
     """A disk by its unique id. `size` in bytes; `style`: GPT, MBR or RAW."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Noun, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Change, Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
 from winhost.resources.values import Value, one_of
 
 ETHERNET, WIFI, TEAM, VIRTUAL, VPN = "ethernet", "wifi", "team", "virtual", "vpn"
@@ -31,7 +31,7 @@ class Address:
             raise ValueError("should be an IP address with the length of its prefix") from None
 
 
-@resource(Noun("NetworkAdapter", key=("adapter",)))
+@resource(ResourceType("NetworkAdapter", key=("adapter",)))
 class NetworkAdapter(State):
     """A network adapter by its interface GUID, which survives renaming.
 
@@ -77,7 +77,7 @@ def cuts_the_wire(change: Change) -> tuple[str, ...]:
 
 
 @resource(
-    Noun(
+    ResourceType(
         "ExternalSwitch",
         key=("name",),
         sets={"adapter": Value("the interface GUID of an adapter, or nothing", lambda v: v is None or _guid(v))},
@@ -147,7 +147,7 @@ def port(value: Json) -> bool:
 
 
 @resource(
-    Noun(
+    ResourceType(
         "PortForward",
         key=("port",),
         sets={
@@ -176,7 +176,7 @@ class PortForward(State):
 
 
 @resource(
-    Noun(
+    ResourceType(
         "HyperVFirewall",
         key=("creator",),
         sets={
@@ -202,7 +202,7 @@ class HyperVFirewall(State):
     allowed: tuple[str, ...] | None
 
 
-@resource(Noun("WslPolicy"))
+@resource(ResourceType("WslPolicy"))
 class WslPolicy(State):
     """Group Policy for WSL (microsoft/WSL, intune/WSL.admx): null where it says nothing, and then all is allowed.
 

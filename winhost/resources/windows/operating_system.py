@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from winhost.model.facts import MissingFact
-from winhost.resources.base import Noun, State, resource
+from winhost.resources.base import ResourceType, State, resource
 
 SKU_MULTI_SESSION = 175
 SKU_AZURE_LOCAL = 406
@@ -21,7 +21,7 @@ class OsFamily(StrEnum):
     ALTERED = "product type altered"
 
 
-@resource(Noun("OperatingSystem"))
+@resource(ResourceType("OperatingSystem"))
 class OperatingSystem(State):
     """The six values that decide the family, and what identifies the host.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from winhost.model.units import Bytes
-from winhost.resources.base import Noun, State, Within, resource
+from winhost.resources.base import ResourceType, State, Within, resource
 
 DISPLAY = 3  # PCI base class
 ADDRESSES = 1 << 64
@@ -25,7 +25,7 @@ def card_location(location: str) -> str:
     return FUNCTION.sub(r"#PCI(\g<1>00)", location)
 
 
-@resource(Noun("PciDevice", key=("location", "device")))
+@resource(ResourceType("PciDevice", key=("location", "device")))
 class PciDevice(State):
     """A display, audio or USB function of a graphics card; its key is what survives dismounting and renumbering.
 

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from winhost.resources.base import ADDRESS, Noun, State, resource
+from winhost.resources.base import ADDRESS, ResourceType, State, resource
 
 
-@resource(Noun("Session"))
+@resource(ResourceType("Session"))
 class Session(State):
     """The logon and engine that answer. `simulated` is true on lab hosts and makes their facts `synthetic`.
 

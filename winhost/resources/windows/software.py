@@ -6,10 +6,10 @@ from typing import Annotated
 from winhost.model.facts import Json
 from winhost.resources.base import (
     VERSION,
-    Beside,
+    Attachment,
     Change,
     Keep,
-    Noun,
+    ResourceType,
     Rests,
     State,
     Undo,
@@ -37,7 +37,7 @@ DISTROS = Rests("WslDistro", disks=True)
 
 
 @resource(
-    Noun(
+    ResourceType(
         "VirtualMachinePlatform",
         sets={"feature": one_of(INSTALLED, "available")},
         restarts=True,
@@ -57,10 +57,10 @@ class VirtualMachinePlatform(State):
     feature: str
 
 
-def from_beside(change: Change) -> Beside | None:
+def from_beside(change: Change) -> Attachment | None:
     """./name is a file in the folder of the plan, on the computer that winhost runs on."""
     before, _, name = change.key["source"].partition("./")
-    return Beside(name, change.key["sha256"]) if not before and change.want.get("present") else None
+    return Attachment(name, change.key["sha256"]) if not before and change.want.get("present") else None
 
 
 def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
@@ -70,7 +70,7 @@ def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
 
 
 @resource(
-    Noun(
+    ResourceType(
         "StagedFile",
         key=("sha256", "name", "source"),
         sets={"present": FLAG},
@@ -109,7 +109,7 @@ def undo_wsl(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping
 
 
 @resource(
-    Noun(
+    ResourceType(
         "Wsl",
         sets={
             "version": text(r"[0-9]{1,5}(\.[0-9]{1,5}){2,3}", "a version, as 2.7.14.0"),

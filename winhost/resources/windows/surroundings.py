@@ -1,16 +1,16 @@
 """What stands around the GPUs and can forbid or disturb a change."""
 
-from winhost.resources.base import Noun, State, resource
+from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(Noun("PendingReboot"))
+@resource(ResourceType("PendingReboot"))
 class PendingReboot(State):
     """Why Windows waits for a restart; empty when it does not."""
 
     reasons: tuple[str, ...]
 
 
-@resource(Noun("BitLocker", key=("volume",)))
+@resource(ResourceType("BitLocker", key=("volume",)))
 class BitLocker(State):
     """A volume by its mount point. protection: on, off or unknown."""
 
@@ -18,14 +18,14 @@ class BitLocker(State):
     volume_type: str
 
 
-@resource(Noun("ClusterService"))
+@resource(ResourceType("ClusterService"))
 class ClusterService(State):
     """Failover clustering on this host: absent, stopped or running."""
 
     state: str
 
 
-@resource(Noun("DeviceAssignmentPolicy"))
+@resource(ResourceType("DeviceAssignmentPolicy"))
 class DeviceAssignmentPolicy(State):
     """Registry policy on device assignment; null where not set. Only ever read: changing it is the owner's decision."""
 

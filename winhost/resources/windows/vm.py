@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from winhost.model.units import Bytes, MiB
-from winhost.resources.base import Change, Need, Noun, Rests, State, resource
+from winhost.resources.base import Change, Need, ResourceType, Rests, State, resource
 from winhost.resources.values import FLAG, one_of, sizes
 
 OFF = "off"
@@ -19,7 +19,7 @@ def vm_off(change: Change) -> Iterable[Need]:
 DEVICES = (Rests("AssignableDevice", at=("place", "assigned:{vm}"), lent=True),)
 
 
-@resource(Noun("Vm", key=("vm",), requires="HyperVRole"))
+@resource(ResourceType("Vm", key=("vm",), requires="HyperVRole"))
 class Vm(State):
     """A VM by its GUID. Names are for people: Hyper-V allows the same one twice.
 
@@ -41,7 +41,7 @@ class Vm(State):
 
 
 @resource(
-    Noun(
+    ResourceType(
         "VmMmio",
         key=("vm",),
         sets={"low": sizes(2 * MiB), "high": sizes(2 * MiB), "cache": FLAG},
@@ -59,7 +59,7 @@ class VmMmio(State):
 
 
 @resource(
-    Noun(
+    ResourceType(
         "VmActions",
         key=("vm",),
         sets={
@@ -83,7 +83,7 @@ class VmActions(State):
 
 
 @resource(
-    Noun(
+    ResourceType(
         "VmCheckpoints",
         key=("vm",),
         sets={"kind": one_of("disabled", "production", "production-only", "standard"), "automatic": FLAG},
@@ -98,7 +98,9 @@ class VmCheckpoints(State):
     automatic: bool
 
 
-@resource(Noun("VmMemory", key=("vm",), sets={"dynamic": FLAG}, requires="HyperVRole", needs=vm_off, rests=DEVICES))
+@resource(
+    ResourceType("VmMemory", key=("vm",), sets={"dynamic": FLAG}, requires="HyperVRole", needs=vm_off, rests=DEVICES)
+)
 class VmMemory(State):
     """Memory of a VM in bytes. Only the mode is changed here: an assigned device needs all of `startup` pinned."""
 
@@ -117,7 +119,7 @@ def _power_may_need(change: Change) -> Iterable[str]:
 
 
 @resource(
-    Noun(
+    ResourceType(
         "VmPower",
         key=("vm",),
         sets={"state": one_of(OFF, RUNNING, "saved", "paused")},

@@ -51,7 +51,7 @@ LARGEST = 1 << 20  # bytes of a file that is read whole
 # ---- what may go wrong, as data
 
 
-class Fault(Exception):
+class AgentFault(Exception):
     """An error with a code of ours."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Fault(Exception):
         self.code, self.category, self.program, self.details = code, category, program, details
 
 
-class Unavailable(Exception):
+class NotThereYet(Exception):
     """It cannot be looked at before this noun is there."""
 
 
@@ -79,7 +79,7 @@ CATEGORIES = {
 
 def told(error: BaseException) -> State:
     """An error as the wire carries it. Codes are ours, errno's or Python's; the message may be in any language."""
-    if isinstance(error, Fault):
+    if isinstance(error, AgentFault):
         code, category, program, details = error.code, error.category, error.program, error.details
     else:
         number = error.errno if isinstance(error, OSError) else None
@@ -88,12 +88,12 @@ def told(error: BaseException) -> State:
     return {"category": category, "code": code, "hresults": list(details), "cmdlet": program, "message": str(error)}
 
 
-def bad_request(message: str) -> Fault:
-    return Fault("Winhost.BadRequest", "InvalidArgument", message)
+def bad_request(message: str) -> AgentFault:
+    return AgentFault("Winhost.BadRequest", "InvalidArgument", message)
 
 
-def wrong_place(message: str) -> Fault:
-    return Fault("Winhost.WrongPlace", "InvalidOperation", message)
+def wrong_place(message: str) -> AgentFault:
+    return AgentFault("Winhost.WrongPlace", "InvalidOperation", message)
 
 
 WARNINGS: list[str] = []
@@ -139,7 +139,7 @@ def changes(noun: str, *properties: str) -> Callable[[Set], Set]:
 
 def entry(noun: str) -> Entry:
     if noun not in NOUNS:
-        raise Fault("Winhost.UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
+        raise AgentFault("Winhost.UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
     return NOUNS[noun]
 
 
@@ -159,7 +159,7 @@ def value(read: Callable[[], Any]) -> Any:
     """What is read, or why it cannot be."""
     try:
         return read()
-    except Unavailable as unavailable:
+    except NotThereYet as unavailable:
         return {"unavailable": str(unavailable)}
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this property's
         return {"unknown": told(error)}
@@ -193,7 +193,7 @@ def run(program: str, *arguments: str, within: float = 60) -> Done:
     """One of our programs, without a shell. It ends within so many seconds, or is ended."""
     path = place_of(program)
     if path is None:
-        raise Fault("Winhost.NoProgram", "ObjectNotFound", f"{program} is not there.", program)
+        raise AgentFault("Winhost.NoProgram", "ObjectNotFound", f"{program} is not there.", program)
     process = subprocess.Popen(  # noqa: S603 - no shell; the program is one of ours
         [path, *arguments],
         stdin=subprocess.DEVNULL,
@@ -208,7 +208,7 @@ def run(program: str, *arguments: str, within: float = 60) -> Done:
     except subprocess.TimeoutExpired:
         end(process)
         message = f"{program} did not end within {within:.0f} s."
-        raise Fault("Winhost.ProgramTimedOut", "OperationTimeout", message, program) from None
+        raise AgentFault("Winhost.ProgramTimedOut", "OperationTimeout", message, program) from None
     return Done(process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
 
 
@@ -227,7 +227,7 @@ def must(program: str, *arguments: str, within: float = 60) -> str:
     done = run(program, *arguments, within=within)
     if done.code != 0:
         said = (done.errors.strip() or done.output.strip())[-2000:]
-        raise Fault("Winhost.ProgramFailed", "InvalidResult", said, program, (f"exit {done.code}",))
+        raise AgentFault("Winhost.ProgramFailed", "InvalidResult", said, program, (f"exit {done.code}",))
     return done.output
 
 
@@ -417,7 +417,7 @@ def set_answer(call: State) -> State:
         raise bad_request("A set says of what, and what it wants.")
     before = state_of(noun, key)
     if before is None:
-        raise Fault("Winhost.NotFound", "ObjectNotFound", f"There is no such {noun}.")
+        raise AgentFault("Winhost.NotFound", "ObjectNotFound", f"There is no such {noun}.")
     drift = differences(call.get("expect") or {}, before)
     if drift:
         return {"ok": False, "drift": drift, "before": before}
@@ -445,7 +445,7 @@ def answer(call: State) -> State:
         if call.get("verb") not in VERBS:
             raise bad_request("The verb is get or set.")
         given = VERBS[call["verb"]](call)
-    except Unavailable as unavailable:
+    except NotThereYet as unavailable:
         return {"ok": False, "unavailable": str(unavailable)}
     except Exception as error:  # noqa: BLE001 - errors are data
         given = {"ok": False, "error": told(error)}
@@ -460,7 +460,7 @@ def batch(calls: list[State]) -> Iterator[State]:
     for call in calls:
         changes_ = call.get("verb") != "get"
         if changes_ and failed:
-            skipped = Fault("Winhost.Skipped", "OperationStopped", "A call before it failed.")
+            skipped = AgentFault("Winhost.Skipped", "OperationStopped", "A call before it failed.")
             yield {"ok": False, "error": told(skipped), "warnings": []}
             continue
         given = answer(call)
@@ -468,7 +468,7 @@ def batch(calls: list[State]) -> Iterator[State]:
         yield given
 
 
-class Wire:
+class LineWire:
     """Lines of JSON on what were stdin and stdout. What anything else prints goes to stderr."""
 
     def __init__(self) -> None:
@@ -509,7 +509,7 @@ class Wire:
 
 
 @contextmanager
-def alone(wire: Wire) -> Iterator[None]:
+def alone(wire: LineWire) -> Iterator[None]:
     """Machine-wide: a call that outlived its controller still holds it, and is waited for instead of raced."""
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -529,7 +529,7 @@ def taken(lock: int) -> bool:
     return True
 
 
-def answers(request: State, wire: Wire) -> list[State]:
+def answers(request: State, wire: LineWire) -> list[State]:
     calls = request["calls"]
     if not request.get("exclusive") and all(call.get("verb") == "get" for call in calls):
         return list(batch(calls))
@@ -544,7 +544,7 @@ def serve() -> None:
     """Answer until the controller is gone. A call that runs then is brought to its end."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.umask(0o022)
-    wire = Wire()
+    wire = LineWire()
     while True:
         line = wire.receive()
         if not line:

@@ -6,8 +6,8 @@ import re
 from winhost.resources.linux.remote.agent import (
     Found,
     Key,
+    NotThereYet,
     State,
-    Unavailable,
     bad_request,
     changes,
     content,
@@ -29,7 +29,7 @@ GENERATE = ("cdi", "generate", "--mode=wsl", "--format=yaml")
 @reads("CdiSpec")
 def cdi_spec(key: Key | None) -> Found:
     if place_of("nvidia-ctk") is None:
-        raise Unavailable("DebianPackage")
+        raise NotThereYet("DebianPackage")
     present = status(SPEC) is not None
     state = {
         "present": present,

@@ -8,11 +8,11 @@ from pathlib import Path
 from winhost.resources.linux.remote.agent import (
     KEPT,
     ONCE,
-    Fault,
+    AgentFault,
     Found,
     Key,
+    NotThereYet,
     State,
-    Unavailable,
     changes,
     content,
     matching,
@@ -55,7 +55,7 @@ LONG = 1800  # seconds: a slow mirror and a slow disk
 @reads("DebianPackage", "package")
 def debian_packages(key: Key | None) -> Found:
     if place_of("dpkg-query") is None:
-        raise Unavailable("LinuxSystem")
+        raise NotThereYet("LinuxSystem")
     for name in [key["package"]] if key else KNOWN_PACKAGES:
         yield {"package": name}, debian_package(package_name(name))
 
@@ -107,7 +107,7 @@ def install(name: str, version: str, how: State) -> None:
     planned = apt_get(how, "--simulate", "install", *asked)
     leaving = listed("Remv|Purg", planned)
     if leaving:
-        raise Fault("Winhost.WouldRemove", "ResourceExists", f"It would remove {', '.join(leaving)}.", "apt-get")
+        raise AgentFault("Winhost.WouldRemove", "ResourceExists", f"It would remove {', '.join(leaving)}.", "apt-get")
     by_themselves = set(must("apt-mark", "showauto").split())
     if name in before:
         apt_get(how, "install", *asked)
@@ -143,7 +143,7 @@ def exactly(name: str, version: str) -> dict[str, str]:
             wanted = re.findall(r"([a-z0-9][a-z0-9+.-]+) \(= ([^)|]+)\)", depends)
             new.update((other, at) for other, at in wanted if other not in found)
         elif each == name:
-            raise Fault("Winhost.NoSuchVersion", "ObjectNotFound", f"No source has {name} {version}.", "apt-cache")
+            raise AgentFault("Winhost.NoSuchVersion", "ObjectNotFound", f"No source has {name} {version}.", "apt-cache")
     return found
 
 
@@ -159,13 +159,13 @@ def brought_file(name: str) -> str:
 
 def purge(name: str, how: State) -> None:
     if status(brought_file(name)) is None:
-        raise Fault("Winhost.NotOurs", "PermissionDenied", f"{name} was not installed by winhost; it stays.")
+        raise AgentFault("Winhost.NotOurs", "PermissionDenied", f"{name} was not installed by winhost; it stays.")
     brought = {each for each in json.loads(content(brought_file(name))) if each != name}
     with_it = {name, *(each for each in brought if each in packages())}
     going = set(listed("Remv|Purg", apt_get(how, "--simulate", "purge", name)))
     others = ", ".join(sorted(going - with_it))
     if others:
-        raise Fault("Winhost.InUse", "ResourceBusy", f"Needed by {others}.", "apt-get")
+        raise AgentFault("Winhost.InUse", "ResourceBusy", f"Needed by {others}.", "apt-get")
     apt_get(how, "purge", *sorted(going or {name}))
     sweep(brought, how)
     remove(brought_file(name))

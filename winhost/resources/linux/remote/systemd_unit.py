@@ -6,8 +6,8 @@ from pathlib import Path
 from winhost.resources.linux.remote.agent import (
     Found,
     Key,
+    NotThereYet,
     State,
-    Unavailable,
     changes,
     matching,
     must,
@@ -32,7 +32,7 @@ KNOWN_UNITS = (
 @reads("SystemdUnit", "unit")
 def systemd_units(key: Key | None) -> Found:
     if not Path("/run/systemd/system").is_dir():
-        raise Unavailable("LinuxSystem")
+        raise NotThereYet("LinuxSystem")
     for name in [key["unit"]] if key else KNOWN_UNITS:
         yield {"unit": name}, unit_state(name)
 

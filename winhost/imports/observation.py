@@ -21,7 +21,7 @@ class Worth(IntEnum):
 
 
 @dataclass(frozen=True)
-class Said:
+class Observation:
     """A value, JSON as it stands in facts."""
 
     value: Json
@@ -29,18 +29,18 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Silent:
+class Unreported:
     """This file cannot tell it, and why."""
 
     why: str
 
 
-Value: TypeAlias = Said | Silent
+Value: TypeAlias = Observation | Unreported
 State: TypeAlias = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
-class Address:
+class PciAddress:
     """Where the bus has a function. Firmware and systems number buses, so it is no location path."""
 
     domain: int
@@ -58,19 +58,19 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Function:
+class SeenFunction:
     """A PCI function of a graphics card. ids: `VEN_10DE&DEV_2684&SUBSYS_889619DA`, empty where the file has none."""
 
     ids: str
     state: State
     location: str | None = None
-    address: Address | None = None
+    address: PciAddress | None = None
 
     @property
     def name(self) -> str:
         """What the file calls it."""
         said = self.state.get("name")
-        return str(said.value) if isinstance(said, Said) else ""
+        return str(said.value) if isinstance(said, Observation) else ""
 
     @property
     def place(self) -> str | None:
@@ -79,7 +79,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Told:
+class FileObservations:
     """Everything that one file tells.
 
     host: the machine's name; nouns: states by noun and the value of its key, empty for nouns without one; functions:
@@ -89,7 +89,7 @@ class Told:
 
     host: str | None = None
     nouns: Mapping[str, Mapping[str, State]] = field(default_factory=dict)
-    functions: tuple[Function, ...] | None = None
+    functions: tuple[SeenFunction, ...] | None = None
     every_function: bool = False
     advice: str | None = None
 

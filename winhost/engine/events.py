@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from winhost.engine.journal import Entry
+from winhost.engine.journal import RawEvent
 from winhost.model.facts import Json, Key
 from winhost.model.once import once
-from winhost.model.plan import Plan, Stage, Step, Wish
-from winhost.resources.base import User
+from winhost.model.plan import Plan, PlanRequest, Stage, Step
+from winhost.resources.base import Dependent
 
 
 @dataclass(frozen=True)
-class Line:
+class JournalEvent:
     """What every line has. n: counted from 1; at: ISO 8601 in UTC; previous: the hash of the line before; hash: of this
     line without its hash.
     """
@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Run(Line):
+class RunStarted(JournalEvent):
     """The first line. accepted: consents given for going there; folder: of the plan, for the files beside it."""
 
     event: Literal["run"]
@@ -39,7 +39,7 @@ class Run(Line):
 
 
 @dataclass(frozen=True)
-class Planned(Line):
+class StagePlanned(JournalEvent):
     """A later stage, planned from what was read after the one before it."""
 
     event: Literal["planned"]
@@ -47,17 +47,17 @@ class Planned(Line):
 
 
 @dataclass(frozen=True)
-class Begin(Line):
+class StepStarted(JournalEvent):
     """A step is about to be done. found: the whole state that it begins from; users: what rests on it by then."""
 
     event: Literal["begin"]
     step: Step
     found: Mapping[str, Json]
-    users: tuple[User, ...]
+    users: tuple[Dependent, ...]
 
 
 @dataclass(frozen=True)
-class End(Line):
+class StepEnded(JournalEvent):
     """The host has done a step. before, after: as the host itself saw them; nothing after, where it is gone."""
 
     event: Literal["end"]
@@ -70,7 +70,7 @@ class End(Line):
 
 
 @dataclass(frozen=True)
-class Thing:
+class ResourceRef:
     """A resource that the run changed."""
 
     noun: str
@@ -78,11 +78,11 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Given(Line):
+class GivenBack(JournalEvent):
     """What the run has given back for good: all but what is kept and what could not be judged."""
 
     event: Literal["given-back"]
-    things: tuple[Thing, ...]
+    things: tuple[ResourceRef, ...]
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class Resting:
 
     noun: str
     key: Key
-    users: tuple[User, ...]
+    users: tuple[Dependent, ...]
 
 
 @dataclass(frozen=True)
-class Rested(Line):
+class DependentsNoted(JournalEvent):
     """What rests on what the run has changed so far: on the way back, it is told from what came since."""
 
     event: Literal["rested"]
@@ -103,7 +103,7 @@ class Rested(Line):
 
 
 @dataclass(frozen=True)
-class Failed(Line):
+class StepRefused(JournalEvent):
     """The host has refused a step. after: what is so now, where the host could tell."""
 
     event: Literal["failed"]
@@ -114,7 +114,7 @@ class Failed(Line):
 
 
 @dataclass(frozen=True)
-class Restarting(Line):
+class RestartStarted(JournalEvent):
     """A restart is about to be asked for, of this boot."""
 
     event: Literal["restarting"]
@@ -122,7 +122,7 @@ class Restarting(Line):
 
 
 @dataclass(frozen=True)
-class Left:
+class StateAfterRestart:
     """What a restart made of something that took effect with it."""
 
     noun: str
@@ -131,16 +131,16 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Restarted(Line):
+class RestartEnded(JournalEvent):
     """The host is back, in another boot."""
 
     event: Literal["restarted"]
     boot_id: str
-    left: tuple[Left, ...]
+    left: tuple[StateAfterRestart, ...]
 
 
 @dataclass(frozen=True)
-class Finished(Line):
+class StageEnded(JournalEvent):
     """All steps of a stage are done."""
 
     event: Literal["stage"]
@@ -148,7 +148,7 @@ class Finished(Line):
 
 
 @dataclass(frozen=True)
-class Accept(Line):
+class ConsentsGiven(JournalEvent):
     """Consents given later."""
 
     event: Literal["accept"]
@@ -156,7 +156,7 @@ class Accept(Line):
 
 
 @dataclass(frozen=True)
-class Back(Line):
+class RollbackStarted(JournalEvent):
     """From here on the run goes back. accepted: consents given for that; those for going there do not count."""
 
     event: Literal["back"]
@@ -164,7 +164,7 @@ class Back(Line):
 
 
 @dataclass(frozen=True)
-class Stopped(Line):
+class RunStopped(JournalEvent):
     """Why it went no further by itself. next: the commands that go on or back from here."""
 
     event: Literal["stopped"]
@@ -173,7 +173,7 @@ class Stopped(Line):
 
 
 @dataclass(frozen=True)
-class Change:
+class AmendedValue:
     """A value of the wish that was chosen anew. old: as the wish had it, null where it said nothing."""
 
     name: str
@@ -182,7 +182,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Amend(Line):
+class RequestAmended(JournalEvent):
     """What was wished for, and no stage had used yet, was chosen anew.
 
     wish: from here on; stage: planned from it, instead of what was not finished. accepted: consents given for that;
@@ -190,45 +190,45 @@ class Amend(Line):
     """
 
     event: Literal["amend"]
-    changes: tuple[Change, ...]
-    wish: Wish
+    changes: tuple[AmendedValue, ...]
+    wish: PlanRequest
     stage: Stage
     accepted: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Ended(Line):
+class RunEnded(JournalEvent):
     """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it."""
 
     event: Literal["outcome"]
     outcome: Literal["applied", "differs", "rolled back", "not all rolled back", "nothing changed"]
 
 
-AnyLine = Annotated[
-    Run
-    | Planned
-    | Begin
-    | End
-    | Failed
-    | Restarting
-    | Restarted
-    | Rested
-    | Given
-    | Finished
-    | Accept
-    | Back
-    | Stopped
-    | Amend
-    | Ended,
+AnyEvent = Annotated[
+    RunStarted
+    | StagePlanned
+    | StepStarted
+    | StepEnded
+    | StepRefused
+    | RestartStarted
+    | RestartEnded
+    | DependentsNoted
+    | GivenBack
+    | StageEnded
+    | ConsentsGiven
+    | RollbackStarted
+    | RunStopped
+    | RequestAmended
+    | RunEnded,
     Field(discriminator="event"),
 ]
 
 
 @once
-def _adapter() -> "TypeAdapter[Line]":
-    return TypeAdapter(AnyLine)
+def _adapter() -> "TypeAdapter[JournalEvent]":
+    return TypeAdapter(AnyEvent)
 
 
-def parse_entry(entry: Entry) -> Line:
+def parse_event(entry: RawEvent) -> JournalEvent:
     """Raises pydantic's ValidationError."""
     return _adapter().validate_python(entry)

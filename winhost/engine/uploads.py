@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from winhost.connect.agent import Held
+from winhost.connect.agent import Received
 from winhost.connect.errors import SessionDropped, TimedOut
 from winhost.model.errors import UsageFault, visible
 from winhost.model.plan import Step
 from winhost.model.units import MiB
-from winhost.resources.base import Beside, Change
-from winhost.resources.nouns import NOUNS
+from winhost.resources.base import Attachment, Change
+from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.values import is_device
 
 # As base64 it stays below what ConvertFrom-Json of Windows PowerShell 5.1 surely takes, 2 MiB; smaller ones are slower.
@@ -43,7 +43,7 @@ class NotBeside(UsageFault):
         return "Lay the right file there and give the command again. A run that has begun: winhost runs"
 
 
-class PutOff(Exception):
+class UploadInterrupted(Exception):
     """Somebody asked to stop while something was sent or waited for; whoever goes on takes it up there."""
 
 
@@ -53,19 +53,19 @@ class Receiver:
     is in reach again.
     """
 
-    put: Callable[[int, bytes], Held]
-    ask: Callable[[], Held]
+    put: Callable[[int, bytes], Received]
+    ask: Callable[[], Received]
 
 
 @dataclass(frozen=True)
-class Source:
+class OpenAttachment:
     """An open file. size: in bytes."""
 
     path: str
     size: int
     file: FileIO
 
-    def goes_on_at(self, held: Held) -> int:
+    def goes_on_at(self, held: Received) -> int:
         """Where the host's part of it ends; what is no beginning of this file is as good as nothing."""
         if held.size > self.size:
             return 0
@@ -85,9 +85,9 @@ class Source:
         raise NotBeside(self.path, "got shorter while it was sent")
 
 
-def beside(step: Step) -> Beside | None:
+def beside(step: Step) -> Attachment | None:
     """The file that a step takes from beside the plan."""
-    return NOUNS[step.noun].sends(Change(step.key, step.before, step.want))
+    return RESOURCE_TYPES[step.noun].sends(Change(step.key, step.before, step.want))
 
 
 def check(steps: Iterable[Step], folder: Path) -> None:
@@ -100,7 +100,7 @@ def check(steps: Iterable[Step], folder: Path) -> None:
 
 
 @contextmanager
-def opened(wanted: Beside, folder: Path) -> Iterator[Source]:
+def opened(wanted: Attachment, folder: Path) -> Iterator[OpenAttachment]:
     """Raises NotBeside."""
     path = folder / wanted.name
     if not _PLAIN.fullmatch(wanted.name) or is_device(wanted.name):
@@ -109,12 +109,12 @@ def opened(wanted: Beside, folder: Path) -> Iterator[Source]:
         raise NotBeside(str(path), "is not there, or is no file")
     try:
         with path.open("rb", buffering=0) as file:
-            yield Source(str(path), path.stat().st_size, file)
+            yield OpenAttachment(str(path), path.stat().st_size, file)
     except OSError as error:
         raise NotBeside(str(path), f"cannot be read: {error.strerror}") from error
 
 
-def send(source: Source, held: Held, to: Receiver) -> Iterator[int]:
+def send(source: OpenAttachment, held: Received, to: Receiver) -> Iterator[int]:
     """What the host does not hold yet; gives, before each piece and after the last, how many bytes it holds.
 
     A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever

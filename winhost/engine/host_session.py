@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from winhost.connect import reboot
-from winhost.connect.agent import Agent, Held, SetAnswer, Way
+from winhost.connect.agent import Agent, Connector, Received, SetAnswer
 from winhost.connect.errors import AuthenticationFailed, NotFound, SessionDropped, TimedOut, Unreachable
 from winhost.connect.reboot import Patience
-from winhost.engine import sending
+from winhost.engine import uploads
 from winhost.engine.detect import read_facts
 from winhost.model.facts import Facts, Json, Key, RemoteFault
 from winhost.model.plan import Step
-from winhost.resources.base import Beside
+from winhost.resources.base import Attachment
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Event:
+class ProgressEvent:
     """Something that happened in a run, for whoever watches it.
 
     kind: at (something that changes nothing, such as reading), step, sending, done, skipped, kept, restart, waiting,
@@ -38,7 +38,7 @@ class Event:
     run: str = ""
 
 
-class Hands:
+class HostSession:
     """`tell` hears of waiting and sending; `within`: seconds that a guest has to shut down; `folder`: of files that are
     sent; `stop`: whether somebody asked to stop, which ends sending between two pieces; `cuttable`: around all waiting
     for the host, where a run may be cut short.
@@ -46,9 +46,9 @@ class Hands:
 
     def __init__(
         self,
-        way: Way,
+        way: Connector,
         patience: Patience,
-        tell: Callable[[Event], None],
+        tell: Callable[[ProgressEvent], None],
         within: float = 300,
         folder: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
@@ -72,7 +72,7 @@ class Hands:
 
     def facts(self, *, settled: bool = False) -> Facts:
         """Read everything; a read whose answer was lost is simply read again, once."""
-        self._tell(Event(self.host, "at", "reading"))
+        self._tell(ProgressEvent(self.host, "at", "reading"))
         return self._reading(lambda agent: read_facts(agent, settled=settled))
 
     def state(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
@@ -82,48 +82,48 @@ class Hands:
     def set(self, step: Step, accepted: frozenset[str]) -> SetAnswer:
         """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again.
 
-        What the step takes from beside the plan is sent first. Raises PutOff, NotBeside.
+        What the step takes from beside the plan is sent first. Raises UploadInterrupted, NotBeside.
         """
         how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self._within}
-        wanted = sending.beside(step)
+        wanted = uploads.beside(step)
         expect = self._send(step, wanted) if wanted else step.before
         try:
             return self._calling(lambda agent: agent.set(step.noun, step.key, step.want, expect, how))
         except (SessionDropped, TimedOut) as lost:
-            self._tell(Event(self.host, "waiting", f"{lost.what}; reading what is so", step))
+            self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
             return self._settle(step, how)
 
-    def _send(self, step: Step, wanted: Beside) -> Mapping[str, Json]:
+    def _send(self, step: Step, wanted: Attachment) -> Mapping[str, Json]:
         """What the step's properties are, once all of the file is there."""
         held = self._reading(lambda agent: agent.held(step.noun, step.key, step.before))
-        with sending.opened(wanted, self._folder) as source:
-            for at in sending.send(source, held, self._receiver(step)):
+        with uploads.opened(wanted, self._folder) as source:
+            for at in uploads.send(source, held, self._receiver(step)):
                 self._tell_sent(step, at, source.size)
                 self._put_off_if_asked()
         now = self.state(step.noun, step.key) or {}
         return {name: now.get(name) for name in step.before}
 
-    def _receiver(self, step: Step) -> sending.Receiver:
+    def _receiver(self, step: Step) -> uploads.Receiver:
         """A lost answer does not tell whether the piece came: the host does, once it is in reach again."""
 
-        def put(at: int, piece: bytes) -> Held:
+        def put(at: int, piece: bytes) -> Received:
             try:
                 return self._calling(lambda agent: agent.send(step.noun, step.key, at, piece))
             except (SessionDropped, TimedOut) as lost:
-                self._tell(Event(self.host, "waiting", f"{lost.what}; asking how much has come", step))
+                self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; asking how much has come", step))
                 raise
 
-        def ask() -> Held:
+        def ask() -> Received:
             return self._waiting(lambda: self._calling(lambda agent: agent.held(step.noun, step.key, {})))
 
-        return sending.Receiver(put, ask)
+        return uploads.Receiver(put, ask)
 
     def _tell_sent(self, step: Step, at: int, whole: int) -> None:
         text = f"{step.title}: sent {at / 1e6:.1f} of {whole / 1e6:.1f} MB"
-        self._tell(Event(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
+        self._tell(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def restart(self, old_boot: str) -> str:
-        """Restart unless another boot is running already, and wait. Returns the new boot id. Raises PutOff, NotBack."""
+        """Restart unless another boot is running already, and wait. Returns the new boot id. Raises UploadInterrupted, NotBack."""
         # A host that cannot be asked is going down already, or is asked again by whoever waits for it.
         with suppress(Unreachable, SessionDropped, TimedOut, AuthenticationFailed):
             if (self.state("Boot", {}) or {}).get("boot_id") == old_boot:
@@ -141,7 +141,7 @@ class Hands:
             self._put_off_if_asked()
             if text not in said:
                 said.add(text)
-                self._tell(Event(self.host, "waiting", text))
+                self._tell(ProgressEvent(self.host, "waiting", text))
 
         return tell
 
@@ -150,7 +150,7 @@ class Hands:
         self._waiting(self._open)
 
     def _waiting(self, ask: Callable[[], T]) -> T:
-        """Ask until the host can be reached, or until somebody asks to stop. Raises PutOff, the last WireError."""
+        """Ask until the host can be reached, or until somebody asks to stop. Raises UploadInterrupted, the last WireError."""
         from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
         waiting = self._patience
@@ -167,7 +167,7 @@ class Hands:
 
     def _put_off_if_asked(self) -> None:
         if self._stop():
-            raise sending.PutOff
+            raise uploads.UploadInterrupted
 
     def _settle(self, step: Step, how: Mapping[str, Json]) -> SetAnswer:
         # By the way to the very machine that has it: the host may answer long before the Linux on it does.

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 
 from winhost.model.facts import Answer, Facts, MissingFact, Unavailable
 from winhost.resources import linux, windows
-from winhost.resources.base import Noun, State
+from winhost.resources.base import ResourceType, State
 from winhost.resources.linux.system import ACCESS
 
 STATES: tuple[type[State], ...] = (*windows.STATES, *linux.STATES)
-NOUNS: dict[str, Noun] = {**windows.NOUNS, **linux.NOUNS}
+RESOURCE_TYPES: dict[str, ResourceType] = {**windows.RESOURCE_TYPES, **linux.RESOURCE_TYPES}
 
 
 def answer(facts: Facts, noun: str) -> Answer:
     """What facts tell of a noun. A host whose Linux lets nobody in has nothing to tell of it, and its facts lack it."""
-    if noun in linux.NOUNS and noun not in facts.nouns:
+    if noun in linux.RESOURCE_TYPES and noun not in facts.nouns:
         return Unavailable(ACCESS)
     return facts.answer(noun)
 
@@ -78,7 +78,7 @@ def titled(noun: str) -> str:
 
 def label(noun: str) -> str:
     """The part of its key that people know it by; nothing where a host has it once."""
-    parts = NOUNS[noun].key
+    parts = RESOURCE_TYPES[noun].key
     return "distro" if "distro" in parts else next(iter(parts), "")
 
 

@@ -13,7 +13,7 @@ _WITHIN = 300.0
 
 
 @dataclass(frozen=True)
-class Wish:
+class SetCall:
     """One `set`: what is wanted of which instance, and how."""
 
     key: Key
@@ -32,7 +32,7 @@ class Wish:
             self.warnings.append(f"{what}: {error.message}")
 
 
-Setter = Callable[[Machine, Wish], bool]
+Setter = Callable[[Machine, SetCall], bool]
 """Changes the host; tells whether that takes a restart. Raises CmdletError."""
 
 Sender = Callable[[Machine, Key, Mapping[str, Json] | None], Mapping[str, Json]]

@@ -7,21 +7,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from winhost.engine import entries
-from winhost.engine.entries import parse_entry
-from winhost.engine.journal import Damaged, Entry
+from winhost.engine import events
+from winhost.engine.events import parse_event
+from winhost.engine.journal import Damaged, RawEvent
 from winhost.engine.order import Id, identity
 from winhost.engine.planfile import plan_findings, step_findings
 from winhost.model.errors import UsageFault
 from winhost.model.facts import Json, Key
 from winhost.model.plan import Plan, Stage, Step
 from winhost.model.yamlfile import Finding, dotted
-from winhost.resources.base import User
-from winhost.resources.nouns import NOUNS
+from winhost.resources.base import Dependent
+from winhost.resources.registry import RESOURCE_TYPES
 
 
 @dataclass(frozen=True)
-class Touched:
+class ChangedResource:
     """A resource that this run changed, from its first state to the one it was left in.
 
     `before` is whole, as the host told it at the first change; `users` rested on it by then. `changed` are the
@@ -37,9 +37,9 @@ class Touched:
     changed: tuple[str, ...]
     after: Mapping[str, Json]
     moved: tuple[Mapping[str, Json], ...] = ()
-    users: tuple[User, ...] = ()
-    rested: tuple[User, ...] | None = None
-    came: tuple[User, ...] | None = None
+    users: tuple[Dependent, ...] = ()
+    rested: tuple[Dependent, ...] | None = None
+    came: tuple[Dependent, ...] | None = None
 
     @property
     def first(self) -> Mapping[str, Json]:
@@ -53,7 +53,7 @@ class Touched:
 
 
 @dataclass(frozen=True)
-class Record:
+class RunState:
     """A run as its journal tells it. given_back: what an earlier way back has given back for good."""
 
     run: str
@@ -62,7 +62,7 @@ class Record:
     accepted: frozenset[str] = frozenset()
     stages: tuple[Stage, ...] = ()
     finished_stages: frozenset[int] = frozenset()
-    touched: Mapping[Id, Touched] = field(default_factory=dict)
+    touched: Mapping[Id, ChangedResource] = field(default_factory=dict)
     in_flight: Step | None = None
     restart_due: bool = False
     restarting_from: str | None = None
@@ -72,7 +72,7 @@ class Record:
     began: str = ""
     last: str = ""
     folder: str = ""
-    stopped: entries.Stopped | None = None
+    stopped: events.RunStopped | None = None
 
     @property
     def unchanged(self) -> bool:
@@ -130,12 +130,12 @@ class _Unfitting(Exception):
     """A line that no run can have written."""
 
 
-def replay(run: str, lines: Iterable[Entry]) -> Record:
+def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
     """Fold the lines into a record. Raises NeverBegun where there are none, Damaged for one that no run has written."""
-    record: Record | None = None
+    record: RunState | None = None
     for line in lines:
         try:
-            record = fold(record, line) if record else _begun(run, parse_entry(line))
+            record = fold(record, line) if record else _begun(run, parse_event(line))
         except ValidationError as error:
             raise _damaged(run, line, error) from error
         except _Unfitting as unfitting:
@@ -145,40 +145,40 @@ def replay(run: str, lines: Iterable[Entry]) -> Record:
     return record
 
 
-def parsed(run: str, lines: Iterable[Entry]) -> Iterator[entries.Line]:
+def parsed(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]:
     """The lines, typed. Raises Damaged for one that no run has written."""
     for line in lines:
         try:
-            yield parse_entry(line)
+            yield parse_event(line)
         except ValidationError as error:
             raise _damaged(run, line, error) from error
 
 
-def _damaged(run: str, line: Entry, error: ValidationError) -> Damaged:
+def _damaged(run: str, line: RawEvent, error: ValidationError) -> Damaged:
     first = error.errors()[0]
     why = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
     return Damaged(Path(f"{run}.jsonl"), line["n"], why)
 
 
-def fold(record: Record, line: Entry) -> Record:
+def fold(record: RunState, line: RawEvent) -> RunState:
     """The record after one more line."""
-    entry = parse_entry(line)
-    if isinstance(entry, entries.Run):
+    entry = parse_event(line)
+    if isinstance(entry, events.RunStarted):
         raise _Unfitting("a second beginning")
-    stopped = entry if isinstance(entry, entries.Stopped) else None
+    stopped = entry if isinstance(entry, events.RunStopped) else None
     # How it ended says more than why it stopped, and comes behind it.
-    kept = record.stopped if isinstance(entry, entries.Ended) else stopped
+    kept = record.stopped if isinstance(entry, events.RunEnded) else stopped
     return replace(_FOLDS[type(entry)](record, entry), last=entry.at, stopped=kept)
 
 
-def _begun(run: str, entry: entries.Line) -> Record:
-    if not isinstance(entry, entries.Run):
+def _begun(run: str, entry: events.JournalEvent) -> RunState:
+    if not isinstance(entry, events.RunStarted):
         raise _Unfitting("it does not begin with the plan")
     if not entry.plan.stages:
         raise _Unfitting("its plan has no stage")
     _refuse_findings(plan_findings(entry.plan))
     _refuse_misfits(*entry.plan.stages)
-    return Record(
+    return RunState(
         run=run,
         host=entry.plan.host,
         plan=entry.plan,
@@ -201,19 +201,19 @@ def _refuse_misfits(*stages: Stage) -> None:
 
 
 def _refuse_misfit(noun: str, key: Key, want: Mapping[str, Json]) -> None:
-    misfit = NOUNS[noun].misfit(key, want) if noun in NOUNS else f"there is no noun {noun}"
+    misfit = RESOURCE_TYPES[noun].misfit(key, want) if noun in RESOURCE_TYPES else f"there is no noun {noun}"
     if misfit:
         raise _Unfitting(misfit)
 
 
-def _planned(record: Record, entry: entries.Planned) -> Record:
+def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
     _refuse_misfits(entry.stage)
     for step in entry.stage.steps:
         _refuse_findings(step_findings(("stage",), step))
     return replace(record, stages=(*record.stages, entry.stage))
 
 
-def _begin(record: Record, entry: entries.Begin) -> Record:
+def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     step = entry.step
     _refuse_misfit(step.noun, step.key, step.want)
     if not set(step.want) == set(step.before) <= set(entry.found):
@@ -226,7 +226,7 @@ def _begin(record: Record, entry: entries.Begin) -> Record:
         moved = replace(known, moved=(step.before, step.want))
         return replace(record, in_flight=step, touched={**record.touched, id_: moved})
     before = known.before if known else entry.found
-    touched = Touched(
+    touched = ChangedResource(
         noun=step.noun,
         key=step.key,
         title=step.title,
@@ -244,7 +244,7 @@ def _begin(record: Record, entry: entries.Begin) -> Record:
     return replace(record, in_flight=step, touched={**others, id_: touched}, outcome=None)
 
 
-def _rested(record: Record, entry: entries.Rested) -> Record:
+def _rested(record: RunState, entry: events.DependentsNoted) -> RunState:
     told = {identity(told.noun, told.key): told.users for told in entry.resting}
     if not told.keys() <= record.touched.keys():
         raise _Unfitting("it tells of what was not begun")
@@ -255,15 +255,15 @@ def _rested(record: Record, entry: entries.Rested) -> Record:
     return replace(record, touched=touched)
 
 
-def _end(record: Record, entry: entries.End) -> Record:
+def _end(record: RunState, entry: events.StepEnded) -> RunState:
     return replace(_left(record, entry), in_flight=None, restart_due=record.restart_due or entry.restart)
 
 
-def _failed(record: Record, entry: entries.Failed) -> Record:
+def _failed(record: RunState, entry: events.StepRefused) -> RunState:
     return replace(_left(record, entry), in_flight=None)
 
 
-def _left(record: Record, left: entries.End | entries.Failed | entries.Left) -> Record:
+def _left(record: RunState, left: events.StepEnded | events.StepRefused | events.StateAfterRestart) -> RunState:
     """What is so after a step or a restart, where that is known."""
     id_ = identity(left.noun, left.key)
     if id_ not in record.touched:
@@ -280,11 +280,11 @@ def _left(record: Record, left: entries.End | entries.Failed | entries.Left) -> 
     return replace(record, touched={**record.touched, id_: touched})
 
 
-def _restarting(record: Record, entry: entries.Restarting) -> Record:
+def _restarting(record: RunState, entry: events.RestartStarted) -> RunState:
     return replace(record, restarting_from=entry.boot_id, restart_due=True)
 
 
-def _restarted(record: Record, entry: entries.Restarted) -> Record:
+def _restarted(record: RunState, entry: events.RestartEnded) -> RunState:
     """A change that took effect with the restart is what it is now, not what it was while pending."""
     record = replace(record, restarting_from=None, restart_due=False)
     for left in entry.left:
@@ -292,7 +292,7 @@ def _restarted(record: Record, entry: entries.Restarted) -> Record:
     return record
 
 
-def _owed(record: Record, left: entries.Left) -> Record:
+def _owed(record: RunState, left: events.StateAfterRestart) -> RunState:
     """On the way back: a run that was killed on the way there may still owe the restart of that."""
     id_ = identity(left.noun, left.key)
     known = record.touched.get(id_)
@@ -302,24 +302,24 @@ def _owed(record: Record, left: entries.Left) -> Record:
     return replace(record, touched={**record.touched, id_: touched})
 
 
-def _stage(record: Record, entry: entries.Finished) -> Record:
+def _stage(record: RunState, entry: events.StageEnded) -> RunState:
     return replace(record, finished_stages=record.finished_stages | {entry.number})
 
 
-def _accept(record: Record, entry: entries.Accept) -> Record:
+def _accept(record: RunState, entry: events.ConsentsGiven) -> RunState:
     return replace(record, accepted=record.accepted | set(entry.accepted), outcome=None)
 
 
-def _back(record: Record, entry: entries.Back) -> Record:
+def _back(record: RunState, entry: events.RollbackStarted) -> RunState:
     """Consents given for going there are not consents for going back."""
     return replace(record, going_back=True, accepted=frozenset(entry.accepted), in_flight=None, outcome=None)
 
 
-def _stopped(record: Record, entry: entries.Stopped) -> Record:
+def _stopped(record: RunState, entry: events.RunStopped) -> RunState:
     return record
 
 
-def _amend(record: Record, entry: entries.Amend) -> Record:
+def _amend(record: RunState, entry: events.RequestAmended) -> RunState:
     """Consents given for the wish before are not consents for this one."""
     _refuse_misfits(entry.stage)
     for step in entry.stage.steps:
@@ -330,30 +330,30 @@ def _amend(record: Record, entry: entries.Amend) -> Record:
     return replace(record, plan=plan, stages=stages, accepted=frozenset(entry.accepted), outcome=None)
 
 
-def _outcome(record: Record, entry: entries.Ended) -> Record:
+def _outcome(record: RunState, entry: events.RunEnded) -> RunState:
     return replace(record, outcome=entry.outcome)
 
 
-def _given(record: Record, entry: entries.Given) -> Record:
+def _given(record: RunState, entry: events.GivenBack) -> RunState:
     given = frozenset(identity(thing.noun, thing.key) for thing in entry.things)
     if not given <= record.touched.keys():
         raise _Unfitting("it gives back what was not begun")
     return replace(record, given_back=given)
 
 
-_FOLDS: Mapping[type[entries.Line], Callable[[Record, Any], Record]] = {
-    entries.Planned: _planned,
-    entries.Begin: _begin,
-    entries.End: _end,
-    entries.Failed: _failed,
-    entries.Restarting: _restarting,
-    entries.Restarted: _restarted,
-    entries.Rested: _rested,
-    entries.Given: _given,
-    entries.Finished: _stage,
-    entries.Accept: _accept,
-    entries.Back: _back,
-    entries.Stopped: _stopped,
-    entries.Amend: _amend,
-    entries.Ended: _outcome,
+_FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] = {
+    events.StagePlanned: _planned,
+    events.StepStarted: _begin,
+    events.StepEnded: _end,
+    events.StepRefused: _failed,
+    events.RestartStarted: _restarting,
+    events.RestartEnded: _restarted,
+    events.DependentsNoted: _rested,
+    events.GivenBack: _given,
+    events.StageEnded: _stage,
+    events.ConsentsGiven: _accept,
+    events.RollbackStarted: _back,
+    events.RunStopped: _stopped,
+    events.RequestAmended: _amend,
+    events.RunEnded: _outcome,
 }

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 T = TypeVar("T", covariant=True)
 
 
-class Later(Sequence[T]):
+class LazySequence(Sequence[T]):
     """A tuple that its first reader has made: most who ask for verdicts never look at what most ways offer."""
 
     def __init__(self, make: Callable[[], Iterable[T]]) -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from winhost.connect.agent import Agent, Held, SetAnswer, Way
+from winhost.connect.agent import Agent, Connector, Received, SetAnswer
 from winhost.connect.errors import (
     AuthenticationFailed,
     NotAvailable,
@@ -15,7 +15,7 @@ from winhost.connect.errors import (
     WireError,
     one_line,
 )
-from winhost.connect.ssh import HostKeyRefused, SshTarget, SshWay
+from winhost.connect.ssh import HostKeyRefused, SshConnector, SshTarget
 from winhost.model.errors import UsageFault, WinhostError
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unknown
 from winhost.model.fleet import Host, Ssh
@@ -66,14 +66,14 @@ class SeveralLinuxes(UsageFault):
 
 
 def _open(target: SshTarget, program: str) -> Agent:
-    return SshWay(target, program).open()
+    return SshConnector(target, program).open()
 
 
 @dataclass(frozen=True)
-class Twofold:
+class WindowsWithLinux:
     """The way to a host and to its Linux. nouns: those of Linux; program: the agent's text that goes there."""
 
-    windows: Way
+    windows: Connector
     target: Host
     nouns: tuple[str, ...]
     program: str
@@ -85,13 +85,13 @@ class Twofold:
 
     def open(self) -> Agent:
         """A session with Windows; one with Linux begins when it is needed. Raises as the way to Windows does."""
-        return TwofoldAgent(self.windows.open(), self)
+        return WindowsWithLinuxAgent(self.windows.open(), self)
 
 
-class TwofoldAgent(Agent):
+class WindowsWithLinuxAgent(Agent):
     """Sends each noun to the machine that has it."""
 
-    def __init__(self, windows: Agent, way: Twofold) -> None:
+    def __init__(self, windows: Agent, way: WindowsWithLinux) -> None:
         super().__init__(windows.wire, windows.call_timeout)
         self._windows = windows
         self._way = way
@@ -124,11 +124,11 @@ class TwofoldAgent(Agent):
         """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
         return self._asked(noun, f"set {noun}", lambda agent: agent.set(noun, key, want, expect, how))
 
-    def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Held:
+    def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """As of any agent."""
         return self._asked(noun, f"send {noun}", lambda agent: agent.held(noun, key, expect))
 
-    def send(self, noun: str, key: Key, at: int, piece: bytes) -> Held:
+    def send(self, noun: str, key: Key, at: int, piece: bytes) -> Received:
         """As of any agent."""
         return self._asked(noun, f"send {noun}", lambda agent: agent.send(noun, key, at, piece))
 

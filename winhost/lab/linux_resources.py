@@ -20,7 +20,7 @@ _ARMOURED = r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n[\n -~]*-----END PGP PUBLIC 
 
 
 @dataclass(frozen=True)
-class Entry:
+class LinuxResource:
     """set: None of what can only be read."""
 
     key: tuple[str, ...]
@@ -156,12 +156,12 @@ def _set_cdi(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
         linux.generate()
 
 
-ENTRIES: Mapping[str, Entry] = {
-    "LinuxSystem": Entry((), lambda linux, key: linux.system()),
-    "LinuxGpuDriver": Entry((), lambda linux, key: linux.gpu_driver()),
-    "LinuxFile": Entry(("path",), _files, _set_file),
-    "AptSource": Entry(("name",), _sources, _set_source),
-    "DebianPackage": Entry(("package",), _packages, _set_package),
-    "SystemdUnit": Entry(("unit",), _units, _set_unit),
-    "CdiSpec": Entry((), _cdi, _set_cdi),
+ENTRIES: Mapping[str, LinuxResource] = {
+    "LinuxSystem": LinuxResource((), lambda linux, key: linux.system()),
+    "LinuxGpuDriver": LinuxResource((), lambda linux, key: linux.gpu_driver()),
+    "LinuxFile": LinuxResource(("path",), _files, _set_file),
+    "AptSource": LinuxResource(("name",), _sources, _set_source),
+    "DebianPackage": LinuxResource(("package",), _packages, _set_package),
+    "SystemdUnit": LinuxResource(("unit",), _units, _set_unit),
+    "CdiSpec": LinuxResource((), _cdi, _set_cdi),
 }
