@@ -99,8 +99,8 @@ class Done:
 
     @property
     def refused(self) -> str:
-        """What kind of error it ended with."""
-        return str(self.said["error"]["kind"])
+        """What kind of error it ended with, or nothing."""
+        return str(self.said.get("error", {}).get("kind", ""))
 
 
 class Person:

@@ -123,7 +123,10 @@ class HostSession:
         self._tell(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def restart(self, old_boot: str) -> str:
-        """Restart unless another boot is running already, and wait. Returns the new boot id. Raises UploadInterrupted, NotBack."""
+        """Restart unless another boot is running already, and wait. Returns the new boot id.
+
+        Raises UploadInterrupted, NotBack.
+        """
         # A host that cannot be asked is going down already, or is asked again by whoever waits for it.
         with suppress(Unreachable, SessionDropped, TimedOut, AuthenticationFailed):
             if (self.state("Boot", {}) or {}).get("boot_id") == old_boot:
@@ -150,7 +153,10 @@ class HostSession:
         self._waiting(self._open)
 
     def _waiting(self, ask: Callable[[], T]) -> T:
-        """Ask until the host can be reached, or until somebody asks to stop. Raises UploadInterrupted, the last WireError."""
+        """Ask until the host can be reached, or until somebody asks to stop.
+
+        Raises UploadInterrupted, the last WireError.
+        """
         from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
         waiting = self._patience
