@@ -334,6 +334,6 @@ def test_the_hint_of_a_refused_window_leads_somewhere(line: Line, facts: Path) -
 
 
 def test_the_schema_of_a_playbook_lists_what_can_be_set(line: Line) -> None:
-    nouns = line("schema", "playbook").json["$defs"]["Entry"]["properties"]["noun"]["enum"]
+    nouns = line("schema", "playbook").json["$defs"]["PlaybookResource"]["properties"]["noun"]["enum"]
     assert "VmMmio" in nouns
     assert "OperatingSystem" not in nouns

@@ -20,6 +20,7 @@ from tests.cli.terminal import stays
 from winhost.cli import watch
 from winhost.cli.watch import JsonLines, Watch
 from winhost.engine.host_session import ProgressEvent
+from winhost.lab.endpoint.wsman import Action
 from winhost.lab.hostfile import find
 from winhost.lab.lab import Lab
 
@@ -176,8 +177,10 @@ def test_what_ctrl_c_answers_stays_above_the_live_lines(line: Line, tmp_path: Pa
         command = [sys.executable, "-m", "winhost", *words]
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "NO_COLOR": "1"}
         with ExitStack() as cleared:
-            for host in hosts:  # nothing is answered
-                cleared.enter_context(lab.hosts[host].machine.mutex)
+            answered = threading.Event()
+            cleared.callback(answered.set)
+            for host in hosts:
+                lab.endpoints[host].faults.plan(lambda: answered.wait(60) and None, Action.COMMAND)
             process = subprocess.Popen(command, stderr=ours, stdout=ours, env=environment)
             cleared.callback(process.kill)
             os.close(ours)

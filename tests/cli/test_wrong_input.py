@@ -115,7 +115,7 @@ def test_facts_with_a_hole_say_what_could_not_be_judged(line: Line) -> None:
     assert "OperatingSystem could not be read" in line("assess", "--facts", path, "--path", "dda").out
     said = line("plan", "--facts", path, "--vm", "infer-01", "--allow-unverified")
     assert said.code == 3
-    assert "OperatingSystem could not be read (these facts do not hold it)" in said.err
+    assert "the operating system could not be read (these facts do not hold it)" in said.err
 
 
 def test_facts_with_a_wrong_state_say_where(line: Line) -> None:

@@ -54,7 +54,7 @@ def test_a_plan_shows_its_steps_what_waits_what_it_asks_and_what_stays(line: Lin
         "Tasks of winhost",
         ".wslconfig of winhost:",
         "Memory: 32 GiB, the larger",
-        "Stage 2 can be planned only when AccountTasks and WslAccess are there.",
+        "Stage 2 can be planned only when the account's task and SSH access to the distro are there.",
         "Docker Engine",
         "network: interrupt",
         "[wsl2.mirrored]",

@@ -14,10 +14,10 @@ from pypsrp.wsman import SelectorSet, WSMan
 from winhost.lab.endpoint import (
     Action,
     Endpoint,
-    Faults,
     Moment,
     PipelineError,
     When,
+    WireTroubles,
     delay,
     drop,
     exceed_quota,
@@ -295,7 +295,7 @@ def test_pipeline_input_is_refused_instead_of_ignored(machine):
         assert shell.streams.error[0].fq_error == "LabNotSupported"
 
 
-class ReleasingFaults(Faults):
+class ReleasingFaults(WireTroubles):
     """Lets the waiting pipeline go on at the client's third question for output."""
 
     def __init__(self, machine):

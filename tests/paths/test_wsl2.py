@@ -174,7 +174,7 @@ def one_card() -> Facts:
 
 def with_memory(total: int) -> HostFacts:
     facts = one_card()
-    state = cast(tuple[Record, ...], facts.nouns["WslMemory"])[0].state
+    state = cast(tuple[Record, ...], facts.nouns["Memory"])[0].state
     return HostFacts(replace(facts, nouns={**facts.nouns, "Memory": (Record({**state, "total": total}),)}))
 
 

@@ -1,0 +1,91 @@
+"""What the first release wrote is read for ever: its files as they were, and its runs gone on with from any line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.world import World, world
+from winhost.engine.journal import read_journal
+from winhost.engine.planning import check_plan
+from winhost.engine.run_state import replay
+from winhost.lab.contract import AgentAnswers
+from winhost.model.documents import read_document
+from winhost.model.facts import Facts
+from winhost.model.fleetfile import load_fleet
+from winhost.model.plan import Plan
+from winhost.paths.playbook import read_playbook
+from winhost.resources.host import HostFacts
+
+V1 = Path(__file__).parents[1] / "data" / "v1"
+JOURNALS = sorted(V1.glob("journals/*.jsonl"))
+DDA = next(path for path in JOURNALS if path.stem.startswith("gpu-01"))
+
+
+@pytest.mark.parametrize("host", ["gpu-01", "desk-01"])
+def test_facts_and_plans_of_version_1_are_read(host: str) -> None:
+    assert HostFacts(read_document(V1 / f"facts/{host}.json", Facts)).cards
+    plan = read_document(V1 / f"plans/{host}.json", Plan)
+    check_plan(plan)
+    assert (plan.host, bool(plan.steps)) == (host, True)
+
+
+def test_a_fleet_and_playbooks_of_version_1_are_read() -> None:
+    assert {host.name for host in load_fleet(V1 / "fleet.yaml").hosts} == {"gpu-01", "desk-01"}
+    assert [read_playbook(V1 / f"playbooks/{path}.yaml").path for path in ("dda", "wsl2")] == ["dda", "wsl2"]
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
+def test_a_journal_of_version_1_is_read_to_its_end(path: Path) -> None:
+    assert replay(path.stem, read_journal(path)).outcome == "rolled back"
+
+
+def interrupted(folder: Path, lines: int) -> World:
+    """A host on which a run of version 1 did what stands in so many lines of its journal, and the controller ended."""
+    here = world(folder)
+    text = DDA.read_text(encoding="utf-8").splitlines(keepends=True)[:lines]
+    here.store.path(DDA.stem).write_text("".join(text), encoding="utf-8")
+    begun: dict[str, Any] = {}
+    for event in map(json.loads, text):
+        if event["event"] == "begin":
+            begun = event["step"]
+        if event["event"] == "end":
+            done(here, begun)
+        if event["event"] == "restarted":
+            here.machine.restart_computer()
+            here.machine.settle()
+    return here
+
+
+def done(here: World, step: dict[str, Any]) -> None:
+    """The change that the journal tells of, made of the host as the agent makes it."""
+    how = {"accept": ["vm-turn-off", "force-dismount"], "within": 60}
+    call = {"noun": step["noun"], "verb": "set", "key": step["key"], "want": step["want"], "expect": {}, "how": how}
+    answered = json.loads(AgentAnswers(here.machine).invoke(json.dumps({"exclusive": True, "calls": [call]})))
+    assert answered["answers"][0]["ok"], answered
+
+
+FORWARD = [
+    number
+    for number, line in enumerate(DDA.read_text(encoding="utf-8").splitlines(), start=1)
+    if json.loads(line)["event"] in ("end", "stage")
+]
+FORWARD = FORWARD[: len(FORWARD) // 2]  # what follows is its way back
+
+
+@pytest.mark.parametrize("lines", FORWARD[::3])
+def test_a_run_of_version_1_is_gone_on_with_and_given_back(tmp_path: Path, lines: int) -> None:
+    found = world(tmp_path / "untouched").state()
+    here = interrupted(tmp_path / "here", lines)
+    assert here.resume().outcome == "applied"
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == found
+
+
+@pytest.mark.parametrize("lines", FORWARD[1::3])
+def test_a_run_of_version_1_is_given_back_from_where_it_stopped(tmp_path: Path, lines: int) -> None:
+    found = world(tmp_path / "untouched").state()
+    here = interrupted(tmp_path / "here", lines)
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == found
