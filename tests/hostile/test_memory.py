@@ -105,6 +105,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         text=True,
         cwd=folder,
         env={**os.environ, "WINHOST_STATE": str(folder / "state")},
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
