@@ -13,6 +13,6 @@ DATA = Path(__file__).parent.parent / "data" / "imports"
 def imported(
     files: Iterable[Path], host: str | None = "somewhere", warn: Callable[[str], None] = lambda _: None
 ) -> Facts:
-    """Raises UsageFault."""
+    """Raises UsageError."""
     told = [(path.name, *read(path.name, path.read_bytes())) for path in files]
     return merged(told, host, "2026-11-21T10:00:00+00:00", warn)

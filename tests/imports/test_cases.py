@@ -8,7 +8,7 @@ import yaml
 
 from tests.imports.brought import DATA, imported
 from winhost.compat.assess import assess
-from winhost.model.errors import UsageFault
+from winhost.model.errors import UsageError
 from winhost.model.facts import Facts, Record
 from winhost.resources.host import HostFacts
 
@@ -21,7 +21,7 @@ def test_files_become_facts(case: Mapping[str, Any]) -> None:
     assert set(case) <= KEYS
     files = [DATA / name for name in case["files"]]
     if "refused" in case:
-        with pytest.raises(UsageFault) as refused:
+        with pytest.raises(UsageError) as refused:
             imported(files, case.get("host"))
         assert case["refused"] in refused.value.what
         return

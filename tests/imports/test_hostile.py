@@ -11,7 +11,7 @@ from winhost.imports.faults import NotReadable
 from winhost.imports.merge import merged
 from winhost.imports.sources import SOURCES, read
 from winhost.model.documents import parse_document, plain, write_document
-from winhost.model.errors import UsageFault
+from winhost.model.errors import UsageError
 from winhost.model.facts import Facts, Unknown
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import STATES
@@ -40,7 +40,7 @@ def holds(file: str, data: bytes, kind: str | None) -> None:
     try:
         told = [(file, *read(file, data, kind))]
         facts = merged(told, "host", read_at="2026-11-21T10:00:00+00:00")
-    except UsageFault:
+    except UsageError:
         return
     again = parse_document(plain(facts), Facts)
     assert write_document(again) == write_document(facts)

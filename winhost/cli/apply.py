@@ -14,7 +14,7 @@ import click
 from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import Age, at_once_option, run_options
 from winhost.cli.outputs import Output, Shape
-from winhost.model.errors import Exit, UsageFault, WinhostError, visible
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
 
 if TYPE_CHECKING:
     from winhost.cli.answers import Checked, EndedHost
@@ -43,7 +43,7 @@ class NotBegun(WinhostError):
 
 
 @dataclass(eq=False)
-class SeveralPlans(UsageFault):
+class SeveralPlans(UsageError):
     """Two plans for one host would be carried out at the same time."""
 
     host: str
@@ -58,7 +58,7 @@ class SeveralPlans(UsageFault):
 
 
 @dataclass(eq=False)
-class TooOld(UsageFault):
+class TooOld(UsageError):
     """A plan that is older than --max-age allows."""
 
     host: str

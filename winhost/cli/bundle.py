@@ -8,7 +8,7 @@ import click
 
 from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import Output, answers
-from winhost.model.errors import UsageFault, WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 
 
 def _words(context: click.Context, option: click.Parameter, command: str | None) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def _sign(command: tuple[str, ...], script: Path) -> None:
 
 
 @dataclass(eq=False)
-class InTheWay(UsageFault):
+class InTheWay(UsageError):
     """A bundle is made whole or not at all: it is mixed with no other files."""
 
     output: Path

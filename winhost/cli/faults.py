@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from winhost.cli.streams import is_gone
-from winhost.model.errors import UsageFault, WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import MissingFact
 
 # What is wrong with the place, and not with the machine: name another one.
@@ -15,7 +15,7 @@ _OF_THE_PLACE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileE
 
 
 @dataclass(eq=False)
-class WrongUsage(UsageFault):
+class WrongUsage(UsageError):
     """Words that click does not take."""
 
     error: click.ClickException
@@ -32,7 +32,7 @@ class WrongUsage(UsageFault):
 
 
 @dataclass(eq=False)
-class UnusablePlace(UsageFault):
+class UnusablePlace(UsageError):
     """A file or folder that was named, by a word or a variable, and that cannot be read or written."""
 
     file: str

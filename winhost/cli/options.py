@@ -10,7 +10,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.outputs import answers
-from winhost.model.errors import UsageFault
+from winhost.model.errors import UsageError
 
 if TYPE_CHECKING:
     from winhost.resources.stated import Statement
@@ -189,7 +189,7 @@ def run_options(command: F) -> F:
 
 
 @dataclass(eq=False)
-class NothingNamed(UsageFault):
+class NothingNamed(UsageError):
     """A command for hosts was given none. offline: whether facts files would do."""
 
     offline: bool

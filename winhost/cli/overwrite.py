@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import Bytes, MiB
 
@@ -23,7 +23,7 @@ _SCHEMA = re.compile(rb"^schema: *[\"']?winhost\.([a-z-]+)/", re.MULTILINE)
 
 
 @dataclass(eq=False)
-class OtherKind(UsageFault):
+class OtherKind(UsageError):
     """A file that is to be written is there, and is something else."""
 
     path: Path

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
 @dataclass(eq=False)
-class NothingOfTheKind(UsageFault):
+class NothingOfTheKind(UsageError):
     """A folder without a file of the kind that a command reads."""
 
     folder: str
@@ -29,7 +29,7 @@ class NothingOfTheKind(UsageFault):
 
 
 @dataclass(eq=False)
-class SeveralFiles(UsageFault):
+class SeveralFiles(UsageError):
     """A folder with several files, for a command that takes one."""
 
     folder: str
@@ -45,7 +45,7 @@ class SeveralFiles(UsageFault):
 
 
 @dataclass(eq=False)
-class SameHost(UsageFault):
+class SameHost(UsageError):
     """Several of what was named are of one host, where each host can be there once."""
 
     host: str
@@ -61,7 +61,7 @@ class SameHost(UsageFault):
 
 
 @dataclass(eq=False)
-class SaidTwice(UsageFault):
+class SaidTwice(UsageError):
     """One thing was named by a word and by an option."""
 
     word: str

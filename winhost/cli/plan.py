@@ -21,7 +21,7 @@ from winhost.cli.options import (
 )
 from winhost.cli.outputs import Output, answers
 from winhost.cli.wishes import PlanOptions, Power
-from winhost.model.errors import UsageFault, WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 
 if TYPE_CHECKING:
     from winhost.cli.answers import PlannedHost
@@ -174,7 +174,7 @@ def _into(place: Path | None, many: bool, force: bool) -> Into | None:
 
 
 @dataclass(eq=False)
-class NoFileName(UsageFault):
+class NoFileName(UsageError):
     """Facts of a host whose name cannot be that of a file."""
 
     host: str
@@ -189,7 +189,7 @@ class NoFileName(UsageFault):
 
 
 @dataclass(eq=False)
-class OneFile(UsageFault):
+class OneFile(UsageError):
     """Plans of several hosts, and one file to write them to."""
 
     file: str

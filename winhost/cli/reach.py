@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from winhost.cli.options import NothingNamed
-from winhost.model.errors import UsageFault, WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 
 if TYPE_CHECKING:
     from winhost.cli.watch import Watch
@@ -44,7 +44,7 @@ class Read:
 
 
 @dataclass(eq=False)
-class SeveralNamed(UsageFault):
+class SeveralNamed(UsageError):
     """A command that is about one host was given several."""
 
     asked: str
@@ -62,7 +62,7 @@ class SeveralNamed(UsageFault):
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
     """Those that are to be reached; warns of each whose certificate is not checked.
 
-    Raises UsageFault for no words, no fleet file, faults in it, or an unknown host.
+    Raises UsageError for no words, no fleet file, faults in it, or an unknown host.
     """
     from winhost.model.fleet import find_fleet
     from winhost.model.fleetfile import load_fleet

@@ -13,7 +13,7 @@ import click
 
 from winhost.cli.outputs import Output
 from winhost.cli.streams import lasting_streams
-from winhost.model.errors import Exit, UsageFault, visible
+from winhost.model.errors import Exit, UsageError, visible
 
 if TYPE_CHECKING:
     from winhost.cli.watch import Watch
@@ -26,7 +26,7 @@ _LISTED = 4  # of what a consent is for, in one question
 
 
 @dataclass(eq=False)
-class NotAsked(UsageFault):
+class NotAsked(UsageError):
     """Nobody is there to answer whether to begin."""
 
     @property

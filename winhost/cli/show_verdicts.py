@@ -12,7 +12,7 @@ from winhost.cli.output import say, table, tell_error
 from winhost.cli.show_budget import show_budget
 from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
-from winhost.model.errors import UsageFault, WinhostError, did_you_mean, visible
+from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.path import PATHS, WAYS, is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import words
@@ -25,7 +25,7 @@ COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", 
 
 
 @dataclass(eq=False)
-class UnknownPath(UsageFault):
+class UnknownPath(UsageError):
     """A path that is not judged."""
 
     asked: str

@@ -11,7 +11,7 @@ from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import at_once_option, facts_option, fleet_option
 from winhost.cli.outputs import Output, answers
-from winhost.model.errors import Exit, UsageFault, WinhostError, visible
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
 
 if TYPE_CHECKING:
     from winhost.cli.answers import Verified
@@ -127,7 +127,7 @@ def _show(found: "Verified", wide: bool) -> None:
 
 
 @dataclass(eq=False)
-class NoPlan(UsageFault):
+class NoPlan(UsageError):
     """Only facts were named."""
 
     named: str
@@ -142,7 +142,7 @@ class NoPlan(UsageFault):
 
 
 @dataclass(eq=False)
-class NoFactsOf(UsageFault):
+class NoFactsOf(UsageError):
     """Facts were named, and none of a plan's host."""
 
     host: str

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.plan import PlanRequest
 
 # What of a Wish each option fills in.
@@ -88,7 +88,7 @@ class PlanOptions:
 
 
 @dataclass(eq=False)
-class NotOfPath(UsageFault):
+class NotOfPath(UsageError):
     """An option that says nothing to the path of a plan."""
 
     option: str
@@ -173,7 +173,7 @@ def _meant(path: str, name: str, value: str) -> object:
 
 
 @dataclass(eq=False)
-class OtherPath(UsageFault):
+class OtherPath(UsageError):
     """A playbook for another path than the one that is asked for."""
 
     file: str
@@ -186,7 +186,7 @@ class OtherPath(UsageFault):
 
 
 @dataclass(eq=False)
-class NoPlaybook(UsageFault):
+class NoPlaybook(UsageError):
     """A path that winhost judges but cannot plan yet."""
 
     path: str

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from winhost.model.capability import CAPABILITIES
-from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
 from winhost.model.path import PATHS, path_of
 from winhost.model.reason import Confidence, Evidence, Kind, Remedy
@@ -66,7 +66,7 @@ class Topic:
 
 
 @dataclass(eq=False)
-class UnknownCode(UsageFault):
+class UnknownCode(UsageError):
     """There is no such reason."""
 
     code: str

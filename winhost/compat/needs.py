@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from winhost.compat.rule import reason_of, unsupported, unverified
 from winhost.compat.wishes import wishes_denied
 from winhost.model.capability import CAPABILITIES
-from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.workload import LoadFormat, Mirror, Model, Needs, Workload
 from winhost.paths.budget import Budget, budget
@@ -26,7 +26,7 @@ LOADERS = {
 
 
 @dataclass(eq=False)
-class UnknownCapability(UsageFault):
+class UnknownCapability(UsageError):
     """There is no such capability."""
 
     asked: str

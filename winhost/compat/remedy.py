@@ -12,7 +12,7 @@ from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fit_as_it_is
 from winhost.compat.rule import reason_of, unverified
 from winhost.compat.stated import after
-from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.path import is_meant, path_of
 from winhost.model.reason import HOST, Assessment, PathVerdict, Reason, Remedy, Verdict
@@ -27,7 +27,7 @@ _MOST_LOOKS = 400  # judgements of one search: far more than any shipped host ne
 
 
 @dataclass(eq=False)
-class UnknownRemedy(UsageFault):
+class UnknownRemedy(UsageError):
     """There is no such remedy."""
 
     asked: str
@@ -42,7 +42,7 @@ class UnknownRemedy(UsageFault):
 
 
 @dataclass(eq=False)
-class NothingToSee(UsageFault):
+class NothingToSee(UsageError):
     """A remedy that is a choice or an act, and leaves no trace in facts."""
 
     remedy: str

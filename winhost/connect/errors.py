@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from winhost.model.errors import Exit, UsageFault, WinhostError, visible
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Json, RemoteFault
 
 BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
@@ -196,7 +196,7 @@ class CertificateRefused(WireError):
 
 
 @dataclass(eq=False)
-class BundleUnusable(UsageFault):
+class BundleUnusable(UsageError):
     """The CA bundle that the host's certificate is to be checked against is not there, or is none."""
 
     host: str

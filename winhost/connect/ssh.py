@@ -23,7 +23,7 @@ from winhost.connect.errors import (
     one_line,
 )
 from winhost.connect.guard import Guard, connected, place
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.secrets import SecretRef
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SshTarget:
 
 
 @dataclass(eq=False)
-class KeyUnusable(UsageFault):
+class KeyUnusable(UsageError):
     """A key that we were given is none. Names it, never shows it."""
 
     host: str

@@ -16,7 +16,7 @@ from winhost.connect.errors import (
     one_line,
 )
 from winhost.connect.ssh import HostKeyRefused, SshConnector, SshTarget
-from winhost.model.errors import UsageFault, WinhostError
+from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unknown
 from winhost.model.fleet import Host, Ssh
 
@@ -30,12 +30,12 @@ _CATEGORIES: Sequence[tuple[type[WinhostError], str]] = (
     (AuthenticationFailed, "AuthenticationError"),
     (TimedOut, "OperationTimeout"),
     (WireError, "ConnectionError"),
-    (UsageFault, "InvalidArgument"),
+    (UsageError, "InvalidArgument"),
 )
 
 
 @dataclass(eq=False)
-class NoLinuxKey(UsageFault):
+class NoLinuxKey(UsageError):
     """Linux would let us in, but the fleet file does not say with which key."""
 
     host: str
@@ -50,7 +50,7 @@ class NoLinuxKey(UsageFault):
 
 
 @dataclass(eq=False)
-class SeveralLinuxes(UsageFault):
+class SeveralLinuxes(UsageError):
     """Which of them is meant, nobody said: to take the first might change the wrong one."""
 
     host: str

@@ -9,7 +9,7 @@ from winhost.engine.failures import EndOfRun
 from winhost.engine.order import identity
 from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
-from winhost.model.errors import UsageFault, WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts, Json
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths.dda import NoSuchThing
@@ -47,7 +47,7 @@ class AlreadyUsed(EndOfRun):
 
 
 @dataclass(eq=False)
-class NothingAnew(UsageFault):
+class NothingAnew(UsageError):
     """Values that the run has already, or a run that nothing can be chosen anew for."""
 
     run: str
@@ -64,7 +64,7 @@ class NothingAnew(UsageFault):
 
 
 @dataclass(eq=False)
-class NotAsShown(UsageFault):
+class NotAsShown(UsageError):
     """The host moved while somebody was reading what would be done."""
 
     host: str

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from winhost.connect.errors import NotAvailable, RemoteError
-from winhost.model.errors import Exit, UsageFault, WinhostError, visible
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step
 from winhost.resources.registry import titled
@@ -84,7 +84,7 @@ class CannotWrite(EndOfRun):
 
 
 @dataclass(eq=False)
-class WrongHost(UsageFault):
+class WrongHost(UsageError):
     """A plan is for one machine, whatever it is called today."""
 
     host: str
@@ -283,7 +283,7 @@ class Halted(EndOfRun):
     @property
     def meaning(self) -> str:
         # How to mend what was given; what else an error advises is for somebody who has changed nothing yet.
-        mend = self.error.hint if isinstance(self.error, UsageFault) else None
+        mend = self.error.hint if isinstance(self.error, UsageError) else None
         return "\n".join(filter(None, (self.error.meaning, mend, "What this run has changed stands.")))
 
     @property
@@ -329,7 +329,7 @@ class NeverCame(EndOfRun):
 
 
 @dataclass(eq=False)
-class OneWay(UsageFault):
+class OneWay(UsageError):
     """Going on with a run that was going back."""
 
     run: str

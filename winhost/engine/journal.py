@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from winhost.model.errors import UsageFault, visible, visible_json
+from winhost.model.errors import UsageError, visible, visible_json
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import MiB
 
@@ -27,7 +27,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take ri
 
 
 @dataclass(eq=False)
-class Damaged(UsageFault):
+class Damaged(UsageError):
     """A journal that is not as it was written: rollback from it could put back what never was."""
 
     path: Path
@@ -48,7 +48,7 @@ class Damaged(UsageFault):
 
 
 @dataclass(eq=False)
-class ForeignJournal(UsageFault):
+class ForeignJournal(UsageError):
     """A journal of another version, or of something else: what its lines mean is not known here."""
 
     path: Path

@@ -11,7 +11,7 @@ from winhost.engine.failures import EndOfRun, ways
 from winhost.engine.order import Gone, Id, differences, identity, steps_for
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
-from winhost.model.errors import Exit, UsageFault, visible
+from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.path import path_of, variant_of
 from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Stage, Step, Unchecked
@@ -30,7 +30,7 @@ class PathPlanner(Protocol):
 
     @property
     def verdict(self) -> PathVerdict:
-        """Of exactly what is wished for. Raises MissingFact, UsageFault."""
+        """Of exactly what is wished for. Raises MissingFact, UsageError."""
 
     @property
     def decisions(self) -> object:
@@ -109,7 +109,7 @@ class Refused(EndOfRun):
 
 
 @dataclass(eq=False)
-class NotAPlan(UsageFault):
+class NotAPlan(UsageError):
     """A plan that wants what no resource can be: edited, or of a winhost with other nouns."""
 
     host: str
@@ -176,7 +176,7 @@ def _check_fits(host: str, each: DesiredResource | Step) -> None:
 
 
 def make_plan(facts: HostFacts, wish: PlanRequest) -> Plan:
-    """Raises Refused, and UsageFault for a VM or card that is not there, or for a value that cannot be."""
+    """Raises Refused, and UsageError for a VM or card that is not there, or for a value that cannot be."""
     try:
         return _make_plan(facts, wish)
     except MissingFact as missing:

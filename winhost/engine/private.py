@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 
 _ROOT = 0
 
 
 @dataclass(eq=False)
-class NotPrivate(UsageFault):
+class NotPrivate(UsageError):
     """Somebody else could read or change what lies there. do: what mends it."""
 
     place: Path

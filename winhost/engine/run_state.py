@@ -12,7 +12,7 @@ from winhost.engine.events import parse_event
 from winhost.engine.journal import Damaged, RawEvent
 from winhost.engine.order import Id, identity
 from winhost.engine.planfile import plan_findings, step_findings
-from winhost.model.errors import UsageFault
+from winhost.model.errors import UsageError
 from winhost.model.facts import Json, Key
 from winhost.model.plan import Plan, Stage, Step
 from winhost.model.yamlfile import Finding, dotted
@@ -108,7 +108,7 @@ class RunState:
 
 
 @dataclass(eq=False)
-class NeverBegun(UsageFault):
+class NeverBegun(UsageError):
     """A journal without a whole line."""
 
     run: str

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from winhost.engine.private import private_folder
-from winhost.model.errors import UsageFault, WinhostError, did_you_mean, visible
+from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.files import write_whole
 
 
@@ -33,7 +33,7 @@ class Busy(WinhostError):
 
 
 @dataclass(eq=False)
-class NoStore(UsageFault):
+class NoStore(UsageError):
     """There is no place for journals, so nothing can be begun."""
 
     place: Path
@@ -49,7 +49,7 @@ class NoStore(UsageFault):
 
 
 @dataclass(eq=False)
-class UnknownRun(UsageFault):
+class UnknownRun(UsageError):
     """A run that is not in the store."""
 
     asked: str

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from winhost.connect.agent import Received
 from winhost.connect.errors import SessionDropped, TimedOut
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.plan import Step
 from winhost.model.units import MiB
 from winhost.resources.base import Attachment, Change
@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
 
 
 @dataclass(eq=False)
-class NotBeside(UsageFault):
+class NotBeside(UsageError):
     """A file that the plan needs is not there, or is another."""
 
     path: str

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 
 
 @dataclass(eq=False)
-class NotReadable(UsageFault):
+class NotReadable(UsageError):
     """A file that is of no kind we read, or of one that we read and broken. `why` goes on after its name."""
 
     file: str
@@ -24,7 +24,7 @@ class NotReadable(UsageFault):
 
 
 @dataclass(eq=False)
-class Contradiction(UsageFault):
+class Contradiction(UsageError):
     """Two files say different things, each as surely as the other."""
 
     fact: str
@@ -46,7 +46,7 @@ class Contradiction(UsageFault):
 
 
 @dataclass(eq=False)
-class CardsDoNotMatch(UsageFault):
+class CardsDoNotMatch(UsageError):
     """Two files list cards that cannot be matched to each other."""
 
     card: str
@@ -70,7 +70,7 @@ class CardsDoNotMatch(UsageFault):
 
 
 @dataclass(eq=False)
-class Nameless(UsageFault):
+class Nameless(UsageError):
     """No file tells the machine's name."""
 
     files: Sequence[str]

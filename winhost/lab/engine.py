@@ -19,7 +19,7 @@ from winhost.lab.host import INVOKE, LabHost, LabRunspace
 from winhost.lab.loopback import VARIABLE, Loopback
 from winhost.lab.machine import Machine
 from winhost.lab.standins import seams, standins
-from winhost.model.errors import UsageFault
+from winhost.model.errors import UsageError
 from winhost.resources.windows.scripts import agent_text
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _MODULES = "PSMODULEPATH"  # where this program was started from PowerShell 7, i
 _END_S = 5.0
 
 
-class NoEngine(UsageFault):
+class NoEngine(UsageError):
     """There is no PowerShell on this computer, or not where it was said to be."""
 
     def __init__(self, chosen: str | None) -> None:

@@ -30,7 +30,7 @@ from pydantic import (
 from winhost import __version__
 from winhost.lab.machine import Machine
 from winhost.lab.section import LabSection
-from winhost.model.errors import Fault, FileFaults, UsageFault, did_you_mean
+from winhost.model.errors import Fault, FileFaults, UsageError, did_you_mean
 from winhost.model.facts import Answer, Facts, Json, Record, Unknown
 from winhost.model.once import once
 from winhost.model.shipped import example_hosts
@@ -125,7 +125,7 @@ class RecordedFacts(BaseModel):
         return origin
 
 
-class UnknownHostFile(UsageFault):
+class UnknownHostFile(UsageError):
     """There is no host file of this name among those that are shipped."""
 
     def __init__(self, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import RootModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from winhost.model.errors import UsageFault, visible, visible_json
+from winhost.model.errors import UsageError, visible, visible_json
 from winhost.model.facts import SCHEMA as FACTS
 from winhost.model.facts import Facts
 from winhost.model.lazy import LazySequence
@@ -23,7 +23,7 @@ _PRINTED = ("winhost.detection/", "winhost.planning/")
 
 
 @dataclass(eq=False)
-class WrongDocument(UsageFault):
+class WrongDocument(UsageError):
     """A file of another kind, or of a version that this winhost does not read."""
 
     file: str
@@ -67,7 +67,7 @@ def is_document(path: Path, kind: type[Any]) -> bool:
     """
     try:
         found = load_json(path, RootModel[dict[str, Any]]).root.get("schema")
-    except UsageFault:
+    except UsageError:
         return True
     return str(found).rpartition("/")[0] == SCHEMAS[kind].rpartition("/")[0]
 

@@ -74,7 +74,7 @@ def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
     return ErrorResult(whose if isinstance(whose, str) else None, document)
 
 
-class UsageFault(WinhostError):
+class UsageError(WinhostError):
     """What we were given cannot be used: a word, a file, a secret."""
 
     exit_code = Exit.USAGE
@@ -100,7 +100,7 @@ MOST_FAULTS = 50
 
 
 @dataclass(eq=False)
-class FileFaults(UsageFault):
+class FileFaults(UsageError):
     """The faults of one file, in the order of their places. more: how many there are beside these."""
 
     faults: tuple[Fault, ...]

@@ -7,7 +7,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.secrets import SecretRef
 
 
@@ -107,7 +107,7 @@ _MOST_KNOWN = 40
 
 
 @dataclass(eq=False)
-class UnknownHost(UsageFault):
+class UnknownHost(UsageError):
     """A name, pattern or group that means no host of the fleet."""
 
     word: str
@@ -127,7 +127,7 @@ class UnknownHost(UsageFault):
 
 
 @dataclass(eq=False)
-class NoFleet(UsageFault):
+class NoFleet(UsageError):
     """There is no fleet.yaml where we looked."""
 
     looked: tuple[Path, ...]

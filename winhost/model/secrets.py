@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.units import KiB
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Secret:
 
 
 @dataclass(eq=False)
-class SecretUnreadable(UsageFault):
+class SecretUnreadable(UsageError):
     """A secret reference led to no secret. Names the reference, never what was found."""
 
     reference: str

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
 from winhost.model.plan import DesiredResource, PlanRequest
 from winhost.model.units import Bytes, mib, size
@@ -36,7 +36,7 @@ def _listed(known: Mapping[str, str]) -> str:
 
 
 @dataclass(eq=False)
-class NoSuchThing(UsageFault):
+class NoSuchThing(UsageError):
     """A VM or card that the host does not have, or a name that several share."""
 
     host: str
@@ -60,7 +60,7 @@ class NoSuchThing(UsageFault):
 
 
 @dataclass(eq=False)
-class WhichVm(UsageFault):
+class WhichVm(UsageError):
     """The path needs a VM and the user named none. verdicts: what is said of each, where that was asked."""
 
     host: str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
 from winhost.model.documents import write_document
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Json
 from winhost.model.once import once
 from winhost.model.plan import RISKS, Plan, Stage, Step
@@ -101,7 +101,7 @@ class _Part:
 
 
 @dataclass(eq=False)
-class WhichLinux(UsageFault):
+class WhichLinux(UsageError):
     """A plan with steps for a Linux, which does not say for which."""
 
     host: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from winhost.model.errors import UsageFault
+from winhost.model.errors import UsageError
 from winhost.model.facts import NOT_THERE, Facts, Instance, MissingFact, Record
 from winhost.resources.base import State
 from winhost.resources.registry import answer
@@ -32,7 +32,7 @@ S = TypeVar("S", bound=State)
 
 
 @dataclass(eq=False)
-class WrongState(UsageFault):
+class WrongState(UsageError):
     """A state that this winhost does not understand: facts of another version or edited, or a fault of ours."""
 
     noun: str

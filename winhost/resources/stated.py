@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
-from winhost.model.errors import UsageFault, did_you_mean, visible
+from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import NOT_THERE, Answer, Facts, Json, Missing, Record
 from winhost.model.units import parse_size
 from winhost.resources.base import ResourceType
@@ -107,7 +107,7 @@ class Statement:
 
 
 @dataclass(eq=False)
-class Contradicted(UsageFault):
+class Contradicted(UsageError):
     """What was stated is not what was read."""
 
     host: str
@@ -125,7 +125,7 @@ class Contradicted(UsageFault):
 
 
 @dataclass(eq=False)
-class NobodyThere(UsageFault):
+class NobodyThere(UsageError):
     """Something is stated of what nobody knows to be there."""
 
     host: str

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from winhost.model.errors import UsageFault, visible
+from winhost.model.errors import UsageError, visible
 from winhost.paths.wslconfig.format import HARMLESS, WSLCONFIG, ConfigFile, ConfigLine, Dialect, LineKind, parse
 from winhost.paths.wslconfig.keys import Key, key_of
 
 
 @dataclass(eq=False)
-class WslConfigRefused(UsageFault):
+class WslConfigRefused(UsageError):
     """A change that the file cannot hold."""
 
     key: str
