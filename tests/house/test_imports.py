@@ -1,15 +1,12 @@
 """The house stands on two rules: dependencies point downward, and `--help` is quick."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import winhost
-
-ROOT = Path(winhost.__file__).parent
+from tests.house.tree import HOUSE, graph, modules
 
 # A part may import itself and the parts below it. `__main__` only starts the command line.
 MAY_IMPORT = {
@@ -26,7 +23,8 @@ MAY_IMPORT = {
     "cli": {"model", "resources", "paths", "compat", "connect", "engine", "imports", "lab", "render", "serving"},
     "__main__": {"cli"},
 }
-MODULES = sorted(ROOT.rglob("*.py"))
+MODULES = modules()
+IMPORTS = graph(MODULES)
 
 # All that `winhost --help` may load beside the standard library and click: a slow help is a tool that feels broken.
 HELP_MAY_LOAD = {
@@ -44,32 +42,14 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imported(path: Path) -> set[str]:
-    """The parts of winhost that a file imports anywhere in it, lazily or not."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] if node.module != "winhost" else [f"winhost.{name.name}" for name in node.names]
-        elif isinstance(node, ast.Import):
-            names = [name.name for name in node.names]
-        else:
-            continue
-        found |= {part_of(name) for name in names if name.startswith("winhost.")}
-    return found - {"", "__version__"}
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_dependencies_point_downward(path: Path) -> None:
-    relative = path.relative_to(ROOT)
-    part = relative.parts[0] if len(relative.parts) > 1 else relative.stem
-    if part == "__init__":
-        assert imported(path) == set()
-        return
-    assert imported(path) - {part} <= MAY_IMPORT[part]
+@pytest.mark.parametrize("module", IMPORTS)
+def test_dependencies_point_downward(module: str) -> None:
+    part = part_of(module)
+    assert {part_of(name) for name in IMPORTS[module] - {"winhost"}} - {part} <= MAY_IMPORT.get(part, set())
 
 
 def test_every_part_has_its_rule() -> None:
-    folders = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    folders = {path.name for path in HOUSE.iterdir() if (path / "__init__.py").exists()}
     assert folders == set(MAY_IMPORT) - {"__main__"}
 
 
@@ -135,7 +115,7 @@ def test_a_tab_loads_little(tmp_path: Path, line: str, offered: str) -> None:
     assert not {name for name in loaded if any(f"{name}.".startswith(f"{heavy}.") for heavy in TOO_HEAVY)}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", MODULES.values(), ids=MODULES)
 def test_what_is_kept_is_made_by_one_thread_alone(path: Path) -> None:
     """`functools.cache` lets two threads make it at once, and parsers take that badly: `model.once` does not."""
     assert "\n@cache\n" not in path.read_text(encoding="utf-8")

@@ -4,9 +4,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-import winhost
-
-HOUSE = Path(winhost.__file__).parent
+from tests.house.tree import HOUSE
 
 
 def public_classes(root: Path) -> dict[str, list[str]]:

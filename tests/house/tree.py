@@ -1,0 +1,36 @@
+"""The product's files as the tests of the house see them: which there are, and which imports which."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HOUSE = ROOT / "winhost"
+
+
+def modules(house: Path = HOUSE) -> dict[str, Path]:
+    """Every Python file by its dotted name; a package is its `__init__.py`."""
+    found = {}
+    for path in sorted(house.rglob("*.py")):
+        parts = path.relative_to(house.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def graph(known: dict[str, Path]) -> dict[str, set[str]]:
+    """Which of the modules each module imports, anywhere in its file.
+
+    Imports inside functions count, and so do those under TYPE_CHECKING: of two files that need each other's types
+    neither can be read, moved or changed alone, whenever the import runs.
+    """
+    return {name: {other for other in imported(path, known) if other != name} for name, path in known.items()}
+
+
+def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            for name in node.names:
+                inner = f"{node.module}.{name.name}"
+                yield inner if inner in known else node.module
