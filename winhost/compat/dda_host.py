@@ -1,12 +1,12 @@
 """Discrete Device Assignment: what the host says, before any card or VM."""
 
+from winhost.compat import common
 from winhost.compat.builds import SERVER_2016, SERVER_2025
-from winhost.compat.machine import is_domain_controller, is_virtual, made_by
+from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.model.units import GiB, size
-from winhost.paths.cards import serves
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import ClusterService, PendingReboot
+from winhost.resources.windows import ClusterService
 from winhost.resources.windows.firmware import DMA_PROTECTION
 from winhost.resources.windows.hyperv import INSTALLED, PENDING
 from winhost.resources.windows.operating_system import OsFamily
@@ -56,12 +56,7 @@ def server_too_old(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("dda", unknown=NOTES)
-def on_domain_controller(facts: HostFacts) -> Finding | None:
-    """Who may assign devices here may do anything in the domain."""
-    if is_domain_controller(facts):
-        return note("dda.domain-controller", observed=facts.os.named)
-    return None
+ask("dda.domain-controller", common.domain_controller, note, unknown=NOTES)
 
 
 @rule("dda", unknown=BLOCKS)
@@ -112,21 +107,8 @@ def management_stopped(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("dda", unknown=BLOCKS)
-def virtualization_off(facts: HostFacts) -> Finding | None:
-    """The firmware's switch; Windows says false, too, once a hypervisor runs."""
-    firmware = facts.firmware
-    if not firmware.hypervisor_present and not firmware.virtualization_enabled:
-        return unsupported("dda.virtualization-off", observed=f"{firmware.manufacturer} {firmware.model}")
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def in_a_vm(facts: HostFacts) -> Finding | None:
-    """Its devices are what another hypervisor shows of them."""
-    if is_virtual(facts.firmware):
-        return unverified("dda.virtual-machine", observed=made_by(facts.firmware))
-    return None
+ask("dda.virtualization-off", common.virtualization_off, unsupported, unknown=BLOCKS)
+ask("dda.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 
 
 @rule("dda", unknown=BLOCKS)
@@ -148,13 +130,7 @@ def iommu_not_seen(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("dda", unknown=NOTES)
-def sriov_refused(facts: HostFacts) -> Finding | None:
-    """SR-IOV wants what DDA wants and more: a hint, not a verdict."""
-    if not facts.hyperv.iov_support:
-        observed = "; ".join(facts.hyperv.iov_reasons) or "no reason given"
-        return note("dda.sriov-refused", observed=observed)
-    return None
+ask("dda.sriov-refused", common.sriov_refused, note, unknown=NOTES)
 
 
 @rule("dda", unknown=NOTES)
@@ -192,21 +168,8 @@ def cluster_before_2025(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("dda", unknown=NOTES)
-def reboot_pending(facts: HostFacts) -> Finding | None:
-    """A restart that waits can carry other changes than ours."""
-    why = facts.the(PendingReboot).reasons
-    if why:
-        return note("dda.reboot-pending", observed=", ".join(why))
-    return None
-
-
-@rule("dda", unknown=BLOCKS)
-def not_administrator(facts: HostFacts) -> Finding | None:
-    """Reading is partly possible without the rights, changing is not."""
-    if not facts.session.administrator:
-        return unverified("dda.not-administrator", observed=f"logged on as {facts.session.user}")
-    return None
+ask("dda.reboot-pending", common.reboot_pending, note, unknown=NOTES)
+ask("dda.not-administrator", common.not_administrator, unverified, unknown=BLOCKS)
 
 
 @rule("dda", unknown=BLOCKS)
@@ -225,9 +188,4 @@ def powershell_32bit(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("dda", unknown=BLOCKS)
-def no_card(facts: HostFacts) -> Finding | None:
-    """There is nothing to assign."""
-    if not any(map(serves, facts.cards)):
-        return unsupported("dda.no-card", observed=f"{len(facts.cards)} display device(s), none of them a GPU")
-    return None
+ask("dda.no-card", common.no_card, unsupported, unknown=BLOCKS)

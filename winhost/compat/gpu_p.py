@@ -1,14 +1,14 @@
 """GPU partitions: what the host says of them, and each card."""
 
+from winhost.compat import common
 from winhost.compat.builds import SERVER_2025
-from winhost.compat.machine import CLIENTS, cannot_run_vms, gpus, is_virtual, made_by, no_cuda, no_gpu
+from winhost.compat.common import CLIENTS, ask, gpus
 from winhost.compat.rule import BLOCKS, CARD, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.paths.cards import partitions
 from winhost.paths.gpus import known
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import ClusterService, PendingReboot
+from winhost.resources.windows import ClusterService
 from winhost.resources.windows.assignable_device import DISMOUNTED, owner
-from winhost.resources.windows.hyperv import INSTALLED
 from winhost.resources.windows.operating_system import OsFamily
 
 # --- The host ------------------------------------------------------------------------------------------------------
@@ -30,34 +30,10 @@ def before_2025(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("gpu-p", unknown=BLOCKS)
-def virtualization_off(facts: HostFacts) -> Finding | None:
-    """Without a hypervisor there is no VM to have one."""
-    if cannot_run_vms(facts.firmware):
-        return unsupported("gpu-p.virtualization-off", observed=made_by(facts.firmware))
-    return None
-
-
-@rule("gpu-p", unknown=BLOCKS)
-def in_a_vm(facts: HostFacts) -> Finding | None:
-    """What is cut up is a card of the machine."""
-    if is_virtual(facts.firmware):
-        return unverified("gpu-p.virtual-machine", observed=made_by(facts.firmware))
-    return None
-
-
-@rule("gpu-p", unknown=BLOCKS)
-def without_card(facts: HostFacts) -> Finding | None:
-    """There is nothing to cut up."""
-    seen = no_gpu(facts)
-    return unsupported("gpu-p.no-card", observed=seen) if seen else None
-
-
-@rule("gpu-p", unknown=BLOCKS)
-def without_cuda(facts: HostFacts) -> Finding | None:
-    """What we serve with is CUDA."""
-    seen = no_cuda(facts)
-    return unsupported("gpu-p.no-cuda", observed=seen) if seen else None
+ask("gpu-p.virtualization-off", common.virtualization_off, unsupported, unknown=BLOCKS)
+ask("gpu-p.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
+ask("gpu-p.no-card", common.no_card, unsupported, unknown=BLOCKS)
+ask("gpu-p.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 
 
 @rule("gpu-p", unknown=BLOCKS)
@@ -78,21 +54,8 @@ def lists_old_guests(facts: HostFacts) -> Finding | None:
     return degraded("gpu-p.old-guests", observed="Ubuntu 18.04, 20.04 and 22.04 are listed")
 
 
-@rule("gpu-p", unknown=NOTES)
-def role_missing(facts: HostFacts) -> Finding | None:
-    """What can be cut up is told once it is there."""
-    if facts.role.role != INSTALLED:
-        return note("gpu-p.role-missing", observed=f"the Hyper-V role is {facts.role.role}")
-    return None
-
-
-@rule("gpu-p", unknown=NOTES)
-def sriov_refused(facts: HostFacts) -> Finding | None:
-    """Partitions are SR-IOV's virtual functions; the host's word is about network cards first."""
-    if not facts.hyperv.iov_support:
-        observed = "; ".join(facts.hyperv.iov_reasons) or "no reason given"
-        return unverified("gpu-p.sriov-refused", observed=observed)
-    return None
+ask("gpu-p.role-missing", common.role_missing, note, unknown=NOTES)
+ask("gpu-p.sriov-refused", common.sriov_refused, unverified, unknown=NOTES)
 
 
 @rule("gpu-p", unknown=BLOCKS)
@@ -113,13 +76,7 @@ def cluster_needs_datacenter(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("gpu-p", unknown=NOTES)
-def reboot_pending(facts: HostFacts) -> Finding | None:
-    """A driver that waits for a restart may bring other partitions."""
-    why = facts.the(PendingReboot).reasons
-    if why:
-        return note("gpu-p.reboot-pending", observed=", ".join(why))
-    return None
+ask("gpu-p.reboot-pending", common.reboot_pending, note, unknown=NOTES)
 
 
 # --- Cards ---------------------------------------------------------------------------------------------------------

@@ -1,12 +1,10 @@
 """Ubuntu beside Windows, and instead of it."""
 
-from winhost.compat.machine import is_domain_controller, is_virtual, is_x64, made_by, no_cuda, no_gpu
+from winhost.compat import common
+from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
-from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import BitLocker, ClusterService, Disk, PendingReboot
-
-PLAIN_BUSES = ("nvme", "sata", "ata")
+from winhost.resources.windows import BitLocker, Disk
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
@@ -17,26 +15,19 @@ def dual_boot_untried(facts: HostFacts) -> Finding | None:
     return unverified("dual-boot.untried", observed=facts.os.named)
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def dual_boot_not_x64(facts: HostFacts) -> Finding | None:
-    """What is installed is Ubuntu for x64."""
-    return None if is_x64(facts) else unsupported("dual-boot.not-x64", observed=facts.os.architecture)
+ask("dual-boot.not-x64", common.not_x64, unsupported, unknown=BLOCKS)
 
 
 @rule("dual-boot", unknown=BLOCKS)
 def system_disk_not_gpt(facts: HostFacts) -> Finding | None:
     """MBR means BIOS boot, and a conversion is not ours to make."""
-    styles = {disk.state.style for disk in _system_disks(facts)}
+    styles = {disk.state.style for disk in common.system_disks(facts)}
     if styles - {"GPT"}:
         return unsupported("dual-boot.not-gpt", observed=f"the system disk is {', '.join(sorted(styles))}")
     return None
 
 
-@rule("dual-boot", unknown=BLOCKS)
-def system_disk_behind_a_layer(facts: HostFacts) -> Finding | None:
-    """RAID, Storage Spaces, iSCSI, USB: Linux may see other disks than Windows does."""
-    seen = _behind_a_layer(facts)
-    return unverified("dual-boot.disk-bus", observed=seen) if seen else None
+ask("dual-boot.disk-bus", common.disk_bus, unverified, unknown=BLOCKS)
 
 
 @rule("dual-boot", unknown=NOTES)
@@ -66,50 +57,12 @@ def bitlocker_unsettled(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("dual-boot", unknown=NOTES)
-def dual_boot_reboot_pending(facts: HostFacts) -> Finding | None:
-    """Servicing finishes at the next start of Windows, which would be another system's."""
-    why = facts.the(PendingReboot).reasons
-    if why:
-        return note("dual-boot.reboot-pending", observed=", ".join(why))
-    return None
-
-
-@rule("dual-boot", unknown=BLOCKS)
-def dual_boot_in_a_vm(facts: HostFacts) -> Finding | None:
-    """A second VM does the same without touching this one's disk."""
-    if is_virtual(facts.firmware):
-        return unverified("dual-boot.virtual-machine", observed=made_by(facts.firmware))
-    return None
-
-
-@rule("dual-boot", unknown=NOTES)
-def dual_boot_of_a_domain_controller(facts: HostFacts) -> Finding | None:
-    """The domain misses it, and after the tombstone lifetime it must not come back."""
-    if is_domain_controller(facts):
-        return note("dual-boot.domain-controller", observed=facts.os.named)
-    return None
-
-
-@rule("dual-boot", unknown=NOTES)
-def dual_boot_of_a_cluster_node(facts: HostFacts) -> Finding | None:
-    """The cluster counts votes."""
-    state = facts.the(ClusterService).state
-    return note("dual-boot.cluster-node", observed=f"the cluster service is {state}") if state == "running" else None
-
-
-@rule("dual-boot", unknown=BLOCKS)
-def dual_boot_without_card(facts: HostFacts) -> Finding | None:
-    """There is nothing to serve with."""
-    seen = no_gpu(facts)
-    return unsupported("dual-boot.no-card", observed=seen) if seen else None
-
-
-@rule("dual-boot", unknown=BLOCKS)
-def dual_boot_without_cuda(facts: HostFacts) -> Finding | None:
-    """What we serve with is CUDA."""
-    seen = no_cuda(facts)
-    return unsupported("dual-boot.no-cuda", observed=seen) if seen else None
+ask("dual-boot.reboot-pending", common.reboot_pending, note, unknown=NOTES)
+ask("dual-boot.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
+ask("dual-boot.domain-controller", common.domain_controller, note, unknown=NOTES)
+ask("dual-boot.cluster-node", common.cluster_node, note, unknown=NOTES)
+ask("dual-boot.no-card", common.no_card, unsupported, unknown=BLOCKS)
+ask("dual-boot.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 
 
 # --- Instead of Windows --------------------------------------------------------------------------------------------
@@ -121,64 +74,14 @@ def bare_metal_untried(facts: HostFacts) -> Finding | None:
     return unverified("bare-metal.untried", observed=facts.os.named)
 
 
-@rule("bare-metal", unknown=BLOCKS)
-def bare_metal_not_x64(facts: HostFacts) -> Finding | None:
-    """What is installed is Ubuntu for x64."""
-    return None if is_x64(facts) else unsupported("bare-metal.not-x64", observed=facts.os.architecture)
-
-
-@rule("bare-metal", unknown=BLOCKS)
-def bare_metal_behind_a_layer(facts: HostFacts) -> Finding | None:
-    """The installer may not see the disk that it is to take."""
-    seen = _behind_a_layer(facts)
-    return unverified("bare-metal.disk-bus", observed=seen) if seen else None
-
-
-@rule("bare-metal", unknown=BLOCKS)
-def bare_metal_in_a_vm(facts: HostFacts) -> Finding | None:
-    """There is no metal."""
-    if is_virtual(facts.firmware):
-        return unverified("bare-metal.virtual-machine", observed=made_by(facts.firmware))
-    return None
-
-
-@rule("bare-metal", unknown=NOTES)
-def bare_metal_of_a_domain_controller(facts: HostFacts) -> Finding | None:
-    """It goes for good."""
-    if is_domain_controller(facts):
-        return note("bare-metal.domain-controller", observed=facts.os.named)
-    return None
-
-
-@rule("bare-metal", unknown=NOTES)
-def bare_metal_of_a_cluster_node(facts: HostFacts) -> Finding | None:
-    """The cluster counts votes."""
-    state = facts.the(ClusterService).state
-    return note("bare-metal.cluster-node", observed=f"the cluster service is {state}") if state == "running" else None
-
-
-@rule("bare-metal", unknown=BLOCKS)
-def bare_metal_without_card(facts: HostFacts) -> Finding | None:
-    """There is nothing to serve with."""
-    seen = no_gpu(facts)
-    return unsupported("bare-metal.no-card", observed=seen) if seen else None
-
-
-@rule("bare-metal", unknown=BLOCKS)
-def bare_metal_without_cuda(facts: HostFacts) -> Finding | None:
-    """What we serve with is CUDA."""
-    seen = no_cuda(facts)
-    return unsupported("bare-metal.no-cuda", observed=seen) if seen else None
-
-
-def _behind_a_layer(facts: HostFacts) -> str | None:
-    buses = sorted({disk.state.bus for disk in _system_disks(facts) if disk.state.bus.casefold() not in PLAIN_BUSES})
-    return f"the system disk is on {', '.join(buses)}" if buses else None
+ask("bare-metal.not-x64", common.not_x64, unsupported, unknown=BLOCKS)
+ask("bare-metal.disk-bus", common.disk_bus, unverified, unknown=BLOCKS)
+ask("bare-metal.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
+ask("bare-metal.domain-controller", common.domain_controller, note, unknown=NOTES)
+ask("bare-metal.cluster-node", common.cluster_node, note, unknown=NOTES)
+ask("bare-metal.no-card", common.no_card, unsupported, unknown=BLOCKS)
+ask("bare-metal.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 
 
 def _volumes(facts: HostFacts, protection: str) -> list[str]:
     return [volume.key["volume"] for volume in facts.all(BitLocker) if volume.state.protection == protection]
-
-
-def _system_disks(facts: HostFacts) -> list[Instance[Disk]]:
-    return [disk for disk in facts.all(Disk) if disk.state.system or disk.state.boot]

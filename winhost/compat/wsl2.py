@@ -2,18 +2,13 @@
 
 from packaging.version import Version
 
+from winhost.compat import common
 from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2, WINDOWS_11_24H2
-from winhost.compat.machine import (
+from winhost.compat.common import (
     CLIENTS,
     SERVERS,
-    cannot_run_vms,
+    ask,
     gpus,
-    is_domain_controller,
-    is_virtual,
-    is_x64,
-    made_by,
-    no_cuda,
-    no_gpu,
 )
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.target import driver_branch
@@ -23,7 +18,7 @@ from winhost.paths.cards import runs_cuda, shows
 from winhost.paths.dda import card_label
 from winhost.paths.wslconfig import effective
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import PendingReboot, Wsl, WslConfig, WslVm
+from winhost.resources.windows import Wsl, WslConfig, WslVm
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
 MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40
@@ -88,56 +83,17 @@ def commit_leaks(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("wsl2", unknown=BLOCKS)
-def on_domain_controller(facts: HostFacts) -> Finding | None:
-    """WSL belongs to a user, and there are no local ones."""
-    if is_domain_controller(facts):
-        return unsupported("wsl2.domain-controller", observed=facts.os.named)
-    return None
-
-
-@rule("wsl2", unknown=NOTES)
-def not_administrator(facts: HostFacts) -> Finding | None:
-    """It takes a feature of Windows, a package for all users and a task."""
-    if not facts.session.administrator:
-        return note("wsl2.not-administrator", observed=f"logged on as {facts.session.user}")
-    return None
-
-
-@rule("wsl2", unknown=NOTES)
-def reboot_pending(facts: HostFacts) -> Finding | None:
-    """Features of Windows are installed by a restart."""
-    why = facts.the(PendingReboot).reasons
-    if why:
-        return note("wsl2.reboot-pending", observed=", ".join(why))
-    return None
+ask("wsl2.domain-controller", common.domain_controller, unsupported, unknown=BLOCKS)
+ask("wsl2.not-administrator", common.not_administrator, note, unknown=NOTES)
+ask("wsl2.reboot-pending", common.reboot_pending, note, unknown=NOTES)
 
 
 # --- The machine ---------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2", unknown=BLOCKS)
-def not_x64(facts: HostFacts) -> Finding | None:
-    """CUDA came to Windows on Arm in 2026."""
-    if not is_x64(facts):
-        return unverified("wsl2.not-x64", observed=facts.os.architecture)
-    return None
-
-
-@rule("wsl2", unknown=BLOCKS)
-def virtualization_off(facts: HostFacts) -> Finding | None:
-    """WSL 2 is a VM."""
-    if cannot_run_vms(facts.firmware):
-        return unsupported("wsl2.virtualization-off", observed=made_by(facts.firmware))
-    return None
-
-
-@rule("wsl2", unknown=BLOCKS)
-def in_a_vm(facts: HostFacts) -> Finding | None:
-    """A VM in a VM, and the GPU has to come through both."""
-    if is_virtual(facts.firmware):
-        return unverified("wsl2.virtual-machine", observed=made_by(facts.firmware))
-    return None
+ask("wsl2.not-x64", common.not_x64, unverified, unknown=BLOCKS)
+ask("wsl2.virtualization-off", common.virtualization_off, unsupported, unknown=BLOCKS)
+ask("wsl2.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 
 
 # --- The package ---------------------------------------------------------------------------------------------------
@@ -190,13 +146,7 @@ def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
 # --- Cards ---------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2", unknown=BLOCKS)
-def tcc_invisible(facts: HostFacts) -> Finding | None:
-    """One card in TCC mode is enough to hide all of them."""
-    hidden = [card_label(card) for card in facts.cards if card.gpu.state.driver_model == "TCC"]
-    if hidden:
-        return unsupported("wsl2.tcc-invisible", observed=f"in TCC mode: {', '.join(hidden)}")
-    return None
+ask("wsl2.tcc-invisible", common.tcc_invisible, unsupported, unknown=BLOCKS)
 
 
 @rule("wsl2", unknown=BLOCKS)
@@ -218,24 +168,14 @@ def vram_above_memory(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("wsl2", unknown=BLOCKS)
-def without_card(facts: HostFacts) -> Finding | None:
-    """There is nothing to serve with."""
-    seen = no_gpu(facts)
-    return unsupported("wsl2.no-card", observed=seen) if seen else None
-
-
-@rule("wsl2", unknown=BLOCKS)
-def without_cuda(facts: HostFacts) -> Finding | None:
-    """What we serve with is CUDA."""
-    seen = no_cuda(facts)
-    return unsupported("wsl2.no-cuda", observed=seen) if seen else None
+ask("wsl2.no-card", common.no_card, unsupported, unknown=BLOCKS)
+ask("wsl2.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 
 
 @rule("wsl2", unknown=BLOCKS)
 def without_driver(facts: HostFacts) -> Finding | None:
     """The Windows driver must run the card; of other makers' cards another rule speaks."""
-    if not no_cuda(facts) and gpus(facts) and not _driven(facts):
+    if not common.no_cuda(facts) and gpus(facts) and not _driven(facts):
         return unsupported("wsl2.no-gpu", observed="no card is run by NVIDIA's Windows driver")
     return None
 
@@ -271,7 +211,7 @@ def shows_windows(facts: HostFacts) -> Finding | None:
 def other_gpus(facts: HostFacts) -> Finding | None:
     """Hybrid graphics, mostly: every GPU that Windows drives comes along."""
     others = [card.gpu.state.name for card in gpus(facts) if not runs_cuda(card)]
-    if others and not no_cuda(facts):
+    if others and not common.no_cuda(facts):
         return note("wsl2.other-gpus", observed=", ".join(others))
     return None
 

@@ -3,7 +3,7 @@
 from packaging.version import Version
 
 from winhost.compat.builds import WINDOWS_10_21H2, WINDOWS_11, WINDOWS_11_22H2
-from winhost.compat.machine import CLIENTS, SERVERS
+from winhost.compat.common import CLIENTS, SERVERS
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.wsl2 import version
 from winhost.resources.host import HostFacts

@@ -2,12 +2,12 @@
 
 from packaging.version import Version
 
+from winhost.compat import common
 from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2
-from winhost.compat.machine import SERVERS, cannot_run_vms, made_by, no_cuda
+from winhost.compat.common import SERVERS, ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
 from winhost.model.facts import MissingFact, RemoteFault, Unknown
 from winhost.paths.cards import runs_cuda
-from winhost.paths.dda import card_label
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import Wsl
 
@@ -38,36 +38,19 @@ def wslc_not_there(facts: HostFacts) -> Finding | None:
     return None
 
 
-@rule("wslc", unknown=BLOCKS)
-def wslc_virtualization_off(facts: HostFacts) -> Finding | None:
-    """Its session is a VM."""
-    if cannot_run_vms(facts.firmware):
-        return unsupported("wslc.virtualization-off", observed=made_by(facts.firmware))
-    return None
-
-
-@rule("wslc", unknown=BLOCKS)
-def wslc_tcc_invisible(facts: HostFacts) -> Finding | None:
-    """One card in TCC mode is enough to hide all of them."""
-    hidden = [card_label(card) for card in facts.cards if card.gpu.state.driver_model == "TCC"]
-    if hidden:
-        return unsupported("wslc.tcc-invisible", observed=f"in TCC mode: {', '.join(hidden)}")
-    return None
+ask("wslc.virtualization-off", common.virtualization_off, unsupported, unknown=BLOCKS)
+ask("wslc.tcc-invisible", common.tcc_invisible, unsupported, unknown=BLOCKS)
 
 
 @rule("wslc", unknown=BLOCKS)
 def wslc_without_gpu(facts: HostFacts) -> Finding | None:
     """The Windows driver must run the card; of other makers' cards another rule speaks."""
-    if not no_cuda(facts) and not any(runs_cuda(card) and card.gpu.state.driver_model for card in facts.cards):
+    if not common.no_cuda(facts) and not any(runs_cuda(card) and card.gpu.state.driver_model for card in facts.cards):
         return unsupported("wslc.no-gpu", observed="no card is run by NVIDIA's Windows driver")
     return None
 
 
-@rule("wslc", unknown=NOTES)
-def wslc_without_cuda(facts: HostFacts) -> Finding | None:
-    """It passes NVIDIA's cards, and no others."""
-    seen = no_cuda(facts)
-    return unsupported("wslc.no-cuda", observed=seen) if seen else None
+ask("wslc.no-cuda", common.no_cuda, unsupported, unknown=NOTES)
 
 
 def _version(facts: HostFacts) -> Version | None:

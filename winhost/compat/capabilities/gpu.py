@@ -2,11 +2,11 @@
 
 from packaging.version import Version
 
+from winhost.compat import common
 from winhost.compat.capabilities.gpu_cards import gpus, listed, named, several
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
-from winhost.paths.dda import card_label
 from winhost.paths.gpus import Gpu
 
 CUDA_13 = Version("13.0")
@@ -75,10 +75,8 @@ def windows_driver_too_old(target: Target) -> Finding | None:
 @capability("gpu-compute", on=SHARED, unknown=BLOCKS)
 def hidden_by_tcc(target: Target) -> Finding | None:
     """One card in TCC mode is enough to hide all."""
-    hidden = [card_label(card) for card in target.cards if card.gpu.state.driver_model == "TCC"]
-    if hidden:
-        return unsupported("gpu-compute.tcc", observed=f"in TCC mode: {', '.join(hidden)}")
-    return None
+    observed = common.tcc_invisible(target.facts)
+    return unsupported("gpu-compute.tcc", observed=observed) if observed else None
 
 
 @capability("gpu-compute", on=SHARED, unknown=BLOCKS)

@@ -1,0 +1,152 @@
+"""Questions about a host that the rules of several paths share. Each path has its own code and severity for them."""
+
+from collections.abc import Callable
+from functools import wraps
+
+from winhost.compat.rule import Finding, WhenUnknown, rule
+from winhost.model.facts import Instance
+from winhost.paths.cards import runs_cuda, serves
+from winhost.paths.dda import card_label
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.windows import ClusterService, Disk, Firmware, PendingReboot
+from winhost.resources.windows.hyperv import INSTALLED
+from winhost.resources.windows.operating_system import OsFamily
+
+SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
+CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
+DOMAIN_CONTROLLER = 2  # Win32_OperatingSystem.ProductType
+
+# How makers and models of virtual machines begin. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
+HYPERVISORS = (
+    *("kvm", "openstack", "kubevirt", "qemu", "vmware", "vmw", "innotek gmbh", "virtualbox", "xen", "bochs"),
+    *("parallels", "bhyve", "hyper-v", "amazon ec2", "apple virtualization", "google compute engine"),
+)
+MODEL_OF_HYPER_V = "virtual machine"  # Microsoft makes computers, too: only the model tells
+METAL = ".metal"  # instances of Amazon EC2 that are whole machines
+PLAIN_BUSES = ("nvme", "sata", "ata")  # between a disk and Linux: no RAID, Storage Spaces, iSCSI or USB
+
+Question = Callable[[HostFacts], str | None]  # what was observed; None where the finding does not apply
+
+
+def ask(code: str, question: Question, severity: Callable[..., Finding], *, unknown: WhenUnknown) -> None:
+    """Declare the rule that answers a shared question for the path of `code`, such as `dda.no-card`."""
+    path, _, _ = code.partition(".")
+
+    @rule(path, unknown=unknown)
+    @wraps(question)
+    def judge(facts: HostFacts) -> Finding | None:
+        observed = question(facts)
+        return severity(code, observed=observed) if observed else None
+
+
+# --- Questions -----------------------------------------------------------------------------------------------------
+
+
+def role_missing(facts: HostFacts) -> str | None:
+    """The Hyper-V role is not installed, or its installation waits for a restart."""
+    return None if facts.role.role == INSTALLED else f"the Hyper-V role is {facts.role.role}"
+
+
+def sriov_refused(facts: HostFacts) -> str | None:
+    """Get-VMHost reports IovSupport False; its IovSupportReasons name network cards as well as the chipset."""
+    return None if facts.hyperv.iov_support else "; ".join(facts.hyperv.iov_reasons) or "no reason given"
+
+
+def reboot_pending(facts: HostFacts) -> str | None:
+    """A restart is pending: it can finish servicing and bring drivers that move devices."""
+    return ", ".join(facts.the(PendingReboot).reasons) or None
+
+
+def virtualization_off(facts: HostFacts) -> str | None:
+    """VT-x or AMD-V is switched off in firmware, so no VM starts."""
+    return made_by(facts.firmware) if cannot_run_vms(facts.firmware) else None
+
+
+def virtual_machine(facts: HostFacts) -> str | None:
+    """This Windows runs in a VM: its devices are the ones that another hypervisor presents."""
+    return made_by(facts.firmware) if is_virtual(facts.firmware) else None
+
+
+def domain_controller(facts: HostFacts) -> str | None:
+    """The host is a domain controller, which has no local accounts and whose administrators are the domain's."""
+    return facts.os.named if is_domain_controller(facts) else None
+
+
+def cluster_node(facts: HostFacts) -> str | None:
+    """The cluster service runs: the host has a vote in a failover cluster."""
+    state = facts.the(ClusterService).state
+    return f"the cluster service is {state}" if state == "running" else None
+
+
+def not_administrator(facts: HostFacts) -> str | None:
+    """The session is not an administrator's: some facts can be read, and nothing can be changed."""
+    return None if facts.session.administrator else f"logged on as {facts.session.user}"
+
+
+def not_x64(facts: HostFacts) -> str | None:
+    """The processor is not x64."""
+    return None if is_x64(facts) else facts.os.architecture
+
+
+def disk_bus(facts: HostFacts) -> str | None:
+    """Windows boots from a disk behind RAID, Storage Spaces, iSCSI or USB, which Linux may present differently."""
+    buses = sorted({disk.state.bus for disk in system_disks(facts) if disk.state.bus.casefold() not in PLAIN_BUSES})
+    return f"the system disk is on {', '.join(buses)}" if buses else None
+
+
+def no_card(facts: HostFacts) -> str | None:
+    """The host has no GPU: at most the display of a management controller or a hypervisor."""
+    return None if gpus(facts) else f"{len(facts.cards)} display device(s), none of them a GPU"
+
+
+def no_cuda(facts: HostFacts) -> str | None:
+    """None of the host's GPUs is NVIDIA's, and winhost serves with CUDA."""
+    found = gpus(facts)
+    return ", ".join(card.gpu.state.name for card in found) if found and not any(map(runs_cuda, found)) else None
+
+
+def tcc_invisible(facts: HostFacts) -> str | None:
+    """A GPU is in TCC mode: WSL's VM does not see it, and one such GPU hides all the others."""
+    hidden = [card_label(card) for card in facts.cards if card.gpu.state.driver_model == "TCC"]
+    return f"in TCC mode: {', '.join(hidden)}" if hidden else None
+
+
+# --- The machine ---------------------------------------------------------------------------------------------------
+
+
+def is_x64(facts: HostFacts) -> bool:
+    """Windows reports `64-bit` in its own language for x64, and `ARM` in front of it for Arm."""
+    return "64" in facts.os.architecture and "arm" not in facts.os.architecture.casefold()
+
+
+def is_virtual(firmware: Firmware) -> bool:
+    """Whether manufacturer or model in firmware name a hypervisor. False proves nothing: firmware can be configured."""
+    manufacturer, model = firmware.manufacturer.casefold(), firmware.model.casefold()
+    if METAL in model:
+        return False
+    return model == MODEL_OF_HYPER_V or any(name.startswith(HYPERVISORS) for name in (manufacturer, model))
+
+
+def cannot_run_vms(firmware: Firmware) -> bool:
+    """Whether virtualization is off in firmware. Once a hypervisor runs, Windows reports it as off in any case."""
+    return not firmware.hypervisor_present and not firmware.virtualization_enabled
+
+
+def is_domain_controller(facts: HostFacts) -> bool:
+    """Whether the product type is that of a domain controller."""
+    return facts.os.product_type == DOMAIN_CONTROLLER
+
+
+def gpus(facts: HostFacts) -> list[Card]:
+    """The display devices that can compute: without those of management controllers and hypervisors."""
+    return list(filter(serves, facts.cards))
+
+
+def made_by(firmware: Firmware) -> str:
+    """Manufacturer and model, as in firmware."""
+    return f"{firmware.manufacturer} {firmware.model}"
+
+
+def system_disks(facts: HostFacts) -> list[Instance[Disk]]:
+    """The disks that Windows boots from."""
+    return [disk for disk in facts.all(Disk) if disk.state.system or disk.state.boot]
