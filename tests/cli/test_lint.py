@@ -6,10 +6,10 @@ from pathlib import Path
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
-from winhost.paths.wsl_policies import VALUES
-from winhost.paths.wslconfig.format import WSLCONFIG
-from winhost.paths.wslconfig.keys import keys_of
 from winhost.resources.windows import WslPolicy
+from winhost.wslconfig.format import WSLCONFIG
+from winhost.wslconfig.known_keys import keys_of
+from winhost.wslconfig.policies import VALUES
 
 GOOD = "[wsl2]\nmemory=96GB\n"
 TYPED_FROM_A_PAGE = "[ws12]\nnetworkingMode-bridged\nvmSwitch=WSL\n"

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Line
 from winhost.lab.lab import Lab
 from winhost.model.shipped import shipped
-from winhost.paths.dda import DdaDecisions
+from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.playbook import VOCABULARIES
 
 HOST = "server2025-role-installed"

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import winhost.compat
+import winhost.hardware
 import winhost.paths
 from winhost.compat import catalogue
 from winhost.compat.explanation import explain
@@ -27,8 +28,7 @@ SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.compat.__file__).parent / "evidence" / "memory.yaml"
 TOPICS = (*PATHS, *CAPABILITIES)
 REFUSING = [
-    Path(winhost.paths.__file__).with_name(name)
-    for name in ("bars.py", "mmio.py", "wsl2.py", "wsl2_cautions.py", "wsl2_refusals.py")
+    file for room in (winhost.hardware, winhost.paths) for file in sorted(Path(room.__file__).parent.glob("*.py"))
 ]
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
 GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}
@@ -85,7 +85,7 @@ def test_each_remedy_is_used_and_each_used_one_exists() -> None:
 def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used = {key for entry in catalogue.entries().values() for key in entry.evidence}
     used |= {key for topic in catalogue.topics().values() for keys in topic.grounds.values() for key in keys}
-    used |= yaml.safe_load(ARITHMETIC.read_text(encoding="utf-8")).keys()  # tests/paths/test_budget.py holds these
+    used |= yaml.safe_load(ARITHMETIC.read_text(encoding="utf-8")).keys()  # tests/sizing/test_budget.py holds these
     used |= {key for name in NAMES for row in (*profile(name).rows, *profile(name).chosen) for key in row.evidence}
     used |= {*lost.EVIDENCE}
     assert used == catalogue.evidence().keys()

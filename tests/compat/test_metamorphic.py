@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from tests.compat.test_rules import CASES, HOSTS
-from winhost import compat, paths
+from winhost import compat, hardware, paths, sizing, wslconfig
 from winhost.compat import catalogue
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
@@ -29,7 +29,7 @@ from winhost.lab.hostfile import host_files
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
 from winhost.model.path import WAYS
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
-from winhost.paths import dda
+from winhost.paths import dda_decisions
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import RESOURCE_TYPES
 
@@ -233,7 +233,8 @@ def test_what_is_answered_once_is_what_each_way_alone_answers(
 
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime")
 IMPURE = {"time", "datetime", "random", "secrets", "uuid", "socket", "urllib", "http", "subprocess", "os", "tempfile"}
-MODULES = [file for package in (compat, paths) for file in sorted(Path(package.__path__[0]).rglob("*.py"))]
+JUDGING = (compat, hardware, paths, sizing, wslconfig)
+MODULES = [file for room in JUDGING for file in sorted(Path(room.__path__[0]).rglob("*.py"))]
 DISK = ("open", "stat", "lstat", "listdir", "scandir", "getcwd", "access")
 
 
@@ -245,7 +246,7 @@ def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.Mo
     assess(HostFacts(SHIPPED["server2025-3gpu"]))  # catalogues are read once
     for read in (catalogue.entries, catalogue.evidence, catalogue.remedies, catalogue.topics):
         read()
-    dda.forget()
+    dda_decisions.forget()
     with monkeypatch.context() as patched:
         for name in CLOCKS:
             patched.setattr(time, name, forbidden)

@@ -17,8 +17,8 @@ from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
 from winhost.model.workload import Attention, Embedding, LoadFormat, Model, ModelState, Quantization, Workload
 from winhost.model.workloadfile import load_workload
-from winhost.paths.fit import applied
 from winhost.resources.host import HostFacts
+from winhost.sizing.fit import applied
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
 ONE_7B = load_workload(EXAMPLES / "one-7b-on-24gb.yaml")

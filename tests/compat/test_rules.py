@@ -12,14 +12,14 @@ from packaging.version import Version
 from winhost.compat import catalogue
 from winhost.compat.assess import assess
 from winhost.compat.rule import NOTES, RULES
+from winhost.hardware.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.lab.hostfile import expand_all
 from winhost.model.capability import CAPABILITIES
 from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Reason, Severity, Verdict
-from winhost.paths.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
-from winhost.paths.dda import Selection
+from winhost.paths.dda_decisions import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import RESOURCE_TYPES
 

@@ -20,7 +20,7 @@ from winhost.lab.section import AdapterPhysics, ImagePhysics, WslPhysics
 from winhost.lab.wsl_session import Distro
 from winhost.model.errors import WinhostError
 from winhost.model.plan import Plan
-from winhost.paths.wsl2 import networks
+from winhost.paths.wsl2_decisions import networks
 from winhost.resources.host import HostFacts
 
 TWO = "win11-two-networks"

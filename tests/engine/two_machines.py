@@ -24,8 +24,8 @@ from winhost.lab.wsl_session import Distro
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Unchecked
 from winhost.model.reason import PathVerdict, Verdict
+from winhost.model.refusal import Caution
 from winhost.model.secrets import SecretRef
-from winhost.paths.refusal import Caution
 from winhost.resources import linux
 from winhost.resources.host import HostFacts
 from winhost.resources.linux import LinuxSystem

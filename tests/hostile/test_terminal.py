@@ -23,7 +23,7 @@ from winhost.model.documents import plain, read_document, write_document
 from winhost.model.errors import Exit, WinhostError, visible, visible_json
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.dda import NoSuchThing
+from winhost.paths.dda_decisions import NoSuchThing
 from winhost.resources.host import HostFacts
 
 __all__ = ["line"]

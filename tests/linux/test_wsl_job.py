@@ -27,7 +27,7 @@ from winhost.lab.machine import Machine
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import expand, read_playbook
-from winhost.paths.wsl2 import Wsl2Decisions
+from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.base import Keep
 from winhost.resources.host import HostFacts

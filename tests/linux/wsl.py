@@ -25,9 +25,9 @@ from typing import Self
 from tests.linux import wsl_client
 from tests.linux.debian import Debian, children, wait_for
 from tests.linux.distro import Distro
-from winhost.paths.wslconfig.format import WSLCONF, WSLCONFIG, parse
-from winhost.paths.wslconfig.keys import key_of
-from winhost.paths.wslconfig.reading import effective
+from winhost.wslconfig.format import WSLCONF, WSLCONFIG, parse
+from winhost.wslconfig.known_keys import key_of
+from winhost.wslconfig.values_in_effect import effective
 
 FAILED = 255  # -1 on Windows, of which Unix keeps eight bits
 SYSTEM = "SYSTEM"

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts, Record
+from winhost.model.refusal import Refusal
 from winhost.model.units import GiB, MiB
-from winhost.paths.budget import wsl_default_ram
-from winhost.paths.refusal import Refusal
-from winhost.paths.wsl2 import Mode, Wsl2Decisions, WslMemory, adapter, mac_address, memory
+from winhost.paths.wsl2_decisions import Mode, Wsl2Decisions, WslMemory, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Settings
-from winhost.paths.wslconfig import WSLCONF, effective, lint
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import NetworkAdapter
+from winhost.sizing.budget import wsl_default_ram
+from winhost.wslconfig import WSLCONF, effective, lint
 
 NEEDED: dict[str, Any] = {
     "wsl": {"version": "2.7.14", "source": "https://example.test/wsl.msi", "sha256": "0" * 64},

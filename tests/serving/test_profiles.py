@@ -30,8 +30,6 @@ from winhost.model.workload import (
     Quantization,
     Workload,
 )
-from winhost.paths.budget import budget
-from winhost.paths.engines import engine
 from winhost.paths.playbook import read_playbook
 from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
@@ -39,6 +37,8 @@ from winhost.serving.lost import START
 from winhost.serving.profile import NAMES, NO_SLEEP, PLAIN, profile
 from winhost.serving.refused import NoProfile, UnsafeSleep
 from winhost.serving.when import ASKED, COMPARE, bounds
+from winhost.sizing.budget import budget
+from winhost.sizing.engines import engine
 
 ROWS = [(name, row) for name in NAMES for row in profile(name).rows]
 CAUSES = profile(NO_SLEEP).chosen

@@ -15,9 +15,9 @@ from winhost.model.facts import Facts
 from winhost.model.path import path_of, variant_of
 from winhost.model.plan import Plan, Step, in_order
 from winhost.model.reason import Explanation, Verdict
-from winhost.paths.wslconfig import LintFinding
 from winhost.serving.choice import Served, Serving
 from winhost.serving.command import command
+from winhost.wslconfig import LintFinding
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from winhost.model.errors import Exit
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from winhost.paths.wslconfig import Dialect
+    from winhost.wslconfig import Dialect
 
 
 class WslVersion(click.ParamType["Version"]):
@@ -54,7 +54,7 @@ def wslconfig(
     FACTS of the host that will read it tell its WSL, and what a policy there forbids.
     """
     from winhost.cli.places import facts_file as meant
-    from winhost.paths.wslconfig import WSLCONFIG
+    from winhost.wslconfig import WSLCONFIG
 
     named = meant(facts, facts_file, "--facts")
     told, forbidden = _told_by(named) if named else (None, frozenset[str]())
@@ -67,7 +67,7 @@ def wslconfig(
 @answers()
 def wslconf(file: Path, version: "Version | None", output: Output) -> int:
     """Check the /etc/wsl.conf of a distro."""
-    from winhost.paths.wslconfig import WSLCONF
+    from winhost.wslconfig import WSLCONF
 
     return _lint(file, WSLCONF, version, output)
 
@@ -77,10 +77,10 @@ def _told_by(facts_file: Path) -> "tuple[Version | None, frozenset[str]]":
     from packaging.version import Version
 
     from winhost.model.facts import MissingFact
-    from winhost.paths.wsl_policies import forbidden
     from winhost.resources.factsfile import read_facts
     from winhost.resources.host import HostFacts
     from winhost.resources.windows import Wsl
+    from winhost.wslconfig.policies import forbidden
 
     facts = HostFacts(read_facts(facts_file))
     try:
@@ -100,7 +100,7 @@ def _lint(
     from winhost.cli.answers import Linted
     from winhost.cli.envelope import show_results
     from winhost.cli.output import say, table
-    from winhost.paths.wslconfig import LintSeverity, lint
+    from winhost.wslconfig import LintSeverity, lint
 
     findings = lint(_content(file), dialect, version=version, forbidden=forbidden)
 

@@ -8,8 +8,8 @@ from winhost.cli.output import say, table
 from winhost.model.units import gib
 
 if TYPE_CHECKING:
-    from winhost.paths.budget import Budget, MemoryPlace
-    from winhost.paths.fit import WhatWouldFit
+    from winhost.sizing.budget import Budget, MemoryPlace
+    from winhost.sizing.fit import WhatWouldFit
 
 
 def show_budget(budget: "Budget", short: "WhatWouldFit | None") -> None:

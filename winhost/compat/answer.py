@@ -26,11 +26,11 @@ from winhost.model.reason import (
 )
 from winhost.model.units import Bytes
 from winhost.model.workload import Workload
-from winhost.paths.budget import BudgetLine, MemoryPlace
-from winhost.paths.engines import Missing
-from winhost.paths.fit import Fix, WhatWouldFit
-from winhost.paths.placement import Placement
 from winhost.resources.stated import Statement, stated
+from winhost.sizing.budget import BudgetLine, MemoryPlace
+from winhost.sizing.engines import Missing
+from winhost.sizing.fit import Fix, WhatWouldFit
+from winhost.sizing.placement import Placement
 
 T = TypeVar("T")
 

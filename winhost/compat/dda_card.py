@@ -12,9 +12,9 @@ from winhost.compat.rule import (
     unsupported,
     unverified,
 )
-from winhost.paths.bars import MmioRefused
-from winhost.paths.cards import partitions, runs_cuda, serves, shows
-from winhost.paths.dda import Selection, windows
+from winhost.hardware.bars import MmioRefused
+from winhost.hardware.cards import partitions, runs_cuda, serves, shows
+from winhost.paths.dda_decisions import Selection, windows
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.assignable_device import owner
 

@@ -9,7 +9,7 @@ from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
-from winhost.paths.dda import Selection
+from winhost.paths.dda_decisions import Selection
 from winhost.paths.playbook import VOCABULARIES, Playbook, read_playbook
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings

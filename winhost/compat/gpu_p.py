@@ -4,8 +4,8 @@ from winhost.compat import common
 from winhost.compat.builds import SERVER_2025
 from winhost.compat.common import CLIENTS, ask, gpus
 from winhost.compat.rule import BLOCKS, CARD, NOTES, Finding, degraded, note, rule, unsupported, unverified
-from winhost.paths.cards import partitions
-from winhost.paths.gpus import known
+from winhost.hardware.cards import partitions
+from winhost.hardware.gpus import known
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import ClusterService
 from winhost.resources.windows.assignable_device import DISMOUNTED, owner

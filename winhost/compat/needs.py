@@ -9,8 +9,8 @@ from winhost.model.capability import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.workload import LoadFormat, Mirror, Model, Needs, Workload
-from winhost.paths.budget import Budget, budget
-from winhost.paths.fit import ADVICE, Fix, WhatWouldFit, applied, not_known, what_would_fit
+from winhost.sizing.budget import Budget, budget
+from winhost.sizing.fit import ADVICE, Fix, WhatWouldFit, applied, not_known, what_would_fit
 
 __all__ = ["Fit", "Nearest", "Needs", "UnknownCapability", "check", "fit_of", "fits", "nearest", "needs_of", "wanted"]
 

@@ -2,11 +2,11 @@
 
 from winhost.compat.capabilities.gpu_cards import gpus
 from winhost.compat.target import Target
+from winhost.hardware.cards import memory_of
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory
-from winhost.paths.budget import WINDOWS, wsl_default_ram
-from winhost.paths.cards import memory_of
+from winhost.sizing.budget import WINDOWS, wsl_default_ram
 
 
 def room(target: Target) -> AvailableMemory:

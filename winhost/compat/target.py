@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from packaging.version import Version
 
+from winhost.hardware.cards import runs_cuda, serves
 from winhost.model.facts import MissingFact, RemoteFault, Unknown
 from winhost.model.path import path_of, variant_of
-from winhost.paths.cards import runs_cuda, serves
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Wsl
 

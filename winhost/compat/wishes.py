@@ -16,7 +16,7 @@ from winhost.compat.swap import Swap, swaps
 from winhost.model.path import path_of
 from winhost.model.reason import Reason
 from winhost.model.workload import Exposure, LoadFormat, Mirror, Model, Workload
-from winhost.paths.budget import Budget
+from winhost.sizing.budget import Budget
 
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
 

@@ -14,9 +14,9 @@ from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, un
 from winhost.compat.target import driver_branch
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
-from winhost.paths.cards import runs_cuda, shows
-from winhost.paths.dda import card_label
-from winhost.paths.wslconfig import effective
+from winhost.hardware.cards import runs_cuda, shows
+from winhost.hardware.cards import card_label
+from winhost.wslconfig import effective
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Wsl, WslConfig, WslVm
 

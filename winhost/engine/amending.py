@@ -12,7 +12,7 @@ from winhost.model.documents import plain
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts, Json
 from winhost.model.plan import Plan, PlanRequest, Stage
-from winhost.paths.dda import NoSuchThing
+from winhost.paths.dda_decisions import NoSuchThing
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from winhost.engine.order import Id, identity
 from winhost.model.facts import Instance, MissingFact, Unavailable
 from winhost.model.plan import Deferred, DesiredResource, PlanRequest, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
-from winhost.paths.dda import DdaDecisions, Selection, WhichVm, choose_cards, choose_vm
-from winhost.paths.refusal import Caution
+from winhost.model.refusal import Caution
+from winhost.paths.dda_decisions import DdaDecisions, Selection, WhichVm, choose_cards, choose_vm
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PciDevice, Vm
 

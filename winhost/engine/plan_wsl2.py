@@ -9,9 +9,9 @@ from winhost.engine.order import Id, identity
 from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.plan import Deferred, DesiredResource, PlanRequest, Unchecked, in_order
 from winhost.model.reason import PathVerdict
-from winhost.paths.refusal import Caution
-from winhost.paths.wsl2 import UNBRIDGED, Mode, Wsl2Decisions, adapter
+from winhost.model.refusal import Caution
 from winhost.paths.wsl2_cautions import cautions
+from winhost.paths.wsl2_decisions import UNBRIDGED, Mode, Wsl2Decisions, adapter
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts

@@ -16,8 +16,8 @@ from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.path import path_of, variant_of
 from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Stage, Step, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
+from winhost.model.refusal import Caution, Refusal
 from winhost.paths.playbook import Playbook, expand, faults_of
-from winhost.paths.refusal import Caution, Refusal
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.system import ACCESS
 from winhost.resources.registry import RESOURCE_TYPES, answer, unread

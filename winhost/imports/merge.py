@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from winhost import __version__
-from winhost.imports.cards import Met, met
 from winhost.imports.faults import Contradiction, Nameless
 from winhost.imports.observation import FileObservations, Observation, State, Value, Worth
+from winhost.imports.same_functions import Met, met
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
 from winhost.resources.base import ResourceType
 from winhost.resources.windows import RESOURCE_TYPES, PciDevice

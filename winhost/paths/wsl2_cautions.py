@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from winhost.hardware.cards import memory_of, runs_cuda
 from winhost.model.facts import MissingFact
 from winhost.model.reason import Severity
+from winhost.model.refusal import Caution
 from winhost.model.units import about, size
-from winhost.paths.budget import WINDOWS_USABLE
-from winhost.paths.cards import memory_of, runs_cuda
-from winhost.paths.refusal import Caution
-from winhost.paths.wsl2 import memory
+from winhost.paths.wsl2_decisions import memory
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
+from winhost.sizing.budget import WINDOWS_USABLE
 
 
 def cautions(facts: HostFacts, settings: Settings, resources: Collection[Mapping[str, Any]]) -> Iterator[Caution]:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from winhost.hardware import mmio
+from winhost.hardware.bars import FOUR_GIB, MmioRefused
+from winhost.hardware.cards import serves
 from winhost.model.facts import MissingFact
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
-from winhost.paths import mmio
-from winhost.paths.bars import FOUR_GIB, MmioRefused
-from winhost.paths.cards import serves
-from winhost.paths.dda import MmioWindows, Selection, windows
+from winhost.paths.dda_decisions import MmioWindows, Selection, windows
 from winhost.resources.host import Card, HostFacts
 
 _WIDE_ENOUGH = 4.0  # percent of a strip that a number needs

@@ -15,9 +15,7 @@ from winhost.model.path import VARIANTS, path_of, variant_of
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory, Model, Needs, Workload
-from winhost.paths.budget import WINDOWS, WINDOWS_USABLE, budget
-from winhost.paths.wsl2 import UNBRIDGED
-from winhost.paths.wslconfig import effective
+from winhost.paths.wsl2_decisions import UNBRIDGED
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import WslConfig, WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
@@ -25,6 +23,8 @@ from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, ProfileRow, profile
 from winhost.serving.refused import NoProfile, UnsafeSleep
 from winhost.serving.when import Case, held, told
+from winhost.sizing.budget import WINDOWS, WINDOWS_USABLE, budget
+from winhost.wslconfig import effective
 
 PATH = "wsl2"
 FIRST_PORT = 8000

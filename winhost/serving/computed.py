@@ -6,10 +6,10 @@ from fractions import Fraction
 
 from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model
-from winhost.paths.budget import RAM, SHM, VIDEO, Budget, MemoryPlace
-from winhost.paths.engines import engine
 from winhost.serving.refused import CardShared
 from winhost.serving.when import Case
+from winhost.sizing.budget import RAM, SHM, VIDEO, Budget, MemoryPlace
+from winhost.sizing.engines import engine
 
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB

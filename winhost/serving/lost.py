@@ -6,8 +6,8 @@ from winhost.compat.capabilities.copies import FROM_DISK
 from winhost.compat.swap import slowest
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Workload
-from winhost.paths.budget import Budget
-from winhost.paths.engines import MemoryPart, weights
+from winhost.sizing.budget import Budget
+from winhost.sizing.engines import MemoryPart, weights
 
 READ_SPEED = round(FROM_DISK * 1000)  # MB/s
 START = (

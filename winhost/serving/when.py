@@ -12,9 +12,9 @@ from winhost.compat.target import Target
 from winhost.compat.wishes import RELOADING
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
-from winhost.paths.budget import RAM, Budget
-from winhost.paths.dda import card_name
+from winhost.paths.dda_decisions import card_name
 from winhost.serving.profile import When
+from winhost.sizing.budget import RAM, Budget
 
 Answer = Version | int | bool
 _BOUND = re.compile(r"(>=|<=|==|>|<)\s*(\S+)")

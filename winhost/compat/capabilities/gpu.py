@@ -7,7 +7,7 @@ from winhost.compat.capabilities.gpu_cards import gpus, listed, named, several
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
-from winhost.paths.gpus import Gpu
+from winhost.hardware.gpus import Gpu
 
 CUDA_13 = Version("13.0")
 DRIVER_OF_CUDA_13 = Version("580")  # NVIDIA, CUDA 13.0 release notes, table 3

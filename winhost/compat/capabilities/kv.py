@@ -9,7 +9,7 @@ from winhost.compat.capabilities.gpu_cards import linked, several
 from winhost.compat.capability import EVERYWHERE, RULES, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, unsupported, unverified
 from winhost.compat.target import Target
-from winhost.paths.gpus import NvLink
+from winhost.hardware.gpus import NvLink
 
 VLLM_WITH_TIERS = Version("0.22.0")  # docs.vllm.ai lists vllm.v1.kv_offload.tiering.fs from there on
 VLLM_OF_NEW_LAYOUTS = Version("0.20.0")  # LMCache/LMCache #3282

@@ -6,7 +6,7 @@ from winhost.compat.capabilities.gpu_cards import by_bridge, gpus, hung, linked,
 from winhost.compat.capability import EVERYWHERE, NATIVE, SHARED, WHOLE_CARD, capability
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
-from winhost.paths.gpus import NvLink
+from winhost.hardware.gpus import NvLink
 
 DRIVER_OF_LEGACY_IPC = Version("510")  # NVIDIA, CUDA on WSL User Guide
 

@@ -7,10 +7,10 @@ from winhost.compat.capabilities.gpu_cards import gpus, listed, named, several
 from winhost.compat.capability import SHARED, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
+from winhost.hardware.cards import memory_of, partitions
 from winhost.model.units import Bytes, GiB, about, size
-from winhost.paths.budget import SHARE_WSL, SHARE_WSL_SEVERAL
-from winhost.paths.cards import memory_of, partitions
 from winhost.resources.host import Card
+from winhost.sizing.budget import SHARE_WSL, SHARE_WSL_SEVERAL
 
 KERNEL_THAT_PINS = Version("4.19.121")  # vLLM 0.33.0, platforms/cuda.py
 VLLM_THAT_PINS = Version("0.24.0")  # the first with VLLM_WSL2_ENABLE_PIN_MEMORY

@@ -10,7 +10,7 @@ from winhost.compat.capability import EVERYWHERE, IN_A_VM, NATIVE, SHARED, WHOLE
 from winhost.compat.common import CLIENTS
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
-from winhost.paths.cards import shows
+from winhost.hardware.cards import shows
 from winhost.resources.host import Card
 from winhost.resources.windows import Processor, VmActions, Wsl
 

@@ -9,8 +9,8 @@ from winhost.compat.capabilities.parallel import replicas_on_one_gpu
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, unsupported, unverified
 from winhost.compat.target import Target
+from winhost.hardware.cards import memory_of
 from winhost.model.units import about, size
-from winhost.paths.cards import memory_of
 
 VLLM_QUEUES = Version("0.17.0")  # the first with vllm-project/vllm PR 34528
 VLLM_REPLICAS_SLEEP = Version("0.24.0")  # the first with PR 44483

@@ -28,10 +28,10 @@ from winhost.model.workload import (
     Workload,
 )
 from winhost.model.workloadfile import load_workload
-from winhost.paths import placement
-from winhost.paths.budget import PINNED, SHARED_WITH_WINDOWS, Budget, budget, wsl_default_ram
-from winhost.paths.fit import STEP, Fix, applied, what_would_fit
-from winhost.paths.placement import Claim, place
+from winhost.sizing import placement
+from winhost.sizing.budget import PINNED, SHARED_WITH_WINDOWS, Budget, budget, wsl_default_ram
+from winhost.sizing.fit import STEP, Fix, applied, what_would_fit
+from winhost.sizing.placement import Claim, place
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "tests/data/workloads/budgets").glob("*.yaml"))

@@ -9,7 +9,7 @@ import yaml
 
 from winhost.model.errors import visible
 from winhost.model.once import once
-from winhost.paths.wslconfig.format import Dialect
+from winhost.wslconfig.format import Dialect
 
 
 class LintSeverity(StrEnum):

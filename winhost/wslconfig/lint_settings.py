@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from winhost.paths.wslconfig.findings import LintFinding
-from winhost.paths.wslconfig.keys import Key
-from winhost.paths.wslconfig.reader import Reader
-from winhost.paths.wslconfig.reading import valid
-from winhost.paths.wslconfig.values import read
+from winhost.wslconfig.findings import LintFinding
+from winhost.wslconfig.key_values import read
+from winhost.wslconfig.known_keys import Key
+from winhost.wslconfig.lint_context import Reader
+from winhost.wslconfig.values_in_effect import valid
 
 BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")  # microsoft/WSL #13211
 

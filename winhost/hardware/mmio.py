@@ -8,9 +8,9 @@ In which order it meets the devices is not established, so the order that needs 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from winhost.hardware.allocation import Claim, Extremes, Placed, align, claim, count_orders, extremes, layout
+from winhost.hardware.bars import FOUR_GIB, CardBars, MmioRefused
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
-from winhost.paths.allocation import Claim, Extremes, Placed, align, claim, count_orders, extremes, layout
-from winhost.paths.bars import FOUR_GIB, CardBars, MmioRefused
 
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
 HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise

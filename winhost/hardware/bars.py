@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from winhost.hardware.gpus import known
+from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, GiB, MiB, size
-from winhost.paths.gpus import known
-from winhost.paths.refusal import Refusal
 
 FOUR_GIB = 4 * GiB
 APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it

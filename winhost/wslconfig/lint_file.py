@@ -4,15 +4,15 @@ from collections.abc import Collection
 
 from packaging.version import Version
 
-from winhost.paths.wslconfig import lines, settings
-from winhost.paths.wslconfig.findings import LintFinding, finding
-from winhost.paths.wslconfig.format import WSLCONFIG, Dialect, parse
-from winhost.paths.wslconfig.reader import Reader
+from winhost.wslconfig import lint_lines, lint_settings
+from winhost.wslconfig.findings import LintFinding, finding
+from winhost.wslconfig.format import WSLCONFIG, Dialect, parse
+from winhost.wslconfig.lint_context import Reader
 
 RULES = (
-    *(lines.unreadable, lines.sections, lines.keys, lines.duplicates),
-    *(settings.values, settings.versions, settings.policies),
-    *(settings.without_effect, settings.bridged, settings.lifetime),
+    *(lint_lines.unreadable, lint_lines.sections, lint_lines.keys, lint_lines.duplicates),
+    *(lint_settings.values, lint_settings.versions, lint_settings.policies),
+    *(lint_settings.without_effect, lint_settings.bridged, lint_settings.lifetime),
 )
 
 

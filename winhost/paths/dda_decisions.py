@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from winhost.hardware import allocation, bars, mmio
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
 from winhost.model.plan import DesiredResource, PlanRequest
 from winhost.model.units import Bytes, mib, size
-from winhost.paths import allocation, bars, mmio
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PciDevice, Vm, VmMmio, VmPower
 from winhost.resources.windows.assignable_device import DISMOUNTED, assigned, owner

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import factorial, prod
 
+from winhost.hardware.bars import CardBars
 from winhost.model.units import Bytes, KiB
-from winhost.paths.bars import CardBars
 
 PAGE = 4 * KiB
 

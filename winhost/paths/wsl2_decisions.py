@@ -9,12 +9,11 @@ from typing import Literal
 
 from packaging.version import Version
 
+from winhost.hardware.cards import memory_of, runs_cuda
 from winhost.model.facts import Json, MissingFact, Unavailable
+from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, MiB, about, size
-from winhost.paths.budget import WINDOWS_USABLE, wsl_default_ram
-from winhost.paths.cards import memory_of, runs_cuda
-from winhost.paths.dda import NoSuchThing, card_label
-from winhost.paths.refusal import Refusal
+from winhost.paths.dda_decisions import NoSuchThing, card_label
 from winhost.paths.wsl2_linux import (
     CDI_PATH,
     CDI_PATH_FILE,
@@ -29,10 +28,11 @@ from winhost.paths.wsl2_linux import (
     network_file,
 )
 from winhost.paths.wsl2_settings import AUTO, Bridge, File, Settings
-from winhost.paths.wslconfig import WSLCONF, changed
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import ExternalSwitch, NetworkAdapter, Wsl, WslConfig
 from winhost.resources.windows.network import ETHERNET, TEAM, VIRTUAL, WIFI, WSL
+from winhost.sizing.budget import WINDOWS_USABLE, wsl_default_ram
+from winhost.wslconfig import WSLCONF, changed
 
 Mode = Literal["bridged", "mirrored", "nat"]
 UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first

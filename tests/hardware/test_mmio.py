@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winhost.compat import catalogue
+from winhost.hardware import bars, mmio
+from winhost.hardware.bars import BarSource, CardBars, MmioRefused
+from winhost.hardware.mmio import HighWindow, LowWindow
 from winhost.model.units import Bytes, GiB, KiB, MiB
-from winhost.paths import bars, mmio
-from winhost.paths.bars import BarSource, CardBars, MmioRefused
-from winhost.paths.mmio import HighWindow, LowWindow
 
 DATA = Path(__file__).parent.parent / "data" / "mmio"
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from winhost.paths.wslconfig.format import WSLCONFIG, ConfigFile, ConfigLine, Dialect, parse
-from winhost.paths.wslconfig.keys import Key, key_of
-from winhost.paths.wslconfig.values import Value, read
+from winhost.wslconfig.format import WSLCONFIG, ConfigFile, ConfigLine, Dialect, parse
+from winhost.wslconfig.key_values import Value, read
+from winhost.wslconfig.known_keys import Key, key_of
 
 
 def effective(text: str, dialect: Dialect = WSLCONFIG) -> Mapping[tuple[str, str], Value]:

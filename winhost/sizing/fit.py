@@ -18,7 +18,7 @@ from itertools import combinations, islice
 
 from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
-from winhost.paths.budget import (
+from winhost.sizing.budget import (
     BESIDE_WINDOWS,
     HOST,
     HOST_PER_CARDS,
@@ -30,7 +30,7 @@ from winhost.paths.budget import (
     Budget,
     budget,
 )
-from winhost.paths.engines import Missing, engine
+from winhost.sizing.engines import Missing, engine
 
 PARTS = 64  # in which all models are cut down together, before each gets back what there is room for
 TENSOR = (1, 2, 4, 8)  # cards that share a layer

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from winhost.model.once import once
-from winhost.paths.wslconfig.format import WSLCONF, WSLCONFIG, Dialect
+from winhost.wslconfig.format import WSLCONF, WSLCONFIG, Dialect
 
 Id = tuple[str, str]
 """Section and key in lower case."""
@@ -16,7 +16,7 @@ Id = tuple[str, str]
 
 @dataclass(frozen=True)
 class Key:
-    """A key of the table; see keys.yaml for what each field means."""
+    """A key of the table; see known_keys.yaml for what each field means."""
 
     section: str
     name: str
@@ -84,6 +84,6 @@ def _id(dotted: str) -> Id:
 
 @once
 def _book() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    text = files(__package__).joinpath("keys.yaml").read_text(encoding="utf-8")
+    text = files(__package__).joinpath("known_keys.yaml").read_text(encoding="utf-8")
     book: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.load(text, yaml.CSafeLoader)
     return book

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from winhost.model.errors import did_you_mean
-from winhost.paths.wslconfig.findings import LintFinding
-from winhost.paths.wslconfig.format import HARMLESS, ConfigFile, ConfigLine, Dialect, LineKind
-from winhost.paths.wslconfig.keys import key_of, keys_of, other, sections_of
-from winhost.paths.wslconfig.reader import Reader
+from winhost.wslconfig.findings import LintFinding
+from winhost.wslconfig.format import HARMLESS, ConfigFile, ConfigLine, Dialect, LineKind
+from winhost.wslconfig.known_keys import key_of, keys_of, other, sections_of
+from winhost.wslconfig.lint_context import Reader
 
 
 def unreadable(reader: Reader) -> Iterator[LintFinding]:

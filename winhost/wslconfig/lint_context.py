@@ -6,11 +6,11 @@ from functools import cached_property
 
 from packaging.version import Version
 
-from winhost.paths.wslconfig.findings import LintFinding, finding
-from winhost.paths.wslconfig.format import ConfigFile, ConfigLine
-from winhost.paths.wslconfig.keys import Key
-from winhost.paths.wslconfig.reading import counted, valid
-from winhost.paths.wslconfig.values import Value
+from winhost.wslconfig.findings import LintFinding, finding
+from winhost.wslconfig.format import ConfigFile, ConfigLine
+from winhost.wslconfig.key_values import Value
+from winhost.wslconfig.known_keys import Key
+from winhost.wslconfig.values_in_effect import counted, valid
 
 
 @dataclass(frozen=True)

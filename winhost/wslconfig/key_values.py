@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from winhost.model.units import Bytes
-from winhost.paths.wslconfig.keys import Key
+from winhost.wslconfig.known_keys import Key
 
 Value: TypeAlias = bool | int | str | tuple[int, ...]
 

@@ -1,9 +1,9 @@
 """What display devices are good for: to serve with, to be looked at, to be cut up."""
 
+from winhost.hardware.gpus import known
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.units import Bytes
-from winhost.paths.dda import card_name
-from winhost.paths.gpus import known
+from winhost.paths.dda_decisions import card_name
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PartitionableGpu
 

@@ -11,14 +11,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from winhost.paths.wslconfig import WSLCONF, WSLCONFIG, Dialect, WslConfigRefused, changed, effective, lint, parse
-from winhost.paths.wslconfig.findings import codes
-from winhost.paths.wslconfig.format import HARMLESS
-from winhost.paths.wslconfig.keys import key_of, keys_of
+from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, WslConfigRefused, changed, effective, lint, parse
+from winhost.wslconfig.findings import codes
+from winhost.wslconfig.format import HARMLESS
+from winhost.wslconfig.known_keys import key_of, keys_of
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = yaml.safe_load((ROOT / "tests" / "data" / "wslconfig" / "lint.yaml").read_text(encoding="utf-8"))
-TABLE = yaml.safe_load(files("winhost.paths.wslconfig").joinpath("keys.yaml").read_text(encoding="utf-8"))["wslconfig"]
+TABLE = yaml.safe_load(files("winhost.wslconfig").joinpath("known_keys.yaml").read_text(encoding="utf-8"))["wslconfig"]
 DIALECTS = {dialect.name: dialect for dialect in (WSLCONFIG, WSLCONF)}
 
 # --- Cases -----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from winhost.model.units import Bytes, GiB, MiB, gib
 from winhost.model.workload import AvailableMemory, Mirror, Video, Workload
-from winhost.paths.engines import Engine, MemoryPart, Missing, engine
-from winhost.paths.placement import Claim, Placement, place
+from winhost.sizing.engines import Engine, MemoryPart, Missing, engine
+from winhost.sizing.placement import Claim, Placement, place
 
 RAM = "ram"
 SHM = "shm"

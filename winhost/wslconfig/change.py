@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from winhost.model.errors import UsageError, visible
-from winhost.paths.wslconfig.format import HARMLESS, WSLCONFIG, ConfigFile, ConfigLine, Dialect, LineKind, parse
-from winhost.paths.wslconfig.keys import Key, key_of
+from winhost.wslconfig.format import HARMLESS, WSLCONFIG, ConfigFile, ConfigLine, Dialect, LineKind, parse
+from winhost.wslconfig.known_keys import Key, key_of
 
 
 @dataclass(eq=False)

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from winhost.hardware import gpus
+from winhost.hardware.gpus import Gpu, NvLink, OpenModules, P2p, known
 from winhost.model.reason import Kind
 from winhost.model.units import GiB, MiB
-from winhost.paths import gpus
-from winhost.paths.gpus import Gpu, NvLink, OpenModules, P2p, known
 
 TEXT = (Path(gpus.__file__).parent / "gpus.yaml").read_text(encoding="utf-8")
 BOOK: Mapping[str, Any] = yaml.safe_load(TEXT)

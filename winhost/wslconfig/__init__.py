@@ -1,0 +1,21 @@
+"""What WSL reads on a machine: .wslconfig of an account, and /etc/wsl.conf of a distro."""
+
+from winhost.wslconfig.change import WslConfigRefused, changed
+from winhost.wslconfig.findings import LintFinding, LintSeverity
+from winhost.wslconfig.format import WSLCONF, WSLCONFIG, ConfigFile, Dialect, parse
+from winhost.wslconfig.lint_file import lint
+from winhost.wslconfig.values_in_effect import effective
+
+__all__ = [
+    "WSLCONF",
+    "WSLCONFIG",
+    "ConfigFile",
+    "Dialect",
+    "LintFinding",
+    "LintSeverity",
+    "WslConfigRefused",
+    "changed",
+    "effective",
+    "lint",
+    "parse",
+]
