@@ -28,7 +28,10 @@ SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.compat.__file__).parent / "evidence" / "memory.yaml"
 TOPICS = (*PATHS, *CAPABILITIES)
 REFUSING = [
-    file for room in (winhost.hardware, winhost.paths) for file in sorted(Path(room.__file__).parent.glob("*.py"))
+    file
+    for room in (winhost.hardware, winhost.paths)
+    for file in sorted(Path(room.__path__[0]).glob("*.py"))
+    if re.search(r"\b(Refusal|Caution|MmioRefused)\(", file.read_text("utf-8"))
 ]
 CODE = re.compile(rf'"((?:{"|".join(TOPICS)})\.[a-z0-9-]+)"')
 GAPS = {f"{topic}.{gap}" for topic in TOPICS for gap in ("unknown", "later", "unshown", "inferred", "remedy-unseen")}

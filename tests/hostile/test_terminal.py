@@ -22,8 +22,8 @@ from winhost.engine.verify import verify_plan
 from winhost.model.documents import plain, read_document, write_document
 from winhost.model.errors import Exit, WinhostError, visible, visible_json
 from winhost.model.facts import Facts
+from winhost.model.no_such_thing import NoSuchThing
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.dda_decisions import NoSuchThing
 from winhost.resources.host import HostFacts
 
 __all__ = ["line"]

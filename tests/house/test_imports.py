@@ -14,13 +14,19 @@ MAY_IMPORT = {
     "connect": {"model"},
     "resources": {"model"},
     "imports": {"model", "resources"},
-    "paths": {"model", "resources"},
-    "compat": {"model", "resources", "paths"},
-    "serving": {"model", "resources", "paths", "compat"},
+    "hardware": {"model", "resources"},
+    "sizing": {"model"},
+    "wslconfig": {"model", "resources"},
+    "paths": {"model", "resources", "hardware", "sizing", "wslconfig"},
+    "compat": {"model", "resources", "hardware", "sizing", "wslconfig", "paths"},
+    "serving": {"model", "resources", "hardware", "sizing", "wslconfig", "paths", "compat"},
     "engine": {"model", "resources", "paths", "compat", "connect"},
     "lab": {"model", "resources"},
-    "render": {"model", "resources", "paths", "compat"},
-    "cli": {"model", "resources", "paths", "compat", "connect", "engine", "imports", "lab", "render", "serving"},
+    "render": {"model", "resources", "hardware", "sizing", "paths", "compat"},
+    "cli": {
+        *("model", "resources", "sizing", "wslconfig", "paths", "compat"),
+        *("connect", "engine", "imports", "lab", "render", "serving"),
+    },
     "__main__": {"cli"},
 }
 MODULES = modules()
@@ -46,6 +52,12 @@ def part_of(module: str) -> str:
 def test_dependencies_point_downward(module: str) -> None:
     part = part_of(module)
     assert {part_of(name) for name in IMPORTS[module] - {"winhost"}} - {part} <= MAY_IMPORT.get(part, set())
+
+
+@pytest.mark.parametrize("module", [module for module in IMPORTS if "wsl" in module])
+def test_wsl_knows_nothing_of_dda(module: str) -> None:
+    """Each path stands alone: what two of them share lies in a room below both."""
+    assert [name for name in IMPORTS[module] if "dda" in name] == []
 
 
 def test_every_part_has_its_rule() -> None:

@@ -14,14 +14,14 @@ from winhost.compat.room import room
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
 from winhost.compat.stated import as_stated
 from winhost.compat.target import Target
-from winhost.hardware.cards import serves
+from winhost.hardware.cards import card_label, serves
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.lazy import LazySequence
 from winhost.model.path import PATHS, VARIANTS, WAYS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.workload import AvailableMemory
-from winhost.paths.dda_decisions import Selection, card_label
+from winhost.paths.dda_decisions import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Vm
 

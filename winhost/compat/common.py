@@ -4,9 +4,8 @@ from collections.abc import Callable
 from functools import wraps
 
 from winhost.compat.rule import Finding, WhenUnknown, rule
+from winhost.hardware.cards import card_label, runs_cuda, serves
 from winhost.model.facts import Instance
-from winhost.paths.cards import runs_cuda, serves
-from winhost.paths.dda import card_label
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import ClusterService, Disk, Firmware, PendingReboot
 from winhost.resources.windows.hyperv import INSTALLED

@@ -4,7 +4,6 @@ from winhost.compat import common
 from winhost.compat.builds import SERVER_2016, SERVER_2025
 from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
-from winhost.hardware.cards import serves
 from winhost.model.units import GiB, size
 from winhost.resources.host import HostFacts
 from winhost.resources.windows import ClusterService

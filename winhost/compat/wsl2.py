@@ -12,13 +12,12 @@ from winhost.compat.common import (
 )
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.compat.target import driver_branch
+from winhost.hardware.cards import card_label, runs_cuda, shows
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
-from winhost.hardware.cards import runs_cuda, shows
-from winhost.hardware.cards import card_label
-from winhost.wslconfig import effective
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Wsl, WslConfig, WslVm
+from winhost.wslconfig import effective
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
 MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40

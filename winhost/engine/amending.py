@@ -11,8 +11,8 @@ from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts, Json
+from winhost.model.no_such_thing import NoSuchThing
 from winhost.model.plan import Plan, PlanRequest, Stage
-from winhost.paths.dda_decisions import NoSuchThing
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """What display devices are good for: to serve with, to be looked at, to be cut up."""
 
+from winhost.hardware import bars
 from winhost.hardware.gpus import known
+from winhost.model.errors import visible
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.units import Bytes
-from winhost.paths.dda_decisions import card_name
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import PartitionableGpu
 
@@ -49,3 +50,28 @@ def memory_of(card: Card) -> Bytes:
     if not size:
         raise MissingFact(f"the memory of {card_name(card)}", NOT_THERE)
     return size
+
+
+def card_name(card: Card) -> str:
+    """What people call it. Dismounted, it has lost its own name."""
+    lost = bars.listed_name(card.gpu.key["device"]) if _dismounted(card) else None
+    return visible(lost or card.gpu.state.name)
+
+
+def _dismounted(card: Card) -> bool:
+    """A name is for people: where nobody told the instance (imported facts), that must not cost a verdict."""
+    try:
+        return card.gpu.state.dismounted
+    except MissingFact:
+        return False
+
+
+def card_label(card: Card) -> str:
+    """Name and place: two cards of one model differ only in the second."""
+    return f"{card_name(card)} at {card.location}"
+
+
+def as_mmio_sees(card: Card) -> bars.CardBars:
+    """The BARs of a card from the best source. Raises MmioRefused, MissingFact."""
+    gpu = card.gpu.state
+    return bars.card(card_name(card), ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)

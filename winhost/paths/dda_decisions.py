@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from winhost.hardware import allocation, bars, mmio
-from winhost.model.errors import UsageError, did_you_mean, visible
+from winhost.hardware.cards import as_mmio_sees, card_name
+from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
+from winhost.model.no_such_thing import NoSuchThing, listed
 from winhost.model.plan import DesiredResource, PlanRequest
 from winhost.model.units import Bytes, mib, size
 from winhost.resources.host import Card, HostFacts
@@ -31,34 +33,6 @@ class MmioWindows:
     low: mmio.LowWindow
 
 
-def _listed(known: Mapping[str, str]) -> str:
-    return "\n".join(f"  {key}  {visible(name)}" for key, name in known.items())
-
-
-@dataclass(eq=False)
-class NoSuchThing(UsageError):
-    """A VM or card that the host does not have, or a name that several share."""
-
-    host: str
-    kind: str
-    asked: str
-    known: Mapping[str, str]
-    several: bool = False
-
-    @property
-    def what(self) -> str:
-        asked = visible(self.asked)
-        if self.several:
-            return f"{self.host} has several {self.kind}s called '{asked}'"
-        return f"{self.host} has no {self.kind} '{asked}'{did_you_mean(self.asked, self.known.values())}"
-
-    @property
-    def hint(self) -> str | None:
-        return (
-            f"Name one of these, by its first column where names repeat:\n{_listed(self.known)}" if self.known else None
-        )
-
-
 @dataclass(eq=False)
 class WhichVm(UsageError):
     """The path needs a VM and the user named none. verdicts: what is said of each, where that was asked."""
@@ -77,7 +51,7 @@ class WhichVm(UsageError):
             return "winhost adopts a VM and never makes one: create it on the host (generation 2), then plan again."
         said = {vm: f" ({verdict})" for vm, verdict in self.verdicts.items()}
         return (
-            f"Add --vm with a name or id:\n{_listed({vm: name + said.get(vm, '') for vm, name in self.known.items()})}"
+            f"Add --vm with a name or id:\n{listed({vm: name + said.get(vm, '') for vm, name in self.known.items()})}"
         )
 
 
@@ -106,31 +80,6 @@ def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
             raise NoSuchThing(facts.host, "card", word, known, several=bool(found))
         chosen[found[0].location] = found[0]
     return tuple(chosen[location] for location in sorted(chosen))
-
-
-def card_name(card: Card) -> str:
-    """What people call it. Dismounted, it has lost its own name."""
-    lost = bars.listed_name(card.gpu.key["device"]) if _dismounted(card) else None
-    return visible(lost or card.gpu.state.name)
-
-
-def _dismounted(card: Card) -> bool:
-    """A name is for people: where nobody told the instance (imported facts), that must not cost a verdict."""
-    try:
-        return card.gpu.state.dismounted
-    except MissingFact:
-        return False
-
-
-def card_label(card: Card) -> str:
-    """Name and place: two cards of one model differ only in the second."""
-    return f"{card_name(card)} at {card.location}"
-
-
-def as_mmio_sees(card: Card) -> bars.CardBars:
-    """The BARs of a card from the best source. Raises MmioRefused, MissingFact."""
-    gpu = card.gpu.state
-    return bars.card(card_name(card), ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)
 
 
 def windows(facts: HostFacts, selection: Selection) -> MmioWindows:

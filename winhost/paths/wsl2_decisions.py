@@ -9,11 +9,11 @@ from typing import Literal
 
 from packaging.version import Version
 
-from winhost.hardware.cards import memory_of, runs_cuda
+from winhost.hardware.cards import card_label, memory_of, runs_cuda
 from winhost.model.facts import Json, MissingFact, Unavailable
+from winhost.model.no_such_thing import NoSuchThing
 from winhost.model.refusal import Refusal
 from winhost.model.units import Bytes, MiB, about, size
-from winhost.paths.dda_decisions import NoSuchThing, card_label
 from winhost.paths.wsl2_linux import (
     CDI_PATH,
     CDI_PATH_FILE,

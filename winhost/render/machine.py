@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from winhost.hardware.cards import memory_of, runs_cuda, serves
+from winhost.hardware.cards import card_name, memory_of, runs_cuda, serves
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.units import Bytes, about, mib, size
-from winhost.paths.dda_decisions import card_name
 from winhost.render.said import said
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Processor, Vm, VmMemory, VmMmio

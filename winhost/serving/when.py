@@ -10,9 +10,9 @@ from packaging.version import Version
 from winhost.compat.capabilities.gpu_cards import listed
 from winhost.compat.target import Target
 from winhost.compat.wishes import RELOADING
+from winhost.hardware.cards import card_name
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
-from winhost.paths.dda_decisions import card_name
 from winhost.serving.profile import When
 from winhost.sizing.budget import RAM, Budget
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from winhost.compat.target import Target
+from winhost.hardware.cards import card_name
 from winhost.hardware.gpus import Gpu, NvLink, P2p, known
-from winhost.paths.dda_decisions import card_name
 from winhost.resources.host import Card
 
 HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
