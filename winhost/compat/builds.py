@@ -1,4 +1,4 @@
-"""Windows builds at which something begins. They date a Windows; what kind it is, only its edition tells."""
+"""Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is."""
 
 SERVER_2016 = 14393
 WINDOWS_10_21H2 = 19044

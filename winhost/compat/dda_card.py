@@ -1,4 +1,4 @@
-"""Discrete Device Assignment: what each card says, and what the chosen cards and VM say together."""
+"""Rules of Discrete Device Assignment (DDA): each GPU, and the chosen GPUs together with their VM."""
 
 from winhost.compat.rule import (
     ASSIGNMENT,
@@ -33,7 +33,7 @@ REFUSALS = {
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def management_display(facts: HostFacts, card: Card) -> Finding | None:
-    """Nobody wants it in a VM, and nobody should get it there by asking for all cards."""
+    """The display of a management controller or hypervisor (ASPEED, Matrox, QEMU, …) is no GPU to assign."""
     if not serves(card):
         return unsupported("dda.management-display", observed=card.gpu.key["device"])
     return None
@@ -41,7 +41,7 @@ def management_display(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def no_cuda(facts: HostFacts, card: Card) -> Finding | None:
-    """It could be assigned, and nothing that we serve with would run on it."""
+    """The GPU is not NVIDIA's: it can be assigned, but winhost serves with CUDA."""
     if serves(card) and not runs_cuda(card):
         return unsupported("dda.no-cuda", observed=card.gpu.key["device"])
     return None
@@ -49,7 +49,7 @@ def no_cuda(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def acs_unsupported(facts: HostFacts, card: Card) -> Finding | None:
-    """Without ACS all the way up, a device can reach others around the IOMMU."""
+    """AcsCompatibleUpHierarchy is 0: without ACS the GPU can reach other devices past the IOMMU."""
     if card.gpu.state.acs == 0:
         return degraded("dda.acs-unsupported", observed="AcsCompatibleUpHierarchy is 0")
     return None
@@ -57,7 +57,7 @@ def acs_unsupported(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def acs_not_told(facts: HostFacts, card: Card) -> Finding | None:
-    """The bus driver leaves the property out on some machines; that is not the same as 0."""
+    """AcsCompatibleUpHierarchy is not set: some bus drivers omit it, which does not mean 0."""
     if card.gpu.state.acs is None:
         return degraded("dda.acs-not-told", observed="AcsCompatibleUpHierarchy is not set")
     return None
@@ -65,7 +65,7 @@ def acs_not_told(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def reserved_memory(facts: HostFacts, card: Card) -> Finding | None:
-    """Firmware keeps memory for the device (RMRR), which a guest cannot have."""
+    """Firmware reserves memory for the GPU (RMRR), and a guest cannot map it."""
     if card.gpu.state.rmrr:
         return unsupported("dda.reserved-memory", observed="RequiresReservedMemoryRegion is set")
     return None
@@ -73,7 +73,7 @@ def reserved_memory(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def line_interrupts(facts: HostFacts, card: Card) -> Finding | None:
-    """Line interrupts are shared and cannot be given to a guest."""
+    """The GPU has line interrupts only; they are shared between devices, so a guest cannot get them."""
     if card.gpu.state.line_interrupts_only:
         return unsupported("dda.line-interrupts", observed="it got no message-signalled interrupt")
     return None
@@ -81,7 +81,7 @@ def line_interrupts(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def firmware_controls_pcie(facts: HostFacts, card: Card) -> Finding | None:
-    """Windows must own PCI Express on the card's root bus."""
+    """Firmware controls PCI Express on the GPU's root bus, so Windows cannot dismount the GPU."""
     gpu = card.gpu.state
     if not gpu.pcie_control or gpu.device_type == TREATED_AS_PCI:
         kept = f"native PCI Express control {'given' if gpu.pcie_control else 'kept by firmware'}"
@@ -91,7 +91,7 @@ def firmware_controls_pcie(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def conventional_pci(facts: HostFacts, card: Card) -> Finding | None:
-    """GPUs may call themselves legacy endpoints; other devices that do are refused, and so is all conventional PCI."""
+    """The device is conventional PCI, or a legacy endpoint that is not a display device."""
     gpu = card.gpu.state
     express = gpu.device_type in (EXPRESS_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI)
     if not express and (gpu.device_type, gpu.base_class) != (LEGACY_ENDPOINT, DISPLAY):
@@ -102,7 +102,7 @@ def conventional_pci(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def root_complex_endpoint(facts: HostFacts, card: Card) -> Finding | None:
-    """Built into the root complex, where ACS does not apply."""
+    """The GPU is part of the root complex, where ACS does not apply."""
     if card.gpu.state.device_type == ROOT_COMPLEX_ENDPOINT:
         return note("dda.root-complex-endpoint", observed=f"device type {ROOT_COMPLEX_ENDPOINT}")
     return None
@@ -110,7 +110,9 @@ def root_complex_endpoint(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=CARD)
 def tunneled(facts: HostFacts, card: Card) -> Finding | None:
-    """A cable can be pulled. Before Windows Server 2025 Windows does not tell, and a card in a slot is the rule."""
+    """The GPU is reached over Thunderbolt or USB4. Before Windows Server 2025 the property does not exist; that is only
+    a note, since GPUs in slots are the rule.
+    """
     if card.gpu.state.tunneled:
         return unverified("dda.tunneled", observed="reached over Thunderbolt or USB4")
     return None
@@ -118,7 +120,7 @@ def tunneled(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def shows_the_host(facts: HostFacts, card: Card) -> Finding | None:
-    """Somebody may be looking at it."""
+    """Firmware boots on this GPU, or displays are connected to it."""
     if shows(card):
         return degraded("dda.shows-the-host", observed=_shown(card))
     return None
@@ -126,7 +128,7 @@ def shows_the_host(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
 def only_display(facts: HostFacts, selection: Selection) -> Finding | None:
-    """A host that shows something must still be able to, afterwards."""
+    """The selection takes every display that the host has in use."""
     shown = [card for card in selection.cards if shows(card)]
     chosen = {card.location for card in selection.cards}
     if shown and not any(_stays(card) for card in facts.cards if card.location not in chosen):
@@ -136,7 +138,7 @@ def only_display(facts: HostFacts, selection: Selection) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=CARD)
 def partitions_in_use(facts: HostFacts, card: Card) -> Finding | None:
-    """A GPU is given away whole or in parts, never both."""
+    """VMs use partitions of the GPU, so it cannot be assigned as a whole."""
     parts = partitions(facts, card)
     if parts and parts.used:
         return unsupported("dda.partitions-in-use", observed=f"{parts.used} of {parts.partitions} partitions in use")
@@ -145,7 +147,7 @@ def partitions_in_use(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=CARD)
 def partitioned(facts: HostFacts, card: Card) -> Finding | None:
-    """Cut up for GPU-P, but no VM has a part of it."""
+    """The GPU is split for GPU-P, and no VM uses a partition."""
     parts = partitions(facts, card)
     if parts and parts.partitions > 1 and not parts.used:
         return unverified("dda.partitioned", observed=f"{parts.partitions} partitions, none in use")
@@ -154,7 +156,7 @@ def partitioned(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=CARD)
 def companions(facts: HostFacts, card: Card) -> Finding | None:
-    """The audio and USB functions of a card share its IOMMU group."""
+    """The GPU's audio and USB functions are in its slot and IOMMU group, and leave the host with it."""
     if card.companions:
         kinds = ", ".join(function.state.kind for function in card.companions)
         return note("dda.companions", observed=f"beside it in its slot: {kinds}")
@@ -163,7 +165,7 @@ def companions(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=CARD)
 def device_problem(facts: HostFacts, card: Card) -> Finding | None:
-    """A missing driver does not matter: the guest brings its own. A device that failed is another thing."""
+    """Device Manager reports a problem code, other than a missing driver, which the guest brings itself."""
     gpu = card.gpu.state
     if not gpu.dismounted and gpu.problem not in (NO_PROBLEM, DISABLED, NO_DRIVER):
         return unverified("dda.device-problem", observed=f"problem code {gpu.problem}")
@@ -172,7 +174,7 @@ def device_problem(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=CARD)
 def device_disabled(facts: HostFacts, card: Card) -> Finding | None:
-    """Windows hides the resources of a disabled device."""
+    """The GPU is disabled, so Windows reports no memory resources for it."""
     gpu = card.gpu.state
     if not gpu.dismounted and gpu.problem == DISABLED:
         return note("dda.device-disabled", observed=f"problem code {DISABLED}")
@@ -181,7 +183,7 @@ def device_disabled(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=CARD)
 def assigned_already(facts: HostFacts, card: Card) -> Finding | None:
-    """The proof that it works, and a reason to ask before taking it."""
+    """A VM has the GPU already: DDA works here, and only the owner can release it."""
     vm = owner(facts.place(card.gpu))
     if vm:
         return note("dda.assigned-already", observed=f"VM {vm} has it")
@@ -190,7 +192,7 @@ def assigned_already(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
 def assigned_elsewhere(facts: HostFacts, selection: Selection) -> Finding | None:
-    """Another VM's card is not ours to take."""
+    """A selected GPU belongs to another VM than the selected one."""
     if selection.vm is None:
         return None
     owners = [(card.location, owner(facts.place(card.gpu))) for card in selection.cards]
@@ -202,7 +204,7 @@ def assigned_elsewhere(facts: HostFacts, selection: Selection) -> Finding | None
 
 @rule("dda", unknown=BLOCKS, each=ASSIGNMENT)
 def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
-    """The windows are sized before anything is changed; what cannot fit is refused with its numbers."""
+    """The MMIO windows that the selection needs are refused by the arithmetic in mmio, before any change."""
     try:
         windows(facts, selection)
     except MmioRefused as refused:
@@ -213,7 +215,7 @@ def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=ASSIGNMENT)
 def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
-    """Sized, but by sizes that nobody surveyed."""
+    """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs."""
     try:
         doubts = windows(facts, selection).high.doubts
     except MmioRefused:

@@ -1,4 +1,4 @@
-"""Discrete Device Assignment: what the host says, before any card or VM."""
+"""Rules of Discrete Device Assignment (DDA): the host, before any GPU or VM."""
 
 from winhost.compat import common
 from winhost.compat.builds import SERVER_2016, SERVER_2025
@@ -16,7 +16,7 @@ FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card
 
 @rule("dda", unknown=BLOCKS)
 def client_sku(facts: HostFacts) -> Finding | None:
-    """On client Windows dismount and add succeed; Start-VM fails with 0xC035001E."""
+    """On client Windows, dismounting and adding succeed, and Start-VM fails with 0xC035001E."""
     if facts.os.family is OsFamily.CLIENT:
         return unsupported("dda.client-sku", observed=facts.os.named)
     return None
@@ -24,7 +24,7 @@ def client_sku(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def multi_session(facts: HostFacts) -> Finding | None:
-    """Enterprise multi-session calls itself product type 3, yet is a client."""
+    """Enterprise multi-session reports product type 3 like a server, but is a client edition."""
     if facts.os.family is OsFamily.MULTI_SESSION:
         return unsupported("dda.multi-session", observed=facts.os.named)
     return None
@@ -32,7 +32,7 @@ def multi_session(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def product_type_altered(facts: HostFacts) -> Finding | None:
-    """Tools that unlock DDA on a client flip the product type; the edition keeps telling the truth."""
+    """A tool changed the product type to a server's to unlock DDA; the edition still is a client's."""
     os = facts.os
     if os.family is OsFamily.ALTERED:
         types = f"product type {os.product_type}, ProductOptions {os.product_options}"
@@ -42,7 +42,7 @@ def product_type_altered(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def azure_local(facts: HostFacts) -> Finding | None:
-    """Azure Local can do it, through its own cluster tools."""
+    """Azure Local assigns GPUs with the tools of its cluster; winhost's plan was never tried there."""
     if facts.os.family is OsFamily.AZURE_LOCAL:
         return unverified("dda.azure-local", observed=facts.os.named)
     return None
@@ -50,7 +50,7 @@ def azure_local(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def server_too_old(facts: HostFacts) -> Finding | None:
-    """DDA came with Windows Server 2016."""
+    """DDA needs Windows Server 2016 or newer."""
     if facts.os.family is OsFamily.SERVER and facts.os.build < SERVER_2016:
         return unsupported("dda.server-too-old", observed=facts.os.named)
     return None
@@ -61,7 +61,7 @@ ask("dda.domain-controller", common.domain_controller, note, unknown=NOTES)
 
 @rule("dda", unknown=BLOCKS)
 def role_missing(facts: HostFacts) -> Finding | None:
-    """The role can be installed; that restarts the host."""
+    """The Hyper-V role is available and not installed; the plan installs it, which restarts the host."""
     if facts.role.role == "available":
         return note("dda.role-missing", observed="the Hyper-V role is not installed")
     return None
@@ -69,7 +69,7 @@ def role_missing(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def role_pending(facts: HostFacts) -> Finding | None:
-    """Installed, but it works only after the restart."""
+    """The Hyper-V role is installed and takes effect with the next restart."""
     if facts.role.role == PENDING:
         return note("dda.role-pending", observed="the Hyper-V role waits for a restart")
     return None
@@ -77,7 +77,7 @@ def role_pending(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def role_leaving(facts: HostFacts) -> Finding | None:
-    """Somebody is taking the role away: that is a decision to ask about, not to overrule."""
+    """The Hyper-V role is being removed. winhost does not reverse what an administrator has decided."""
     if facts.role.role == "uninstall-pending":
         return unverified("dda.role-leaving", observed="the Hyper-V role is being removed and waits for a restart")
     return None
@@ -85,7 +85,7 @@ def role_leaving(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def role_removed(facts: HostFacts) -> Finding | None:
-    """Without its files on disk the role needs a source to install from."""
+    """The role's files are not on disk, so installing it needs a source."""
     if facts.role.role == "removed":
         return unsupported("dda.role-removed", observed="the files of the Hyper-V role are not on this Windows")
     return None
@@ -93,7 +93,7 @@ def role_removed(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def tools_missing(facts: HostFacts) -> Finding | None:
-    """The role without its PowerShell module cannot be managed."""
+    """The Hyper-V role is installed without its PowerShell module, which winhost needs."""
     if facts.role.role == INSTALLED and facts.role.tools != INSTALLED:
         return note("dda.tools-missing", observed=f"the Hyper-V module for PowerShell is {facts.role.tools}")
     return None
@@ -101,7 +101,7 @@ def tools_missing(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def management_stopped(facts: HostFacts) -> Finding | None:
-    """VMs can be read and changed only while vmms runs."""
+    """The service vmms does not run; without it VMs can be neither read nor changed."""
     if facts.hyperv.service.casefold() != "running":
         return unverified("dda.management-stopped", observed=f"the service vmms is {facts.hyperv.service}")
     return None
@@ -113,7 +113,7 @@ ask("dda.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 
 @rule("dda", unknown=BLOCKS)
 def no_second_level_translation(facts: HostFacts) -> Finding | None:
-    """Hyper-V needs EPT or NPT."""
+    """The processor has neither EPT nor NPT, which Hyper-V needs."""
     firmware = facts.firmware
     if not firmware.hypervisor_present and not firmware.second_level_translation:
         return unsupported("dda.no-slat", observed=f"{firmware.manufacturer} {firmware.model}")
@@ -122,7 +122,7 @@ def no_second_level_translation(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def iommu_not_seen(facts: HostFacts) -> Finding | None:
-    """Windows has no word for the IOMMU itself; DMA protection is the nearest one before the role is there."""
+    """Device Guard does not list DMA protection, the only sign of an IOMMU that Windows gives before Hyper-V runs."""
     properties = facts.firmware.security_properties
     if DMA_PROTECTION not in properties:
         seen = ", ".join(map(str, properties)) or "none"
@@ -135,7 +135,7 @@ ask("dda.sriov-refused", common.sriov_refused, note, unknown=NOTES)
 
 @rule("dda", unknown=NOTES)
 def narrow_addresses(facts: HostFacts) -> Finding | None:
-    """No Windows interface tells the width, so a real host answers unknown; a lab and some tools do tell it."""
+    """The physical address space ends at or below 64 GiB, where the high MMIO window begins."""
     width = facts.firmware.address_width
     if 1 << width <= FIRST_HIGH_ADDRESS:
         return unsupported("dda.narrow-addresses", observed=f"{width} address bits reach {size(1 << width)}")
@@ -144,7 +144,7 @@ def narrow_addresses(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=NOTES)
 def policy_requires_secure(facts: HostFacts) -> Finding | None:
-    """The owner's decision: read, never changed."""
+    """The policy RequireSecureDeviceAssignment is set. winhost reads it and never changes it."""
     if facts.policy.require_secure:
         observed = f"RequireSecureDeviceAssignment is {facts.policy.require_secure}"
         return unverified("dda.policy-requires-secure", observed=observed)
@@ -153,7 +153,7 @@ def policy_requires_secure(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=NOTES)
 def policy_requires_supported(facts: HostFacts) -> Finding | None:
-    """The owner's decision: read, never changed."""
+    """The policy RequireSupportedDeviceAssignment is set. winhost reads it and never changes it."""
     if facts.policy.require_supported:
         observed = f"RequireSupportedDeviceAssignment is {facts.policy.require_supported}"
         return unverified("dda.policy-requires-supported", observed=observed)
@@ -162,7 +162,7 @@ def policy_requires_supported(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=NOTES)
 def cluster_before_2025(facts: HostFacts) -> Finding | None:
-    """A VM with a device cannot be highly available before Server 2025."""
+    """In a cluster before Windows Server 2025, a VM with an assigned device cannot be highly available."""
     if facts.the(ClusterService).state == "running" and facts.os.build < SERVER_2025:
         return degraded("dda.cluster-before-2025", observed=f"a cluster node of build {facts.os.build}")
     return None
@@ -174,7 +174,7 @@ ask("dda.not-administrator", common.not_administrator, unverified, unknown=BLOCK
 
 @rule("dda", unknown=BLOCKS)
 def language_mode(facts: HostFacts) -> Finding | None:
-    """Constrained endpoints refuse method calls and types, which the agent is made of."""
+    """PowerShell runs in a restricted language mode, which blocks method calls and types that the agent uses."""
     if facts.session.language_mode != "FullLanguage":
         return unsupported("dda.language-mode", observed=f"PowerShell runs in {facts.session.language_mode}")
     return None
@@ -182,7 +182,7 @@ def language_mode(facts: HostFacts) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS)
 def powershell_32bit(facts: HostFacts) -> Finding | None:
-    """A 32-bit process sees another registry and another System32."""
+    """PowerShell is a 32-bit process, which sees another registry view and another System32."""
     if not facts.session.is_64bit:
         return unsupported("dda.powershell-32bit", observed=f"PowerShell {facts.session.powershell}, 32-bit")
     return None

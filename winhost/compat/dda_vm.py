@@ -1,4 +1,4 @@
-"""Discrete Device Assignment: what each VM says."""
+"""Rules of Discrete Device Assignment (DDA): each VM."""
 
 from winhost.compat.builds import SERVER_2025
 from winhost.compat.rule import BLOCKS, NOTES, VM, Finding, degraded, note, rule, unsupported, unverified
@@ -15,7 +15,7 @@ SAVED = "saved"
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def generation_1(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """It works; our layout of the low window was worked out for generation 2."""
+    """The VM is generation 1: DDA works, but winhost's layout of the low window is for generation 2."""
     if vm.state.generation == 1:
         return degraded("dda.generation-1", observed="generation 1")
     return None
@@ -23,7 +23,7 @@ def generation_1(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def vm_running(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """Windows and devices change only while the VM is off."""
+    """The VM runs; MMIO windows and devices can change only while it is off."""
     if vm.state.state == RUNNING:
         return note("dda.vm-running", observed="the VM runs")
     return None
@@ -31,7 +31,7 @@ def vm_running(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def vm_saved(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """A saved state holds the guest's memory, which is not ours to discard."""
+    """The VM is saved. The saved state holds the guest's memory, and winhost does not discard it."""
     if vm.state.state == SAVED:
         return unsupported("dda.vm-saved", observed="the VM is saved")
     return None
@@ -39,7 +39,7 @@ def vm_saved(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def vm_unsettled(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """Paused, starting, stopping, critical: what comes next is not known."""
+    """The VM is neither off, running nor saved, so whether it can be shut down is not known."""
     if vm.state.state not in (OFF, RUNNING, SAVED):
         return unverified("dda.vm-unsettled", observed=f"the VM is {vm.state.state}")
     return None
@@ -47,7 +47,7 @@ def vm_unsettled(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def dynamic_memory(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """A device writes to addresses that must not move."""
+    """Dynamic memory is on; a VM with an assigned device needs fixed memory for DMA."""
     if _memory(facts, vm).dynamic:
         return note("dda.dynamic-memory", observed="dynamic memory is on")
     return None
@@ -55,7 +55,7 @@ def dynamic_memory(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """All of it is pinned at start, beside what the host itself needs."""
+    """The VM's startup memory, all of it pinned, leaves the host less than 2 GiB."""
     startup, total = _memory(facts, vm).startup, facts.memory.total
     if startup > total - HOST_RESERVE:
         return unsupported("dda.memory-too-large", observed=f"{size(startup)} for the VM of {about(total)} in the host")
@@ -64,7 +64,7 @@ def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def checkpoints(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """Checkpoints are data, so deleting or merging them is their owner's."""
+    """The VM has checkpoints; they are data, so only their owner may delete or merge them."""
     if vm.state.checkpoints:
         return unsupported("dda.checkpoints", observed=f"{vm.state.checkpoints} checkpoint(s)")
     return None
@@ -72,7 +72,7 @@ def checkpoints(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def nested(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """Reports tell of blue screens and boot loops."""
+    """Nested virtualization is on; together with DDA it is reported to end in blue screens and boot loops."""
     if vm.state.nested:
         return unsupported("dda.nested", observed="virtualization extensions are exposed to the VM")
     return None
@@ -80,7 +80,7 @@ def nested(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def has_partition(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """Parts of one GPU and another one whole do not go together in one VM."""
+    """The VM has a GPU partition, which does not work together with an assigned device."""
     if vm.state.partitions:
         return unsupported("dda.has-partition", observed=f"{vm.state.partitions} GPU partition(s)")
     return None
@@ -88,7 +88,7 @@ def has_partition(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def clustered_before_2025(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """Highly available VMs cannot have devices before Server 2025."""
+    """The VM is a cluster resource, which cannot have a device before Windows Server 2025."""
     if vm.state.clustered and facts.os.build < SERVER_2025:
         return unsupported("dda.clustered-before-2025", observed=f"a cluster resource on build {facts.os.build}")
     return None
@@ -96,7 +96,7 @@ def clustered_before_2025(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def clustered(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """The cluster assigns devices from pools that are the same on every node."""
+    """The VM is a cluster resource, whose device has to come from a pool that every node has."""
     if vm.state.clustered and facts.os.build >= SERVER_2025:
         return unverified("dda.clustered", observed=f"a cluster resource on build {facts.os.build}")
     return None
@@ -104,7 +104,7 @@ def clustered(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=VM)
 def boots_windows_only(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """With this template a Linux boot loader is refused; with Secure Boot off the template says nothing."""
+    """Secure Boot is on with the template MicrosoftWindows, which refuses Linux boot loaders."""
     if vm.state.secure_boot and vm.state.secure_boot_template == WINDOWS_TEMPLATE:
         return unverified("dda.boots-windows-only", observed=f"Secure Boot with the template {WINDOWS_TEMPLATE}")
     return None
@@ -112,7 +112,7 @@ def boots_windows_only(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=NOTES, each=VM)
 def signed_driver(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """Under Secure Boot the guest's kernel loads signed modules only."""
+    """Secure Boot is on, so the guest's kernel loads signed modules only."""
     if vm.state.secure_boot and vm.state.secure_boot_template != WINDOWS_TEMPLATE:
         return note("dda.signed-driver", observed=f"Secure Boot with the template {vm.state.secure_boot_template}")
     return None
@@ -120,7 +120,7 @@ def signed_driver(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
 
 @rule("dda", unknown=BLOCKS, each=VM)
 def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
-    """A VM that claims a card which is gone from its slot does not start."""
+    """The VM has a device assigned whose slot is empty; such a VM does not start."""
     slots = {function.key["location"] for function in facts.all(PciDevice)}
     gone = [location for location in vm.state.devices if location not in slots]
     if gone:

@@ -1,4 +1,4 @@
-"""GPU partitions: what the host says of them, and each card."""
+"""Rules of GPU partitioning (GPU-P): the host, and each GPU."""
 
 from winhost.compat import common
 from winhost.compat.builds import SERVER_2025
@@ -16,7 +16,7 @@ from winhost.resources.windows.operating_system import OsFamily
 
 @rule("gpu-p", unknown=BLOCKS)
 def on_client(facts: HostFacts) -> Finding | None:
-    """It exists there for Windows' own use."""
+    """On client Windows, GPU partitions are for Windows guests only; Microsoft supports none for Linux."""
     if facts.os.family in CLIENTS:
         return unsupported("gpu-p.client", observed=facts.os.named)
     return None
@@ -24,7 +24,7 @@ def on_client(facts: HostFacts) -> Finding | None:
 
 @rule("gpu-p", unknown=BLOCKS)
 def before_2025(facts: HostFacts) -> Finding | None:
-    """GPU-P came with Server 2025 and Azure Local."""
+    """GPU-P needs Windows Server 2025 or Azure Local."""
     if facts.os.family is OsFamily.SERVER and facts.os.build < SERVER_2025:
         return unsupported("gpu-p.before-2025", observed=facts.os.named)
     return None
@@ -38,19 +38,19 @@ ask("gpu-p.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 
 @rule("gpu-p", unknown=BLOCKS)
 def needs_a_licence(facts: HostFacts) -> Finding | None:
-    """True on every host: nothing on it tells whether there is one."""
+    """NVIDIA's vGPU software needs a licence, and no fact on the host shows one, so this holds on every host."""
     return unverified("gpu-p.licence", observed=facts.os.named)
 
 
 @rule("gpu-p", unknown=BLOCKS)
 def is_a_slice(facts: HostFacts) -> Finding | None:
-    """True on every host that can do it."""
+    """A VM gets a fixed part of one GPU's memory. This holds on every host."""
     return degraded("gpu-p.slice", observed=facts.os.named)
 
 
 @rule("gpu-p", unknown=BLOCKS)
 def lists_old_guests(facts: HostFacts) -> Finding | None:
-    """True on every host that can do it."""
+    """Microsoft lists Ubuntu 18.04 to 22.04 as guests; winhost sets up 24.04 or newer. This holds on every host."""
     return degraded("gpu-p.old-guests", observed="Ubuntu 18.04, 20.04 and 22.04 are listed")
 
 
@@ -60,7 +60,7 @@ ask("gpu-p.sriov-refused", common.sriov_refused, unverified, unknown=NOTES)
 
 @rule("gpu-p", unknown=BLOCKS)
 def unlike_cards(facts: HostFacts) -> Finding | None:
-    """Of those that can be cut up."""
+    """The GPUs that can be partitioned are of different models; Microsoft supports only identical ones."""
     names = sorted({_model(card): card.gpu.state.name for card in gpus(facts) if partitions(facts, card)}.values())
     if len(names) > 1:
         return degraded("gpu-p.unlike", observed=", ".join(names))
@@ -69,7 +69,7 @@ def unlike_cards(facts: HostFacts) -> Finding | None:
 
 @rule("gpu-p", unknown=NOTES)
 def cluster_needs_datacenter(facts: HostFacts) -> Finding | None:
-    """For a VM that is highly available; one that stays where it is needs no cluster."""
+    """A highly available VM with a partition needs the Datacenter edition; VMs outside a cluster do not."""
     clustered = facts.the(ClusterService).state == "running"
     if clustered and facts.os.family is OsFamily.SERVER and "datacenter" not in facts.os.edition_id.casefold():
         return degraded("gpu-p.cluster-edition", observed=facts.os.named)
@@ -84,7 +84,7 @@ ask("gpu-p.reboot-pending", common.reboot_pending, note, unknown=NOTES)
 
 @rule("gpu-p", unknown=BLOCKS, each=CARD)
 def not_listed(facts: HostFacts, card: Card) -> Finding | None:
-    """The lists are short, and neighbours of listed cards are not on them."""
+    """The GPU is not on Microsoft's list of GPUs for partitioning, which is short and per Windows release."""
     found = known(card.gpu.key["device"])
     theirs = "azure-local" if facts.os.family is OsFamily.AZURE_LOCAL else "server-2025"
     if found is None or theirs not in (found.partition_lists or ()):
@@ -94,7 +94,7 @@ def not_listed(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("gpu-p", unknown=BLOCKS, each=CARD)
 def not_offered(facts: HostFacts, card: Card) -> Finding | None:
-    """Windows offers a card for it only with the vendor's vGPU driver."""
+    """Get-VMHostPartitionableGpu does not list the GPU; with NVIDIA's vGPU driver and SR-IOV it would."""
     if partitions(facts, card) is None:
         return unsupported("gpu-p.not-offered", observed="not among the GPUs that the host can cut up")
     return None
@@ -102,7 +102,7 @@ def not_offered(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("gpu-p", unknown=NOTES, each=CARD)
 def given_away_whole(facts: HostFacts, card: Card) -> Finding | None:
-    """To a VM, or on its way there."""
+    """The GPU is dismounted or assigned to a VM by DDA; one GPU cannot be used both ways."""
     place = facts.place(card.gpu)
     if place == DISMOUNTED or owner(place):
         return unsupported("gpu-p.given-away", observed=place)
@@ -111,7 +111,7 @@ def given_away_whole(facts: HostFacts, card: Card) -> Finding | None:
 
 @rule("gpu-p", unknown=NOTES, each=CARD)
 def partitions_used(facts: HostFacts, card: Card) -> Finding | None:
-    """What is taken is not there for another VM."""
+    """VMs use some of the GPU's partitions, which other VMs cannot get."""
     found = partitions(facts, card)
     if found and found.used:
         return note("gpu-p.in-use", observed=f"{found.used} of {found.partitions} partitions in use")

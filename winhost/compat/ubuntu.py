@@ -1,4 +1,4 @@
-"""Ubuntu beside Windows, and instead of it."""
+"""Rules of dual-boot (Ubuntu beside Windows) and bare-metal (Ubuntu instead of Windows)."""
 
 from winhost.compat import common
 from winhost.compat.common import ask
@@ -11,7 +11,7 @@ from winhost.resources.windows import BitLocker, Disk
 
 @rule("dual-boot", unknown=BLOCKS)
 def dual_boot_untried(facts: HostFacts) -> Finding | None:
-    """True on every host: the parts were tried on images, the whole not on a machine."""
+    """Dual boot was tested on disk images, never on a machine. This holds on every host."""
     return unverified("dual-boot.untried", observed=facts.os.named)
 
 
@@ -20,7 +20,7 @@ ask("dual-boot.not-x64", common.not_x64, unsupported, unknown=BLOCKS)
 
 @rule("dual-boot", unknown=BLOCKS)
 def system_disk_not_gpt(facts: HostFacts) -> Finding | None:
-    """MBR means BIOS boot, and a conversion is not ours to make."""
+    """The system disk is MBR, so Windows boots by BIOS; winhost sets up UEFI and converts no disks."""
     styles = {disk.state.style for disk in common.system_disks(facts)}
     if styles - {"GPT"}:
         return unsupported("dual-boot.not-gpt", observed=f"the system disk is {', '.join(sorted(styles))}")
@@ -32,7 +32,7 @@ ask("dual-boot.disk-bus", common.disk_bus, unverified, unknown=BLOCKS)
 
 @rule("dual-boot", unknown=NOTES)
 def windows_must_shrink(facts: HostFacts) -> Finding | None:
-    """An empty disk of its own would leave Windows' alone."""
+    """No other disk is empty, so Ubuntu's space has to come from the Windows volume."""
     others = [disk for disk in facts.all(Disk) if not (disk.state.system or disk.state.boot)]
     if not any(disk.state.style == "RAW" for disk in others):
         return note("dual-boot.shrinks-windows", observed=f"{len(others)} other disk(s), none of them empty")
@@ -41,7 +41,7 @@ def windows_must_shrink(facts: HostFacts) -> Finding | None:
 
 @rule("dual-boot", unknown=BLOCKS)
 def bitlocker_on(facts: HostFacts) -> Finding | None:
-    """Changes at boot make BitLocker ask for its recovery key, and where that is kept is not on the host to be read."""
+    """BitLocker protects a volume; boot changes can trigger recovery, and whether the key is escrowed cannot be read."""
     volumes = _volumes(facts, "on")
     if volumes:
         return unverified("dual-boot.bitlocker", observed=f"protected: {', '.join(volumes)}")
@@ -50,7 +50,7 @@ def bitlocker_on(facts: HostFacts) -> Finding | None:
 
 @rule("dual-boot", unknown=NOTES)
 def bitlocker_unsettled(facts: HostFacts) -> Finding | None:
-    """Locked, or on its way in or out."""
+    """A volume's BitLocker status is unknown: it is locked, or being encrypted or decrypted."""
     volumes = _volumes(facts, "unknown")
     if volumes:
         return unverified("dual-boot.bitlocker-unsettled", observed=f"protection not told: {', '.join(volumes)}")
@@ -70,7 +70,7 @@ ask("dual-boot.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 
 @rule("bare-metal", unknown=BLOCKS)
 def bare_metal_untried(facts: HostFacts) -> Finding | None:
-    """True on every host: Windows goes, and we have not done it on a machine."""
+    """The installation replaces Windows, and winhost never ran it on a machine. This holds on every host."""
     return unverified("bare-metal.untried", observed=facts.os.named)
 
 

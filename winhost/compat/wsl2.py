@@ -1,4 +1,4 @@
-"""WSL 2: what the host says of it, and of each of its network modes."""
+"""Rules of WSL 2: Windows, the machine, the WSL package and the GPUs. wsl2_network has its network modes."""
 
 from packaging.version import Version
 
@@ -30,13 +30,13 @@ FIRST_PRERELEASE, NEXT_STABLE = Version("2.8"), Version("2.10")  # microsoft/win
 
 @rule("wsl2", unknown=BLOCKS)
 def shares_the_gpu(facts: HostFacts) -> Finding | None:
-    """True on every host: the distro gets the GPU through the Windows driver."""
+    """Linux reaches the GPU through the Windows driver. This holds on every host."""
     return degraded("wsl2.shared-gpu", observed=facts.os.named)
 
 
 @rule("wsl2", unknown=BLOCKS)
 def on_server(facts: HostFacts) -> Finding | None:
-    """From Server 2022 on, and not all of it."""
+    """From Windows Server 2022 on, Microsoft supports WSL 2 on servers in part: NAT, not mirrored networking."""
     if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
         return degraded("wsl2.server", observed=facts.os.named)
     return None
@@ -44,7 +44,7 @@ def on_server(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def gpu_on_server(facts: HostFacts) -> Finding | None:
-    """GPU compute in it is described for clients only."""
+    """GPU compute in WSL 2 is documented for client Windows only."""
     if facts.os.family in SERVERS and facts.os.build >= SERVER_2022:
         return unverified("wsl2.gpu-on-server", observed=facts.os.named)
     return None
@@ -52,7 +52,7 @@ def gpu_on_server(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def on_old_server(facts: HostFacts) -> Finding | None:
-    """WSL 2 came to servers with an update of Server 2022."""
+    """WSL 2 needs Windows Server 2022 or newer."""
     if facts.os.family in SERVERS and facts.os.build < SERVER_2022:
         return unsupported("wsl2.server-too-old", observed=facts.os.named)
     return None
@@ -60,7 +60,7 @@ def on_old_server(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def on_server_core(facts: HostFacts) -> Finding | None:
-    """There is no Store on it."""
+    """Server Core has no Microsoft Store, so WSL comes from its MSI."""
     if facts.os.family in SERVERS and facts.os.installation_type == "Server Core":
         return note("wsl2.server-core", observed=facts.os.installation_type)
     return None
@@ -68,7 +68,7 @@ def on_server_core(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def on_old_client(facts: HostFacts) -> Finding | None:
-    """The GPU came to WSL 2 with Windows 10 21H2 and Windows 11."""
+    """The GPU in WSL 2 needs Windows 10 21H2 or Windows 11."""
     if facts.os.family in CLIENTS and facts.os.build < WINDOWS_10_21H2:
         return unsupported("wsl2.client-too-old", observed=facts.os.named)
     return None
@@ -76,7 +76,7 @@ def on_old_client(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def commit_leaks(facts: HostFacts) -> Finding | None:
-    """In the part of Windows that shares GPUs with VMs."""
+    """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a GPU."""
     if facts.os.build == WINDOWS_11_24H2 and facts.os.revision < LEAK_MENDED:
         return note("wsl2.commit-leak", observed=f"build {facts.os.build}.{facts.os.revision}")
     return None
@@ -100,7 +100,7 @@ ask("wsl2.virtual-machine", common.virtual_machine, unverified, unknown=BLOCKS)
 
 @rule("wsl2", unknown=NOTES)
 def missing(facts: HostFacts) -> Finding | None:
-    """It can be installed."""
+    """WSL is not installed; it can be, with one restart."""
     if not facts.the(Wsl).present:
         return note("wsl2.missing", observed="WSL is not installed")
     return None
@@ -108,7 +108,7 @@ def missing(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def version_not_told(facts: HostFacts) -> Finding | None:
-    """The one in the box, or a package of the Store that writes no version into the registry."""
+    """WSL is the one built into Windows or a Store package, which do not record a version in the registry."""
     wsl = facts.the(Wsl)
     if wsl.present and wsl.version is None:
         return unverified("wsl2.version-not-told", observed="WSL is there, and its package is not")
@@ -117,7 +117,7 @@ def version_not_told(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def prerelease(facts: HostFacts) -> Finding | None:
-    """Somebody asked for it."""
+    """WSL 2.8 and 2.9 are pre-releases."""
     found = version(facts)
     if found and FIRST_PRERELEASE <= found < NEXT_STABLE:
         return note("wsl2.prerelease", observed=f"WSL {found}")
@@ -126,7 +126,7 @@ def prerelease(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def fell_back(facts: HostFacts) -> Finding | None:
-    """WSL says so once, to whoever is there, and goes on."""
+    """WSL runs in another network mode than its .wslconfig names; it says so only once, on the console that starts it."""
     found = [
         f"{vm.key['account']}: {vm.state.mode}, where .wslconfig says {asked}"
         for vm in facts.all(WslVm)
@@ -136,7 +136,7 @@ def fell_back(facts: HostFacts) -> Finding | None:
 
 
 def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
-    """The network mode that the file of a VM's account names, if any."""
+    """The networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
     config = facts.of(WslConfig, vm.key)
     mode = effective((config and config.text) or "").get(("wsl2", "networkingMode"))
     return str(mode).lower() if mode else None
@@ -150,7 +150,7 @@ ask("wsl2.tcc-invisible", common.tcc_invisible, unsupported, unknown=BLOCKS)
 
 @rule("wsl2", unknown=BLOCKS)
 def mcdm_unseen(facts: HostFacts) -> Finding | None:
-    """Reported to work with one kind of card."""
+    """A GPU is in MCDM mode, which is reported to work in WSL 2 for the Tesla P40 only."""
     cards = [card for card in facts.cards if card.gpu.state.driver_model == "MCDM" and not _seen_in_mcdm(card)]
     if cards:
         return unverified("wsl2.mcdm", observed=f"in MCDM mode: {', '.join(map(card_label, cards))}")
@@ -159,7 +159,7 @@ def mcdm_unseen(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def vram_above_memory(facts: HostFacts) -> Finding | None:
-    """Reported once, with a 96 GB card in a machine of 64 GB."""
+    """The GPUs have more memory than the host. One report, of a 96 GB GPU in a 64 GB machine, failed."""
     vram = sum(card.gpu.state.vram or 0 for card in facts.cards)
     if vram > facts.memory.total:
         observed = f"{size(vram)} of VRAM, {about(facts.memory.total)} of memory"
@@ -173,7 +173,7 @@ ask("wsl2.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 
 @rule("wsl2", unknown=BLOCKS)
 def without_driver(facts: HostFacts) -> Finding | None:
-    """The Windows driver must run the card; of other makers' cards another rule speaks."""
+    """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wsl2.no-cuda."""
     if not common.no_cuda(facts) and gpus(facts) and not _driven(facts):
         return unsupported("wsl2.no-gpu", observed="no card is run by NVIDIA's Windows driver")
     return None
@@ -181,7 +181,7 @@ def without_driver(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def driver_before_cuda(facts: HostFacts) -> Finding | None:
-    """The Linux side of CUDA comes with the Windows driver."""
+    """CUDA in WSL 2 needs NVIDIA's Windows driver R495 or newer."""
     driver = _driver(facts)
     if driver and driver < DRIVER_OF_CUDA:
         return unsupported("wsl2.driver-too-old", observed=f"driver {driver}")
@@ -190,7 +190,7 @@ def driver_before_cuda(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=BLOCKS)
 def driver_before_ipc(facts: HostFacts) -> Finding | None:
-    """NCCL asks for it before it joins cards."""
+    """NCCL joins several GPUs by CUDA IPC, which in WSL 2 needs driver R510 or newer."""
     driver, cards = _driver(facts), _driven(facts)
     if driver and DRIVER_OF_CUDA <= driver < DRIVER_OF_IPC and len(cards) > 1:
         return degraded("wsl2.driver-before-ipc", observed=f"driver {driver}, {len(cards)} cards")
@@ -199,7 +199,7 @@ def driver_before_ipc(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def shows_windows(facts: HostFacts) -> Finding | None:
-    """What Windows draws takes memory and time of it."""
+    """A GPU that would serve drives a Windows display, which takes some of its memory and time."""
     cards = [card_label(card) for card in gpus(facts) if runs_cuda(card) and shows(card)]
     if cards:
         return note("wsl2.shows-windows", observed=", ".join(cards))
@@ -208,7 +208,7 @@ def shows_windows(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def other_gpus(facts: HostFacts) -> Finding | None:
-    """Hybrid graphics, mostly: every GPU that Windows drives comes along."""
+    """GPUs of other vendors, integrated graphics for one, also appear in WSL 2."""
     others = [card.gpu.state.name for card in gpus(facts) if not runs_cuda(card)]
     if others and not common.no_cuda(facts):
         return note("wsl2.other-gpus", observed=", ".join(others))
@@ -216,7 +216,7 @@ def other_gpus(facts: HostFacts) -> Finding | None:
 
 
 def version(facts: HostFacts) -> Version | None:
-    """None where nobody tells it, of which other rules speak. One that is stated may be yet to be installed."""
+    """None where WSL records no version. A version stated in the workload counts as installed."""
     wsl = facts.the(Wsl)
     return Version(wsl.version) if wsl.version else None
 
@@ -226,11 +226,11 @@ def _seen_in_mcdm(card: Card) -> bool:
 
 
 def _driven(facts: HostFacts) -> list[Card]:
-    """NVIDIA's cards that its driver runs."""
+    """NVIDIA's GPUs that its Windows driver runs."""
     return [card for card in gpus(facts) if runs_cuda(card) and card.gpu.state.driver_model]
 
 
 def _driver(facts: HostFacts) -> Version | None:
-    """The oldest of their drivers, of those that tell NVIDIA's number."""
+    """NVIDIA's number of the oldest driver of these GPUs; None where none reports it."""
     versions = (driver_branch(card.gpu.state.driver_version) for card in _driven(facts))
     return min(filter(None, versions), default=None)

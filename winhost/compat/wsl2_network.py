@@ -1,4 +1,4 @@
-"""WSL 2 by how its network is set up: each mode has needs of its own, and carries something else."""
+"""Rules of the network modes of WSL 2: bridged, mirrored and NAT."""
 
 from packaging.version import Version
 
@@ -30,7 +30,7 @@ WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that 
 
 @rule("wsl2/bridged", unknown=BLOCKS)
 def windows_10_cannot_bridge(facts: HostFacts) -> Finding | None:
-    """The host's network service refuses the endpoint."""
+    """On Windows 10 `networkingMode=bridged` fails: the Host Network Service refuses the endpoint."""
     if facts.os.family in CLIENTS and WINDOWS_10_21H2 <= facts.os.build < WINDOWS_11:
         return unsupported("wsl2.no-bridge", observed=facts.os.named)
     return None
@@ -38,7 +38,7 @@ def windows_10_cannot_bridge(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=BLOCKS)
 def home_has_no_switch(facts: HostFacts) -> Finding | None:
-    """WSL needs a part of Hyper-V only, which Home has; switches are not in it."""
+    """`networkingMode=bridged` needs a Hyper-V switch, which Windows Home has not."""
     if facts.os.sku in HOME_SKUS:
         return unsupported("wsl2.home", observed=facts.os.named)
     return None
@@ -46,7 +46,7 @@ def home_has_no_switch(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=BLOCKS)
 def server_bridges_doubtfully(facts: HostFacts) -> Finding | None:
-    """Two people tell of it, differently."""
+    """Two user reports about bridged networking on Windows Server contradict each other."""
     if facts.os.family in SERVERS:
         return unverified("wsl2.bridge-on-server", observed=facts.os.named)
     return None
@@ -54,7 +54,7 @@ def server_bridges_doubtfully(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=BLOCKS)
 def bridge_removed(facts: HostFacts) -> Finding | None:
-    """For two versions."""
+    """WSL 2.5.4 and 2.5.5 have no bridged networking."""
     found = version(facts)
     if found and BRIDGE_GONE <= found < BRIDGE_BACK:
         return unsupported("wsl2.bridge-removed", observed=f"WSL {found}")
@@ -63,7 +63,7 @@ def bridge_removed(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=BLOCKS)
 def bridge_warned(facts: HostFacts) -> Finding | None:
-    """It works and says at each start that it will go."""
+    """WSL 2.4.5 to 2.5.3 warn at each start that bridged networking will be removed, which was revoked."""
     found = version(facts)
     if found and BRIDGE_WARNED <= found < BRIDGE_GONE:
         return degraded("wsl2.bridge-warned", observed=f"WSL {found}")
@@ -72,19 +72,19 @@ def bridge_warned(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def bridge_unpromised(facts: HostFacts) -> Finding | None:
-    """True on every host that can do it."""
+    """Microsoft's pages call bridged networking deprecated, while its developers keep it. This holds on every host."""
     return note("wsl2.bridge-unpromised", observed=facts.os.named)
 
 
 @rule("wsl2/bridged", unknown=NOTES)
 def same_address_everywhere(facts: HostFacts) -> Finding | None:
-    """True on every host: the number generator starts at the same place."""
+    """Without macAddress every bridged WSL has the same MAC: its random generator is never seeded."""
     return note("wsl2.same-mac", observed="5e:bb:f6:9e:ee:fa unless macAddress is set")
 
 
 @rule("wsl2/bridged", unknown=NOTES)
 def bridge_needs_hyper_v(facts: HostFacts) -> Finding | None:
-    """New-VMSwitch comes with it."""
+    """New-VMSwitch is part of the Hyper-V role, which is not installed."""
     if facts.role.role != INSTALLED:
         return note("wsl2.bridge-needs-hyper-v", observed=f"Hyper-V is {facts.role.role}")
     return None
@@ -92,7 +92,7 @@ def bridge_needs_hyper_v(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def no_external_switch(facts: HostFacts) -> Finding | None:
-    """The Default Switch leads nowhere that others see."""
+    """No external virtual switch exists; the Default Switch and internal ones do not reach the LAN."""
     if not _external(facts):
         seen = ", ".join(f"{s.state.name} ({s.state.kind})" for s in facts.all(VmSwitch)) or "no switch"
         return note("wsl2.no-external-switch", observed=seen)
@@ -101,7 +101,7 @@ def no_external_switch(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def only_wireless_switches(facts: HostFacts) -> Finding | None:
-    """By the adapters' names, which their vendors give in English."""
+    """The only adapters to bridge are wireless, by their names, which vendors write in English."""
     adapters = [str(switch.adapter) for switch in _external(facts)] or _only(facts, WIFI)
     if adapters and all(any(word in name.casefold() for word in WIRELESS) for name in adapters):
         return unverified("wsl2.bridge-over-wireless", observed=", ".join(adapters))
@@ -110,14 +110,14 @@ def only_wireless_switches(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def only_a_team(facts: HostFacts) -> Finding | None:
-    """Windows' own teams and Hyper-V's switches have parted ways."""
+    """The only adapter with a link is an LBFO team, on which newer servers refuse a Hyper-V switch."""
     teams = _only(facts, TEAM)
     return unverified("wsl2.bridge-over-team", observed=", ".join(teams)) if teams else None
 
 
 @rule("wsl2/bridged", unknown=NOTES)
 def nothing_to_bridge(facts: HostFacts) -> Finding | None:
-    """A switch without a link leads nowhere."""
+    """No network adapter has a link, so a new switch would reach nothing."""
     if _switchless(facts) and not _linked(facts, ETHERNET, WIFI, TEAM):
         return unsupported("wsl2.no-adapter", observed=", ".join(a.name for a in _adapters(facts)) or "no adapter")
     return None
@@ -125,7 +125,9 @@ def nothing_to_bridge(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def moves_the_management(facts: HostFacts) -> Finding | None:
-    """With a second adapter nobody need lose the wire; one by radio, or a team, counts where none is wired."""
+    """Every suitable adapter carries the host's management, so creating the switch interrupts it. Wireless adapters and
+    teams count only where no wired adapter has a link.
+    """
     suiting = _linked(facts, ETHERNET) or _linked(facts, WIFI, TEAM)
     if _switchless(facts) and suiting and all(adapter.management for adapter in suiting):
         return note("wsl2.bridge-moves-management", observed="; ".join(map(_what_moves, suiting)))
@@ -134,21 +136,21 @@ def moves_the_management(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def shares_the_switch(facts: HostFacts) -> Finding | None:
-    """They go on over it, and it stays while they do."""
+    """VMs use the external switch; they keep it, and rollback keeps it while they do."""
     used = [f"{each.key['name']}: {each.state.vms}" for each in facts.all(ExternalSwitch) if each.state.vms]
     return note("wsl2.bridge-shared", observed=", ".join(used)) if used else None
 
 
 @rule("wsl2/bridged", unknown=NOTES)
 def filtered(facts: HostFacts) -> Finding | None:
-    """By the names of what is bound to the adapters."""
+    """A third-party firewall filter, recognized by its name, is bound to an adapter."""
     known = _firewalls(facts)
     return unverified("wsl2.bridge-filtered", observed=", ".join(known)) if known else None
 
 
 @rule("wsl2/bridged", unknown=NOTES)
 def bridged_beside_a_vpn(facts: HostFacts) -> Finding | None:
-    """Its routes are those of Windows."""
+    """A VPN is up, and a bridged distro does not use it."""
     tunnels = _tunnels(facts)
     return note("wsl2.bridge-beside-vpn", observed=", ".join(tunnels)) if tunnels else None
 
@@ -158,7 +160,7 @@ def bridged_beside_a_vpn(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def policy_forbids(facts: HostFacts) -> Finding | None:
-    """Whoever manages this Windows does not want it."""
+    """The policy AllowWSL is 0."""
     if facts.the(WslPolicy).allow_wsl is False:
         return unsupported("wsl2.policy-forbids", observed="AllowWSL is 0")
     return None
@@ -166,7 +168,7 @@ def policy_forbids(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def policy_overrides(facts: HostFacts) -> Finding | None:
-    """Keys that WSL then passes over, each with a line of warning."""
+    """Policies override keys of .wslconfig; WSL ignores them with a warning."""
     policy = facts.the(WslPolicy)
     settings = {
         "kernel": policy.allow_kernel,
@@ -182,7 +184,7 @@ def policy_overrides(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/bridged", unknown=NOTES)
 def policy_fixes_the_mode(facts: HostFacts) -> Finding | None:
-    """No policy has bridged for its default."""
+    """A policy fixes the network mode, and no policy value means bridged."""
     if facts.the(WslPolicy).allow_networking is False:
         return unsupported("wsl2.policy-no-bridge", observed=f"the mode is {_mode(facts)}")
     return None
@@ -190,7 +192,7 @@ def policy_fixes_the_mode(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/mirrored", unknown=NOTES)
 def policy_fixes_another_mode(facts: HostFacts) -> Finding | None:
-    """Unless it is this one."""
+    """A policy fixes the network mode to another one than mirrored."""
     if facts.the(WslPolicy).allow_networking is False and facts.the(WslPolicy).default_networking != MIRRORED:
         return unsupported("wsl2.policy-no-mirror", observed=f"the mode is {_mode(facts)}")
     return None
@@ -198,7 +200,7 @@ def policy_fixes_another_mode(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/nat", unknown=NOTES)
 def policy_leaves_nat(facts: HostFacts) -> Finding | None:
-    """Left alone, WSL takes NAT."""
+    """A policy fixes the network mode to another one than NAT, which is also the default without a value."""
     policy = facts.the(WslPolicy)
     if policy.allow_networking is False and policy.default_networking not in (None, NAT):
         return unsupported("wsl2.policy-no-nat", observed=f"the mode is {_mode(facts)}")
@@ -215,7 +217,7 @@ def _mode(facts: HostFacts) -> str:
 
 @rule("wsl2/mirrored", unknown=BLOCKS)
 def windows_cannot_mirror(facts: HostFacts) -> Finding | None:
-    """WSL falls back to NAT there, with a line that nobody reads."""
+    """Mirrored networking needs Windows 11 22H2; older clients fall back to NAT with a warning."""
     if facts.os.family in CLIENTS and facts.os.build < WINDOWS_11_22H2:
         return unsupported("wsl2.no-mirror", observed=facts.os.named)
     return None
@@ -223,7 +225,7 @@ def windows_cannot_mirror(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/mirrored", unknown=BLOCKS)
 def server_cannot_mirror(facts: HostFacts) -> Finding | None:
-    """Whatever its build."""
+    """Windows Server has no mirrored networking, in any build."""
     if facts.os.family in SERVERS:
         return unsupported("wsl2.mirror-on-server", observed=facts.os.named)
     return None
@@ -231,7 +233,7 @@ def server_cannot_mirror(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/mirrored", unknown=BLOCKS)
 def wsl_cannot_mirror(facts: HostFacts) -> Finding | None:
-    """It came with WSL 2.0."""
+    """Mirrored networking needs WSL 2.0 or newer."""
     found = version(facts)
     if found and found < FIRST_MIRRORED:
         return unsupported("wsl2.mirror-needs-wsl-2-0", observed=f"WSL {found}")
@@ -240,33 +242,33 @@ def wsl_cannot_mirror(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2/mirrored", unknown=BLOCKS)
 def shares_addresses(facts: HostFacts) -> Finding | None:
-    """True on every host that can do it."""
+    """Mirrored WSL shares Windows' addresses and ports. This holds on every host."""
     return degraded("wsl2.mirrored", observed="addresses and ports are those of Windows")
 
 
 @rule("wsl2/nat", unknown=BLOCKS)
 def hides_behind_windows(facts: HostFacts) -> Finding | None:
-    """True on every host."""
+    """Behind NAT, WSL has a private address that changes at each start. This holds on every host."""
     return degraded("wsl2.nat", observed="the address is Windows' own affair, and changes")
 
 
 @rule("wsl2/nat", unknown=NOTES)
 def behind_a_vpn(facts: HostFacts) -> Finding | None:
-    """Only while it is up; which ones: by their drivers."""
+    """A VPN is up, recognized by its adapter's driver; behind NAT, WSL often loses its network then."""
     tunnels = _tunnels(facts)
     return degraded("wsl2.nat-behind-vpn", observed=", ".join(tunnels)) if tunnels else None
 
 
 @rule("wsl2/mirrored", unknown=NOTES)
 def mirrors_a_vpn(facts: HostFacts) -> Finding | None:
-    """It was made for this, and not with every client."""
+    """A VPN is up, recognized by its adapter's driver; mirrored networking works with some VPN clients only."""
     tunnels = _tunnels(facts)
     return note("wsl2.mirrored-vpn", observed=", ".join(tunnels)) if tunnels else None
 
 
 @rule("wsl2/nat", unknown=NOTES)
 def nat_filtered(facts: HostFacts) -> Finding | None:
-    """What comes from WSL is not what they know of Windows."""
+    """A third-party firewall filters an adapter, and some block traffic from behind NAT."""
     known = _firewalls(facts)
     return note("wsl2.nat-filtered", observed=", ".join(known)) if known else None
 
@@ -274,19 +276,19 @@ def nat_filtered(facts: HostFacts) -> Finding | None:
 @rule("wsl2/mirrored", unknown=NOTES)
 @rule("wsl2/nat", unknown=NOTES)
 def home_stays_unbridged(facts: HostFacts) -> Finding | None:
-    """Said where it is decided, before somebody builds on an address of its own."""
+    """Windows Home has no Hyper-V switches, so no mode gives the distro an address of its own on the LAN."""
     if facts.os.sku in HOME_SKUS:
         return note("wsl2.home-unbridged", observed=facts.os.named)
     return None
 
 
 def _tunnels(facts: HostFacts) -> list[str]:
-    """VPNs that are up."""
+    """Descriptions of the VPN adapters that are up."""
     return [adapter.description for adapter in _linked(facts, VPN)]
 
 
 def _firewalls(facts: HostFacts) -> list[str]:
-    """Filters of other makers on adapters that lead out."""
+    """Names of third-party filters bound to adapters that are up."""
     names = sorted({name for adapter in _linked(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
     return [name for name in names if any(maker in name.casefold() for maker in FIREWALLS)]
 
@@ -300,12 +302,12 @@ def _linked(facts: HostFacts, *kinds: str) -> list[NetworkAdapter]:
 
 
 def _switchless(facts: HostFacts) -> bool:
-    """No switch leads out; before Hyper-V is there, none can."""
+    """Whether no external switch exists, or Hyper-V is not installed."""
     return facts.role.role != INSTALLED or not _external(facts)
 
 
 def _only(facts: HostFacts, kind: str) -> list[str]:
-    """The adapters on which a switch would have to be made, where they are all of this kind."""
+    """The adapters with a link that a new switch could use, where they are all of this kind."""
     found = _linked(facts, ETHERNET, WIFI, TEAM) if _switchless(facts) else []
     return [adapter.description for adapter in found] if {adapter.kind for adapter in found} == {kind} else []
 

@@ -1,4 +1,4 @@
-"""WSL's own containers: a preview that shares what WSL 2 is and lacks much of it."""
+"""Rules of WSL containers (wslc), a preview."""
 
 from packaging.version import Version
 
@@ -16,13 +16,13 @@ FIRST_WITH_CONTAINERS = Version("2.9")
 
 @rule("wslc", unknown=BLOCKS)
 def wslc_is_a_preview(facts: HostFacts) -> Finding | None:
-    """True on every host: never recommended over a path that is stable."""
+    """wslc is a public preview, so it never outranks a stable path. This holds on every host."""
     return unverified("wslc.preview", observed=facts.os.named)
 
 
 @rule("wslc", unknown=BLOCKS)
 def wslc_on_old_windows(facts: HostFacts) -> Finding | None:
-    """Containers run in the same kind of VM as WSL 2, and get the GPU by the same way."""
+    """wslc uses the same kind of VM as WSL 2, and needs the same Windows for the GPU."""
     first = SERVER_2022 if facts.os.family in SERVERS else WINDOWS_10_21H2
     if facts.os.build < first:
         return unsupported("wslc.windows-too-old", observed=facts.os.named)
@@ -31,7 +31,7 @@ def wslc_on_old_windows(facts: HostFacts) -> Finding | None:
 
 @rule("wslc", unknown=BLOCKS)
 def wslc_not_there(facts: HostFacts) -> Finding | None:
-    """It can be installed, over a stable WSL or where there is none."""
+    """wslc needs WSL 2.9 or newer, a pre-release."""
     found = _version(facts)
     if found is None or found < FIRST_WITH_CONTAINERS:
         return note("wslc.needs-prerelease", observed=f"WSL {found or 'is not installed'}")
@@ -44,7 +44,7 @@ ask("wslc.tcc-invisible", common.tcc_invisible, unsupported, unknown=BLOCKS)
 
 @rule("wslc", unknown=BLOCKS)
 def wslc_without_gpu(facts: HostFacts) -> Finding | None:
-    """The Windows driver must run the card; of other makers' cards another rule speaks."""
+    """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wslc.no-cuda."""
     if not common.no_cuda(facts) and not any(runs_cuda(card) and card.gpu.state.driver_model for card in facts.cards):
         return unsupported("wslc.no-gpu", observed="no card is run by NVIDIA's Windows driver")
     return None
@@ -54,7 +54,7 @@ ask("wslc.no-cuda", common.no_cuda, unsupported, unknown=NOTES)
 
 
 def _version(facts: HostFacts) -> Version | None:
-    """None where WSL is not installed. Raises MissingFact where it is there and tells none."""
+    """None where WSL is not installed. Raises MissingFact where WSL is installed and records no version."""
     wsl = facts.the(Wsl)
     if wsl.version is not None:
         return Version(wsl.version)

@@ -1,4 +1,4 @@
-"""What targets can do, by subject. Importing this declares all rules."""
+"""Rules of capabilities, by subject. Importing this package declares them all."""
 
 from winhost.compat.capabilities import (
     checkpoint,

@@ -1,4 +1,4 @@
-"""Processes that are suspended with their GPU memory, and written to disk."""
+"""Rules of suspending CUDA processes, and of writing processes to disk and restoring them."""
 
 from packaging.version import Version
 
@@ -26,14 +26,14 @@ RESUMES_AT = 7.6
 
 @capability("cuda-checkpoint", on=SHARED, unknown=BLOCKS)
 def driver_is_windows(target: Target) -> Finding | None:
-    """The state of the GPU is kept by a driver that is not in this Linux."""
+    """Suspending CUDA processes needs NVIDIA's Linux driver, which is not there behind the Windows driver."""
     return unsupported("cuda-checkpoint.behind-windows", observed=f"on {target.path}")
 
 
 @capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
 @capability("vllm-snapshot", on=WHOLE_CARD, unknown=BLOCKS)
 def driver_suspends(target: Target) -> Finding | None:
-    """It learned that in steps."""
+    """Each Linux driver branch added a part: R550 the tool, R570 the calls, R610 shared memory (IPC)."""
     observed = f"driver {target.driver}"
     if target.driver < DRIVER_SUSPENDS:
         return unsupported("cuda-checkpoint.old-driver", observed=observed)
@@ -46,7 +46,7 @@ def driver_suspends(target: Target) -> Finding | None:
 
 @capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
 def engines_over_several_cards(target: Target) -> Finding | None:
-    """Processes that share GPU memory are the hard part."""
+    """Processes that share GPU memory are suspended with restrictions, if at all."""
     if several(target):
         return degraded("cuda-checkpoint.several-cards", observed=named(several(target)))
     return None
@@ -54,13 +54,13 @@ def engines_over_several_cards(target: Target) -> Finding | None:
 
 @capability("cuda-checkpoint", on=WHOLE_CARD, unknown=NOTES)
 def never_suspended(target: Target) -> Finding | None:
-    """Kinds of memory and of sharing."""
+    """Managed memory, MIG and MPS are never supported."""
     return note("cuda-checkpoint.never", observed=f"on {target.path}")
 
 
 @measure("cuda-checkpoint")
 def suspends_at(target: Target) -> str | None:
-    """Each way."""
+    """Rates of suspending and resuming, as measured."""
     if target.path not in WHOLE_CARD:
         return None
     return f"{SUSPENDS_AT} GiB/s down and {RESUMES_AT} GiB/s up, where it was measured: 24 GiB in 9.3 s and 3.2 s"
@@ -71,19 +71,19 @@ def suspends_at(target: Target) -> str | None:
 
 @capability("criu", on=SHARED, unknown=BLOCKS)
 def gpu_is_a_file_of_windows(target: Target) -> Finding | None:
-    """Nobody can say what is behind it."""
+    """CRIU cannot save the state behind /dev/dxg, which is in the Windows driver."""
     return degraded("criu.dxg", observed=f"/dev/dxg on {target.path}")
 
 
 @capability("criu", on=("wsl2/mirrored",), unknown=BLOCKS)
 def every_process_is_filtered(target: Target) -> Finding | None:
-    """The other modes do without."""
+    """Mirrored networking puts a seccomp filter on every process, and CRIU fails on it."""
     return unsupported("criu.mirrored", observed=f"on {target.way}")
 
 
 @capability("criu", on=SHARED, unknown=BLOCKS)
 def kernel_is_unread(target: Target) -> Finding | None:
-    """It is to be expected to be built like those before and after it."""
+    """The configuration of this WSL kernel was not examined; those before and after it support CRIU."""
     first, after = KERNELS_UNREAD
     if first <= target.kernel < after:
         return unverified("criu.kernel-unread", observed=f"kernel {target.kernel}")
@@ -92,7 +92,7 @@ def kernel_is_unread(target: Target) -> Finding | None:
 
 @capability("criu", on=WHOLE_CARD, unknown=BLOCKS)
 def no_plugin_for_cuda(target: Target) -> Finding | None:
-    """It asks the driver for what is on the GPU."""
+    """CRIU's CUDA plugin needs driver R555 or newer."""
     if target.driver < DRIVER_WITH_PLUGIN:
         return degraded("criu.no-cuda-plugin", observed=f"driver {target.driver}")
     return None
@@ -100,7 +100,7 @@ def no_plugin_for_cuda(target: Target) -> Finding | None:
 
 @capability("criu", on=WHOLE_CARD, unknown=NOTES)
 def containers_differ(target: Target) -> Finding | None:
-    """Engines are mostly run in one."""
+    """Whether CRIU can restore a container depends on the runtime that started it."""
     return note("criu.containers", observed=f"on {target.path}")
 
 
@@ -109,13 +109,13 @@ def containers_differ(target: Target) -> Finding | None:
 
 @capability("vllm-snapshot", on=SHARED, unknown=BLOCKS)
 def snapshot_behind_windows(target: Target) -> Finding | None:
-    """It takes both of the above."""
+    """vLLM's snapshot needs CRIU and its CUDA plugin, which do not work behind the Windows driver."""
     return unsupported("vllm-snapshot.behind-windows", observed=f"on {target.path}")
 
 
 @capability("vllm-snapshot", on=EVERYWHERE, unknown=BLOCKS)
 def vllm_without_snapshot(target: Target) -> Finding | None:
-    """It is new."""
+    """vLLM has snapshots from 0.32 on; 0.31 was not examined."""
     if target.vllm >= VLLM_WITH_SNAPSHOT:
         return None
     say = unsupported if target.vllm < VLLM_WITHOUT_SNAPSHOT else unverified
@@ -124,13 +124,13 @@ def vllm_without_snapshot(target: Target) -> Finding | None:
 
 @capability("vllm-snapshot", on=WHOLE_CARD, unknown=BLOCKS)
 def plugin_of_a_kind(target: Target) -> Finding | None:
-    """As released, it may not do."""
+    """vLLM's snapshot was shown with a patched CRIU plugin, not with the released one."""
     return unverified("vllm-snapshot.plugin", observed=f"on {target.path}")
 
 
 @capability("vllm-snapshot", on=WHOLE_CARD, unknown=BLOCKS)
 def snapshot_of_one_card(target: Target) -> Finding | None:
-    """No parallelism of any kind."""
+    """vLLM's snapshot supports one GPU and no parallelism."""
     if several(target):
         return degraded("vllm-snapshot.one-card", observed=named(several(target)))
     return None
@@ -138,5 +138,5 @@ def snapshot_of_one_card(target: Target) -> Finding | None:
 
 @capability("vllm-snapshot", on=WHOLE_CARD, unknown=NOTES)
 def bound_to_the_machine(target: Target) -> Finding | None:
-    """And to what is installed on it."""
+    """A snapshot is valid only for the same machine, GPU, driver, kernel and versions."""
     return note("vllm-snapshot.bound", observed=f"on {target.path}")

@@ -1,6 +1,6 @@
-"""What copies between GPU, host memory and files cost where they were measured: orders of magnitude, no promises.
+"""Measured rates of copies between GPU, host memory and files: orders of magnitude, not promises.
 
-Read on passed-through H200 (PCI Express 5.0 x16), in a Linux VM with driver 580: the evidence `copies-measured`.
+Measured on passed-through H200 GPUs (PCI Express 5.0 x16) in a Linux VM with driver 580: evidence `copies-measured`.
 """
 
 from winhost.model.units import Bytes
@@ -15,5 +15,5 @@ GB: Bytes = 10**9
 
 
 def seconds(bytes_: Bytes, rate: float) -> str:
-    """`0.9 s` for as many bytes at `rate` GB/s."""
+    """`0.9 s`: how long a copy takes at `rate` GB/s."""
     return f"{bytes_ / GB / rate:.1f} s"

@@ -1,4 +1,4 @@
-"""Whether GPUs compute, and several of them for one engine."""
+"""Rules of GPU compute, and of several GPUs for one engine."""
 
 from packaging.version import Version
 
@@ -18,7 +18,7 @@ MOST_SEEN_BEHIND_WINDOWS = 2  # microsoft/WSL #12467: more than two cards run ou
 
 @capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
 def no_gpu(target: Target) -> Finding | None:
-    """There is nothing to compute on."""
+    """There is no GPU that can compute."""
     if not target.cards:
         return unsupported("gpu-compute.no-card", observed="no GPU")
     return None
@@ -26,7 +26,7 @@ def no_gpu(target: Target) -> Finding | None:
 
 @capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
 def no_cuda(target: Target) -> Finding | None:
-    """All that we serve with is CUDA."""
+    """None of the GPUs is NVIDIA's, and winhost serves with CUDA."""
     if target.cards and not gpus(target):
         return unsupported("gpu-compute.no-cuda", observed=named(target.cards))
     return None
@@ -34,7 +34,7 @@ def no_cuda(target: Target) -> Finding | None:
 
 @capability("gpu-compute", on=EVERYWHERE, unknown=NOTES)
 def some_without_cuda(target: Target) -> Finding | None:
-    """Graphics of the processor, mostly."""
+    """Besides NVIDIA's there are other GPUs, mostly integrated graphics."""
     idle = [card for card in target.cards if card not in gpus(target)]
     if idle and gpus(target):
         return note("gpu-compute.some-without-cuda", observed=named(idle))
@@ -43,7 +43,7 @@ def some_without_cuda(target: Target) -> Finding | None:
 
 @capability("gpu-compute", on=EVERYWHERE, unknown=BLOCKS)
 def cuda_13_left_it(target: Target) -> Finding | None:
-    """Where such cards are, the version of CUDA has to be known."""
+    """CUDA 13 dropped Maxwell, Pascal and Volta, so with such a GPU the CUDA version has to be known."""
     old = [card for card in gpus(target) if _older_than_cuda_13(listed(card))]
     if old and target.cuda >= CUDA_13:
         say = unsupported if len(old) == len(gpus(target)) else degraded
@@ -57,7 +57,7 @@ def _older_than_cuda_13(gpu: Gpu | None) -> bool:
 
 @capability("gpu-compute", on=WHOLE_CARD, unknown=NOTES)
 def may_be_cut_by_mig(target: Target) -> Finding | None:
-    """It stays as it was set before, and Windows does not show it."""
+    """The GPU may be split by MIG; the setting persists, and Windows does not show it."""
     cards = [card for card in gpus(target) if (gpu := listed(card)) and gpu.mig]
     if cards:
         return note("gpu-compute.mig", observed=named(cards))
@@ -66,7 +66,7 @@ def may_be_cut_by_mig(target: Target) -> Finding | None:
 
 @capability("gpu-compute", on=SHARED, unknown=BLOCKS)
 def windows_driver_too_old(target: Target) -> Finding | None:
-    """Elsewhere the driver comes with Linux, so that it can be chosen."""
+    """CUDA 13 needs driver R580, and WSL uses the Windows driver; other paths install their own."""
     if target.driver < DRIVER_OF_CUDA_13 and target.cuda >= CUDA_13:
         return unsupported("gpu-compute.driver-too-old", observed=f"driver {target.driver}, CUDA {target.cuda}")
     return None
@@ -74,14 +74,14 @@ def windows_driver_too_old(target: Target) -> Finding | None:
 
 @capability("gpu-compute", on=SHARED, unknown=BLOCKS)
 def hidden_by_tcc(target: Target) -> Finding | None:
-    """One card in TCC mode is enough to hide all."""
+    """A GPU is in TCC mode: WSL's VM does not see it, and one such GPU hides all the others."""
     observed = common.tcc_invisible(target.facts)
     return unsupported("gpu-compute.tcc", observed=observed) if observed else None
 
 
 @capability("gpu-compute", on=SHARED, unknown=BLOCKS)
 def blackwell_without_graphs(target: Target) -> Finding | None:
-    """Capturing a CUDA graph crashes there."""
+    """On Blackwell, capturing CUDA graphs crashes in WSL before 2.7.0."""
     cards = [card for card in gpus(target) if _is_blackwell(listed(card))]
     if cards and target.wsl < WSL_OF_BLACKWELL_GRAPHS:
         return degraded("gpu-compute.blackwell-graphs", observed=f"{named(cards)}, WSL {target.wsl}")
@@ -97,7 +97,7 @@ def _is_blackwell(gpu: Gpu | None) -> bool:
 
 @capability("multi-gpu", on=EVERYWHERE, unknown=BLOCKS)
 def one_gpu(target: Target) -> Finding | None:
-    """Or none."""
+    """Fewer than two GPUs run CUDA."""
     if not several(target):
         return unsupported("multi-gpu.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
     return None
@@ -105,7 +105,7 @@ def one_gpu(target: Target) -> Finding | None:
 
 @capability("multi-gpu", on=SHARED, unknown=BLOCKS)
 def several_behind_windows(target: Target) -> Finding | None:
-    """They work together through host memory."""
+    """Behind the Windows driver several GPUs exchange data through host memory."""
     if several(target):
         return degraded("multi-gpu.behind-windows", observed=named(gpus(target)))
     return None
@@ -113,7 +113,7 @@ def several_behind_windows(target: Target) -> Finding | None:
 
 @capability("multi-gpu", on=SHARED, unknown=BLOCKS)
 def many_behind_windows(target: Target) -> Finding | None:
-    """The buffers between them are pinned memory, of which there is little."""
+    """NCCL's buffers are pinned memory, and more than two GPUs need more of it than WSL can pin."""
     if len(gpus(target)) > MOST_SEEN_BEHIND_WINDOWS:
         return unverified("multi-gpu.many-behind-windows", observed=named(gpus(target)))
     return None
@@ -121,7 +121,7 @@ def many_behind_windows(target: Target) -> Finding | None:
 
 @capability("multi-gpu", on=("gpu-p",), unknown=BLOCKS)
 def several_partitions(target: Target) -> Finding | None:
-    """Microsoft's pages say one for each VM, and several."""
+    """Microsoft's pages disagree on whether a VM can have several partitions."""
     if several(target):
         return unverified("multi-gpu.partition", observed=named(gpus(target)))
     return None
@@ -129,7 +129,7 @@ def several_partitions(target: Target) -> Finding | None:
 
 @capability("multi-gpu", on=EVERYWHERE, unknown=BLOCKS)
 def unlike_gpus(target: Target) -> Finding | None:
-    """The one with the least memory decides for all."""
+    """The GPUs are of different models; the one with the least memory limits the engine."""
     models = {card.gpu.key["device"].partition("&SUBSYS_")[0].upper() for card in several(target)}
     if len(models) > 1:
         return degraded("multi-gpu.unlike", observed=named(gpus(target)))
@@ -138,5 +138,5 @@ def unlike_gpus(target: Target) -> Finding | None:
 
 @measure("multi-gpu")
 def how_many(target: Target) -> str | None:
-    """By name."""
+    """The GPUs, by name."""
     return named(several(target)) or None

@@ -1,4 +1,4 @@
-"""The GPUs of a target as the catalogue knows them: what rules about GPUs ask of cards."""
+"""What the GPU catalogue knows of a target's GPUs."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,18 +12,18 @@ HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
 
 
 def gpus(target: Target) -> tuple[Card, ...]:
-    """The cards that CUDA runs on."""
+    """The GPUs that CUDA runs on."""
     return target.gpus
 
 
 def several(target: Target) -> tuple[Card, ...]:
-    """The cards that CUDA runs on where there is more than one, else none: nothing is to be said of links then."""
+    """The GPUs that CUDA runs on where there are at least two, else none: with one, links do not matter."""
     found = gpus(target)
     return found if len(found) > 1 else ()
 
 
 def listed(card: Card) -> Gpu | None:
-    """What the catalogue knows of it."""
+    """The GPU's entry in the catalogue, if any."""
     return known(card.gpu.key["device"])
 
 
@@ -34,22 +34,22 @@ def named(cards: Iterable[Card]) -> str:
 
 
 def without_peers(cards: Iterable[Card]) -> list[Card]:
-    """Those that NVIDIA's driver refuses peers."""
+    """Those to which NVIDIA's driver refuses peer-to-peer."""
     return [card for card, gpu in _listed(cards) if gpu and gpu.p2p is P2p.NONE]
 
 
 def hung(cards: Iterable[Card]) -> list[Card]:
-    """Those whose driver offers peers that hung."""
+    """Those whose driver offers peer-to-peer that was reported to hang."""
     return [card for card, gpu in _listed(cards) if gpu and gpu.name.startswith(HUNG)]
 
 
 def by_bridge(cards: Iterable[Card]) -> list[Card]:
-    """Those that have peers only where a bridge joins them, which the host does not tell."""
+    """Those that have peer-to-peer only over an NVLink bridge, which Windows does not report."""
     return [card for card, gpu in _listed(cards) if gpu and gpu.p2p is P2p.NVLINK]
 
 
 def untold(cards: Iterable[Card]) -> list[Card]:
-    """Those that nobody has shown to have peers or to be refused them."""
+    """Those for which nobody has shown whether they have peer-to-peer."""
     return [card for card, gpu in _listed(cards) if not gpu or gpu.p2p is None or _concluded(gpu)]
 
 
@@ -58,7 +58,7 @@ def _concluded(gpu: Gpu) -> bool:
 
 
 def linked(cards: Iterable[Card], by: NvLink | None) -> list[Card]:
-    """Those that come by NVLink in this way; None: nobody knows how."""
+    """Those with this kind of NVLink; None: those of which the catalogue does not know."""
     return [card for card, gpu in _listed(cards) if (gpu.nvlink if gpu else None) is by]
 
 

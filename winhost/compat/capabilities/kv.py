@@ -1,4 +1,4 @@
-"""Where KV blocks are kept or sent beside the GPU that made them."""
+"""Rules of KV caches outside the GPU that computed them: files, LMCache, NIXL, copies between GPUs."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ VLLM_WITHOUT_PEER_COPIES = Version("0.24.0")  # its wheel has no P2pNcclConnecto
 
 @capability("kv-write-through", on=EVERYWHERE, unknown=BLOCKS)
 def vllm_without_tiers(target: Target) -> Finding | None:
-    """Host memory alone does not outlive the engine."""
+    """vLLM before 0.22 offloads KV blocks to host memory only, which is lost with the engine."""
     if target.vllm < VLLM_WITH_TIERS:
         return unsupported("kv-write-through.old-vllm", observed=f"vLLM {target.vllm}")
     return None
@@ -28,25 +28,25 @@ def vllm_without_tiers(target: Target) -> Finding | None:
 
 @capability("kv-write-through", on=SHARED, unknown=BLOCKS)
 def tier_is_not_pinned(target: Target) -> Finding | None:
-    """It is larger than what can be pinned."""
+    """The tier in host memory is larger than what can be pinned behind the Windows driver."""
     return unverified("kv-write-through.unpinned", observed=f"on {target.path}")
 
 
 @capability("kv-write-through", on=EVERYWHERE, unknown=NOTES)
 def never_with_sleep(target: Target) -> Finding | None:
-    """Until somebody has shown it."""
+    """KV offloading together with sleep mode ended an engine; nobody has shown the two work."""
     return note("kv-write-through.no-sleep", observed=f"on {target.way}")
 
 
 @capability("kv-write-through", on=EVERYWHERE, unknown=NOTES)
 def mirror_takes_settings(target: Target) -> Finding | None:
-    """The defaults are those of a cache."""
+    """vLLM's default settings are those of a cache, not of a mirror."""
     return note("kv-write-through.settings", observed=f"on {target.way}")
 
 
 @measure("kv-write-through")
 def blocks_leave_at(target: Target) -> str | None:
-    """What they cost the GPU."""
+    """Rate at which KV blocks are copied off the GPU, as measured."""
     if target.path not in WHOLE_CARD:
         return None
     return "6.5 GB/s in blocks of 16 KiB, one copy each, and 55.5 GB/s in bulk, measured into pinned memory on an H200"
@@ -57,7 +57,7 @@ def blocks_leave_at(target: Target) -> str | None:
 
 @capability("kv-lmcache", on=EVERYWHERE, unknown=BLOCKS)
 def layouts_of_vllm_moved_on(target: Target) -> Finding | None:
-    """Each release of the one goes with some of the other."""
+    """Each LMCache release works with certain vLLM releases; from 0.20 on vLLM needs a newer LMCache."""
     if target.vllm >= VLLM_OF_NEW_LAYOUTS:
         return unverified("kv-lmcache.pair", observed=f"vLLM {target.vllm}")
     return None
@@ -65,13 +65,13 @@ def layouts_of_vllm_moved_on(target: Target) -> Finding | None:
 
 @capability("kv-lmcache", on=SHARED, unknown=BLOCKS)
 def server_maps_the_engine(target: Target) -> Finding | None:
-    """By CUDA IPC."""
+    """The LMCache server maps the engine's memory by CUDA IPC, which is limited behind the Windows driver."""
     return unverified("kv-lmcache.behind-windows", observed=f"on {target.path}")
 
 
 @capability("kv-lmcache", on=EVERYWHERE, unknown=NOTES)
 def sleep_clears(target: Target) -> Finding | None:
-    """Of all that share the server."""
+    """An engine that goes to sleep clears the LMCache server for every engine that uses it."""
     return note("kv-lmcache.sleep-clears", observed=f"on {target.way}")
 
 
@@ -80,25 +80,25 @@ def sleep_clears(target: Target) -> Finding | None:
 
 @capability("kv-nixl", on=EVERYWHERE, unknown=NOTES)
 def pulled_when_asked_for(target: Target) -> Finding | None:
-    """It hands over, it does not mirror."""
+    """NIXL transfers KV blocks on request; it keeps no copy."""
     return note("kv-nixl.pull", observed=f"on {target.way}")
 
 
 @capability("kv-nixl", on=EVERYWHERE, unknown=NOTES)
 def sleeps_with_ucx_only(target: Target) -> Finding | None:
-    """Others refuse at the start."""
+    """With sleep mode enabled, vLLM accepts NIXL with UCX only."""
     return note("kv-nixl.sleep", observed=f"on {target.way}")
 
 
 @capability("kv-nixl", on=SHARED, unknown=BLOCKS)
 def transports_behind_windows(target: Target) -> Finding | None:
-    """Neither peers nor RDMA."""
+    """Behind the Windows driver NIXL has neither peer-to-peer nor RDMA."""
     return unverified("kv-nixl.behind-windows", observed=f"on {target.path}")
 
 
 @capability("kv-nixl", on=("wsl2/nat",), unknown=BLOCKS)
 def nobody_reaches_it(target: Target) -> Finding | None:
-    """Each engine names an address that the others connect to."""
+    """Behind NAT, engines of other hosts cannot connect to the address that this engine announces."""
     return unverified("kv-nixl.nat", observed=f"on {target.way}")
 
 
@@ -111,7 +111,7 @@ RULES.extend(replace(rule, capability="kv-peer-copies") for rule in _PEERS)
 
 @capability("kv-peer-copies", on=EVERYWHERE, unknown=BLOCKS)
 def connector_is_gone(target: Target) -> Finding | None:
-    """No other one copies without being asked."""
+    """vLLM removed P2pNcclConnector in 0.24, and no other connector pushes copies."""
     if target.vllm >= VLLM_WITHOUT_PEER_COPIES:
         return unsupported("kv-peer-copies.connector-gone", observed=f"vLLM {target.vllm}")
     return None
@@ -119,7 +119,7 @@ def connector_is_gone(target: Target) -> Finding | None:
 
 @measure("kv-peer-copies")
 def blocks_cross_at(target: Target) -> str | None:
-    """Over links of the cards' own."""
+    """Rate of copies between GPUs over NVLink, as measured."""
     if target.path not in WHOLE_CARD or not linked(several(target), NvLink.BOARD):
         return None
     return "396 GB/s in bulk and 1.3 GB/s in blocks of 16 KiB, one copy each, measured between two H200 over NVLink"

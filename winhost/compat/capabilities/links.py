@@ -1,4 +1,4 @@
-"""How GPUs reach each other, and how processes share one's memory."""
+"""Rules of the links between GPUs, and of GPU memory shared between processes."""
 
 from packaging.version import Version
 
@@ -15,7 +15,7 @@ DRIVER_OF_LEGACY_IPC = Version("510")  # NVIDIA, CUDA on WSL User Guide
 
 @capability("gpu-p2p", on=EVERYWHERE, unknown=BLOCKS)
 def no_other_gpu(target: Target) -> Finding | None:
-    """A peer takes two."""
+    """Peer-to-peer needs two GPUs that run CUDA."""
     if not several(target):
         return unsupported("gpu-p2p.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
     return None
@@ -23,7 +23,7 @@ def no_other_gpu(target: Target) -> Finding | None:
 
 @capability("gpu-p2p", on=SHARED, unknown=BLOCKS)
 def peers_are_hidden(target: Target) -> Finding | None:
-    """Windows' driver offers Linux none."""
+    """The Windows driver exposes no peer-to-peer to Linux."""
     if several(target):
         return unsupported("gpu-p2p.behind-windows", observed=named(gpus(target)))
     return None
@@ -31,7 +31,7 @@ def peers_are_hidden(target: Target) -> Finding | None:
 
 @capability("gpu-p2p", on=WHOLE_CARD, unknown=BLOCKS)
 def peers_are_refused(target: Target) -> Finding | None:
-    """To GeForce, by NVIDIA's driver."""
+    """NVIDIA's driver refuses peer-to-peer to these GeForce GPUs."""
     refused = without_peers(several(target))
     if refused:
         return unsupported("gpu-p2p.refused", observed=named(refused))
@@ -40,7 +40,7 @@ def peers_are_refused(target: Target) -> Finding | None:
 
 @capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
 def peers_are_untold(target: Target) -> Finding | None:
-    """What is known of other cards does not prove it of these."""
+    """No report shows whether these GPUs have peer-to-peer on Linux."""
     cards = untold(several(target))
     if cards:
         return unverified("gpu-p2p.card-untold", observed=named(cards))
@@ -49,7 +49,7 @@ def peers_are_untold(target: Target) -> Finding | None:
 
 @capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
 def peers_by_bridge(target: Target) -> Finding | None:
-    """A bridge is bought apart, and Windows does not list it."""
+    """These GPUs have peer-to-peer over an NVLink bridge only, which Windows does not report."""
     cards = by_bridge(several(target))
     if cards:
         return unverified("gpu-p2p.bridge", observed=named(cards))
@@ -58,7 +58,7 @@ def peers_by_bridge(target: Target) -> Finding | None:
 
 @capability("gpu-p2p", on=NATIVE, unknown=BLOCKS)
 def peers_hung(target: Target) -> Finding | None:
-    """What the driver offers is not always what the board can do."""
+    """The driver offers these GPUs peer-to-peer, and transfers hung on one board."""
     cards = hung(several(target))
     if cards:
         return unverified("gpu-p2p.hung", observed=named(cards))
@@ -67,7 +67,7 @@ def peers_hung(target: Target) -> Finding | None:
 
 @capability("gpu-p2p", on=NATIVE, unknown=NOTES)
 def firmware_redirects(target: Target) -> Finding | None:
-    """Of traffic over PCI Express; links of their own pass it by."""
+    """IOMMU and ACS redirect peer traffic over PCI Express; NVLink is not affected."""
     cards = several(target)
     if cards and not without_peers(cards) and not linked(cards, NvLink.BOARD):
         return note("gpu-p2p.iommu", observed=named(cards))
@@ -76,7 +76,7 @@ def firmware_redirects(target: Target) -> Finding | None:
 
 @capability("gpu-p2p", on=("dda",), unknown=BLOCKS)
 def peers_in_a_guest(target: Target) -> Finding | None:
-    """Each card is on a bus of its own there."""
+    """In a Hyper-V guest each GPU is on a virtual bus of its own; nobody has shown peer-to-peer there."""
     if several(target):
         return unverified("gpu-p2p.assigned", observed=named(gpus(target)))
     return None
@@ -84,7 +84,7 @@ def peers_in_a_guest(target: Target) -> Finding | None:
 
 @capability("gpu-p2p", on=("gpu-p",), unknown=BLOCKS)
 def peers_of_partitions(target: Target) -> Finding | None:
-    """Over NVLink at best, so that cards without it have none."""
+    """vGPUs have peer-to-peer over NVLink only, so GPUs without NVLink have none."""
     cards = several(target)
     if not cards:
         return None
@@ -97,7 +97,7 @@ def peers_of_partitions(target: Target) -> Finding | None:
 
 @capability("nvlink", on=EVERYWHERE, unknown=BLOCKS)
 def nothing_to_link(target: Target) -> Finding | None:
-    """A link takes two."""
+    """NVLink needs two GPUs that run CUDA."""
     if not several(target):
         return unsupported("nvlink.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
     return None
@@ -105,7 +105,7 @@ def nothing_to_link(target: Target) -> Finding | None:
 
 @capability("nvlink", on=SHARED, unknown=BLOCKS)
 def nvlink_is_hidden(target: Target) -> Finding | None:
-    """Windows' driver shows guests no links."""
+    """The Windows driver exposes no NVLink to Linux."""
     if several(target):
         return unsupported("nvlink.behind-windows", observed=f"on {target.path}")
     return None
@@ -113,7 +113,7 @@ def nvlink_is_hidden(target: Target) -> Finding | None:
 
 @capability("nvlink", on=(*WHOLE_CARD, "gpu-p"), unknown=BLOCKS)
 def no_nvlink(target: Target) -> Finding | None:
-    """The chip or the board has none."""
+    """The GPU's chip or board has no NVLink."""
     cards = linked(several(target), NvLink.NONE)
     if cards:
         return unsupported("nvlink.none", observed=named(cards))
@@ -122,7 +122,7 @@ def no_nvlink(target: Target) -> Finding | None:
 
 @capability("nvlink", on=NATIVE, unknown=BLOCKS)
 def bridge_is_not_seen(target: Target) -> Finding | None:
-    """A bridge is bought apart, and Windows does not list it."""
+    """NVLink needs a bridge, which is bought separately and which Windows does not report."""
     cards = linked(several(target), NvLink.BRIDGE)
     if cards:
         return unverified("nvlink.bridge", observed=named(cards))
@@ -131,7 +131,7 @@ def bridge_is_not_seen(target: Target) -> Finding | None:
 
 @capability("nvlink", on=NATIVE, unknown=BLOCKS)
 def nvlink_is_untold(target: Target) -> Finding | None:
-    """The catalogue does not know."""
+    """The GPU catalogue does not say whether the GPU has NVLink."""
     cards = linked(several(target), None)
     if cards:
         return unverified("nvlink.card-untold", observed=named(cards))
@@ -140,7 +140,7 @@ def nvlink_is_untold(target: Target) -> Finding | None:
 
 @capability("nvlink", on=WHOLE_CARD, unknown=NOTES)
 def switches_need_a_manager(target: Target) -> Finding | None:
-    """Boards of eight have switches between the cards."""
+    """HGX boards connect their GPUs by NVSwitches, which need NVIDIA's Fabric Manager."""
     cards = linked(several(target), NvLink.BOARD)
     if cards:
         return note("nvlink.fabric-manager", observed=named(cards))
@@ -149,7 +149,7 @@ def switches_need_a_manager(target: Target) -> Finding | None:
 
 @capability("nvlink", on=("dda",), unknown=BLOCKS)
 def nvlink_in_a_guest(target: Target) -> Finding | None:
-    """Cards are assigned one by one, and switches not at all."""
+    """DDA assigns GPUs one by one, and NVSwitches not at all; nobody has shown NVLink there."""
     cards = several(target)
     if cards and not linked(cards, NvLink.NONE):
         return unverified("nvlink.assigned", observed=named(cards))
@@ -158,7 +158,7 @@ def nvlink_in_a_guest(target: Target) -> Finding | None:
 
 @capability("nvlink", on=("gpu-p",), unknown=BLOCKS)
 def nvlink_of_partitions(target: Target) -> Finding | None:
-    """NVIDIA lists the hypervisors on which vGPUs have it."""
+    """vGPUs have NVLink only on hypervisors that NVIDIA lists, and Hyper-V is not shown."""
     cards = several(target)
     if cards and not linked(cards, NvLink.NONE):
         return unverified("nvlink.partition", observed=named(cards))
@@ -170,13 +170,13 @@ def nvlink_of_partitions(target: Target) -> Finding | None:
 
 @capability("cuda-ipc", on=SHARED, unknown=BLOCKS)
 def legacy_ipc_only(target: Target) -> Finding | None:
-    """The calls that libraries have moved on from."""
+    """Behind the Windows driver only the legacy CUDA IPC calls work."""
     return degraded("cuda-ipc.legacy-only", observed=f"on {target.path}")
 
 
 @capability("cuda-ipc", on=SHARED, unknown=BLOCKS)
 def driver_without_ipc(target: Target) -> Finding | None:
-    """It came to WSL with the R510 drivers."""
+    """CUDA IPC in WSL needs driver R510 or newer."""
     if target.driver < DRIVER_OF_LEGACY_IPC:
         return unsupported("cuda-ipc.old-driver", observed=f"driver {target.driver}")
     return None
@@ -184,5 +184,5 @@ def driver_without_ipc(target: Target) -> Finding | None:
 
 @capability("cuda-ipc", on=("wslc",), unknown=BLOCKS)
 def containers_stay_apart(target: Target) -> Finding | None:
-    """Sharing takes a common IPC namespace."""
+    """wslc cannot give two containers a common IPC namespace, which CUDA IPC needs."""
     return degraded("cuda-ipc.container-alone", observed="wslc run has no --ipc")

@@ -1,4 +1,4 @@
-"""How weights get onto the GPU, and how training state leaves it."""
+"""Rules of loading weights onto the GPU, and of saving training state."""
 
 from winhost.compat.capabilities.copies import FROM_CACHE, FROM_DISK, PAGEABLE_DOWN, PINNED_DOWN
 from winhost.compat.capability import EVERYWHERE, SHARED, WHOLE_CARD, capability, measure
@@ -12,25 +12,25 @@ PAYS_BELOW = 10  # GB/s of storage; above, reading is no longer what loading wai
 
 @capability("sharded-state", on=EVERYWHERE, unknown=NOTES)
 def split_for_one_number_of_cards(target: Target) -> Finding | None:
-    """The files are those of each rank."""
+    """Sharded-state files hold the weights of each rank, so they fit one number of GPUs."""
     return note("sharded-state.same-split", observed=f"on {target.way}")
 
 
 @capability("tensorizer", on=EVERYWHERE, unknown=NOTES)
 def installed_apart(target: Target) -> Finding | None:
-    """And converted beforehand."""
+    """Tensorizer is installed separately, and models have to be converted for it."""
     return note("tensorizer.extra", observed=f"on {target.way}")
 
 
 @capability("streaming-loaders", on=SHARED, unknown=BLOCKS)
 def no_direct_storage(target: Target) -> Finding | None:
-    """Its library even aborts."""
+    """Direct storage does not work behind the Windows driver, and its library was seen to abort there."""
     return unverified("streaming-loaders.no-direct-storage", observed=f"on {target.path}")
 
 
 @measure("streaming-loaders")
 def to_be_beaten(target: Target) -> str | None:
-    """One reader, plain reads."""
+    """Rates of plain reads, as measured with one reader."""
     if target.path not in WHOLE_CARD:
         return None
     return f"plain reads gave {FROM_DISK} GB/s from a disk and {FROM_CACHE} GB/s from the page cache, where measured"
@@ -41,19 +41,19 @@ def to_be_beaten(target: Target) -> str | None:
 
 @capability("compressed-checkpoints", on=EVERYWHERE, unknown=BLOCKS)
 def no_loader_unpacks(target: Target) -> Finding | None:
-    """The library is there, and nothing that uses it."""
+    """nvCOMP can decompress on the GPU, but no vLLM loader uses it."""
     return unverified("compressed-checkpoints.no-loader", observed=f"on {target.way}")
 
 
 @capability("compressed-checkpoints", on=EVERYWHERE, unknown=NOTES)
 def pays_on_slow_storage(target: Target) -> Finding | None:
-    """It saves reading, and nothing else."""
+    """Compression reduces reading only, so it pays on slow storage."""
     return note("compressed-checkpoints.pays", observed=f"below about {PAYS_BELOW} GB/s")
 
 
 @measure("compressed-checkpoints")
 def ratios(_: Target) -> str | None:
-    """By data type, as published and bounded."""
+    """Compression ratios by data type, as published."""
     return (
         "smaller by 1.3 to 1.5 times in BF16, 1.1 to 1.2 in FP8, 1.05 at most in 4 bit; "
         f"pays where storage gives less than about {PAYS_BELOW} GB/s"
@@ -65,19 +65,19 @@ def ratios(_: Target) -> str | None:
 
 @capability("async-checkpoints", on=EVERYWHERE, unknown=NOTES)
 def takes_host_memory(target: Target) -> Finding | None:
-    """For each process of the training."""
+    """Asynchronous saving takes host memory for each training process."""
     return note("async-checkpoints.host-memory", observed=f"on {target.way}")
 
 
 @capability("async-checkpoints", on=SHARED, unknown=BLOCKS)
 def little_to_stage_in(target: Target) -> Finding | None:
-    """It wants pinned memory."""
+    """Asynchronous saving stages in pinned memory, which is scarce behind the Windows driver."""
     return unverified("async-checkpoints.little-pinned", observed=f"on {target.path}")
 
 
 @measure("async-checkpoints")
 def leaves_at(target: Target) -> str | None:
-    """As long does training wait; writing goes on beside it."""
+    """Rate of copying state to host memory; training waits for this copy, not for the files."""
     if target.path not in WHOLE_CARD:
         return None
     return f"{PINNED_DOWN} GB/s into pinned and {PAGEABLE_DOWN} GB/s into pageable memory, measured on an H200"

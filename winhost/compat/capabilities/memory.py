@@ -1,4 +1,4 @@
-"""Memory of the GPUs, and what of the host's they can have: pinned, unified."""
+"""Rules of GPU memory, pinned host memory and unified memory."""
 
 from packaging.version import Version
 
@@ -24,7 +24,7 @@ HALF_GIB: Bytes = GiB // 2
 
 @capability("gpu-memory", on=SHARED, unknown=BLOCKS)
 def windows_keeps_some(target: Target) -> Finding | None:
-    """Of a single card."""
+    """Windows keeps some of a single GPU's memory."""
     if len(gpus(target)) == 1:
         return degraded("gpu-memory.behind-windows", observed=named(gpus(target)))
     return None
@@ -32,7 +32,7 @@ def windows_keeps_some(target: Target) -> Finding | None:
 
 @capability("gpu-memory", on=SHARED, unknown=BLOCKS)
 def windows_keeps_more_of_several(target: Target) -> Finding | None:
-    """Loading over several cards fails earlier."""
+    """Behind the Windows driver, loading over several GPUs fails at a lower share of their memory."""
     if several(target):
         return degraded("gpu-memory.several-behind-windows", observed=named(gpus(target)))
     return None
@@ -40,7 +40,7 @@ def windows_keeps_more_of_several(target: Target) -> Finding | None:
 
 @capability("gpu-memory", on=SHARED, unknown=BLOCKS)
 def more_than_the_host_has(target: Target) -> Finding | None:
-    """What Windows shows of a card is backed by the host's memory."""
+    """The GPUs have more memory than the host, which was reported to break the GPU in WSL."""
     vram = sum(map(memory_of, gpus(target)))
     if vram > target.facts.memory.total:
         observed = f"{size(vram)} on the cards, {about(target.facts.memory.total)} in the host"
@@ -50,7 +50,7 @@ def more_than_the_host_has(target: Target) -> Finding | None:
 
 @capability("gpu-memory", on=SHARED, unknown=BLOCKS)
 def hidden_overhead(target: Target) -> Finding | None:
-    """Told by one person."""
+    """One report: 16 GiB of an RTX PRO 6000 were missing in WSL."""
     cards = [card for card in gpus(target) if _is_rtx_pro_6000(card)]
     if cards:
         return unverified("gpu-memory.hidden-overhead", observed=named(cards))
@@ -64,25 +64,25 @@ def _is_rtx_pro_6000(card: Card) -> bool:
 
 @capability("gpu-memory", on=SHARED, unknown=NOTES)
 def spills_without_a_word(target: Target) -> Finding | None:
-    """The switch of Windows' driver against it is not heard."""
+    """GPU memory silently spills to host memory; the driver setting against it has no effect in WSL."""
     return note("gpu-memory.spills", observed=f"on {target.path}")
 
 
 @capability("gpu-memory", on=SHARED, unknown=NOTES)
 def exhaustion_stops_windows(target: Target) -> Finding | None:
-    """What runs out inside takes the host along."""
+    """GPU memory that runs out inside WSL can crash Windows."""
     return note("gpu-memory.exhaustion-stops-windows", observed=f"on {target.path}")
 
 
 @capability("gpu-memory", on=("gpu-p",), unknown=BLOCKS)
 def slice_of_memory(target: Target) -> Finding | None:
-    """A share of fixed size."""
+    """A partition has a fixed share of one GPU's memory."""
     return degraded("gpu-memory.slice", observed=named(gpus(target)))
 
 
 @measure("gpu-memory")
 def memory(target: Target) -> str | None:
-    """Of each card and in sum, and how much of it an engine can take."""
+    """Memory of each GPU and in total, and how much of it engines can use."""
     each = sorted(map(memory_of, gpus(target)), reverse=True)
     if not each:
         return None
@@ -96,14 +96,14 @@ def memory(target: Target) -> str | None:
 
 
 def _largest_slice(target: Target) -> str | None:
-    """By the smallest number of parts that a card can be cut into."""
+    """Largest partition: a GPU's memory divided by its smallest partition count."""
     cut = [(memory_of(card), partitions(target.facts, card)) for card in gpus(target)]
     slices = [_rounded(vram // min(gpu.valid_counts)) for vram, gpu in cut if gpu and gpu.valid_counts]
     return f"at most {', '.join(sorted(set(slices)))} for a VM" if slices else None
 
 
 def _rounded(bytes_: Bytes) -> str:
-    """Down to what a person reads."""
+    """Rounded down to half a GiB."""
     return size(bytes_ // HALF_GIB * HALF_GIB)
 
 
@@ -112,13 +112,13 @@ def _rounded(bytes_: Bytes) -> str:
 
 @capability("pinned-memory", on=SHARED, unknown=BLOCKS)
 def little_can_be_pinned(target: Target) -> Finding | None:
-    """It works; what is out of date is that it does not."""
+    """WSL can pin memory, about 1 GiB at most as reported."""
     return degraded("pinned-memory.little", observed=f"on {target.path}")
 
 
 @capability("pinned-memory", on=SHARED, unknown=BLOCKS)
 def kernel_does_not_pin(target: Target) -> Finding | None:
-    """Kernels of 2020."""
+    """vLLM does not pin memory in WSL on kernels before 4.19.121."""
     if target.kernel < KERNEL_THAT_PINS:
         return unsupported("pinned-memory.old-kernel", observed=f"kernel {target.kernel}")
     return None
@@ -126,7 +126,7 @@ def kernel_does_not_pin(target: Target) -> Finding | None:
 
 @capability("pinned-memory", on=SHARED, unknown=BLOCKS)
 def vllm_pins_nothing(target: Target) -> Finding | None:
-    """It took WSL for a place without pinned memory."""
+    """vLLM before 0.24 never pins memory in WSL."""
     if target.vllm < VLLM_THAT_PINS:
         return unsupported("pinned-memory.vllm-refuses", observed=f"vLLM {target.vllm}")
     return None
@@ -134,7 +134,7 @@ def vllm_pins_nothing(target: Target) -> Finding | None:
 
 @capability("pinned-memory", on=SHARED, unknown=BLOCKS)
 def vllm_needs_it(target: Target) -> Finding | None:
-    """Model runner V2 reaches host memory by its address, which takes pinned memory."""
+    """vLLM 0.24 to 0.29 does not start in WSL without pinned memory (model runner V2 needs UVA)."""
     if VLLM_THAT_PINS <= target.vllm < VLLM_WITHOUT_UVA:
         return degraded("pinned-memory.uva-needed", observed=f"vLLM {target.vllm}")
     return None
@@ -142,7 +142,7 @@ def vllm_needs_it(target: Target) -> Finding | None:
 
 @capability("pinned-memory", on=SHARED, unknown=BLOCKS)
 def vllm_leaves_it_off(target: Target) -> Finding | None:
-    """Only whoever asks for it gets it."""
+    """vLLM 0.30 and newer pin memory in WSL only when VLLM_WSL2_ENABLE_PIN_MEMORY=1 is set."""
     if target.vllm >= VLLM_WITHOUT_UVA:
         return degraded("pinned-memory.switched-off", observed=f"vLLM {target.vllm}")
     return None
@@ -150,7 +150,7 @@ def vllm_leaves_it_off(target: Target) -> Finding | None:
 
 @measure("pinned-memory")
 def pinned(target: Target) -> str | None:
-    """How much, and by which setting."""
+    """How much memory can be pinned, and with which setting."""
     if target.path in SHARED:
         return f"0.5 to 1 GiB in all, as reported; with {PIN} in vLLM's environment"
     if target.path in ("dual-boot", "bare-metal"):
@@ -163,11 +163,11 @@ def pinned(target: Target) -> str | None:
 
 @capability("uvm", on=SHARED, unknown=BLOCKS)
 def no_unified_memory(target: Target) -> Finding | None:
-    """Managed memory is there, but not what it is for."""
+    """Behind the Windows driver managed memory can neither exceed the GPU's nor be accessed concurrently."""
     return unsupported("uvm.behind-windows", observed=f"on {target.path}")
 
 
 @capability("uvm", on=("gpu-p",), unknown=BLOCKS)
 def unified_memory_of_a_partition(target: Target) -> Finding | None:
-    """For whole cards, and only where the hypervisor's side switches it on."""
+    """vGPUs have unified memory only as whole GPUs, where the hypervisor enables it."""
     return unverified("uvm.partition", observed=named(gpus(target)))

@@ -1,4 +1,4 @@
-"""What carries the traffic between the GPUs of one engine, and the settings it takes."""
+"""Rules of NCCL: which transport connects the GPUs of one engine, and its settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,9 @@ BEHIND_WINDOWS = WITHOUT_PEERS | {
 
 @dataclass(frozen=True)
 class NcclTransport:
-    """What NCCL will use. settings: environment; engine: arguments of vLLM; shared_memory: /dev/shm at least, bytes."""
+    """The transport that NCCL will use. settings: environment; engine: arguments of vLLM; shared_memory: minimum of
+    /dev/shm, bytes.
+    """
 
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +47,7 @@ class NcclTransport:
 
 
 def transport(target: Target) -> NcclTransport | None:
-    """None where there is nothing to carry, or nobody knows. NCCL's own log tells what it took in the end."""
+    """None with fewer than two GPUs, or where it is not known. NCCL's log shows the one it chose."""
     cards = several(target)
     if not cards or target.path == "gpu-p":
         return None
@@ -58,14 +60,14 @@ def transport(target: Target) -> NcclTransport | None:
 
 @measure("nccl-transport")
 def which(target: Target) -> str | None:
-    """With its settings."""
+    """The transport and its settings."""
     found = transport(target)
     return str(found) if found else None
 
 
 @capability("nccl-transport", on=EVERYWHERE, unknown=NOTES)
 def nothing_to_carry(target: Target) -> Finding | None:
-    """One GPU talks to nobody."""
+    """One GPU needs no NCCL."""
     if not several(target):
         return note("nccl-transport.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
     return None
@@ -73,7 +75,7 @@ def nothing_to_carry(target: Target) -> Finding | None:
 
 @capability("nccl-transport", on=SHARED, unknown=BLOCKS)
 def through_host_memory(target: Target) -> Finding | None:
-    """There are no peers."""
+    """Behind the Windows driver there is no peer-to-peer."""
     if several(target):
         return degraded("nccl-transport.behind-windows", observed=SHM)
     return None
@@ -81,7 +83,7 @@ def through_host_memory(target: Target) -> Finding | None:
 
 @capability("nccl-transport", on=SHARED, unknown=BLOCKS)
 def little_to_pin(target: Target) -> Finding | None:
-    """Each pair of cards has buffers of its own."""
+    """Each pair of GPUs needs pinned buffers, and WSL can pin too few for more than two GPUs."""
     if len(gpus(target)) > MOST_SEEN_BEHIND_WINDOWS:
         return unverified("nccl-transport.many-behind-windows", observed=named(gpus(target)))
     return None
@@ -89,7 +91,7 @@ def little_to_pin(target: Target) -> Finding | None:
 
 @capability("nccl-transport", on=("dda",), unknown=BLOCKS)
 def until_peers_are_shown(target: Target) -> Finding | None:
-    """What works for sure is set."""
+    """In a Hyper-V guest winhost configures host memory, until peer-to-peer is shown."""
     if several(target):
         return degraded("nccl-transport.assigned", observed=SHM)
     return None
@@ -97,7 +99,7 @@ def until_peers_are_shown(target: Target) -> Finding | None:
 
 @capability("nccl-transport", on=NATIVE, unknown=BLOCKS)
 def without_peers_on_linux(target: Target) -> Finding | None:
-    """The same way on the same cards as in WSL."""
+    """These GPUs have no usable peer-to-peer on Linux either."""
     cards = {card.location: card for card in (*without_peers(several(target)), *hung(several(target)))}
     if cards:
         return degraded("nccl-transport.no-peers", observed=f"{SHM}: {named(cards.values())}")
@@ -106,7 +108,7 @@ def without_peers_on_linux(target: Target) -> Finding | None:
 
 @capability("nccl-transport", on=NATIVE, unknown=BLOCKS)
 def decided_by_the_driver(target: Target) -> Finding | None:
-    """NCCL asks it, and takes what there is."""
+    """The driver decides at run time whether these GPUs have peer-to-peer."""
     cards = (*untold(several(target)), *by_bridge(several(target)))
     if cards and not without_peers(several(target)):
         return unverified("nccl-transport.card-untold", observed=f"{EITHER}: {named(cards)}")
@@ -115,7 +117,7 @@ def decided_by_the_driver(target: Target) -> Finding | None:
 
 @capability("nccl-transport", on=("gpu-p",), unknown=BLOCKS)
 def partitions_without_unified_memory(target: Target) -> Finding | None:
-    """It does not even start on some."""
+    """NCCL did not start on vGPUs without unified memory."""
     if several(target):
         return unverified("nccl-transport.partition", observed=named(gpus(target)))
     return None

@@ -1,4 +1,4 @@
-"""How vLLM spreads over GPUs."""
+"""Rules of vLLM's tensor, pipeline and data parallelism."""
 
 from winhost.compat.capabilities.gpu import MOST_SEEN_BEHIND_WINDOWS
 from winhost.compat.capabilities.gpu_cards import gpus, hung, named, several, without_peers
@@ -9,7 +9,7 @@ from winhost.compat.target import Target
 
 @capability("tensor-parallel", on=EVERYWHERE, unknown=BLOCKS)
 def layers_on_one_gpu(target: Target) -> Finding | None:
-    """There is nothing to split them over."""
+    """Tensor parallelism needs two GPUs that run CUDA."""
     if not several(target):
         return unsupported("tensor-parallel.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
     return None
@@ -17,7 +17,7 @@ def layers_on_one_gpu(target: Target) -> Finding | None:
 
 @capability("tensor-parallel", on=SHARED, unknown=BLOCKS)
 def layers_behind_windows(target: Target) -> Finding | None:
-    """Each layer waits for what passes through host memory."""
+    """Behind the Windows driver each layer's exchange passes through host memory."""
     if several(target):
         return degraded("tensor-parallel.behind-windows", observed=named(gpus(target)))
     return None
@@ -25,7 +25,7 @@ def layers_behind_windows(target: Target) -> Finding | None:
 
 @capability("tensor-parallel", on=SHARED, unknown=BLOCKS)
 def layers_over_many_behind_windows(target: Target) -> Finding | None:
-    """It is where NCCL runs out of memory to pin."""
+    """With more than two GPUs NCCL runs out of memory to pin in WSL."""
     if len(gpus(target)) > MOST_SEEN_BEHIND_WINDOWS:
         return unverified("tensor-parallel.many-behind-windows", observed=named(gpus(target)))
     return None
@@ -33,7 +33,7 @@ def layers_over_many_behind_windows(target: Target) -> Finding | None:
 
 @capability("tensor-parallel", on=("dda",), unknown=BLOCKS)
 def layers_in_a_guest(target: Target) -> Finding | None:
-    """Until peers are shown there."""
+    """Until peer-to-peer is shown in a Hyper-V guest, exchanges pass through host memory."""
     if several(target):
         return degraded("tensor-parallel.assigned", observed=named(gpus(target)))
     return None
@@ -41,7 +41,7 @@ def layers_in_a_guest(target: Target) -> Finding | None:
 
 @capability("tensor-parallel", on=NATIVE, unknown=BLOCKS)
 def layers_without_peers(target: Target) -> Finding | None:
-    """Cards that reach each other through host memory only."""
+    """These GPUs have no usable peer-to-peer, so exchanges pass through host memory."""
     cards = {card.location: card for card in (*without_peers(several(target)), *hung(several(target)))}
     if cards:
         return degraded("tensor-parallel.no-peers", observed=named(cards.values()))
@@ -50,7 +50,7 @@ def layers_without_peers(target: Target) -> Finding | None:
 
 @capability("tensor-parallel", on=EVERYWHERE, unknown=NOTES)
 def odd_number_of_gpus(target: Target) -> Finding | None:
-    """Heads of attention come in powers of two, mostly."""
+    """The number of GPUs is not a power of two, by which few models can be split."""
     number = len(several(target))
     if number & (number - 1):
         return note("tensor-parallel.odd-count", observed=f"{number} cards")
@@ -59,7 +59,7 @@ def odd_number_of_gpus(target: Target) -> Finding | None:
 
 @capability("pipeline-parallel", on=EVERYWHERE, unknown=BLOCKS)
 def stages_on_one_gpu(target: Target) -> Finding | None:
-    """Each stage takes one."""
+    """Pipeline parallelism needs two GPUs that run CUDA."""
     if not several(target):
         return unsupported("pipeline-parallel.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
     return None
@@ -67,7 +67,7 @@ def stages_on_one_gpu(target: Target) -> Finding | None:
 
 @capability("data-parallel", on=EVERYWHERE, unknown=BLOCKS)
 def replicas_on_one_gpu(target: Target) -> Finding | None:
-    """Each replica takes one."""
+    """Data parallelism needs a GPU for each replica."""
     if not several(target):
         return unsupported("data-parallel.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
     return None

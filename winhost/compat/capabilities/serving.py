@@ -1,4 +1,4 @@
-"""What all of serving rests on: CUDA. Where that lacks, so do sleep, checkpoints, loaders and the mirrors of KV."""
+"""Capabilities that need a CUDA GPU, whatever else they need: sleep, checkpoints, loaders, KV mirrors."""
 
 from winhost.compat.capabilities.gpu import no_cuda, no_gpu
 from winhost.compat.capability import EVERYWHERE, capability

@@ -1,4 +1,4 @@
-"""Sleep mode of vLLM: models that take turns on a card."""
+"""Rules of vLLM's sleep mode, by which models take turns on a GPU."""
 
 from packaging.version import Version
 
@@ -24,7 +24,7 @@ VLLM_KEEPS_ADAPTERS = Version("0.33.0")  # the first that was seen to keep LoRA'
 @capability("sleep-l2", on=EVERYWHERE, unknown=BLOCKS)
 @capability("sleep-data-parallel", on=EVERYWHERE, unknown=BLOCKS)
 def request_while_asleep(target: Target) -> Finding | None:
-    """What becomes of it changed once."""
+    """A request to a sleeping engine kills it before vLLM 0.17, and hangs from then on."""
     observed = f"vLLM {target.vllm}"
     if target.vllm < VLLM_QUEUES:
         return degraded("sleep-l1.request-kills", observed=observed)
@@ -35,14 +35,14 @@ def request_while_asleep(target: Target) -> Finding | None:
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 @capability("sleep-data-parallel", on=EVERYWHERE, unknown=NOTES)
 def whoever_reaches_it_commands_it(target: Target) -> Finding | None:
-    """Sleep is commanded through endpoints for developers."""
+    """Sleep is controlled through development endpoints, which need no API key."""
     return note("sleep-l1.open-endpoints", observed=f"on {target.way}")
 
 
 @capability("sleep-l1", on=EVERYWHERE, unknown=NOTES)
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 def one_at_a_time(target: Target) -> Finding | None:
-    """Two engines of a card do not know of each other."""
+    """Engines on the same GPU do not coordinate, so one must be asleep before another wakes."""
     return note("sleep-l1.one-at-a-time", observed=f"on {target.way}")
 
 
@@ -51,7 +51,7 @@ def one_at_a_time(target: Target) -> Finding | None:
 
 @capability("sleep-l1", on=SHARED, unknown=BLOCKS)
 def weights_wait_in_pageable_memory(target: Target) -> Finding | None:
-    """What can be pinned there is little, and vLLM asks for it only when it is told to."""
+    """Behind the Windows driver vLLM keeps sleeping weights in pageable memory by default."""
     observed = f"vLLM {target.vllm}"
     if target.vllm < VLLM_THAT_PINS:
         return degraded("sleep-l1.pageable", observed=observed)
@@ -60,7 +60,7 @@ def weights_wait_in_pageable_memory(target: Target) -> Finding | None:
 
 @capability("sleep-l1", on=SHARED, unknown=BLOCKS)
 def starts_only_with_pinned_memory(target: Target) -> Finding | None:
-    """What lets it start makes it pin twice the weights; of one version another way was measured."""
+    """These vLLM versions start in WSL only with pinned memory, and then pin twice the weights."""
     observed = f"vLLM {target.vllm}"
     if target.vllm == VLLM_WITH_OTHER_RUNNER:
         return degraded("sleep-l1.other-runner", observed=observed)
@@ -71,7 +71,7 @@ def starts_only_with_pinned_memory(target: Target) -> Finding | None:
 
 @capability("sleep-l1", on=SHARED, unknown=BLOCKS)
 def adapters_wake_corrupted(target: Target) -> Finding | None:
-    """Without any error."""
+    """In WSL, vLLM before 0.33 answers wrongly after waking with LoRA adapters, without an error."""
     if target.vllm < VLLM_KEEPS_ADAPTERS:
         return degraded("sleep-l1.adapters-corrupted", observed=f"vLLM {target.vllm}")
     return None
@@ -80,7 +80,7 @@ def adapters_wake_corrupted(target: Target) -> Finding | None:
 @capability("sleep-l1", on=(*WHOLE_CARD, *SHARED), unknown=BLOCKS)
 @capability("cuda-checkpoint", on=WHOLE_CARD, unknown=BLOCKS)
 def more_on_the_cards_than_in_memory(target: Target) -> Finding | None:
-    """What leaves the card has to fit there."""
+    """The GPUs have more memory than the host, so not all of it can be moved to host memory."""
     vram, memory = sum(map(memory_of, gpus(target))), target.facts.memory.total
     if vram > memory:
         return degraded("sleep-l1.above-memory", observed=f"{size(vram)} on the cards, {about(memory)} in the host")
@@ -89,7 +89,7 @@ def more_on_the_cards_than_in_memory(target: Target) -> Finding | None:
 
 @measure("sleep-l1")
 def wakes_at(target: Target) -> str | None:
-    """How fast weights come back at best, and how long that takes for all that the cards hold."""
+    """Rate at which weights return to the GPU, at best, and the time for all GPU memory."""
     vram = sum(map(memory_of, gpus(target)))
     if not vram or target.path not in (*WHOLE_CARD, *SHARED):
         return None
@@ -103,7 +103,7 @@ def wakes_at(target: Target) -> str | None:
 
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 def wakes_in_three_steps(target: Target) -> Finding | None:
-    """One alone wakes an engine without weights."""
+    """Waking from level 2 takes three calls; the first alone leaves an engine without weights."""
     return note("sleep-l2.three-steps", observed=f"on {target.way}")
 
 
@@ -111,25 +111,25 @@ def wakes_in_three_steps(target: Target) -> Finding | None:
 @capability("sharded-state", on=EVERYWHERE, unknown=NOTES)
 @capability("tensorizer", on=EVERYWHERE, unknown=NOTES)
 def reloads_with_some_loaders(target: Target) -> Finding | None:
-    """Those that can hand over all weights again."""
+    """Level 2 needs a loader that can load all weights again."""
     return note("sleep-l2.loaders", observed=f"on {target.way}")
 
 
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 def reloads_plain_models(target: Target) -> Finding | None:
-    """What is computed from the weights at loading gets lost."""
+    """Level 2 loses what vLLM computes from the weights while loading, such as quantization scales."""
     return note("sleep-l2.plain-models", observed=f"on {target.way}")
 
 
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 def reloads_no_adapters(target: Target) -> Finding | None:
-    """The engine ends of it."""
+    """Reloading weights after level 2 ends an engine with LoRA adapters."""
     return note("sleep-l2.no-adapters", observed=f"on {target.way}")
 
 
 @measure("sleep-l2")
 def reads_at(target: Target) -> str | None:
-    """A disk decides; no better is known of this host's."""
+    """Rate of reading weights from files, as measured; nothing is known of this host's disk."""
     if target.path not in WHOLE_CARD:
         return None
     return f"{FROM_DISK} GB/s from a disk and {FROM_CACHE} GB/s from the page cache, where it was measured"
@@ -142,7 +142,7 @@ capability("sleep-data-parallel", on=EVERYWHERE, unknown=BLOCKS)(replicas_on_one
 
 @capability("sleep-data-parallel", on=EVERYWHERE, unknown=BLOCKS)
 def replicas_crash_asleep(target: Target) -> Finding | None:
-    """They went on computing for each other."""
+    """Before vLLM 0.24 sleeping replicas crash, because idle replicas keep computing for busy ones."""
     if target.vllm < VLLM_REPLICAS_SLEEP:
         return unsupported("sleep-data-parallel.crashes", observed=f"vLLM {target.vllm}")
     return note("sleep-data-parallel.pauses-apart", observed=f"vLLM {target.vllm}")

@@ -1,4 +1,4 @@
-"""Whether GPUs encode and decode video."""
+"""Rules of video encoding and decoding on the GPU."""
 
 from packaging.version import Version
 
@@ -17,7 +17,7 @@ TOOLKIT_REPAIRED = Version("1.20.0")
 
 @capability("video-codec", on=WHOLE_GPU, unknown=BLOCKS)
 def decodes_only(target: Target) -> Finding | None:
-    """Chips for data centers have decoders alone."""
+    """Data center GPUs such as A100 and H100 have NVDEC and no NVENC."""
     cards = [card for card in gpus(target) if _encodes(card) is False]
     if cards:
         return degraded("video-codec.no-encoder", observed=named(cards))
@@ -26,7 +26,7 @@ def decodes_only(target: Target) -> Finding | None:
 
 @capability("video-codec", on=WHOLE_GPU, unknown=BLOCKS)
 def codec_is_untold(target: Target) -> Finding | None:
-    """The catalogue does not know."""
+    """The GPU catalogue does not say whether the GPU has NVENC."""
     cards = [card for card in gpus(target) if _encodes(card) is None]
     if cards:
         return unverified("video-codec.card-untold", observed=named(cards))
@@ -40,7 +40,7 @@ def _encodes(card: Card) -> bool | None:
 
 @capability("video-codec", on=WHOLE_GPU, unknown=NOTES)
 def sessions_are_counted(target: Target) -> Finding | None:
-    """By the driver, on consumer cards."""
+    """On GeForce GPUs the driver limits the number of encoding sessions."""
     cards = [card for card in gpus(target) if _is_geforce(card)]
     if cards:
         return note("video-codec.sessions", observed=named(cards))
@@ -54,7 +54,7 @@ def _is_geforce(card: Card) -> bool:
 
 @capability("video-codec", on=("wsl2",), unknown=BLOCKS)
 def toolkit_leaves_it_out(target: Target) -> Finding | None:
-    """Containers get a list of files that video is not on."""
+    """nvidia-container-toolkit 1.19 leaves the video libraries out of containers in WSL."""
     if TOOLKIT_REGRESSION <= target.toolkit < TOOLKIT_REPAIRED:
         return degraded("video-codec.toolkit-regression", observed=f"nvidia-container-toolkit {target.toolkit}")
     return None
@@ -62,7 +62,7 @@ def toolkit_leaves_it_out(target: Target) -> Finding | None:
 
 @capability("video-codec", on=("wsl2",), unknown=BLOCKS)
 def toolkit_before_that(target: Target) -> Finding | None:
-    """Its source and its users disagree."""
+    """For toolkits before 1.19, the source and a user report disagree about video in WSL."""
     if target.toolkit < TOOLKIT_REGRESSION:
         return unverified("video-codec.toolkit-older", observed=f"nvidia-container-toolkit {target.toolkit}")
     return None
