@@ -41,7 +41,7 @@ def windows_must_shrink(facts: HostFacts) -> Finding | None:
 
 @rule("dual-boot", unknown=BLOCKS)
 def bitlocker_on(facts: HostFacts) -> Finding | None:
-    """BitLocker protects a volume; boot changes can trigger recovery, and whether the key is escrowed cannot be read."""
+    """BitLocker protects a volume; boot changes can trigger recovery, and no fact shows an escrowed key."""
     volumes = _volumes(facts, "on")
     if volumes:
         return unverified("dual-boot.bitlocker", observed=f"protected: {', '.join(volumes)}")

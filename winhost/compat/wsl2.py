@@ -126,7 +126,7 @@ def prerelease(facts: HostFacts) -> Finding | None:
 
 @rule("wsl2", unknown=NOTES)
 def fell_back(facts: HostFacts) -> Finding | None:
-    """WSL runs in another network mode than its .wslconfig names; it says so only once, on the console that starts it."""
+    """WSL runs in another network mode than its .wslconfig names; WSL itself says so only once, at its start."""
     found = [
         f"{vm.key['account']}: {vm.state.mode}, where .wslconfig says {asked}"
         for vm in facts.all(WslVm)
