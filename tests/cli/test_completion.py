@@ -9,7 +9,7 @@ from click.shell_completion import BashComplete
 from tests.cli.conftest import Line
 from winhost.cli import winhost
 from winhost.compat import catalogue
-from winhost.model.capability import CAPABILITIES
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import PATHS, WAYS
 from winhost.model.plan import RISKS
 from winhost.model.shipped import example_hosts

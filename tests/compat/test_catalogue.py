@@ -17,7 +17,7 @@ import winhost.paths
 from winhost.compat import catalogue
 from winhost.compat.explanation import explain
 from winhost.compat.related import MOST, bond
-from winhost.model.capability import CAPABILITIES
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import PATHS, WAYS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Kind, Mender

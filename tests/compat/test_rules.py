@@ -14,7 +14,7 @@ from winhost.compat.assess import assess
 from winhost.compat.rule import NOTES, RULES
 from winhost.hardware.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.lab.hostfile import expand_all
-from winhost.model.capability import CAPABILITIES
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.path import PATHS

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from winhost.model.capability import CAPABILITIES
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import FileFaults
 from winhost.model.units import SIZE_PATTERN, GiB, about, gib, parse_size, size
 from winhost.model.workload import VERSIONS, Model, Workload

@@ -17,18 +17,18 @@ from tests.hostile.hosts import TAKEN, called, with_taken
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, wish
 from winhost.compat import catalogue
 from winhost.compat.answer import judge
-from winhost.model.capability import CAPABILITIES
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import visible
 from winhost.model.path import WAYS
 from winhost.model.reason import Severity, Verdict
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB
 from winhost.model.workloadfile import load_workload
-from winhost.render.machine import machine
-from winhost.render.memory import memory
+from winhost.render.fact_text import columns, fitted
+from winhost.render.machine_view import machine
+from winhost.render.memory_bars import memory
 from winhost.render.picture import HEADING, LETTER, Box, picture
 from winhost.render.report import COLUMNS, INDEX, NO_WAY, SHORT, WIDTH
-from winhost.render.said import columns, fitted
 from winhost.render.strip import Layout, layout
 from winhost.resources.host import HostFacts
 

@@ -119,7 +119,7 @@ def _paths(context: click.Context) -> Iterable[str]:
 
 
 def _capabilities(context: click.Context) -> Iterable[str]:
-    from winhost.model.capability import CAPABILITIES
+    from winhost.model.capabilities import CAPABILITIES
 
     return CAPABILITIES
 

@@ -40,7 +40,7 @@ def explain(code: str | None, listed: bool, output: Output) -> int:
 def _listed(prefix: str) -> list[tuple[str, str]]:
     """Paths first, then capabilities, in the order in which winhost always names them. Raises UnknownCode."""
     from winhost.compat import catalogue
-    from winhost.model.capability import CAPABILITIES
+    from winhost.model.capabilities import CAPABILITIES
     from winhost.model.path import PATHS
 
     order = (*PATHS, "mmio", "wsl", *CAPABILITIES, catalogue.ANY)

@@ -7,7 +7,7 @@ from winhost.cli.output import say, table
 from winhost.engine.detect import missing, not_yet
 from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unknown
 from winhost.model.units import about, mib, size
-from winhost.render.said import said
+from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import titled
 from winhost.resources.windows import Vm, VmMmio, WslAccess, WslDistro, WslVm
@@ -22,7 +22,7 @@ def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False)
     host = HostFacts(facts)
     simulated = "  (simulated)" if facts.origin == "synthetic" else ""
     say(f"{facts.host}{simulated}", bold=True)
-    for line in (said(lambda: _system(host)), said(lambda: _virtualization(host))):
+    for line in (format_fact(lambda: _system(host)), format_fact(lambda: _virtualization(host))):
         say(f"  {line}")
     try:
         more = _CARD_WIDE if wide else ()
@@ -49,14 +49,14 @@ def _virtualization(host: HostFacts) -> str:
 
 def _card(host: HostFacts, card: Card, wide: bool) -> tuple[str, ...]:
     gpu = card.gpu.state
-    bars = said(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
-    row = (gpu.name, said(lambda: host.place(card.gpu)), bars, said(lambda: gpu.displays), card.location)
+    bars = format_fact(lambda: " + ".join(size(r.length) for r in gpu.ranges) or "not readable now")
+    row = (gpu.name, format_fact(lambda: host.place(card.gpu)), bars, format_fact(lambda: gpu.displays), card.location)
     if not wide:
         return row
     more = (
-        said(lambda: size(gpu.vram) if gpu.vram else "not told"),
-        said(lambda: " ".join(filter(None, (gpu.driver, gpu.driver_version))) or "none"),
-        said(lambda: gpu.driver_model or "none"),
+        format_fact(lambda: size(gpu.vram) if gpu.vram else "not told"),
+        format_fact(lambda: " ".join(filter(None, (gpu.driver, gpu.driver_version))) or "none"),
+        format_fact(lambda: gpu.driver_model or "none"),
         card.gpu.key["device"],
     )
     return (*row, *more)
@@ -83,8 +83,8 @@ def _vms(host: HostFacts, wide: bool) -> list[tuple[str, ...]]:
 
 
 def _vm_wide(vm: Vm) -> tuple[str, ...]:
-    assigned = said(lambda: ", ".join(vm.devices) or "none")
-    return (said(lambda: vm.version), said(lambda: vm.checkpoints), assigned)
+    assigned = format_fact(lambda: ", ".join(vm.devices) or "none")
+    return (format_fact(lambda: vm.version), format_fact(lambda: vm.checkpoints), assigned)
 
 
 def _distros(host: HostFacts) -> list[tuple[str, ...]]:
@@ -93,9 +93,9 @@ def _distros(host: HostFacts) -> list[tuple[str, ...]]:
 
 def _distro(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:
     vm, access = host.of(WslVm, {"account": distro.key["account"]}), host.of(WslAccess, distro.key)
-    network = said(lambda: (distro.state.running and vm and vm.mode) or "")
-    way_in = said(lambda: f"ssh, port {access.port}" if access and access.active else "")
-    state = said(lambda: "running" if distro.state.running else "stopped")
+    network = format_fact(lambda: (distro.state.running and vm and vm.mode) or "")
+    way_in = format_fact(lambda: f"ssh, port {access.port}" if access and access.active else "")
+    state = format_fact(lambda: "running" if distro.state.running else "stopped")
     return (distro.key["distro"], distro.key["account"], state, network, way_in)
 
 

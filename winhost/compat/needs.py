@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from winhost.compat.rule import reason_of, unsupported, unverified
 from winhost.compat.wishes import wishes_denied
-from winhost.model.capability import CAPABILITIES
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.workload import LoadFormat, Mirror, Model, Needs, Workload

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, field_validator
 
-from winhost.model.capability import CAPABILITIES
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import did_you_mean, visible
 from winhost.model.units import SIZE_PATTERN, parse_size
 from winhost.model.workload import (

@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from winhost.compat import catalogue
 from winhost.compat.needs import Needs
-from winhost.model.capability import CAPABILITIES
+from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import WAYS, path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from winhost.render.machine import MachinePicture, ShownCard
-from winhost.render.said import NOT_YET, fitted
+from winhost.render.fact_text import NOT_YET, fitted
+from winhost.render.machine_view import MachinePicture, ShownCard
 
 MARGIN = 14
 GAP = 14

@@ -25,11 +25,11 @@ from winhost.model.path import PATHS, WAYS
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.render import words
-from winhost.render.machine import MachinePicture, machine
+from winhost.render.fact_text import ORIGINS
+from winhost.render.machine_view import MachinePicture, machine
 from winhost.render.matrix import MatrixRow, matrix, named
-from winhost.render.memory import MemoryChart, memory
+from winhost.render.memory_bars import MemoryChart, memory
 from winhost.render.picture import Picture, picture
-from winhost.render.said import ORIGINS
 from winhost.render.strip import Layout, layout
 from winhost.resources.host import HostFacts
 

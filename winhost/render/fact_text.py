@@ -15,7 +15,7 @@ ORIGINS: Mapping[str, str] = {
 NOT_YET = "not yet"
 
 
-def said(tell: Callable[[], object]) -> str:
+def format_fact(tell: Callable[[], object]) -> str:
     """What `tell` reads, as text; `not yet` or `unknown` where that could not be read."""
     try:
         return str(tell())

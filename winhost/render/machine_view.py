@@ -9,7 +9,7 @@ from typing import TypeVar
 from winhost.hardware.cards import card_name, memory_of, runs_cuda, serves
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.units import Bytes, about, mib, size
-from winhost.render.said import said
+from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows import Processor, Vm, VmMemory, VmMmio
 from winhost.resources.windows.assignable_device import ASSIGNED, owner
@@ -82,9 +82,9 @@ def machine(facts: HostFacts) -> MachinePicture:
     vms = _listed("Virtual machines", lambda: facts.vms, gaps)
     return MachinePicture(
         host=facts.host,
-        system=said(lambda: facts.os.caption),
-        model=said(lambda: f"{facts.firmware.manufacturer} {facts.firmware.model}"),
-        memory=said(lambda: about(facts.memory.total)),
+        system=format_fact(lambda: facts.os.caption),
+        model=format_fact(lambda: f"{facts.firmware.manufacturer} {facts.firmware.model}"),
+        memory=format_fact(lambda: about(facts.memory.total)),
         sockets=tuple((socket.key["socket"], _socket(socket)) for socket in sockets),
         cards=cards,
         vms=tuple(_vm(facts, vm, cards) for vm in vms),
@@ -105,22 +105,22 @@ def _cards(facts: HostFacts, gaps: list[str]) -> tuple[Card, ...]:
 
 
 def _socket(socket: Instance[Processor]) -> str:
-    return said(lambda: f"{socket.state.name}, {socket.state.cores} cores, {socket.state.threads} threads")
+    return format_fact(lambda: f"{socket.state.name}, {socket.state.cores} cores, {socket.state.threads} threads")
 
 
 def _card(facts: HostFacts, card: Card, number: int) -> ShownCard:
     gpu = card.gpu.state
-    place = said(lambda: facts.place(card.gpu))
+    place = format_fact(lambda: facts.place(card.gpu))
     root = _ROOT.search(card.location)
     return ShownCard(
         number=number,
-        name=said(lambda: card_name(card)),
+        name=format_fact(lambda: card_name(card)),
         location=card.location,
         root=f"PCI root {root[1]}" if root else "PCI root unknown",
         memory=_memory(card),
-        bars=said(lambda: " + ".join(size(found.length) for found in gpu.ranges) or "not readable now"),
-        driver=said(lambda: gpu.driver_model or "no GPU driver"),
-        displays=said(lambda: gpu.displays),
+        bars=format_fact(lambda: " + ".join(size(found.length) for found in gpu.ranges) or "not readable now"),
+        driver=format_fact(lambda: gpu.driver_model or "no GPU driver"),
+        displays=format_fact(lambda: gpu.displays),
         place="assigned" if place.startswith(ASSIGNED) else place,
         vm=owner(place),
         serves=serves(card),
@@ -138,10 +138,10 @@ def _memory(card: Card) -> Bytes | None:
 def _vm(facts: HostFacts, vm: Instance[Vm], cards: Sequence[ShownCard]) -> ShownVm:
     return ShownVm(
         id=vm.key["vm"],
-        name=said(lambda: vm.state.name),
-        state=said(lambda: f"{vm.state.state}, generation {vm.state.generation}"),
-        memory=said(lambda: _startup(facts, vm)),
-        mmio=said(lambda: _windows(facts, vm)),
+        name=format_fact(lambda: vm.state.name),
+        state=format_fact(lambda: f"{vm.state.state}, generation {vm.state.generation}"),
+        memory=format_fact(lambda: _startup(facts, vm)),
+        mmio=format_fact(lambda: _windows(facts, vm)),
         cards=tuple(card.number for card in cards if card.vm == vm.key["vm"]),
     )
 
