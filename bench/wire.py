@@ -14,10 +14,10 @@ from bench.measure import Case
 from winhost.connect.agent import Agent, Wire
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.detect import read_facts
-from winhost.lab.contract import AgentAnswers
-from winhost.lab.endpoint import Endpoint, RemoteCommand
+from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import find
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
+from winhost.lab.wire import Endpoint, RemoteCommand
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.scripts import session_text
 

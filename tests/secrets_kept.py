@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from winhost.lab.local_accounts import Account
-from winhost.lab.machine import Machine
+from winhost.lab.physics.local_accounts import Account
+from winhost.lab.physics.simulated_machine import Machine
 
 
 def watched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from winhost.cli import run, watch
 from winhost.cli.exits import OWN, codes_of
 from winhost.lab.hostfile import expand, find
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 from winhost.model.documents import write_document
 
 

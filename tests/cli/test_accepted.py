@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Line
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 

@@ -14,7 +14,7 @@ from tests.schemas import faults
 from winhost.cli.answers import ListedLabHost
 from winhost.cli.envelope import KINDS, Form, answer, answering, asked_form, schema_of
 from winhost.compat.catalogue import UnknownCode
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.cli.terminal import talk
 from winhost.lab.hostfile import find
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
 

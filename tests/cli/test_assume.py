@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 
 H200 = Path(__file__).parents[1] / "data/imports/recorded/nvidia-smi-2xH200-linux.xml"
 UNREAD = {"unknown": {"category": "AccessDenied", "message": "Access is denied."}}

@@ -10,9 +10,9 @@ import pytest
 
 from tests.cli.conftest import Line
 from winhost.engine import host_session
-from winhost.lab.endpoint import RemoteCommand
-from winhost.lab.host import LabHost, LabRunspace
-from winhost.lab.lab import Lab
+from winhost.lab.lab_host import LabHost, LabRunspace
+from winhost.lab.running_lab import Lab
+from winhost.lab.wire import RemoteCommand
 
 SAYS: dict[str, Callable[[], Iterable[object]]] = {
     "nothing": list,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.cli.conftest import Line
 from tests.schemas import faults
-from winhost.lab.endpoint import Action, drop
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
+from winhost.lab.wire import Action, drop
 
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Line
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 
 CONSENTS = ("--accept", "vm-stop,force-dismount", "--yes")

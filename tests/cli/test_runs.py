@@ -14,7 +14,7 @@ from tests.cli.conftest import Line
 from winhost.cli.running import outcome_code, show_outcome, stopping
 from winhost.engine.run import NotJudged, Outcome
 from winhost.engine.store import Store
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 from winhost.model.errors import Exit
 from winhost.resources.registry import RESOURCE_TYPES
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.playbook import VOCABULARIES

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import find
-from winhost.lab.lab import ALL, Lab
+from winhost.lab.running_lab import ALL, Lab
 
 WARNING = re.compile(
     r"^warning: the certificate of (\S+) is not checked: hosts\.\1\.transport\.verify \(fleet.yaml:\d+\) "

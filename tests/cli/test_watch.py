@@ -20,9 +20,9 @@ from tests.cli.terminal import stays
 from winhost.cli import watch
 from winhost.cli.watch import JsonLines, Watch
 from winhost.engine.host_session import ProgressEvent
-from winhost.lab.endpoint.wsman import Action
 from winhost.lab.hostfile import find
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
+from winhost.lab.wire.wsman import Action
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo terminal")
 

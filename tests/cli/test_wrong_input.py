@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 
 FLEET = "schema: winhost.fleet/1\nhosts:\n  gpu-01:\n    address: 127.0.0.1\n    transport: {user: u, password: %s}\n"
 

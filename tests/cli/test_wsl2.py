@@ -12,7 +12,7 @@ import yaml
 
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import find
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB
 

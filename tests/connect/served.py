@@ -11,9 +11,9 @@ from winhost.connect.agent import Agent, Connector
 from winhost.connect.reboot import Patience
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.host_session import HostSession, ProgressEvent
-from winhost.lab.endpoint import Endpoint, RemoteCommand
-from winhost.lab.host import LabHost, LabRunspace
-from winhost.lab.lab import Lab
+from winhost.lab.lab_host import LabHost, LabRunspace
+from winhost.lab.running_lab import Lab
+from winhost.lab.wire import Endpoint, RemoteCommand
 from winhost.model.fleet import Host
 from winhost.resources.windows.scripts import session_text
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire
-from winhost.lab.linux import sshd_file
+from winhost.lab.linux.linux_machine import sshd_file
 from winhost.model.secrets import SecretRef
 
 # Each request names what to do; an answer begins as the agent's do.

@@ -13,9 +13,9 @@ from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, Served
 from winhost.connect.agent import Agent
 from winhost.connect.errors import Drifted, NoSession, NotAvailable, NotFound, RemoteError, SessionDropped, TimedOut
 from winhost.engine.detect import read_facts
-from winhost.lab.endpoint import Action, Moment, When, drop, exceed_quota, refuse
-from winhost.lab.errors import cmdlet_error
-from winhost.lab.faults import InjectedFault
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.physics.windows_errors import cmdlet_error
+from winhost.lab.wire import Action, Moment, When, drop, exceed_quota, refuse
 from winhost.model.facts import Unavailable
 from winhost.model.fleet import WireKind
 from winhost.resources.windows import RESOURCE_TYPES

@@ -5,8 +5,8 @@ import pytest
 from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, HastyOnce, Served
 from winhost.connect.errors import Drifted, NotFound, SessionDropped, TimedOut
 from winhost.engine.host_session import ProgressEvent
-from winhost.lab.endpoint import Action, When, drop, exceed_quota
-from winhost.lab.faults import InjectedFault
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.wire import Action, When, drop, exceed_quota
 from winhost.model.plan import Step
 
 NOBODY = "00000000-0000-0000-0000-000000000000"

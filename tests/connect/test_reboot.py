@@ -21,9 +21,9 @@ from winhost.connect.errors import (
     Unreachable,
 )
 from winhost.connect.reboot import NotBack, Patience
-from winhost.lab.endpoint import Action, When, drop, refuse
-from winhost.lab.errors import cmdlet_error
-from winhost.lab.faults import InjectedFault
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.physics.windows_errors import cmdlet_error
+from winhost.lab.wire import Action, When, drop, refuse
 from winhost.model.errors import Exit
 from winhost.model.facts import RemoteFault
 

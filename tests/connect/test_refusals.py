@@ -15,8 +15,8 @@ from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from winhost.cli.output import error_text
 from winhost.connect import errors
-from winhost.lab.endpoint import Action, PipelineError, drop, exceed_quota, refuse
-from winhost.lab.endpoint.wsman import WSManFault
+from winhost.lab.wire import Action, PipelineError, drop, exceed_quota, refuse
+from winhost.lab.wire.wsman import WSManFault
 from winhost.model.errors import WinhostError
 from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Auth, WireKind
@@ -159,7 +159,7 @@ def test_a_host_whose_certificate_is_refused_hears_nothing_of_us(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = serve(tls=True)
-    caplog.set_level("DEBUG", logger="winhost.lab.endpoint")
+    caplog.set_level("DEBUG", logger="winhost.lab.wire")
     with pytest.raises(errors.CertificateRefused):
         served.open(verify=True, auth=Auth.BASIC)
     assert "POST" not in caplog.text

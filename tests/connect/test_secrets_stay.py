@@ -16,11 +16,11 @@ import pytest
 from winhost.cli import run
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.store import Store
-from winhost.lab.clock import LabClock
-from winhost.lab.endpoint import Action, Endpoint, When, drop, refuse
-from winhost.lab.host import LabHost
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import Machine
+from winhost.lab.lab_host import LabHost
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.wire import Action, Endpoint, When, drop, refuse
 from winhost.model.errors import WinhostError
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.scripts import session_text

@@ -12,7 +12,7 @@ from tests.connect.served import Served
 from winhost.connect.errors import RemoteError
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.uploads import NotBeside
-from winhost.lab.endpoint import Action, When, drop
+from winhost.lab.wire import Action, When, drop
 from winhost.model.fleet import WireKind
 from winhost.model.plan import Step
 from winhost.model.units import MiB

@@ -9,8 +9,8 @@ import pytest
 from tests.connect.served import Served
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.errors import RemoteError, SessionDropped, Unreachable
-from winhost.lab.network import Network
-from winhost.lab.section import AdapterPhysics
+from winhost.lab.physics.lab_section import AdapterPhysics
+from winhost.lab.physics.windows_network import Network
 from winhost.model.plan import Step
 
 HOST = "win11-two-networks"

@@ -17,7 +17,7 @@ from tests.connect.slow import answering, listening
 from tests.connect.test_refusals import session
 from winhost.cli.output import error_text
 from winhost.connect.errors import BundleUnusable, CertificateRefused, Redirected
-from winhost.lab.endpoint import certificate
+from winhost.lab.wire import certificate
 from winhost.model.fleet import Auth, WireKind
 
 both = pytest.mark.parametrize("kind", WireKind)

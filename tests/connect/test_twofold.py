@@ -24,11 +24,11 @@ from winhost.connect.ssh import HostKeyRefused, SshTarget
 from winhost.connect.windows_with_linux import NoLinuxKey, SeveralLinuxes, WindowsWithLinux
 from winhost.engine.detect import read_facts
 from winhost.engine.host_session import HostSession
-from winhost.lab.faults import InjectedFault
+from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.hostfile import find
-from winhost.lab.keys import public_line
-from winhost.lab.lab import Lab
-from winhost.lab.wsl_session import Distro
+from winhost.lab.physics.ssh_keys import public_line
+from winhost.lab.physics.wsl_session import Distro
+from winhost.lab.running_lab import Lab
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.fleet import Host, Ssh, Transport
@@ -374,7 +374,7 @@ def test_a_set_whose_answer_is_lost_on_the_way_is_done_once(served: Served) -> N
 
 
 def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("winhost.lab.endpoint.ssh._BEAT_S", 0.05)
+    monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._BEAT_S", 0.05)
     host = served.lab.hosts[served.target.name]
     host.linux.answers(served.distro).faults.add(InjectedFault("LinuxFile", "set", seconds=2.0))
     object.__setattr__(host.machine.clock, "scale", 1.0)

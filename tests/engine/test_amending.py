@@ -15,8 +15,8 @@ from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
 from winhost.engine.run import preview_amended, resume
 from winhost.engine.run_state import RunState, replay
-from winhost.lab.errors import CmdletError
-from winhost.lab.faults import InjectedFault
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.plan import PlanRequest
 
 REFUSAL = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")

@@ -21,9 +21,9 @@ from winhost.cli.running import stopping
 from winhost.engine.failures import CutShort, Halted, Stopped
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import replay
-from winhost.lab.contract import AgentAnswers
+from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import find
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 
 WATCHED = tuple(f"{os.sep}engine{os.sep}{name}.py" for name in ("journal", "run", "record", "store", "undo", "hands"))
 ENDS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]

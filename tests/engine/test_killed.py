@@ -13,7 +13,7 @@ import pytest
 
 from winhost.cli import run
 from winhost.lab.hostfile import find
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 
 ACCEPT = ("--accept", "vm-stop,restart,force-dismount", "--yes")
 LINES = range(1, 36)

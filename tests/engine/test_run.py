@@ -15,9 +15,9 @@ from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
 from winhost.engine.run_state import replay
 from winhost.engine.store import Busy, UnknownRun
-from winhost.lab.errors import CmdletError
-from winhost.lab.faults import InjectedFault
-from winhost.lab.vms import VirtualMachine
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.plan import Plan
 
 INSTALLED = "server2025-role-installed"

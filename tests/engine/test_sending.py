@@ -18,12 +18,12 @@ from winhost.engine.failures import Halted, OutOfReach, StepFailed, Stopped
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.engine.uploads import NotBeside
-from winhost.lab.clock import LabClock
-from winhost.lab.errors import own_error
-from winhost.lab.faults import InjectedFault
-from winhost.lab.files import FOLDER
+from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import Machine
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.plan import Plan, PlanRequest, Step
 from winhost.resources.host import HostFacts
 

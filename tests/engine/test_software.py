@@ -8,7 +8,7 @@ import pytest
 from tests.engine.world import PLAYBOOK, World, world
 from winhost.engine.failures import ConsentNeeded, StepFailed
 from winhost.engine.planning import make_plan
-from winhost.lab.section import LabSection
+from winhost.lab.physics.lab_section import LabSection
 from winhost.model.plan import Plan, PlanRequest
 from winhost.resources.host import HostFacts
 

@@ -19,7 +19,7 @@ from winhost.engine.failures import ConsentNeeded, Halted, Stopped
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunState, replay
 from winhost.lab.hostfile import find
-from winhost.lab.lab import Lab
+from winhost.lab.running_lab import Lab
 from winhost.model.secrets import SecretUnreadable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="its signals and pipes are POSIX's")

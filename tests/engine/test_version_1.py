@@ -10,7 +10,7 @@ from tests.engine.world import World, world
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import check_plan
 from winhost.engine.run_state import replay
-from winhost.lab.contract import AgentAnswers
+from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.model.documents import read_document
 from winhost.model.facts import Facts
 from winhost.model.fleetfile import load_fleet

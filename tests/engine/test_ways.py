@@ -24,9 +24,9 @@ from winhost.engine.failures import (
 from winhost.engine.journal import SCHEMA, Journal, read_journal
 from winhost.engine.planning import Refused
 from winhost.engine.store import NoStore, Store
-from winhost.lab.errors import CmdletError
-from winhost.lab.faults import InjectedFault
-from winhost.lab.setters import SETTERS
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.property_changes import SETTERS
+from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts

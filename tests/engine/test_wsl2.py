@@ -15,9 +15,9 @@ from tests.engine.wsl2_world import ACCOUNT, BOOK, CONSENTS, DATA, Wsl2World, ws
 from winhost.connect.errors import NotAvailable
 from winhost.connect.ssh import KeyRefused, NotThere
 from winhost.engine.failures import OutOfReach, StepFailed
-from winhost.lab.local_accounts import BATCH
-from winhost.lab.section import AdapterPhysics, ImagePhysics, WslPhysics
-from winhost.lab.wsl_session import Distro
+from winhost.lab.physics.lab_section import AdapterPhysics, ImagePhysics, WslPhysics
+from winhost.lab.physics.local_accounts import BATCH
+from winhost.lab.physics.wsl_session import Distro
 from winhost.model.errors import WinhostError
 from winhost.model.plan import Plan
 from winhost.paths.wsl2_decisions import networks

@@ -12,11 +12,11 @@ from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, playbook, wsl2_w
 from winhost.engine.failures import NotTaken
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused
-from winhost.lab.accounts import config_path
-from winhost.lab.local_accounts import BATCH, DENY_BATCH, Account
-from winhost.lab.network import ANY
-from winhost.lab.section import AccountPhysics
-from winhost.lab.tasks import script_path
+from winhost.lab.physics.lab_section import AccountPhysics
+from winhost.lab.physics.local_accounts import BATCH, DENY_BATCH, Account
+from winhost.lab.physics.scheduled_tasks import script_path
+from winhost.lab.physics.windows_accounts import config_path
+from winhost.lab.physics.windows_network import ANY
 
 BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
 A_WHILE = 30  # lab seconds

@@ -11,8 +11,8 @@ import pytest
 from tests.engine.wsl2_world import ACCOUNT, Wsl2World, wsl2_world
 from tests.secrets_kept import shown_in, watched
 from winhost.engine.failures import StepFailed
-from winhost.lab.errors import own_error
-from winhost.lab.faults import InjectedFault
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.physics.windows_errors import own_error
 from winhost.model.documents import write_document
 
 

@@ -14,13 +14,13 @@ from winhost.engine.order import Id
 from winhost.engine.planning import make_plan
 from winhost.engine.run import RunContext
 from winhost.engine.store import Store
-from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
-from winhost.lab.keys import public_line
-from winhost.lab.linux_contract import LinuxAnswers, LinuxHost, Listening
-from winhost.lab.machine import Machine
-from winhost.lab.work import HostDown
-from winhost.lab.wsl_session import Distro
+from winhost.lab.linux.linux_answers import LinuxAnswers, LinuxHost, Listening
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.ssh_keys import public_line
+from winhost.lab.physics.wsl_session import Distro
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Unchecked
 from winhost.model.reason import PathVerdict, Verdict

@@ -15,11 +15,11 @@ from winhost.engine.planning import make_plan
 from winhost.engine.run import Outcome, RunContext, apply, resume
 from winhost.engine.store import Store
 from winhost.engine.undo import rollback
-from winhost.lab.clock import LabClock
-from winhost.lab.contract import AgentAnswers
+from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import Machine
-from winhost.lab.work import HostDown
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped

@@ -15,10 +15,10 @@ from winhost.engine.planning import make_plan
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_plan
-from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import Machine
-from winhost.lab.wsl_session import Distro
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.wsl_session import Distro
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import Machine
-from winhost.lab.section import LabSection
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Answer, Facts, Record
 
 HOST = "gpu-03"

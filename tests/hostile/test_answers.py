@@ -21,10 +21,10 @@ from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.winrs import WinrsWire
 from winhost.engine.detect import missing, read_facts
 from winhost.engine.planning import make_plan
-from winhost.lab.clock import LabClock
-from winhost.lab.contract import AgentAnswers
+from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import Machine
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, MissingFact

@@ -23,10 +23,10 @@ from winhost.connect.agent import Agent
 from winhost.connect.errors import NotFound, RemoteError
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.detect import read_facts
-from winhost.lab.endpoint import RemoteCommand
-from winhost.lab.host import LabHost, LabRunspace
 from winhost.lab.hostfile import find
-from winhost.lab.lab import Lab
+from winhost.lab.lab_host import LabHost, LabRunspace
+from winhost.lab.running_lab import Lab
+from winhost.lab.wire import RemoteCommand
 from winhost.model.facts import Unknown
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.scripts import session_text

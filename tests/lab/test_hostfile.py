@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from winhost.lab.hostfile import UnknownHostFile, expand, expand_all, find, host_files
-from winhost.lab.machine import Machine
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.errors import FileFaults
 from winhost.model.facts import Record, Unavailable, Unknown
 from winhost.model.shipped import shipped

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from winhost.lab.contract import AgentAnswers
+from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import Machine
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.resources.base import ResourceType
 
 ROOT = Path(__file__).parents[2]

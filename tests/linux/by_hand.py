@@ -13,7 +13,7 @@ import pytest
 from tests.engine.wsl2_world import Wsl2World
 from winhost.engine.failures import Stopped
 from winhost.engine.planning import make_plan
-from winhost.lab.keys import public_line
+from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.documents import parse_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest

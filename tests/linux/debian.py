@@ -17,7 +17,7 @@ from tests.connect.sshd import keypair
 from winhost.connect.agent import Agent
 from winhost.connect.errors import Unreachable
 from winhost.connect.ssh import SshConnector, SshTarget
-from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
+from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
 from winhost.paths import wsl2_linux
 from winhost.paths.wsl2_linux import StaticAddress, network_file

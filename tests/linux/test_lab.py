@@ -10,8 +10,8 @@ import pytest
 from tests.engine.two_machines import TwoMachines, two_machines
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
-from winhost.lab import linux as model
-from winhost.lab.linux_resources import ENTRIES
+from winhost.lab.linux import linux_machine as model
+from winhost.lab.linux.linux_resources import ENTRIES
 from winhost.resources.linux import RESOURCE_TYPES, STATES
 from winhost.resources.linux.scripts import agent_text
 

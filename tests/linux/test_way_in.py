@@ -16,7 +16,7 @@ from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.wsl import Wsl
 from winhost.connect.errors import AuthenticationFailed
 from winhost.connect.ssh import SshConnector, SshTarget
-from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
+from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
 from winhost.paths.wsl2_linux import StaticAddress, network_file
 from winhost.resources.linux.scripts import session_text

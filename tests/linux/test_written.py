@@ -10,7 +10,7 @@ import pytest
 from tests.linux.debian import Keyring
 from tests.linux.sandbox import Sandbox
 from tests.linux.test_agent import CTK
-from winhost.lab.linux import SSH_UNIT, SSH_UNIT_FILE, sshd_file
+from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, sshd_file
 from winhost.paths.wsl2_linux import (
     CDI_PATH,
     CDI_PATH_FILE,

@@ -20,10 +20,10 @@ from tests.linux.wsl import FAILED, SYSTEM, Wsl
 from tests.powershell.test_accounts import answer, put
 from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
 from winhost.connect.ssh import SshConnector, SshTarget
-from winhost.lab.distros import Distros
-from winhost.lab.engine import NoEngine
-from winhost.lab.files import FOLDER
-from winhost.lab.machine import Machine
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.wsl_distros import Distros
+from winhost.lab.powershell.powershell_engine import NoEngine
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import expand, read_playbook

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.engine.world import EVERY_CONSENT
-from winhost.lab.cmdlets import Cmdlets, Given
-from winhost.lab.engine import PowerShellEngine, find_engine
-from winhost.lab.errors import CmdletError
-from winhost.lab.loopback import VARIABLE, Loopback
-from winhost.lab.machine import Machine
-from winhost.lab.standins import seams, standins
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.powershell.calls import Cmdlets, Given
+from winhost.lab.powershell.loopback import VARIABLE, Loopback
+from winhost.lab.powershell.powershell_engine import PowerShellEngine, find_engine
+from winhost.lab.powershell.standins import seams, standins
 from winhost.model.documents import parse_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan

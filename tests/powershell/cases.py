@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from tests.powershell.twins import machine
-from winhost.lab.clock import LabClock
-from winhost.lab.machine import Machine
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
 
 DATA = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "differential.yaml").read_text("utf-8"))
 KEYS, CASES = DATA["keys"], DATA["cases"]

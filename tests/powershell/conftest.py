@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from winhost.lab.engine import CHOSEN, NoEngine, find_engine
+from winhost.lab.powershell.powershell_engine import CHOSEN, NoEngine, find_engine
 
 HERE = Path(__file__).parent
 BUSY_S = 600  # a machine with other work took 156 s for what else takes 20

@@ -15,12 +15,12 @@ import pytest
 
 from tests.powershell.conftest import BUSY_S
 from tests.powershell.twins import Scripts, machine, scripts, verdict
-from winhost.lab.accounts import Accounts
-from winhost.lab.distros import Distros
-from winhost.lab.engine import find_engine
-from winhost.lab.loopback import VARIABLE, Loopback
-from winhost.lab.machine import Machine
-from winhost.lab.standins import seams, standins
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_accounts import Accounts
+from winhost.lab.physics.wsl_distros import Distros
+from winhost.lab.powershell.loopback import VARIABLE, Loopback
+from winhost.lab.powershell.powershell_engine import find_engine
+from winhost.lab.powershell.standins import seams, standins
 from winhost.resources.windows.scripts import agent_text
 
 OWNER = {"account": "winhost"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.powershell.conftest import BUSY_S
-from winhost.lab.engine import find_engine
+from winhost.lab.powershell.powershell_engine import find_engine
 
 ANALYZE = Path(__file__).parents[2] / ".github" / "analyze.ps1"
 SYNTAX, PROFILED = "PSUseCompatibleSyntax", ("PSUseCompatibleCommands", "PSUseCompatibleTypes")

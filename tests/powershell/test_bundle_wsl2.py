@@ -17,10 +17,10 @@ from tests.powershell.test_bundles import as_compared, left_open
 from tests.powershell.twins import machine
 from winhost.engine.failures import Stopped
 from winhost.engine.planning import make_plan
-from winhost.lab import loopback
-from winhost.lab.machine import Machine
-from winhost.lab.network import ANY
-from winhost.lab.tasks import script_path
+from winhost.lab.physics.scheduled_tasks import script_path
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_network import ANY
+from winhost.lab.powershell import loopback
 from winhost.model.plan import Plan, PlanRequest
 from winhost.resources.host import HostFacts
 

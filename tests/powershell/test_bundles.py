@@ -35,11 +35,11 @@ from winhost.engine.journal import read_journal
 from winhost.engine.planning import make_plan
 from winhost.engine.run_state import replay
 from winhost.engine.undo import preview, rollback
-from winhost.lab import loopback
-from winhost.lab.cmdlets import Given
-from winhost.lab.errors import CmdletError
-from winhost.lab.machine import Machine
-from winhost.lab.vms import VirtualMachine
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.powershell import loopback
+from winhost.lab.powershell.calls import Given
 from winhost.model.documents import plain, read_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest

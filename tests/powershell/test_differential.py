@@ -8,8 +8,8 @@ import pytest
 
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import Scripts, comparable, contract, hosts, machine, of, scripts, verdict
-from winhost.lab.machine import Machine
-from winhost.lab.tasks import script_path
+from winhost.lab.physics.scheduled_tasks import script_path
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Record, Unavailable
 from winhost.resources.windows import RESOURCE_TYPES, STATES
 from winhost.resources.windows.scripts import job_script

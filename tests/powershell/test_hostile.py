@@ -10,9 +10,9 @@ from tests.hostile.hosts import TAKEN, VM, called, names, unchanged, with_everyt
 from tests.powershell.twins import NO_PIPELINE_STOPS, Call, Scripts, comparable, contract, scripts, verdict
 from winhost.connect.agent import Agent
 from winhost.engine.detect import read_facts
-from winhost.lab.endpoint import RemoteCommand
-from winhost.lab.host import INVOKE
-from winhost.lab.machine import Machine
+from winhost.lab.lab_host import INVOKE
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.wire import RemoteCommand
 from winhost.model.facts import Facts
 
 # PowerShell 7 makes dates of texts in a request that look like one; so no key or wish of ours looks so.

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.powershell.twins import Scripts, scripts
-from winhost.lab.endpoint import PipelineError
-from winhost.lab.standins import seams
+from winhost.lab.powershell.standins import seams
+from winhost.lab.wire import PipelineError
 from winhost.resources.windows.scripts import agent_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from tests.powershell.twins import NO_PIPELINE_STOPS, Scripts, machine, scripts
-from winhost.lab.clock import LabClock
-from winhost.lab.endpoint import PipelineError
-from winhost.lab.endpoint.host import RemoteCommand
-from winhost.lab.engine import EngineHost, EngineRunspace, EngineStopped
-from winhost.lab.host import INVOKE
-from winhost.lab.standins import cmdlets
+from winhost.lab.lab_host import INVOKE
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.powershell.powershell_engine import EngineHost, EngineRunspace, EngineStopped
+from winhost.lab.powershell.standins import cmdlets
+from winhost.lab.wire import PipelineError
+from winhost.lab.wire.served_host import RemoteCommand
 from winhost.resources.windows.scripts import session_text
 
 MISUSE = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "misuse.yaml").read_text("utf-8"))

@@ -6,7 +6,7 @@ import pytest
 
 from winhost.cli import run
 from winhost.lab.hostfile import find
-from winhost.lab.lab import PWSH, Lab
+from winhost.lab.running_lab import PWSH, Lab
 
 CONSENTS = ("--accept", "vm-stop,restart,force-dismount", "--yes")
 

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from tests.powershell.twins import Scripts, machine, scripts
-from winhost.lab.engine import PowerShellEngine
-from winhost.lab.loopback import Loopback
-from winhost.lab.machine import Machine
-from winhost.lab.network import TASK
-from winhost.lab.standins import seams
-from winhost.lab.switch_records import COMMIT, SNAPSHOT
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.switch_records import COMMIT, SNAPSHOT
+from winhost.lab.physics.windows_network import TASK
+from winhost.lab.powershell.loopback import Loopback
+from winhost.lab.powershell.powershell_engine import PowerShellEngine
+from winhost.lab.powershell.standins import seams
 
 CASES = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "switch_task.yaml").read_text("utf-8"))
 NAME, SECONDS = "bridge", 90

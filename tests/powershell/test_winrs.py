@@ -7,7 +7,7 @@ import pytest
 
 from tests.powershell.conftest import BUSY_S
 from winhost.connect.winrs import OPTIONS, encoded_command
-from winhost.lab.engine import find_engine
+from winhost.lab.powershell.powershell_engine import find_engine
 
 ECHO = "function Invoke-Echo { param([string]$Json) $script:Kept = $Json; $script:Kept }\nInvoke-Echo -Json $args[0]\n"
 HOSTILE = [

@@ -7,7 +7,7 @@ import pytest
 from tests.secrets_kept import shown_in, watched
 from winhost.cli import run
 from winhost.lab.hostfile import find
-from winhost.lab.lab import PWSH, Lab
+from winhost.lab.running_lab import PWSH, Lab
 
 CONSENTS = ("--accept", "restart,network,vm-stop,data", "--yes")
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from winhost.lab.contract import AgentAnswers
-from winhost.lab.endpoint.host import RemoteCommand
-from winhost.lab.engine import EngineHost, EngineRunspace
-from winhost.lab.host import INVOKE
+from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand_all
-from winhost.lab.machine import Machine
-from winhost.lab.section import LabSection
+from winhost.lab.lab_host import INVOKE
+from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.powershell.powershell_engine import EngineHost, EngineRunspace
+from winhost.lab.wire.served_host import RemoteCommand
 from winhost.model.facts import Facts
 from winhost.resources.windows.scripts import session_text
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from winhost.compat.answer import Requirements, judge
 from winhost.compat.needs import wanted
-from winhost.lab.clock import LabClock
 from winhost.lab.hostfile import expand, find
-from winhost.lab.machine import Machine
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Facts
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload

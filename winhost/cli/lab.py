@@ -9,7 +9,7 @@ from winhost.cli.groups import WinhostGroup
 from winhost.cli.options import force_option
 from winhost.cli.outputs import Output, answers
 
-# Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
+# Said twice, here and in winhost.lab.running_lab, so that --help need not load the lab.
 engine_option = click.option(
     "--engine",
     type=click.Choice(("contract", "pwsh")),
@@ -62,7 +62,7 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
 
     from winhost.cli.output import say
     from winhost.cli.overwrite import refuse_other_kind
-    from winhost.lab.lab import ALL, Lab
+    from winhost.lab.running_lab import ALL, Lab
 
     if output:
         refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)

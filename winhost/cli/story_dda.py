@@ -11,7 +11,7 @@ import click
 from winhost.cli.story import SCALE, Story, chapter, environment, require, run, say
 
 if TYPE_CHECKING:
-    from winhost.lab.lab import Lab
+    from winhost.lab.running_lab import Lab
 
 HOST, DESK, VM = "gpu-01", "desk-01", "llm-01"
 FILES = ("server2025-3gpu", "win11-pro-1gpu")
@@ -28,7 +28,7 @@ class DdaStory(Story):
 
     def tell(self) -> None:
         from winhost.lab.hostfile import find
-        from winhost.lab.lab import Lab
+        from winhost.lab.running_lab import Lab
 
         began = time.monotonic()
         say(

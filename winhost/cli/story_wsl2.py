@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from winhost.cli.story import SCALE, Story, chapter, environment, require, run, say
 
 if TYPE_CHECKING:
-    from winhost.lab.lab import Lab
-    from winhost.lab.machine import Machine
+    from winhost.lab.physics.simulated_machine import Machine
+    from winhost.lab.running_lab import Lab
 
 FILE, HOST = "win11-pro-1gpu", "desk-01"
 CONSENTS = "restart,network,vm-stop,data"
@@ -22,7 +22,7 @@ class Wsl2Story(Story):
     def tell(self) -> None:
         """All of it. Raises DemoFailed."""
         from winhost.lab.hostfile import find
-        from winhost.lab.lab import Lab
+        from winhost.lab.running_lab import Lab
 
         began = time.monotonic()
         say("A simulated Windows 11, served over real PowerShell remoting, and later its Linux, over real SSH.")

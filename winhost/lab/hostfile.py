@@ -28,8 +28,8 @@ from pydantic import (
 )
 
 from winhost import __version__
-from winhost.lab.machine import Machine
-from winhost.lab.section import LabSection
+from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.errors import Fault, FileFaults, UsageError, did_you_mean
 from winhost.model.facts import Answer, Facts, Json, Record, Unknown
 from winhost.model.once import once

@@ -1,0 +1,309 @@
+"""The simulated host's answers to the agent's JSON contract."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
+from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.hostfile import expand, find
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.resources.windows import RESOURCE_TYPES, STATES, WslAccess, WslConf, WslDistro, WslVm
+
+VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
+FILES = "c47a9e18-52d3-4f60-8a7b-1d93e6c0b5f4"
+L40S = {"location": "PCIROOT(7B)#PCI(0100)#PCI(0000)", "device": "VEN_10DE&DEV_26B9&SUBSYS_185110DE"}
+RTX_4090 = {"location": "PCIROOT(49)#PCI(0100)#PCI(0000)", "device": "VEN_10DE&DEV_2684&SUBSYS_16F310DE"}
+WAIT = 10.0
+
+
+class Host:
+    """A lab host as a controller sees it."""
+
+    def __init__(self, name: str, clock: LabClock | None = None) -> None:
+        facts, lab = expand(find(name))
+        self.machine = Machine(facts, lab, clock)
+        self.agent = AgentAnswers(self.machine)
+
+    def batch(self, *calls: dict[str, Any], exclusive: bool = False) -> list[dict[str, Any]]:
+        request = json.dumps({"exclusive": exclusive, "calls": calls})
+        answers: list[dict[str, Any]] = json.loads(self.agent.invoke(request))["answers"]
+        return answers
+
+    def get(self, noun: str, key: dict[str, str] | None = None) -> dict[str, Any]:
+        return self.batch({"noun": noun, "verb": "get", "key": key})[0]
+
+    def set(self, noun: str, key: dict[str, str], want: dict[str, Any], **rest: Any) -> dict[str, Any]:
+        return self.batch({"noun": noun, "verb": "set", "key": key, "want": want, **rest})[0]
+
+    def place(self, key: dict[str, str], place: str, **rest: Any) -> dict[str, Any]:
+        return self.set("AssignableDevice", key, {"place": place}, **rest)
+
+
+@pytest.fixture
+def host() -> Host:
+    """Hyper-V is there, both VMs run."""
+    return Host("server2025-role-installed")
+
+
+@pytest.fixture
+def ready(host: Host) -> Host:
+    """llm-01 is off and may have a device."""
+    for noun, want in (
+        ("VmPower", {"state": "off"}),
+        ("VmActions", {"stop": "turn-off"}),
+        ("VmCheckpoints", {"kind": "disabled", "automatic": False}),
+        ("VmMemory", {"dynamic": False}),
+    ):
+        assert host.set(noun, {"vm": VM}, want)["ok"]
+    return host
+
+
+def test_all_nouns_answer_in_one_batch_and_say_that_they_are_simulated(host: Host) -> None:
+    answers = host.batch(*({"noun": state.noun.name, "verb": "get"} for state in STATES))
+    told = [(state, answer) for state, answer in zip(STATES, answers, strict=True) if answer["ok"]]
+    # There is no WSL.
+    assert set(STATES) - {state for state, _ in told} == {WslAccess, WslConf, WslDistro, WslVm}
+    assert answers[0]["instances"][0]["state"]["simulated"] is True
+    for state, answer in told:
+        assert all(set(instance["key"]) == set(state.noun.key) for instance in answer["instances"])
+        if not state.noun.key:
+            assert len(answer["instances"]) == 1
+
+
+def test_a_key_gives_one_state_or_none(host: Host) -> None:
+    assert host.get("Vm", {"vm": VM.upper()})["state"]["name"] == "llm-01"
+    assert host.get("Vm", {"vm": "00000000-0000-0000-0000-000000000000"})["state"] is None
+    assert host.get("Boot", {})["state"]["logon_ready"] is True
+
+
+def test_what_cannot_exist_yet_is_unavailable_for_get_and_set() -> None:
+    host = Host("server2025-3gpu")
+    assert host.get("Vm") == {"ok": False, "unavailable": "HyperVRole"}
+    assert host.set("VmPower", {"vm": VM}, {"state": "off"}) == {"ok": False, "unavailable": "HyperVRole"}
+    assert host.get("HyperVRole", {})["state"] == {"role": "available", "tools": "available", "vms": 0}
+
+
+def test_a_set_tells_before_and_after(host: Host) -> None:
+    answer = host.set("VmCheckpoints", {"vm": VM}, {"kind": "disabled"}, expect={"kind": "production"})
+    assert answer == {
+        "ok": True,
+        "before": {"kind": "production", "automatic": True},
+        "after": {"kind": "disabled", "automatic": True},
+        "restart": [],
+        "warnings": [],
+    }
+
+
+def test_what_is_so_already_is_not_set_again(host: Host) -> None:
+    host.agent.faults.add(
+        InjectedFault("VmActions", "set", CmdletError("Set-VM", "NotSpecified", "X", (), "must not be called"))
+    )
+    answer = host.set("VmActions", {"vm": VM}, {"stop": "save"})
+    assert answer["ok"]
+    assert answer["before"] == answer["after"]
+
+
+def test_drift_changes_nothing(host: Host) -> None:
+    before = host.machine.snapshot()
+    answer = host.set("VmCheckpoints", {"vm": VM}, {"kind": "disabled"}, expect={"kind": "standard"})
+    assert answer["ok"] is False
+    assert answer["drift"] == {"kind": {"expected": "standard", "found": "production"}}
+    assert host.machine.snapshot() == before
+
+
+def test_a_failed_set_tells_the_error_and_the_rest_of_the_batch_is_skipped(host: Host) -> None:
+    change = {"noun": "VmMmio", "verb": "set", "key": {"vm": VM}, "want": {"low": 1 << 30}}
+    later = {"noun": "VmCheckpoints", "verb": "set", "key": {"vm": VM}, "want": {"kind": "disabled"}}
+    failed, skipped, read = host.batch(change, later, {"noun": "VmCheckpoints", "verb": "get", "key": {"vm": VM}})
+    assert failed["error"]["code"] == "InvalidState,Microsoft.HyperV.PowerShell.Commands.SetVM"
+    assert failed["before"] == failed["after"]
+    assert skipped["error"]["code"] == "Winhost.Skipped"
+    assert read["state"]["kind"] == "production"
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ({"noun": "Nonsense", "verb": "get"}, "Winhost.UnknownNoun"),
+        ({"noun": "Nonsense", "verb": "set", "key": {}, "want": {"a": 1}}, "Winhost.UnknownNoun"),
+        ({"noun": "Vm", "verb": "paint"}, "Winhost.BadRequest"),
+        ({"noun": "Vm", "verb": "get", "key": {"name": "llm-01"}}, "Winhost.BadRequest"),
+        ({"noun": "Vm", "verb": "set", "key": {"vm": VM}, "want": {"name": "x"}}, "Winhost.BadRequest"),
+        ({"noun": "VmMemory", "verb": "set", "key": {"vm": VM}, "want": {"startup": 1}}, "Winhost.BadRequest"),
+        ({"noun": "VmMmio", "verb": "set", "key": {"vm": VM}, "want": {"middle": 1}}, "Winhost.BadRequest"),
+        ({"noun": "VmMmio", "verb": "set", "key": {"vm": VM}}, "Winhost.BadRequest"),
+        ({"noun": "VmPower", "verb": "set", "key": {"vm": "gone"}, "want": {"state": "off"}}, "Winhost.NotFound"),
+        ({"noun": "VmPower", "verb": "set", "key": {"vm": VM}, "want": {"state": "melted"}}, "Winhost.BadRequest"),
+        ({"noun": "Vm", "verb": "restart"}, "Winhost.BadRequest"),
+        ({"noun": "AssignableDevice", "verb": "set", "key": L40S, "want": {"place": "moon"}}, "Winhost.BadRequest"),
+        ({"noun": "AssignableDevice", "verb": "set", "key": L40S, "want": {"place": "assigned:x"}}, "Winhost.NotFound"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(host: Host, call: dict[str, Any], code: str) -> None:
+    before = host.machine.snapshot()
+    (answer,) = host.batch(call)
+    assert (answer["ok"], answer["error"]["code"]) == (False, code)
+    assert host.machine.snapshot() == before
+
+
+def test_every_noun_that_can_be_set_has_its_setter() -> None:
+    from winhost.lab.contract.property_changes import SETTERS
+
+    assert set(SETTERS) == {name for name, noun in RESOURCE_TYPES.items() if noun.sets}
+
+
+def test_a_card_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:
+    before = ready.machine.settled_state()
+    up = ready.place(L40S, f"assigned:{VM}")
+    assert (up["before"]["place"], up["after"]["place"]) == ("host-enabled", f"assigned:{VM}")
+    assert ready.get("Vm", {"vm": VM})["state"]["devices"] == [L40S["location"]]
+    down = ready.place(L40S, "host-enabled")
+    assert (down["before"]["place"], down["after"]["place"]) == (f"assigned:{VM}", "host-enabled")
+    assert ready.machine.settled_state() == before
+
+
+def test_force_takes_its_consent_and_what_was_done_before_the_refusal_is_told(ready: Host) -> None:
+    refused = ready.place(RTX_4090, f"assigned:{VM}")
+    assert refused["error"]["cmdlet"] == "Dismount-VMHostAssignableDevice"
+    assert (refused["before"]["place"], refused["after"]["place"]) == ("host-enabled", "host-disabled")
+    assert ready.place(RTX_4090, f"assigned:{VM}", how={"accept": ["force-dismount"]})["ok"]
+
+
+def test_a_card_goes_from_one_vm_to_another(ready: Host) -> None:
+    ready.place(L40S, f"assigned:{VM}")
+    ready.set("VmPower", {"vm": FILES}, {"state": "off"})
+    answer = ready.place(L40S, f"assigned:{FILES}")
+    assert answer["after"]["place"] == f"assigned:{FILES}"
+    assert ready.get("Vm", {"vm": VM})["state"]["devices"] == []
+
+
+def test_a_stale_assignment_can_be_taken_away() -> None:
+    host = Host("assignment-stale")
+    gone = {**L40S, "location": "PCIROOT(9E)#PCI(0100)#PCI(0000)"}
+    assert host.get("AssignableDevice", gone)["state"] == {"place": f"assigned:{VM}"}
+    host.place(gone, "dismounted")
+    assert host.get("AssignableDevice", gone)["state"] is None
+    assert host.set("VmPower", {"vm": VM}, {"state": "running"})["ok"]
+
+
+def test_turning_a_vm_off_takes_its_own_consent() -> None:
+    host = Host("guest-does-not-answer")
+    refused = host.set("VmPower", {"vm": VM}, {"state": "off"}, how={"within": 30})
+    assert (refused["error"]["code"], refused["after"]) == ("Winhost.GuestDidNotStop", {"state": "running"})
+    agreed = host.set("VmPower", {"vm": VM}, {"state": "off"}, how={"within": 30, "accept": ["vm-turn-off"]})
+    assert agreed["after"] == {"state": "off"}
+
+
+def test_saved_memory_is_not_thrown_away() -> None:
+    answer = Host("vm-saved").set("VmPower", {"vm": VM}, {"state": "off"}, how={"accept": ["vm-turn-off"]})
+    assert (answer["error"]["code"], answer["after"]) == ("Winhost.WrongPlace", {"state": "saved"})
+
+
+def test_power_goes_everywhere_and_back(host: Host) -> None:
+    for state in ("paused", "running", "saved", "running", "off", "running"):
+        assert host.set("VmPower", {"vm": VM}, {"state": state})["after"] == {"state": state}
+
+
+def test_the_role_reports_its_restart_and_comes_with_it() -> None:
+    host = Host("server2025-3gpu")
+    boot = host.get("Boot", {})["state"]["boot_id"]
+    answer = host.set("HyperVRole", {}, {"role": "installed", "tools": "installed"})
+    assert (answer["restart"], answer["after"]["role"]) == ([{"system": "host"}], "install-pending")
+    assert host.batch({"noun": "Boot", "verb": "restart"})[0]["ok"]
+    host.machine.settle()
+    assert host.get("Boot", {})["state"]["boot_id"] != boot
+    assert host.get("HyperVRole", {})["state"] == {"role": "installed", "tools": "installed", "vms": 2}
+    assert host.get("VmPower", {"vm": VM})["state"] == {"state": "running"}
+
+
+def test_an_edition_without_the_role_refuses_it() -> None:
+    answer = Host("win11-home-1gpu").set("HyperVRole", {}, {"role": "installed"})
+    assert answer["error"]["code"] == "Winhost.FeatureNotHere"
+
+
+def test_a_restart_that_is_under_way_is_what_was_asked_for() -> None:
+    host = Host("server2025-role-installed", LabClock(scale=10.0))
+    assert [host.batch({"noun": "Boot", "verb": "restart"})[0]["ok"] for _ in range(2)] == [True, True]
+
+
+def test_access_denied_is_an_answer() -> None:
+    host = Host("not-administrator")
+    denied = host.get("Vm")["error"]
+    assert (denied["category"], denied["hresults"][-1]) == ("PermissionDenied", "0x80070005")
+    assert host.get("PciDevice")["ok"]
+
+
+def test_a_fault_strikes_as_often_as_ordered_and_may_come_after_the_change(host: Host) -> None:
+    lost = CmdletError("Set-VM", "ResourceUnavailable", "Lost", ("0x800706BA",), "The RPC server is unavailable.")
+    host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, changed=True))
+    host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, times=2))
+    answers = [host.set("VmCheckpoints", {"vm": VM}, {"automatic": flag}) for flag in (False, True, True, True)]
+    assert [answer["ok"] for answer in answers] == [False, False, False, True]
+    # The first was done all the same, which is what the second finds before.
+    assert answers[0]["after"]["automatic"] is False
+    assert answers[1]["before"]["automatic"] is answers[1]["after"]["automatic"] is False
+
+
+def test_an_exclusive_batch_waits_for_a_set_that_outlived_its_controller() -> None:
+    host = Host("server2025-role-installed", LabClock(scale=0.01))
+    outliving = threading.Thread(target=host.set, args=("VmPower", {"vm": VM}, {"state": "off"}))
+    outliving.start()
+    while outliving.is_alive() and host.machine.mutex.acquire(blocking=False):
+        host.machine.mutex.release()
+    (meanwhile,) = host.batch({"noun": "VmPower", "verb": "get", "key": {"vm": VM}})
+    (settled,) = host.batch({"noun": "VmPower", "verb": "get", "key": {"vm": VM}}, exclusive=True)
+    outliving.join(WAIT)
+    assert (meanwhile["state"], settled["state"]) == ({"state": "running"}, {"state": "off"})
+
+
+def test_whoever_waits_for_the_mutex_can_be_stopped() -> None:
+    host = Host("server2025-role-installed")
+    stop = threading.Event()
+    stop.set()
+    outcome: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            host.agent.invoke(json.dumps({"exclusive": True, "calls": []}), stop)
+        except PipelineStopped as error:
+            outcome.append(error)
+
+    with host.machine.mutex:
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join(WAIT)
+    assert len(outcome) == 1
+
+
+def test_a_host_that_goes_down_meanwhile_gives_no_answer() -> None:
+    host = Host("server2025-role-installed")
+    host.machine.restart_computer()
+    host.machine.settle()
+    boot = host.machine.boot
+    host.agent.faults.add(InjectedFault("Boot", "get", seconds=1))
+    host.machine.clock = LabClock()  # the pause below is ours, not the clock's
+    slow = _RestartsWhileAsleep(host.machine)
+    host.machine.clock = slow
+    with pytest.raises(HostDown):
+        host.get("Boot", {})
+    assert host.machine.boot == boot + 1
+
+
+class _RestartsWhileAsleep(LabClock):
+    """The first call that sleeps finds its host restarted when it wakes."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        object.__setattr__(self, "machine", machine)
+
+    def sleep(self, lab_seconds: float, stop: threading.Event | None = None) -> None:
+        machine: Machine = self.__dict__["machine"]
+        machine.clock = LabClock()
+        machine.restart_computer()
+        machine.settle()

@@ -1,0 +1,47 @@
+"""Without a PowerShell the lab says so, before anything is served; and a lab that is over has left nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from winhost.cli import run
+from winhost.lab.powershell.powershell_engine import NoEngine, find_engine
+
+
+@pytest.mark.parametrize("command", [["demo"], ["lab", "up", "server2025-3gpu"]])
+def test_an_engine_that_is_missing_is_wrong_usage(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WINHOST_PWSH", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert run([*command, "--engine", "pwsh"]) == 2
+    said = capsys.readouterr().err
+    assert "no PowerShell on this computer" in said
+    assert "WINHOST_PWSH" in said
+
+
+def test_an_engine_that_was_named_and_is_not_there_is_not_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINHOST_PWSH", "no-such-shell")
+    with pytest.raises(NoEngine) as caught:
+        find_engine()
+    assert "no-such-shell" in caught.value.what
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there one process cannot press Ctrl-C for another")
+@pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM])
+def test_a_lab_that_was_stopped_leaves_nothing(tmp_path: Path, stopped_by: signal.Signals) -> None:
+    command = [sys.executable, "-m", "winhost", "lab", "up", "server2025-3gpu", "--tls"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as lab:
+        assert lab.stderr
+        while b"Ctrl-C" not in lab.stderr.readline():
+            assert any(tmp_path.iterdir())
+        lab.send_signal(stopped_by)
+        assert lab.stderr.read().decode() == "The lab is closed.\n"
+    assert lab.returncode == 0
+    assert list(tmp_path.iterdir()) == []

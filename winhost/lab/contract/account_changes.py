@@ -1,0 +1,250 @@
+"""What the scripts of accounts, rights, tasks and the configuration of WSL do, on a simulated host."""
+
+import re
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from winhost.lab.physics.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
+from winhost.lab.physics.scheduled_tasks import job_folder, jobs_task, keep_alive_task, script_path
+from winhost.lab.physics.text_files import encoded
+from winhost.lab.physics.windows_accounts import config_path
+from winhost.lab.physics.windows_errors import NotYet, own_error
+from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.windows_objects import registry
+from winhost.lab.physics.wsl_distros import vm_record
+from winhost.model.facts import Json
+from winhost.resources.windows.accounts import REFUSED, STALE
+from winhost.resources.windows.scripts import job_script
+
+if TYPE_CHECKING:
+    from winhost.lab.contract.set_call import SetCall, Setter
+    from winhost.lab.physics.simulated_machine import Machine
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")
+_SID = re.compile(r"S-1-[0-9]+(-[0-9]+)+")
+_DISTRO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_WORDS = {
+    "jobs": ("Absent", "Ready", "Disabled"),
+    "keep_alive": ("Absent", "Ready", "Disabled"),
+    "logon": ("Password", "S4u"),
+}
+_WSL = "SOFTWARE\\Microsoft\\Windows\\CurrentVersion\\Lxss\\MSI"
+_ENCODINGS = ("utf-8", "utf-8-bom", "utf-16le")
+
+
+def _set_account(machine: "Machine", wish: "SetCall") -> bool:
+    name, want = wish.key["account"], wish.want
+    check_account_name(name)
+    _check_flags(want)
+    account = machine.accounts.find(name)
+    if want.get("there") is False:
+        if account is not None:
+            _remove_account(machine, account)
+        return False
+    if account is None:
+        if "there" not in want:
+            raise own_error("NotFound", "ObjectNotFound", f"There is no account {name}.")
+        account = machine.accounts.new_local_user(name, _new_secret(), MARKER)
+    if "administrator" in want and account.administrator is not want["administrator"]:
+        _check_ours(account)
+        cmdlet = "Add-LocalGroupMember" if want["administrator"] else "Remove-LocalGroupMember"
+        machine.accounts.change_administrators(account.sid, cmdlet, member=bool(want["administrator"]))
+    return False
+
+
+def _remove_account(machine: "Machine", account: Account) -> None:
+    _check_ours(account)
+    distros = machine.accounts.distros(account)
+    if distros:
+        message = f"The profile of {account.name} holds {distros} distro(s)."
+        raise own_error("HoldsDistro", "ResourceExists", message)
+    if account.profile is not None and machine.accounts.loaded(account):
+        raise own_error("LoggedOn", "ResourceBusy", f"{account.name} is still logged on.")
+    machine.accounts.remove_profile(account.sid)
+    machine.accounts.remove_local_user(account.sid)
+
+
+def _set_right(machine: "Machine", wish: "SetCall") -> bool:
+    account, right = wish.key["account"], wish.key["right"]
+    if right not in RIGHTS[:2]:
+        raise own_error(
+            "BadRequest", "InvalidArgument", "winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight."
+        )
+    _check_flags(wish.want)
+    holder = _holder(machine, account)
+    others = [each for each in machine.accounts.rights[right] if each != holder]
+    machine.accounts.set_right(right, [*others, holder] if wish.want["granted"] else others)
+    return False
+
+
+def _holder(machine: "Machine", name: str) -> str:
+    if _SID.fullmatch(name):
+        return name
+    check_account_name(name)
+    return _account(machine, name).sid
+
+
+def _account(machine: "Machine", name: str) -> Account:
+    if machine.accounts.is_controller:
+        raise no_local_accounts()
+    account = machine.accounts.find(name)
+    if account is None:
+        raise own_error("NotFound", "ObjectNotFound", f"There is no account {name}.")
+    return account
+
+
+def _set_tasks(machine: "Machine", wish: "SetCall") -> bool:
+    name, accounts = wish.key["account"], machine.accounts
+    check_account_name(name)
+    now = accounts.tasks_of(name)
+    goal = _goal(machine, wish.want, now)
+    _remove_tasks(machine, name, goal)
+    if goal["jobs"] == goal["keep_alive"] == "absent":
+        return False
+    account = _account(machine, name)
+    holds = goal["keep_alive"] != "absent" and any(goal[each] != now[each] for each in ("distro", "program"))
+    runs = goal["jobs"] != "absent" and (now["jobs"] == "absent" or accounts.has_stale_script(name))
+    if holds or runs or goal["logon"] != now["logon"]:
+        _register_tasks(machine, account, goal)
+        if goal["jobs"] == "ready":
+            accounts.first_job(name)
+    for kind in ("jobs", "keep_alive"):
+        _switch(machine, f"{kind.replace('_', '-')}-{name}", str(goal[kind]))
+    return False
+
+
+def _goal(machine: "Machine", want: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
+    for property_, words in _WORDS.items():
+        word = want.get(property_)
+        if word is not None and word not in [each.lower() for each in words]:
+            raise own_error("BadRequest", "InvalidArgument", f"{word} is none of {', '.join(words)}.")
+    goal: dict[str, Json] = {**now, "program": None, **want}
+    if goal["keep_alive"] == "absent" and "distro" not in want:
+        goal["distro"] = None
+    goal["jobs"] = "ready" if goal["jobs"] == STALE else goal["jobs"]
+    goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
+    nothing = goal["jobs"] is None or goal["keep_alive"] is None
+    if nothing or (goal["keep_alive"] == "absent") != (goal["distro"] is None):
+        message = "There is a distro exactly where something keeps it alive."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    if goal["distro"] is not None:
+        if not _DISTRO.fullmatch(str(goal["distro"])):
+            raise own_error(
+                "BadRequest",
+                "InvalidArgument",
+                "A distro of winhost has a name of letters, digits, dots and dashes, 64 at most.",
+            )
+        goal["program"] = _wsl_program(machine)
+    return goal
+
+
+def _wsl_program(machine: "Machine") -> str:
+    folder = (registry(machine, _WSL) or {}).get("InstallLocation") or "C:\\Program Files\\WSL"
+    return str(folder).rstrip("\\") + "\\wsl.exe"
+
+
+def _remove_tasks(machine: "Machine", name: str, goal: Mapping[str, Json]) -> None:
+    for kind in ("jobs", "keep_alive"):
+        task = machine.accounts.task(kind.replace("_", "-"), name)
+        if goal[kind] == "absent" and task is not None:
+            machine.accounts.stop_scheduled_task(task.name)
+            machine.accounts.unregister_scheduled_task(task.name)
+    if goal["jobs"] == "absent":
+        machine.files.remove_folder(job_folder(name))
+        machine.files.remove(vm_record(name))
+
+
+def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Json]) -> None:
+    secret, logon = None, str(goal["logon"])
+    if goal["jobs"] != "absent":
+        folder = job_folder(account.name)
+        machine.files.make_folders(FOLDER, f"{FOLDER}\\jobs", folder, f"{folder}\\answers")
+        machine.files.write(script_path(account.name), job_script().encode())
+    if logon == "password":
+        _check_ours(account)
+        secret = _new_secret()
+        machine.accounts.set_local_user(account.sid, secret)
+    if goal["jobs"] != "absent":
+        machine.accounts.register_task(jobs_task(account.name, logon, secret))
+    if goal["keep_alive"] != "absent":
+        program, distro = str(goal["program"]), str(goal["distro"])
+        machine.accounts.register_task(keep_alive_task(account.name, logon, secret, program, distro))
+
+
+def _switch(machine: "Machine", name: str, goal: str) -> None:
+    task = machine.accounts.tasks.get(name.casefold())
+    if task is None:
+        return
+    if goal == "disabled" and task.running:
+        machine.accounts.stop_scheduled_task(name)
+    if (goal == "disabled") is task.enabled:
+        cmdlet = "Disable-ScheduledTask" if goal == "disabled" else "Enable-ScheduledTask"
+        machine.accounts.switch_scheduled_task(name, cmdlet, enabled=goal != "disabled")
+
+
+def _set_config(machine: "Machine", wish: "SetCall") -> bool:
+    want = wish.want
+    _check_config(want)
+    account = machine.accounts.find(wish.key["account"])
+    if account is None or account.profile is None:
+        raise NotYet("AccountTasks")
+    path = config_path(account.profile)
+    goal: dict[str, Json] = {**machine.accounts.read_config(account), **want}
+    if machine.software.wsl is not None and machine.accounts.jobs_task(account.name) is not None:
+        with wish.aside(f"What the VM of {wish.key['account']} was made with could not be written down"):
+            machine.accounts.first_job(account.name)
+            if machine.distros.vm_is_current(account.name):
+                machine.distros.note_vm(account.name, machine.distros.vm_mode(account.name))
+    if goal["text"] is None:
+        if want.get("encoding") is not None:
+            raise own_error("BadRequest", "InvalidArgument", "There is no text to encode.")
+        machine.accounts.ready_to_run(account.name)
+        machine.files.remove(path)
+        return False
+    content = encoded(str(goal["text"]), str(goal["encoding"] or "utf-8"))
+    machine.accounts.ready_to_run(account.name)
+    machine.files.write(path, content)
+    return False
+
+
+def _check_config(want: Mapping[str, Json]) -> None:
+    text, encoding = want.get("text"), want.get("encoding")
+    if encoding is not None and encoding not in _ENCODINGS:
+        raise own_error("BadRequest", "InvalidArgument", "The encoding is utf-8, utf-8-bom or utf-16le.")
+    if text is not None and (not isinstance(text, str) or text.startswith("\ufeff")):
+        message = "The text is a text; a byte order mark is said by its encoding."
+        raise own_error("BadRequest", "InvalidArgument", message)
+
+
+def check_account_name(name: str) -> None:
+    """Raises CmdletError for what is no name of an account of winhost."""
+    if not _NAME.fullmatch(name):
+        raise own_error(
+            "BadRequest",
+            "InvalidArgument",
+            "An account of winhost has a name of letters, digits, dots and dashes, 20 at most.",
+        )
+
+
+def _check_flags(want: Mapping[str, Json]) -> None:
+    for name, value in want.items():
+        if not isinstance(value, bool):
+            raise own_error("BadRequest", "InvalidArgument", f"{name} is true or false.")
+
+
+def _check_ours(account: Account) -> None:
+    if not account.ours:
+        raise own_error("NotOurs", "InvalidOperation", f"winhost did not make the account {account.name}.")
+
+
+def _new_secret() -> str:
+    return secrets.token_urlsafe(36) + "Aa1-"
+
+
+SETTERS: "Mapping[str, Setter]" = {
+    "LocalAccount": _set_account,
+    "AccountRight": _set_right,
+    "AccountTasks": _set_tasks,
+    "WslConfig": _set_config,
+}

@@ -1,0 +1,235 @@
+"""Answers to the agent's JSON contract from a simulated host: what `Invoke-Winhost` answers on a real one."""
+
+import json
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+from winhost.lab.contract.injected_faults import InjectedFaults
+from winhost.lab.contract.property_changes import SENDERS, SETTERS
+from winhost.lab.contract.set_call import SetCall
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error
+from winhost.model.facts import Json, Key, Record, Unavailable, Unknown
+from winhost.resources.windows import RESOURCE_TYPES
+
+Answer = dict[str, Json]
+
+_SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
+_SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
+
+
+class PipelineStopped(Exception):
+    """The client stopped the pipeline; what was done by then stays done."""
+
+
+class AgentAnswers:
+    """One for each machine, for all its sessions. `faults` is what a test or a rehearsal has ordered."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.faults = InjectedFaults()
+
+    def invoke(self, json_text: str, stop: threading.Event | None = None) -> str:
+        """The answer to one request. Raises HostDown when the host goes down meanwhile, and PipelineStopped."""
+        boot, stop = self.machine.boot, stop or threading.Event()
+        request = json.loads(json_text)
+        calls = request.get("calls") or []
+        exclusive = request.get("exclusive") or any(call.get("verb") != "get" for call in calls)
+        with _Mutex(self.machine, boot, stop) if exclusive else nullcontext():
+            answers = self._batch(calls, stop)
+        if self.machine.boot != boot or not self.machine.accepting():
+            raise HostDown
+        return json.dumps({"answers": answers})
+
+    def _batch(self, calls: list[Mapping[str, Json]], stop: threading.Event) -> list[Answer]:
+        answers: list[Answer] = []
+        failed = False
+        for call in calls:
+            changes = call.get("verb") != "get"
+            if changes and failed:
+                # Nothing was raised, so there is no HRESULT.
+                skipped = CmdletError("", "OperationStopped", "Winhost.Skipped", (), "A call before it failed.")
+                answers.append(_failure(skipped))
+                continue
+            answers.append(self._call(call, stop))
+            failed = failed or (changes and not answers[-1]["ok"])
+            if stop.is_set():
+                raise PipelineStopped
+        return answers
+
+    def _call(self, call: Mapping[str, Json], stop: threading.Event) -> Answer:
+        try:
+            match call.get("verb"):
+                case "get":
+                    return self._get(call)
+                case "set":
+                    return self._set(call, stop)
+                case "send":
+                    return self._send(call)
+                case "restart":
+                    return self._restart(call)
+                case _:
+                    raise own_error("BadRequest", "InvalidArgument", "The verb is get, set, send or restart.")
+        except NotYet as missing:
+            return {"ok": False, "unavailable": missing.noun}
+        except CmdletError as error:
+            return _failure(error)
+
+    # ---- get
+
+    def _get(self, call: Mapping[str, Json]) -> Answer:
+        noun, key = str(call.get("noun", "")), call.get("key")
+        self._meet_fault(noun, "get", after=False)
+        instances = self._instances(noun, key)
+        if key is None:
+            found = [{"key": dict(r.key), "state": dict(r.state)} for r in instances]
+            return {"ok": True, "instances": found, "warnings": []}
+        return {"ok": True, "state": dict(instances[0].state) if instances else None, "warnings": []}
+
+    def _instances(self, noun: str, key: Key | None) -> list[Record]:
+        """Those that match the key. Raises CmdletError and NotYet."""
+        if noun not in RESOURCE_TYPES:
+            raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
+        answer = self.machine.answer(noun)
+        if isinstance(answer, Unavailable):
+            raise NotYet(answer.unavailable)
+        if isinstance(answer, Unknown):
+            fault = answer.unknown
+            raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
+        if (answer or RESOURCE_TYPES[noun].absent) and key is not None and set(key) != set(RESOURCE_TYPES[noun].key):
+            raise own_error(
+                "BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(RESOURCE_TYPES[noun].key))}."
+            )
+        asked = self.machine.known_as[noun](key) if key is not None and noun in self.machine.known_as else key
+        found = [r for r in answer if all(_same(r.key[name], value) for name, value in (asked or {}).items())]
+        absent = RESOURCE_TYPES[noun].absent
+        return [Record(absent, key)] if absent is not None and key is not None and not found else found
+
+    # ---- set
+
+    def _set(self, call: Mapping[str, Json], stop: threading.Event) -> Answer:
+        noun, want, asked = str(call.get("noun", "")), call.get("want"), call.get("key")
+        self._can(noun, "set", SETTERS)
+        if asked is None or want is None:
+            raise own_error("BadRequest", "InvalidArgument", "A set says of what, and what it wants.")
+        instances = self._instances(noun, asked)
+        if not instances:
+            raise own_error("NotFound", "ObjectNotFound", f"There is no such {noun}.")
+        key, before = instances[0].key, dict(instances[0].state)
+        drift = _differences(call.get("expect") or {}, before)
+        if drift:
+            return {"ok": False, "drift": drift, "before": before, "warnings": []}
+        if not _differences(want, before):
+            return {"ok": True, "before": before, "after": before, "restart": [], "warnings": []}
+        return self._change(noun, _wish(key, want, call.get("how") or {}, stop), before)
+
+    def _change(self, noun: str, wish: SetCall, before: Mapping[str, Json]) -> Answer:
+        seen: Answer = {"before": dict(before)}
+        try:
+            for fixed in (name for name in wish.want if name not in RESOURCE_TYPES[noun].sets):
+                raise own_error("BadRequest", "InvalidArgument", f"{fixed} cannot be set.")
+            self._meet_fault(noun, "set", after=False)
+            restart = SETTERS[noun](self.machine, wish)
+            self._meet_fault(noun, "set", after=True)
+        except CmdletError as error:
+            return {**_failure(error), **seen, "after": self._again(noun, wish.key), "warnings": list(wish.warnings)}
+        except NotYet as missing:
+            return {"ok": False, "unavailable": missing.noun}
+        restarts = [{"system": "host"}] if restart else []
+        after = self._read(noun, wish.key)
+        return {"ok": True, **seen, "after": after, "restart": restarts, "warnings": list(wish.warnings)}
+
+    def _again(self, noun: str, key: Key) -> Json:
+        try:
+            return self._read(noun, key)
+        except (CmdletError, NotYet):
+            return None
+
+    def _read(self, noun: str, key: Key) -> Json:
+        found = self._instances(noun, key)
+        return dict(found[0].state) if found else None
+
+    # ---- send
+
+    def _send(self, call: Mapping[str, Json]) -> Answer:
+        noun, asked = str(call.get("noun", "")), call.get("key")
+        self._can(noun, "send", SENDERS)
+        if asked is None:
+            raise own_error("BadRequest", "InvalidArgument", "A send says of what.")
+        found = self._instances(noun, asked)[0]
+        if drift := _differences(call.get("expect") or {}, found.state):
+            return {"ok": False, "drift": drift, "before": dict(found.state), "warnings": []}
+        self._meet_fault(noun, "send", after=False)
+        held = SENDERS[noun](self.machine, found.key, call.get("piece"))
+        self._meet_fault(noun, "send", after=True)
+        return {"ok": True, **held, "warnings": []}
+
+    # ---- restart
+
+    def _restart(self, call: Mapping[str, Json]) -> Answer:
+        self._can(str(call.get("noun", "")), "restart", ("Boot",))
+        self._meet_fault("Boot", "restart", after=False)
+        code, errors = self.machine.run_shutdown()
+        if code not in (0, _SHUTTING_DOWN):
+            raise own_error("RestartRefused", "InvalidResult", f"shutdown.exe: {code} {errors}")
+        return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
+
+    def _can(self, noun: str, verb: str, nouns: Collection[str]) -> None:
+        if noun not in RESOURCE_TYPES:
+            raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
+        if noun not in nouns:
+            raise own_error("BadRequest", "InvalidArgument", f"{noun} cannot be asked to {verb}.")
+
+    def _meet_fault(self, noun: str, verb: str, *, after: bool) -> None:
+        fault = self.faults.take(noun, verb, changed=after)
+        if fault is None:
+            return
+        self.machine.clock.sleep(fault.seconds)
+        if fault.error is not None:
+            raise fault.error
+
+
+class _Mutex:
+    """The host-wide mutex, waited for until the pipeline is stopped or the host goes down."""
+
+    def __init__(self, machine: Machine, boot: int, stop: threading.Event) -> None:
+        self._machine, self._boot, self._stop = machine, boot, stop
+
+    def __enter__(self) -> None:
+        while not self._machine.mutex.acquire(timeout=_SLICE):
+            if self._stop.is_set():
+                raise PipelineStopped
+            if self._machine.boot != self._boot:
+                raise HostDown
+
+    def __exit__(self, *_: object) -> None:
+        self._machine.mutex.release()
+
+
+def _wish(key: Key, want: Mapping[str, Json], how: Mapping[str, Any], stop: threading.Event) -> SetCall:
+    wish = SetCall(key, want, frozenset(how.get("accept") or ()), stop=stop)
+    return wish if how.get("within") is None else replace(wish, within=float(how["within"]))
+
+
+def _failure(error: CmdletError) -> Answer:
+    return {"ok": False, "error": error.as_json(), "warnings": []}
+
+
+def _differences(wanted: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for name, expected in wanted.items():
+        if name not in state:
+            raise own_error("BadRequest", "InvalidArgument", f"There is no property {name}.")
+        # As JSON, because true is not 1 there.
+        if json.dumps(expected, sort_keys=True) != json.dumps(state[name], sort_keys=True):
+            found[name] = {"expected": expected, "found": state[name]}
+    return found
+
+
+def _same(mine: str, asked: object) -> bool:
+    # PowerShell's -ne does not look at case.
+    return mine.casefold() == str(asked).casefold()

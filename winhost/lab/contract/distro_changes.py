@@ -1,0 +1,370 @@
+"""What the scripts of distros, their VM, their first files and the way into them do, on a simulated host."""
+
+import base64
+import ipaddress
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from winhost.lab.contract.account_changes import check_account_name
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error
+from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.wsl_distros import folder_of, record_of
+from winhost.lab.physics.wsl_session import Distro
+from winhost.model.facts import Json, Key
+from winhost.resources.values import is_device
+from winhost.resources.windows.distros import NO_CONF, PUBLIC_KEY
+from winhost.resources.windows.network import NETWORKS
+from winhost.resources.windows.scripts import inside_script
+
+if TYPE_CHECKING:
+    from winhost.lab.contract.set_call import SetCall, Setter
+    from winhost.lab.physics.simulated_machine import Machine
+
+DATA, STOP = "data", "vm-stop"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SHA256 = re.compile("[0-9a-f]{64}")
+_HELD = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
+_TEE, _SH = ("/usr/bin/tee", "/var/lib/winhost.wanted"), ("/bin/sh", "-s")
+_GOES = "wsl.exe"
+
+
+class _Wsl:
+    """wsl.exe as one account."""
+
+    def __init__(self, machine: "Machine", account: str) -> None:
+        self.machine, self.account = machine, account
+
+    def run(self, *arguments: str, content: str = "") -> str:
+        """Raises CmdletError, NotYet."""
+        code, output, errors = self.machine.accounts.run_job(self.account, arguments, content.encode())
+        output, errors = output.replace("\0", ""), errors.replace("\0", "")
+        if code == 0:
+            return output
+        said = f"{output}\n{errors}".strip()
+        if 0 < code < 256:
+            raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {said} ({code})")
+        found = re.search(r"Wsl/[A-Za-z0-9_/]+", said)
+        name = f"WslFailed,{found[0]}" if found else "WslFailed"
+        raise own_error(name, "InvalidResult", f"{_GOES} ended with {code}: {said}")
+
+    def inside(self, distro: str, *command: str, content: str = "") -> str:
+        return self.run("-d", distro, "-u", "root", "--cd", "/", "-e", *command, content=content)
+
+    def script(self, distro: str, verb: str, lines: Sequence[str] = ()) -> str:
+        if lines:
+            self.inside(distro, *_TEE, content="".join(f"{line}\n" for line in lines))
+        return self.inside(distro, *_SH, verb, content=inside_script())
+
+    def names(self) -> list[str]:
+        return self.run("--list", "--quiet", "--all").split()
+
+    def running(self) -> list[str]:
+        return self.run("--list", "--quiet", "--running").split()
+
+    def stop_idle_vm(self) -> None:
+        """Where no distro runs: without an idle timeout it would stay."""
+        if not self.running():
+            self.run("--shutdown")
+
+    def has(self, distro: str) -> bool:
+        return distro.casefold() in map(str.casefold, self.names())
+
+
+# ---- the distro
+
+
+def _set_distro(machine: "Machine", wish: "SetCall") -> bool:
+    want, key = wish.want, wish.key
+    _check_key(key)
+    for name in ("installed", "running"):
+        if name in want and not isinstance(want[name], bool):
+            raise own_error("BadRequest", "InvalidArgument", f"{name} is true or false.")
+    if want.get("installed") is False:
+        _remove(machine, wish)
+        return False
+    if want.get("installed"):
+        _add(machine, wish)
+    elif "image" in want:
+        _check_image(want["image"])
+        _check_ours(machine, key)
+        _check_made_of(machine, key, want["image"])
+    if "running" in want:
+        _check_ours(machine, key)
+        (_start if want["running"] else _stop)(machine, key)
+    return False
+
+
+def _check_key(key: Key) -> None:
+    if not _NAME.fullmatch(key["distro"]) or key["distro"].endswith("."):
+        message = "That is no name of a distro: letters, digits, dots and dashes."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    check_account_name(key["account"])
+    for part in (key["account"], key["distro"]):
+        if is_device(part):
+            raise own_error("BadRequest", "InvalidArgument", f"{part} is a device of Windows.")
+
+
+def _check_image(image: Json) -> None:
+    if not isinstance(image, str) or not _SHA256.fullmatch(image):
+        raise own_error("BadRequest", "InvalidArgument", "image is the SHA-256 of a staged file.")
+
+
+def _check_ours(machine: "Machine", key: Key) -> None:
+    account, distro = key["account"], key["distro"]
+    if not _Wsl(machine, account).has(distro):
+        raise own_error("WrongPlace", "InvalidOperation", f"{account} has no distro {distro}.")
+    if machine.distros.ours(account, distro) is None:
+        message = f"winhost did not make the distro {distro} of {account}, and leaves it alone."
+        raise own_error("NotOurs", "InvalidOperation", message)
+
+
+def _check_made_of(machine: "Machine", key: Key, image: Json) -> None:
+    record = machine.distros.ours(key["account"], key["distro"])
+    if record is None or record["image"] != image:
+        message = f"{key['distro']} was imported from another image: take it away first."
+        raise own_error("WrongPlace", "InvalidOperation", message)
+
+
+def _add(machine: "Machine", wish: "SetCall") -> None:
+    account, distro, image = wish.key["account"], wish.key["distro"], wish.want.get("image")
+    _check_image(image)
+    image, wsl = str(image), _Wsl(machine, account)
+    there = wsl.has(distro)
+    if there and machine.distros.ours(account, distro) is not None:
+        _check_made_of(machine, wish.key, image)
+        return
+    staged = machine.software.staged_path(image)
+    if staged is None:
+        raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
+    folder, record = folder_of(account, distro), machine.distros.record(account, distro)
+    disk = machine.files.read(f"{folder}\\ext4.vhdx") is not None
+    begun = record is not None and not record["complete"] and (not there or disk)
+    if (there or _full(machine, folder)) and not begun:
+        message = f"There is a distro {distro} of {account} that winhost did not make, or something in {folder}."
+        raise own_error("NotOurs", "InvalidOperation", message)
+    if there:
+        wsl.run("--unregister", distro)
+    machine.files.remove_folder(folder)
+    machine.files.make_folders(FOLDER, f"{FOLDER}\\distros", f"{FOLDER}\\distros\\{account}")
+    machine.distros.write_record(account, distro, record_of(image, complete=False))
+    machine.files.make_folders(folder)
+    try:
+        wsl.run("--import", distro, folder, staged, "--version", "2")
+    except CmdletError as error:
+        if error.code.startswith("Winhost.WslFailed"):
+            machine.files.remove_folder(folder)
+            machine.files.remove(f"{folder}.json")
+            with wish.aside(f"The VM of {account} could not be ended"):
+                wsl.stop_idle_vm()
+        raise
+    machine.distros.write_record(account, distro, record_of(image))
+
+
+def _full(machine: "Machine", path: str) -> bool:
+    """There is such a file, or a folder with something in it."""
+    return machine.files.read(path) is not None or any(True for _ in machine.files.below(path))
+
+
+def _remove(machine: "Machine", wish: "SetCall") -> None:
+    account, distro = wish.key["account"], wish.key["distro"]
+    if wish.want.get("running") is True or wish.want.get("image") is not None:
+        raise own_error("BadRequest", "InvalidArgument", "What is not installed has no image and does not run.")
+    _check_ours(machine, wish.key)
+    _suspend(machine, wish.key)
+    wsl = _Wsl(machine, account)
+    if DATA not in wish.accept:
+        machine.files.make_folders(f"{FOLDER}\\exports", f"{FOLDER}\\exports\\{account}")
+        number = 1
+        while _full(machine, f"{FOLDER}\\exports\\{account}\\{distro}-{number}.tar"):
+            number += 1
+        wsl.run("--export", distro, f"{FOLDER}\\exports\\{account}\\{distro}-{number}.tar")
+    wsl.run("--unregister", distro)
+    machine.files.remove_folder(folder_of(account, distro))
+    machine.files.remove(f"{folder_of(account, distro)}.json")
+    wsl.stop_idle_vm()
+
+
+def _start(machine: "Machine", key: Key) -> None:
+    wsl = _Wsl(machine, key["account"])
+    wsl.stop_idle_vm()
+    _resume(machine, key)
+    machine.clock.sleep(_HELD)
+    if key["distro"] not in wsl.running():
+        message = (
+            f"{key['distro']} started and ended again: nothing holds it. "
+            "Set instanceIdleTimeout=-1 in [general] of .wslconfig."
+        )
+        raise own_error("NotHeld", "InvalidResult", message)
+
+
+def _stop(machine: "Machine", key: Key) -> None:
+    _suspend(machine, key)
+    _Wsl(machine, key["account"]).run("--terminate", key["distro"])
+
+
+def _keeper(machine: "Machine", key: Key) -> str | None:
+    """The task that keeps this distro alive, if there is one that may run."""
+    task = machine.accounts.task("keep-alive", key["account"])
+    keeps = task is not None and task.enabled and (task.distro or "").casefold() == key["distro"].casefold()
+    return task.name if task is not None and keeps else None
+
+
+def _resume(machine: "Machine", key: Key) -> None:
+    if (task := _keeper(machine, key)) is not None:
+        machine.accounts.start_scheduled_task(task)
+    _Wsl(machine, key["account"]).inside(key["distro"], "/bin/true")
+
+
+def _suspend(machine: "Machine", key: Key) -> None:
+    if (task := _keeper(machine, key)) is not None:
+        machine.accounts.stop_scheduled_task(task)
+
+
+# ---- its VM
+
+
+def _set_vm(machine: "Machine", wish: "SetCall") -> bool:
+    account = wish.key["account"]
+    check_account_name(account)
+    _check_vm(wish.want)
+    wsl = _Wsl(machine, account)
+    running = wsl.running()
+    digest = machine.distros.digest(account)
+    if isinstance(digest, Mapping):
+        raise machine.distros.config_error(account)
+    if digest != wish.want.get("config", digest):
+        message = f"The .wslconfig of {account} is another one, so no VM can be made with that."
+        raise own_error("WrongPlace", "InvalidOperation", message)
+    if running and STOP not in wish.accept:
+        raise own_error("EndsDistros", "ResourceBusy", f"What runs in {', '.join(running)} would end.")
+    keys = [{"account": account, "distro": distro} for distro in running]
+    for key in keys:
+        _suspend(machine, key)
+    mode = wish.want.get("mode", machine.distros.vm_mode(account))
+    wsl.run("--shutdown")
+    machine.distros.note_vm(account, mode)
+    for key in keys:
+        _resume(machine, key)
+    return False
+
+
+def _check_vm(want: Mapping[str, Json]) -> None:
+    config, mode = want.get("config"), want.get("mode")
+    if config is not None and not (isinstance(config, str) and _SHA256.fullmatch(config)):
+        raise own_error("BadRequest", "InvalidArgument", "config is the SHA-256 of a text, or null.")
+    if mode is not None and mode not in ("bridged", "mirrored", "nat"):
+        raise own_error("BadRequest", "InvalidArgument", "mode is bridged, mirrored or nat, or null.")
+
+
+# ---- what it starts with, and the way in
+
+
+def _installed(machine: "Machine", key: Key) -> tuple[_Wsl, Distro, dict[str, Any]]:
+    """Raises CmdletError, NotYet."""
+    wsl = _Wsl(machine, key["account"])
+    if not wsl.has(key["distro"]):
+        raise NotYet("WslDistro")
+    _check_ours(machine, key)
+    record = machine.distros.ours(key["account"], key["distro"])
+    distro = machine.distros.session(key["account"]).find(key["distro"])
+    assert record is not None
+    assert distro is not None
+    return wsl, distro, record
+
+
+def _set_conf(machine: "Machine", wish: "SetCall") -> bool:
+    _check_key(wish.key)
+    lines = [f"{name} {_encoded(name, text)}" for name, text in wish.want.items()]
+    wsl, distro, record = _installed(machine, wish.key)
+    ran, conf = distro.running, dict(machine.distros.conf(wish.key["account"], distro))
+    wsl.script(distro.name, "conf", lines)
+    record["conf"] = {name: (conf | dict(wish.want))[name] for name in NO_CONF}
+    machine.distros.write_record(wish.key["account"], distro.name, record)
+    _stop(machine, wish.key)
+    if ran:
+        _resume(machine, wish.key)
+    return False
+
+
+def _encoded(name: str, text: Json) -> str:
+    if text is None:
+        return "-"
+    if not isinstance(text, str) or "\0" in text:
+        raise own_error("BadRequest", "InvalidArgument", f"{name} is the text of a file, or null.")
+    try:
+        return f":{base64.b64encode(text.encode()).decode()}"
+    except UnicodeEncodeError:
+        raise own_error("BadRequest", "InvalidArgument", "This text cannot be written as utf-8.") from None
+
+
+def _set_access(machine: "Machine", wish: "SetCall") -> bool:
+    _check_key(wish.key)
+    _check_access_values(wish.want)
+    wsl, distro, record = _installed(machine, wish.key)
+    account = wish.key["account"]
+    goal = {**machine.distros.access(account, distro), **wish.want}
+    if goal["port"] is None and "allowed" not in wish.want:
+        goal["allowed"] = None
+    _check_access(goal)
+    if goal["port"] is None:
+        wsl.script(distro.name, "close")
+        record["access"] = None
+    else:
+        active = ["active yes"] if goal["active"] else []
+        allowed = [f"from {each}" for each in goal["allowed"] or ()]
+        keys = [f"key {line}" for line in goal["authorized"]]
+        wsl.script(distro.name, "open", [f"port {goal['port']}", f"listen {goal['listen']}", *active, *allowed, *keys])
+        record["access"] = {**goal, "user": "root", "host_key": distro.host_key}
+    machine.distros.write_record(account, distro.name, record)
+    return False
+
+
+def _check_access(goal: Mapping[str, Any]) -> None:
+    said = (goal["port"], goal["listen"], goal["authorized"])
+    none = said[:2] == (None, None) and goal["allowed"] is None and not said[2] and not goal["active"]
+    if not none and (None in said or not said[2]):
+        message = "A way in is a port, an address to listen on, and keys; none is null, null, null, [], and not active."
+        raise own_error("BadRequest", "InvalidArgument", message)
+
+
+def _check_access_values(want: Mapping[str, Json]) -> None:
+    if not all(_ACCESS[name](value) for name, value in want.items()):
+        message = (
+            "port: 1 to 65535, listen: an address, allowed: networks, each of them null; authorized: public keys; "
+            "active: true or false."
+        )
+        raise own_error("BadRequest", "InvalidArgument", message)
+
+
+def _is_port(value: Json) -> bool:
+    return value is None or (type(value) is int and 1 <= value <= 65535)
+
+
+def _is_address(value: Json) -> bool:
+    try:
+        return value is None or (isinstance(value, str) and str(ipaddress.ip_address(value)) == value)
+    except ValueError:
+        return False
+
+
+def _are_keys(value: Json) -> bool:
+    return isinstance(value, list) and all(isinstance(line, str) and re.fullmatch(PUBLIC_KEY, line) for line in value)
+
+
+_ACCESS: Mapping[str, Callable[[Json], bool]] = {
+    "port": _is_port,
+    "listen": _is_address,
+    "allowed": NETWORKS.fits,
+    "authorized": _are_keys,
+    "active": lambda value: isinstance(value, bool),
+}
+
+
+SETTERS: Mapping[str, "Setter"] = {
+    "WslDistro": _set_distro,
+    "WslVm": _set_vm,
+    "WslConf": _set_conf,
+    "WslAccess": _set_access,
+}

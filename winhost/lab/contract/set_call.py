@@ -1,0 +1,39 @@
+"""What is asked of a simulated host by one `set`."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.model.facts import Json, Key
+
+_WITHIN = 300.0
+
+
+@dataclass(frozen=True)
+class SetCall:
+    """One `set`: what is wanted of which instance, and how."""
+
+    key: Key
+    want: Mapping[str, Json]
+    accept: frozenset[str] = frozenset()
+    within: float = _WITHIN
+    stop: threading.Event = field(default_factory=threading.Event)
+    warnings: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def aside(self, what: str) -> Iterator[None]:
+        """What may fail without ending the change; a warning then tells."""
+        try:
+            yield
+        except CmdletError as error:
+            self.warnings.append(f"{what}: {error.message}")
+
+
+Setter = Callable[[Machine, SetCall], bool]
+"""Changes the host; tells whether that takes a restart. Raises CmdletError."""
+
+Sender = Callable[[Machine, Key, Mapping[str, Json] | None], Mapping[str, Json]]
+"""Takes a piece, or none; tells how much is held. Raises CmdletError."""

@@ -1,0 +1,242 @@
+"""What the scripts of features, staged files, WSL and driver models do, on a simulated host."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+
+from winhost.lab.contract.set_call import SetCall, Setter
+from winhost.lab.physics.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.windows_software import MODELS, PRODUCT
+from winhost.model.facts import Json, Key
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
+_SOURCE = re.compile(
+    r"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+|\./[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]"""
+)
+_BESIDE = "./"
+_VERSION = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){2,3}")
+_HEADLESS = "headless"
+
+
+def set_optional_features(machine: Machine, wanted: Mapping[str, Json]) -> bool:
+    """Each to installed or available; whether that takes a restart."""
+    for name in sorted(wanted):
+        if wanted[name] not in ("installed", "available"):
+            raise own_error("BadRequest", "InvalidArgument", f"{wanted[name]} is none of Installed, Available.")
+        if name not in machine.optional_features:
+            message = f"This edition of Windows has no feature {name}, or its files were removed."
+            raise own_error("FeatureNotHere", "NotInstalled", message)
+    install = sorted(name for name, state in wanted.items() if state == "installed")
+    remove = sorted(name for name, state in wanted.items() if state == "available")
+    restart = bool(install) and machine.enable_windows_optional_feature(*install)
+    return (bool(remove) and machine.disable_windows_optional_feature(*remove)) or restart
+
+
+def set_client_role(machine: Machine, wish: SetCall) -> bool:
+    """Hyper-V, which is two optional features where there are no roles."""
+    names = {"role": CLIENT_ROLE, "tools": CLIENT_TOOLS}
+    return set_optional_features(machine, {names[name]: state for name, state in wish.want.items()})
+
+
+def _set_platform(machine: Machine, wish: SetCall) -> bool:
+    return set_optional_features(machine, {PLATFORM: wish.want["feature"]})
+
+
+# ---- staged files
+
+
+def _set_staged(machine: Machine, wish: SetCall) -> bool:
+    software, key = machine.software, wish.key
+    _check_key(key)
+    if not isinstance(wish.want["present"], bool):
+        raise own_error("BadRequest", "InvalidArgument", "present is true or false.")
+    path, entry = software.path_of(key["sha256"], key["name"]), f"file {key['sha256']}-{key['name']}"
+    if wish.want["present"]:
+        machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
+        _receive(machine, key, path)
+        software.write_registry(entry, key["source"])
+    elif software.record.get(entry, "").casefold() == key["source"].casefold():
+        machine.files.remove(path)
+        software.write_registry(entry, None)
+    _remove_part(machine, key, path)
+    return False
+
+
+def send_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
+    """What is held of it then, and the sum of that where nothing was sent. Raises CmdletError."""
+    _check_key(key)
+    if not key["source"].startswith(_BESIDE):
+        message = "Only a file that lies beside the plan, as ./name, is sent."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    part = f"{machine.software.path_of(key['sha256'], key['name'])}.part"
+    held = machine.files.length(part)
+    if piece is None:
+        return {"held": held, "sha256": machine.software.read_hash(part)}
+    at, content = piece.get("at"), _decoded(piece.get("bytes"))
+    if content is None or type(at) is not int:
+        message = "A piece says at which byte it begins, and what it holds as base64."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    if at == 0:
+        machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
+        machine.software.write_registry(f"part {key['sha256']}-{key['name']}", key["source"])
+    elif at != held:
+        message = f"{held} bytes of it are here, and this piece begins at {at}."
+        raise own_error("OutOfStep", "InvalidOperation", message)
+    machine.files.append(part, content, anew=at == 0)
+    return {"held": machine.files.length(part), "sha256": None}
+
+
+def _decoded(text: Json) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else None
+    except binascii.Error:
+        return None
+
+
+def _check_key(key: Key) -> None:
+    parts = (("sha256", _SHA256), ("name", _NAME), ("source", _SOURCE))
+    if not all(pattern.fullmatch(str(key[part])) for part, pattern in parts):
+        message = (
+            "sha256 is 64 digits in lower case, name of plain characters, "
+            "source an https address, a path on a drive or ./name."
+        )
+        raise own_error("BadRequest", "InvalidArgument", message)
+
+
+def _remove_part(machine: Machine, key: Key, path: str) -> None:
+    machine.files.remove(f"{path}.part")
+    machine.software.write_registry(f"part {key['sha256']}-{key['name']}", None)
+
+
+def _receive(machine: Machine, key: Key, path: str) -> None:
+    beside = f"{path}.part"
+    sent = key["source"].startswith(_BESIDE)
+    found = machine.software.read_hash(beside) if sent else _fetch(machine, key["source"], beside)
+    if not found:
+        raise own_error("NotSent", "ObjectNotFound", "Nothing of it was sent to this host.")
+    if found != key["sha256"]:
+        machine.files.remove(beside)
+        if sent:
+            machine.software.write_registry(f"part {key['sha256']}-{key['name']}", None)
+        message = f"The source gave SHA-256 {found}, and not {key['sha256']}."
+        raise own_error("WrongHash", "InvalidData", message)
+    machine.files.remove(path)
+    machine.software.move_file(beside, path)
+
+
+def _fetch(machine: Machine, source: str, path: str) -> str:
+    machine.files.remove(path)
+    try:
+        return machine.software.copy_source(source, path)
+    except CmdletError as error:
+        machine.files.remove(path)
+        raise own_error("NotFetched", "ReadError", f"It could not be fetched: {error.message}") from None
+
+
+# ---- WSL
+
+
+def _set_wsl(machine: Machine, wish: SetCall) -> bool:
+    if not machine.lab.administrator:
+        raise not_administrator()
+    version, package = wish.want.get("version"), wish.want.get("package")
+    if version is None and package is None:
+        return _uninstall(machine, wish)
+    if not _SHA256.fullmatch(_shown(package)):
+        raise own_error("BadRequest", "InvalidArgument", "package is the SHA-256 of a staged MSI.")
+    wanted = _shown(wish.want.get("version", machine.software.wsl))
+    if not _VERSION.fullmatch(wanted):
+        message = "version is three or four numbers with dots between them."
+        raise own_error("BadRequest", "InvalidArgument", message)
+    return _install(machine, wanted, _shown(package))
+
+
+def _install(machine: Machine, version: str, package: str) -> bool:
+    software = machine.software
+    if software.wsl is not None and _numbers(software.wsl) > _numbers(version):
+        message = f"WSL {software.wsl} is installed; winhost never goes back to {version}."
+        raise own_error("Downgrade", "InvalidOperation", message)
+    path = software.staged_path(package)
+    if path is None:
+        raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {package} was brought to this host.")
+    _check_signature(machine, path)
+    restart = _run(machine, "/i", path)
+    software.write_registry("wsl version", _shown(software.wsl))
+    software.write_registry("wsl package", package)
+    return restart
+
+
+def _uninstall(machine: Machine, wish: SetCall) -> bool:
+    software, restart = machine.software, False
+    if "version" in wish.want:
+        if software.package is None:
+            message = "This WSL was not installed by winhost, which does not remove it."
+            raise own_error("NotOurs", "InvalidOperation", message)
+        restart = _run(machine, "/x", PRODUCT)
+    for name in ("wsl version", "wsl package"):
+        software.write_registry(name, None)
+    return restart
+
+
+def _check_signature(machine: Machine, path: str) -> None:
+    status, subject = machine.software.signature(path)
+    if status != "Valid":
+        raise own_error("BadSignature", "SecurityError", f"The signature of {path} is {status}.")
+    if not re.search(r"(^|, )O=Microsoft Corporation(,|\Z)", re.sub('"[^"]*"', "", subject)):
+        message = f"{path} is signed by {subject}, not by Microsoft Corporation."
+        raise own_error("BadSignature", "SecurityError", message)
+
+
+def _run(machine: Machine, how: str, what: str) -> bool:
+    code = machine.software.run_msiexec((how, what))
+    if code == 1618:
+        message = "Another installation is under way: wait until it has ended, then go on."
+        raise own_error("InstallerBusy", "ResourceBusy", message)
+    if code not in (0, 1641, 3010):
+        raise own_error("InstallerFailed", "InvalidResult", f"msiexec.exe: {code}")
+    return code != 0
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _shown(value: Json) -> str:
+    return "" if value is None else str(value)
+
+
+# ---- driver models
+
+
+def _set_driver_model(machine: Machine, wish: SetCall) -> bool:
+    if not machine.lab.administrator:
+        raise not_administrator()
+    model, location = wish.want["pending"], wish.key["location"]
+    if model not in MODELS:
+        raise own_error("BadRequest", "InvalidArgument", f"{model} is none of {', '.join(MODELS)}.")
+    displays = next(device.state()["displays"] for device in machine.devices if device.location == location)
+    if model != MODELS[0] and displays and _HEADLESS not in wish.accept:
+        message = "A display is connected to this card, and would stay dark."
+        raise own_error("TakesDisplay", "InvalidOperation", message)
+    code, output = machine.software.set_driver_model(location, MODELS.index(model))
+    current, pending = machine.software.driver_models().get(location, (None, None))
+    if code != 0 or pending != model:
+        message = (
+            "This card or its driver knows no such model: consumer cards are always WDDM, and cards of data centers "
+            f"mostly never. nvidia-smi.exe: {code} {' '.join(output.split())}"
+        )
+        raise own_error("DriverModelRefused", "InvalidOperation", message)
+    return current != pending
+
+
+SOFTWARE: Mapping[str, Setter] = {
+    "VirtualMachinePlatform": _set_platform,
+    "StagedFile": _set_staged,
+    "Wsl": _set_wsl,
+    "GpuDriverModel": _set_driver_model,
+}

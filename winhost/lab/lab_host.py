@@ -1,0 +1,81 @@
+"""A simulated host behind the endpoint: runspaces that know the agent's text and nothing else."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
+from winhost.lab.linux.linux_answers import LinuxHost
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.wire import PipelineError, RemoteCommand
+from winhost.resources.windows.scripts import session_text
+
+INVOKE = "Invoke-Winhost"
+
+
+class LabRunspace:
+    """Answers at the level of the agent's JSON contract. It runs no PowerShell: any script but the agent is refused."""
+
+    def __init__(self, answers: AgentAnswers) -> None:
+        self._answers = answers
+        self._defined = False
+
+    def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
+        """Takes the agent's own text with the first request, and then calls of what that defines."""
+        if len(commands) != 1:
+            raise PipelineError("The lab runs one command at a time.", "LabOneCommand", "NotImplemented")
+        (command,) = commands
+        if command.is_script:
+            self._define(command.text)
+            return [self._answer(str(request), stop) for request in command.arguments]
+        if command.text.casefold() != INVOKE.casefold() or not self._defined:
+            message = f"The term '{command.text}' is not recognized as the name of a cmdlet."
+            raise PipelineError(message, "CommandNotFoundException", "ObjectNotFound")
+        return [self._answer(str(command.parameters["Json"]), stop)]
+
+    def _define(self, text: str) -> None:
+        if text != session_text():
+            raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
+        self._prepare()
+        self._defined = True
+
+    def _prepare(self) -> None:
+        """Nothing to do: the answers are known without the text."""
+
+    def _answer(self, request: str, stop: threading.Event) -> str:
+        try:
+            return self._answers.invoke(request, stop)
+        except HostDown:
+            raise PipelineError("The host went down.", "HostDown", "ConnectionError") from None
+        except PipelineStopped:
+            raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
+
+
+class LabHost:
+    """What the endpoint serves for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.answers = AgentAnswers(machine)
+        self.linux = LinuxHost(machine)
+
+    @property
+    def boot(self) -> int:
+        return self.machine.boot
+
+    def accepting(self) -> bool:
+        return self.machine.accepting()
+
+    @property
+    def wire(self) -> int | None:
+        return self.machine.network.wire if self.machine.network.reachable else None
+
+    def open_runspace(self, user: str) -> LabRunspace:
+        return LabRunspace(self.answers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing of it is outside this process."""

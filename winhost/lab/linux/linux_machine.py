@@ -1,0 +1,429 @@
+"""The Linux in a distro of a simulated host: what its nouns tell, and what programs make of it when they are asked.
+
+Sources: systemd's and apt's manual pages, the NVIDIA container toolkit's documentation of CDI, microsoft/WSL.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING
+
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.physics.wsl_session import Distro, UtilityVm
+from winhost.model.facts import Json, Key, Record
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+State = dict[str, Json]
+
+# What is told without being asked for by name: the same as the scripts say.
+FILES = (
+    "/etc/docker/daemon.json",
+    "/etc/resolv.conf",
+    "/etc/wsl.conf",
+    "/etc/ssh/sshd_config.d/10-winhost.conf",
+    "/etc/systemd/network/10-winhost.network",
+    "/etc/systemd/system/ssh.service.d/winhost.conf",
+    "/etc/systemd/system/winhost-cdi.path",
+    "/etc/systemd/system/winhost-cdi.service",
+)
+SOURCES = ("winhost-docker", "winhost-nvidia-container-toolkit")
+PACKAGES = (
+    "containerd.io",
+    "docker-ce",
+    "docker-ce-cli",
+    "docker.io",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "openssh-server",
+)
+UNITS = (
+    "containerd.service",
+    "docker.service",
+    "nvidia-cdi-refresh.service",
+    "ssh.service",
+    "ssh.socket",
+    "systemd-networkd.service",
+    "systemd-networkd-wait-online.service",
+    "systemd-resolved.service",
+    "winhost-cdi.path",
+    "winhost-cdi.service",
+)
+
+NO_FILE: Mapping[str, Json] = {"text": None, "link": None, "mode": None, "owner": None}
+NO_SOURCE: Mapping[str, Json] = {
+    "present": False,
+    "uri": None,
+    "suite": None,
+    "components": [],
+    "key": None,
+    "key_sha256": None,
+}
+RESOLVER = "/mnt/wsl/resolv.conf"  # to which WSL makes /etc/resolv.conf a link, unless there is a file
+KERNEL = "6.6.87.2-microsoft-standard-WSL2"
+SSH = "ssh.service"
+SSHD = "openssh-server"
+CDI = "winhost-cdi.service"
+SYSTEM = "/etc/systemd/system/"
+
+# The way in, as the script makes it that Windows runs inside (wsl_conf.inside.ps1).
+SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"
+SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
+_SSHD = """\
+# Written by winhost.
+ListenAddress {}:{}
+PubkeyAuthentication yes
+AuthenticationMethods publickey
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitEmptyPasswords no
+PermitRootLogin prohibit-password
+AllowAgentForwarding no
+X11Forwarding no
+ClientAliveInterval 15
+ClientAliveCountMax 4
+"""
+_ONLY_FROM = """\
+Match Address *,!127.0.0.0/8,!::1/128{}
+    DenyUsers *
+"""
+SSH_UNIT = """\
+# Written by winhost.
+[Unit]
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Restart=on-failure
+RestartSec=2
+"""
+_VERSION = "1.0-1"  # of what comes along, where nobody asked for a version
+# Files that Windows puts there before there is a way in, by the names that it has for them.
+_BY_WINDOWS = {
+    "/etc/wsl.conf": "conf",
+    "/etc/systemd/network/10-winhost.network": "network",
+    "/etc/resolv.conf": "resolver",
+}
+_FROM = {"docker-ce": SOURCES[0], "nvidia-container-toolkit": SOURCES[1]}
+_NEEDS = {
+    "docker-ce": ("docker-ce-cli", "containerd.io"),
+    "nvidia-container-toolkit": ("nvidia-container-toolkit-base", "libnvidia-container-tools"),
+    "libnvidia-container-tools": ("libnvidia-container1",),
+}
+_BRINGS_UNITS = {"docker-ce": ("docker.service",), "containerd.io": ("containerd.service",), SSHD: (SSH, "ssh.socket")}
+_NVIDIA_CTK = "nvidia-container-toolkit-base"  # brings nvidia-ctk
+_GPU_DRIVERS = re.compile(r"cuda-drivers.*|libcuda1|libnvidia-compute-\d+.*|nvidia-(dkms|driver|open)(-.*)?")
+_APT_SECONDS, _UPDATE_SECONDS, _CDI_SECONDS = 20.0, 5.0, 2.0
+
+
+@dataclass
+class LabPackage:
+    """brought: what came for its sake; None where winhost did not install it."""
+
+    version: str
+    held: bool = False
+    brought: tuple[str, ...] | None = None
+
+
+@dataclass
+class Unit:
+    enabled: str
+    active: bool = False
+    failed: bool = False
+
+
+def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22, allowed: Sequence[str] | None = None) -> str:
+    """A drop-in for sshd: keys only, root by key only, on one address, from some networks or from everywhere.
+
+    A lost controller is noticed in a minute.
+    """
+    text = _SSHD.format(f"[{listen}]" if listen.version == 6 else listen, port)
+    return text + _ONLY_FROM.format("".join(f",!{each}" for each in allowed)) if allowed else text
+
+
+def program_failed(program: str, said: str, code: int = 1) -> CmdletError:
+    """A program of Linux that says no."""
+    return CmdletError(program, "InvalidResult", "Winhost.ProgramFailed", (f"exit {code}",), said)
+
+
+def refused(code: str, category: str, message: str, program: str = "") -> CmdletError:
+    """An error of the agent there."""
+    return CmdletError(program, category, f"Winhost.{code}", (), message)
+
+
+@dataclass
+class Linux:
+    """Of one distro. What Windows can put there or look at is kept by the distro, all else here."""
+
+    machine: "Machine"
+    distro: Distro
+    files: dict[str, State] = field(default_factory=dict)
+    sources: dict[str, State] = field(default_factory=dict)
+    packages: dict[str, LabPackage] = field(default_factory=dict)
+    units: dict[str, Unit] = field(default_factory=dict)
+    written: dict[str, Unit] = field(default_factory=dict)
+    """Units of files that somebody wrote, not of a package."""
+    spec: str | None = None
+    """The driver that the CDI spec is for."""
+    started: int = -1
+
+    def __post_init__(self) -> None:
+        self.units |= {
+            "systemd-networkd.service": Unit("disabled"),
+            "systemd-networkd-wait-online.service": Unit("disabled"),
+            "systemd-resolved.service": Unit("enabled", active=True),
+        }
+        self.driver = self._windows_driver()
+        self.started = self.distro.starts
+        for key, state in self._told("DebianPackage", "version", None):
+            self.packages[key["package"]] = LabPackage(state["version"], state["held"])
+        for key, state in self._told("AptSource", "present", False):
+            self.sources[key["name"]] = dict(state)
+        for key, state in self._told("SystemdUnit", "loaded", False):
+            self.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
+        for _, state in self._told("CdiSpec", "present", False):
+            self.spec = self.driver if state["fresh"] is True else "another"
+        for record in self.machine.there("LinuxFile"):
+            if record.state != NO_FILE:
+                self.files[record.key["path"]] = dict(record.state)
+
+    def _told(self, noun: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
+        """What the facts that this machine was made of tell of its Linux."""
+        yield from ((r.key, r.state) for r in self.machine.there(noun) if r.state[name] != nothing)
+
+    def look(self) -> None:
+        """What happened to it since: a start empties /run and starts what is enabled."""
+        if self.started == self.distro.starts:
+            return
+        self.started, self.driver, self.spec = self.distro.starts, self._windows_driver(), None
+        for name in self._loaded():
+            unit = self.unit(name)
+            unit.active, unit.failed = False, False
+            if unit.enabled == "enabled":
+                self.start(name)
+
+    def _windows_driver(self) -> str:
+        """What is mounted of the driver store; a running distro never sees another."""
+        cards = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
+        return ", ".join(sorted({str(card.says("driver_version", "")) for card in cards if card.says("driver", "")}))
+
+    # ---- the system
+
+    def system(self) -> Iterator[Record]:
+        given = self.machine.there("LinuxSystem")
+        known = dict(given[0].state) if given else {"id": "ubuntu", "version": "24.04", "kernel": KERNEL}
+        modes = [vm.mode for vm in self._vms()]
+        yield Record(
+            {
+                "architecture": "x86_64",
+                **known,
+                "wsl": True,
+                "wsl_networking": modes[0] if modes else None,
+                "systemd": self.distro.systemd,
+            }
+        )
+
+    def _vms(self) -> Iterator[UtilityVm]:
+        for session in self.machine.distros.sessions.values():
+            if session.vm is not None and self.distro in session.running:
+                yield session.vm
+
+    def gpu_driver(self) -> Iterator[Record]:
+        packages = sorted(name for name in self.packages if _GPU_DRIVERS.fullmatch(name))
+        yield Record({"packages": packages, "libraries": [], "wsl_libcuda": bool(self.driver)})
+
+    # ---- files
+
+    def file(self, path: str) -> State:
+        if path in _BY_WINDOWS and (text := self.distro.put[_BY_WINDOWS[path]]) is not None:
+            return {"text": text, "link": None, "mode": "0644", "owner": "root:root"}
+        if path in self.files:
+            return dict(self.files[path])
+        if path == "/etc/resolv.conf":
+            return {**NO_FILE, "link": RESOLVER}
+        if self.distro.port is not None and path in (SSHD_FILE, SSH_UNIT_FILE):
+            shown = sshd_file(ip_address(str(self.distro.listen)), self.distro.port, self.distro.allowed)
+            return _plain(shown if path == SSHD_FILE else SSH_UNIT)
+        return dict(NO_FILE)
+
+    def write(self, path: str, after: State) -> None:
+        """All null: there is none any more."""
+        if path in _BY_WINDOWS:
+            self.distro.put[_BY_WINDOWS[path]] = after["text"]
+        if after["link"] is not None:
+            self.files[path] = {**NO_FILE, "link": after["link"]}
+        elif after["text"] is not None:
+            mode = str(after["mode"] or "0644")
+            self.files[path] = _plain(after["text"], f"{int(mode, 8):04o}", after["owner"] or "root:root")
+        else:
+            self.files[path] = dict(NO_FILE)
+            self.written.pop(path.removeprefix(SYSTEM), None)
+
+    # ---- packages
+
+    def package(self, name: str) -> State:
+        found = self._installed().get(name)
+        needed_by = sorted(other for other in self._installed() if name in _NEEDS.get(other, ()))
+        return {"version": found and found.version, "held": bool(found and found.held), "needed_by": needed_by}
+
+    def _installed(self) -> dict[str, LabPackage]:
+        """The way in brings sshd, whoever asked for it."""
+        sshd = {SSHD: LabPackage(_VERSION)} if self.distro.sshd and SSHD not in self.packages else {}
+        return {**self.packages, **sshd}
+
+    @property
+    def generates(self) -> bool:
+        """nvidia-ctk is there."""
+        return _NVIDIA_CTK in self.packages
+
+    def hold(self, name: str, *, held: bool) -> None:
+        """apt-mark."""
+        if name in self._installed():
+            self.packages.setdefault(name, self._installed()[name]).held = held
+        elif held:
+            raise program_failed("apt-mark", f"E: No packages found: {name}", 100)
+
+    def install(self, name: str, version: str) -> None:
+        """Exactly this version. Raises CmdletError."""
+        there = self._installed().get(name)
+        if there and there.held:
+            raise refused("WrongPlace", "InvalidOperation", f"{name} is held at {there.version}.")
+        self._check_source(name, version)
+        self.machine.clock.sleep(_APT_SECONDS)
+        if there:
+            self.packages[name] = LabPackage(version, there.held, there.brought)
+            return
+        brought = [each for each in _with_needs(name) if each not in self._installed()]
+        self.packages |= {each: LabPackage(version if each.startswith(name) else _VERSION) for each in brought}
+        self.packages[name] = LabPackage(version, brought=tuple(brought))
+        for unit in (unit for each in (*brought, name) for unit in _BRINGS_UNITS.get(each, ())):
+            # A package of Debian enables and starts what it brings.
+            self.units[unit] = Unit("enabled", active=True)
+
+    def _check_source(self, name: str, version: str) -> None:
+        source = next((source for prefix, source in _FROM.items() if name.startswith(prefix)), None)
+        if source is not None and source not in self.sources:
+            message = f"No source has {name} {version}."
+            raise refused("NoSuchVersion", "ObjectNotFound", message, "apt-cache")
+        self._check_repositories()
+
+    def _check_repositories(self) -> None:
+        image = self.machine.lab.wsl.images.get(self.distro.image or "")
+        if image is not None and not image.packages:
+            raise program_failed("apt-get", "E: Failed to fetch: Could not resolve host", 100)
+
+    def purge(self, name: str) -> None:
+        """Only what winhost installed, with what came along. Raises CmdletError."""
+        found = self._installed()[name]
+        if found.brought is None:
+            raise refused("NotOurs", "PermissionDenied", f"{name} was not installed by winhost; it stays.")
+        going = {name, *found.brought}
+        others = sorted({other for each in going for other in self.package(each)["needed_by"]} - going)
+        if others:
+            raise refused("InUse", "ResourceBusy", f"Needed by {', '.join(others)}.", "apt-get")
+        self.machine.clock.sleep(_APT_SECONDS)
+        for each in going:
+            self.packages.pop(each, None)
+            for unit in _BRINGS_UNITS.get(each, ()):
+                self.units.pop(unit, None)
+
+    # ---- where packages come from
+
+    def source(self, name: str) -> State:
+        return dict(self.sources.get(name, NO_SOURCE))
+
+    def write_source(self, name: str, after: State) -> None:
+        """And apt reads it. Raises CmdletError; then it is as before."""
+        if not after["present"]:
+            self.sources.pop(name, None)
+            return
+        self._check_repositories()
+        self.machine.clock.sleep(_UPDATE_SECONDS)
+        self.sources[name] = {**after, "components": list(after["components"])}
+
+    # ---- units
+
+    def _loaded(self) -> list[str]:
+        """Units that systemd can read: of packages, and those that somebody wrote."""
+        paths = (path for path in self.files if path.startswith(SYSTEM) and self.files[path]["text"] is not None)
+        written = {name for name in (path.removeprefix(SYSTEM) for path in paths) if "/" not in name}
+        return sorted({*self.units, *written, *([SSH] if self.distro.sshd else [])})
+
+    def unit(self, name: str) -> Unit:
+        """One of those that are loaded."""
+        if name in self.units:
+            return self.units[name]
+        installs = "[Install]" in str(self.file(SYSTEM + name)["text"])
+        return self.written.setdefault(name, Unit("disabled" if installs else "static"))
+
+    def unit_state(self, name: str) -> State:
+        if name not in self._loaded():
+            waits = {"unavailable": "LinuxFile" if name.startswith("winhost-") else "DebianPackage"}
+            return {"loaded": False, "enabled": waits, "active": waits, "failed": False}
+        unit = self.unit(name)
+        if name == SSH:
+            enabled = "enabled" if self.distro.enabled else "disabled"
+            return {"loaded": True, "enabled": enabled, "active": self.distro.listens, "failed": False}
+        masked = unit.enabled == "masked"
+        return {"loaded": not masked, "enabled": unit.enabled, "active": unit.active, "failed": unit.failed}
+
+    def enable(self, name: str, wanted: str) -> None:
+        """systemctl mask, unmask, enable, disable. Raises CmdletError."""
+        if name not in self._loaded() and wanted in ("enabled", "disabled", "masked"):
+            raise program_failed("systemctl", f"Failed: Unit file {name} does not exist.")
+        if name == SSH:
+            self.distro.enabled = wanted == "enabled"
+            return
+        unit = self.unit(name)
+        if unit.enabled == "masked" and wanted != "masked":
+            unit.enabled = "disabled"
+        if wanted == "masked" or (wanted in ("enabled", "disabled") and unit.enabled != "static"):
+            unit.enabled = wanted
+
+    def start(self, name: str) -> None:
+        """Raises CmdletError."""
+        if not self.unit_state(name)["loaded"]:
+            raise program_failed("systemctl", f"Failed to start {name}: Unit {name} not found.", 5)
+        if name == SSH:
+            self.distro.enabled = True
+            return
+        if name == CDI:
+            if not self.generates:
+                return  # its conditions are not met, which is no failure
+            self.generate()
+        self.unit(name).active = True
+
+    def stop(self, name: str) -> None:
+        """Raises CmdletError."""
+        if not self.unit_state(name)["loaded"]:
+            raise program_failed("systemctl", f"Failed to stop {name}: Unit {name} not loaded.", 5)
+        if name == SSH:
+            self.distro.enabled = False
+        self.unit(name).active = False
+
+    # ---- CDI
+
+    def generate(self) -> None:
+        """nvidia-ctk cdi generate: for the driver that is mounted now."""
+        self.machine.clock.sleep(_CDI_SECONDS)
+        self.spec = self.driver
+
+    def cdi(self) -> State:
+        present = self.spec is not None
+        devices: Sequence[str] = ["nvidia.com/gpu=all"] if present else []
+        return {"present": present, "fresh": present and self.spec == self.driver, "devices": devices}
+
+
+def _plain(text: str, mode: str = "0644", owner: str = "root:root") -> State:
+    return {"text": text, "link": None, "mode": mode, "owner": owner}
+
+
+def _with_needs(name: str) -> Iterator[str]:
+    for each in _NEEDS.get(name, ()):
+        yield each
+        yield from _with_needs(each)

@@ -1,0 +1,167 @@
+"""The nouns of a simulated Linux: what is asked of each, and what it refuses, as the scripts there do."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from winhost.lab.linux.linux_machine import FILES, PACKAGES, SOURCES, UNITS, Linux, State, refused
+from winhost.lab.physics.windows_errors import CmdletError, NotYet
+from winhost.model.facts import Json, Key, Record
+
+Get = Callable[[Linux, Key | None], Iterable[Record]]
+Set = Callable[[Linux, Key, Mapping[str, Json]], None]
+
+_FILES = ("/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
+_FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
+_NAMED = r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*"
+_UNIT = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"
+_ARMOURED = r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n[\n -~]*-----END PGP PUBLIC KEY BLOCK-----\n?"
+
+
+@dataclass(frozen=True)
+class LinuxResource:
+    """set: None of what can only be read."""
+
+    key: tuple[str, ...]
+    get: Get
+    set: Set | None = None
+
+
+def bad_request(message: str) -> CmdletError:
+    """What is asked cannot be meant."""
+    return refused("BadRequest", "InvalidArgument", message)
+
+
+def wrong_place(message: str) -> CmdletError:
+    """Not from how it stands now."""
+    return refused("WrongPlace", "InvalidOperation", message)
+
+
+def _matching(pattern: str, text: Json, says: str) -> str:
+    if not isinstance(text, str) or re.fullmatch(pattern, text) is None:
+        raise bad_request(f"{text!r} is not {says}.")
+    return text
+
+
+# ---- files
+
+
+def _files(linux: Linux, key: Key | None) -> Iterable[Record]:
+    for path in [key["path"]] if key else FILES:
+        yield Record(linux.file(_writable(path)), {"path": path})
+
+
+def _writable(path: str) -> str:
+    folder = next((each for each in _FOLDERS if path.startswith(f"{each}/")), None)
+    named = folder is not None and re.fullmatch(_NAMED, path[len(folder) + 1 :]) is not None and ".." not in path
+    if path in _FILES or named:
+        return path
+    raise bad_request(f"{path} is not among the files that winhost writes.")
+
+
+def _set_file(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
+    path = _writable(key["path"])
+    before = linux.file(path)
+    after = {**before, **want}
+    if after["text"] is not None and after["link"] is not None:
+        raise wrong_place(f"{path} is a link to {before['link']}; what replaces it says so: link null.")
+    if after["link"] is None and after["text"] is not None:
+        _matching(r"(?s).*", after["text"], "text")
+        _matching(r"0?[0-7]{3}", after["mode"] or "0644", "a mode as 0644")
+        owner = _matching(r"[^:]+:[^:]+", after["owner"] or "root:root", "an owner as root:root")
+        if owner != "root:root":
+            raise bad_request(f"{owner}: nobody is called so.")
+    linux.write(path, after)
+
+
+# ---- packages
+
+
+def _sources(linux: Linux, key: Key | None) -> Iterable[Record]:
+    for name in [key["name"]] if key else SOURCES:
+        says = "the name of a source of winhost's (winhost-...)"
+        yield Record(linux.source(_matching(r"winhost-[a-z0-9][a-z0-9-]*", name, says)), {"name": name})
+
+
+def _set_source(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
+    after = {**linux.source(key["name"]), **want}
+    if after["present"]:
+        _check_source(after)
+    linux.write_source(key["name"], after)
+
+
+def _check_source(after: State) -> None:
+    _matching(r"[A-Za-z0-9/][A-Za-z0-9/._-]*", after["suite"], "a suite")
+    for each in after["components"]:
+        _matching(r"[A-Za-z0-9][A-Za-z0-9/._-]*", each, "a component")
+    _matching(r"(https?://|file:/)[!-~]+", after["uri"], "the address of a repository")
+    digest = hashlib.sha256(_matching(_ARMOURED, after["key"], "an armoured public key").encode()).hexdigest()
+    if after["key_sha256"] != digest:
+        raise bad_request(f"The key's SHA-256 is {digest}, not {after['key_sha256']}.")
+
+
+def _packages(linux: Linux, key: Key | None) -> Iterable[Record]:
+    for name in [key["package"]] if key else PACKAGES:
+        _matching(r"[a-z0-9][a-z0-9+.-]+", name, "the name of a package")
+        yield Record(linux.package(name), {"package": name})
+
+
+def _set_package(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
+    name = key["package"]
+    if want.get("held") is False:
+        linux.hold(name, held=False)
+    if "version" in want and want["version"] is None:
+        linux.purge(name)
+    elif "version" in want:
+        linux.install(name, _matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", want["version"], "a version"))
+    if want.get("held") is True:
+        linux.hold(name, held=True)
+
+
+# ---- units
+
+
+def _units(linux: Linux, key: Key | None) -> Iterable[Record]:
+    if not linux.distro.systemd:
+        raise NotYet("LinuxSystem")
+    for name in [key["unit"]] if key else UNITS:
+        yield Record(linux.unit_state(_matching(_UNIT, name, "the name of a unit")), {"unit": name})
+
+
+def _set_unit(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
+    if "enabled" in want:
+        linux.enable(key["unit"], str(want["enabled"]))
+    if want.get("active") is True:
+        linux.start(key["unit"])
+    if want.get("active") is False:
+        linux.stop(key["unit"])
+
+
+# ---- CDI
+
+
+def _cdi(linux: Linux, key: Key | None) -> Iterable[Record]:
+    if not linux.generates:
+        raise NotYet("DebianPackage")
+    yield Record(linux.cdi())
+
+
+def _set_cdi(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
+    if want.get("present") is False:
+        linux.spec = None
+    elif want.get("fresh") is False:
+        raise bad_request("A spec is made fresh or taken away, never stale.")
+    else:
+        linux.generate()
+
+
+ENTRIES: Mapping[str, LinuxResource] = {
+    "LinuxSystem": LinuxResource((), lambda linux, key: linux.system()),
+    "LinuxGpuDriver": LinuxResource((), lambda linux, key: linux.gpu_driver()),
+    "LinuxFile": LinuxResource(("path",), _files, _set_file),
+    "AptSource": LinuxResource(("name",), _sources, _set_source),
+    "DebianPackage": LinuxResource(("package",), _packages, _set_package),
+    "SystemdUnit": LinuxResource(("unit",), _units, _set_unit),
+    "CdiSpec": LinuxResource((), _cdi, _set_cdi),
+}

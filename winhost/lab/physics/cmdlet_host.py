@@ -1,0 +1,100 @@
+"""How a simulated Windows works: what needs an administrator, what takes its time, and that it may go down."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from winhost.lab.physics.host_state import HostState
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.model.facts import Facts
+
+W = TypeVar("W", bound="WorkingHost")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ADMINISTRATORS_MODULES = ("Hyper-V", "ServerManager", "Dism", "BitLocker")
+
+# Lab seconds that cmdlets take; the others take next to none.
+_SECONDS = {
+    "Install-WindowsFeature": 60.0,
+    "Uninstall-WindowsFeature": 30.0,
+    "Enable-WindowsOptionalFeature": 60.0,
+    "Disable-WindowsOptionalFeature": 30.0,
+    "Copy-WinhostSource": 30.0,
+    "msiexec.exe": 30.0,
+    "nvidia-smi.exe": 1.0,
+    "Start-VM": 3.0,
+    "Save-VM": 10.0,
+    "Disable-PnpDevice": 2.0,
+    "Enable-PnpDevice": 3.0,
+    "Dismount-VMHostAssignableDevice": 2.0,
+    "Mount-VMHostAssignableDevice": 3.0,
+}
+
+
+class HostDown(Exception):
+    """The host went down while this was running: there will be no answer."""
+
+
+def as_cmdlet(name: str) -> Callable[[Callable[Concatenate[W, P], R]], Callable[Concatenate[W, P], R]]:
+    """Runs as the cmdlet `name`: needs an administrator, takes its time, and then the machine for itself."""
+
+    def make(method: Callable[Concatenate[W, P], R]) -> Callable[Concatenate[W, P], R]:
+        @wraps(method)
+        def run(self: W, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            with self.at_work(name):
+                return method(self, *args, **kwargs)
+
+        return run
+
+    return make
+
+
+class WorkingHost(HostState):
+    """Runs cmdlets, as long as it is up."""
+
+    def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
+        super().__init__(facts, lab, clock)
+        self._up = True
+
+    def accepting(self) -> bool:
+        """False while it restarts: nobody listens."""
+        return self._up
+
+    @contextmanager
+    def reading(self, cmdlet: str, module: str) -> Iterator[None]:
+        """The machine at rest for a cmdlet that changes nothing and may be asked of whoever may see its answer.
+
+        Raises CmdletError, HostDown.
+        """
+        with self._lock:
+            self._check_up(self.boot)
+            if not self.has_module(module):
+                raise self._error("no-module", cmdlet)
+            if module in _ADMINISTRATORS_MODULES and not self.lab.administrator:
+                raise self.denied(cmdlet)
+            yield
+
+    def fail(self, name: str, cmdlet: str, **words: object) -> CmdletError:
+        """The error `name` of the catalogue, in the language of this host."""
+        return self._error(name, cmdlet, **words)
+
+    @contextmanager
+    def at_work(self, cmdlet: str) -> Iterator[None]:
+        """A cmdlet or a program that changes something: it needs an administrator and takes its time, and then has the
+        machine for itself. Raises CmdletError, HostDown.
+        """
+        boot = self.boot
+        if not self.lab.administrator:
+            raise self.denied(cmdlet)
+        self.clock.sleep(self.lab.seconds.get(cmdlet, _SECONDS.get(cmdlet, 0.0)))
+        with self._lock:
+            self._check_up(boot)
+            yield
+
+    def _check_up(self, boot: int) -> None:
+        if not self._up or self.boot != boot:
+            raise HostDown

@@ -1,0 +1,381 @@
+"""What a simulated host is, made from facts, and how it shows in them."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Protocol
+
+from winhost.lab.physics.guest_mmio import seen
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import DevicePhysics, LabSection
+from winhost.lab.physics.pci_function import Device, device
+from winhost.lab.physics.virtual_machine import VM_RESOURCES as VM_NOUNS
+from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine, virtual_machine
+from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error
+from winhost.model.facts import Answer, Facts, Json, Key, Record, Unavailable, Unknown
+from winhost.resources.host import typed
+from winhost.resources.windows import RESOURCE_TYPES, STATES
+from winhost.resources.windows.assignable_device import assigned
+from winhost.resources.windows.firmware import DMA_PROTECTION
+from winhost.resources.windows.operating_system import OperatingSystem
+
+_OF_HYPER_V = {name for name, noun in RESOURCE_TYPES.items() if noun.requires == "HyperVRole"}
+# Which cmdlet refuses whoever is no administrator, by the noun that asks it; of HyperVHost it is two properties only.
+_ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "HyperVHost"} | {
+    "VmSwitch": "Get-VMSwitch",
+    "ExternalSwitch": "Get-VMSwitch",
+    "PartitionableGpu": "Get-VMHostPartitionableGpu",
+    "BitLocker": "Get-BitLockerVolume",
+}
+_CHANGING = ("New", "Set", "Remove")
+_OF_THE_NETWORK = ("NetFirewallHyperVVMSetting", "NetFirewallHyperVRule", "NetFirewallRule")
+_DENIED_OTHERWISE = {
+    **{f"{verb}-{noun}": ("network-denied", f"{verb}-{noun}") for noun in _OF_THE_NETWORK for verb in _CHANGING},
+    "Get-BitLockerVolume": ("cim-denied", "Get-CimInstance"),  # a script, which asks CIM
+    "Get-WindowsFeature": ("features-denied", "Get-WindowsFeature"),
+    "Get-WindowsOptionalFeature": ("elevation-needed", "Get-WindowsOptionalFeature"),
+    "Enable-WindowsOptionalFeature": ("elevation-needed", "Enable-WindowsOptionalFeature"),
+    "Disable-WindowsOptionalFeature": ("elevation-needed", "Disable-WindowsOptionalFeature"),
+}
+# What of a noun is not for everybody, though the rest of it is, and which cmdlet tells it.
+_ASKED_OF_THE_HOST = {
+    "HyperVHost": ("Get-VMHost", ("iov_support", "iov_reasons")),
+    "NetworkAdapter": ("Get-VMSwitch", ("switch",)),
+}
+
+
+_BOOT_STEP = 3600 * 10**7
+
+
+class HostPart(Protocol):
+    """A piece of a host with a state and cmdlets of its own, which the machine holds and shows."""
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        """What tells all that is there of each of its nouns; it is asked for that noun alone."""
+
+    def restarted(self) -> bool:
+        """The host came up again: whether Windows has changes to finish."""
+
+
+class HostState:
+    """Made from facts and the hidden physics that facts cannot tell. Safe for several threads."""
+
+    def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
+        self.lab = lab or LabSection()
+        self.clock = clock or LabClock()
+        self.boot = 1
+        self._facts = facts
+        self._lock = threading.RLock()
+        self._logon_ready, self._servicing = True, False
+        self._given = _given(facts, self.lab)
+        self._system = _system(self._given)
+        self._role, self._tools = self._features()
+        self._reasons: list[str] = list(told(self._first("PendingReboot"), "reasons", []))
+        self.devices = self._make_devices()
+        self.vms = self._make_vms()
+        self._initially_used = self._used_memory()
+        self.parts: list[HostPart] = []
+        # What parts add: to noun Session; why a noun is refused, if it is; under which key it lists what is asked for;
+        # which one it waits for; registry keys; CIM classes.
+        self.session: dict[str, Callable[[], Json]] = {}
+        self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
+        self.known_as: dict[str, Callable[[Key], Key]] = {}
+        self.awaits: dict[str, Callable[[], str | None]] = {}
+        self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
+        self.cim_classes: dict[str, Callable[[], Iterable[Any]]] = {}
+        self._virtualization = self._was_virtualizable()
+        self._hypervisor = bool(told(self._first("Firmware"), "hypervisor_present", False))
+
+    # ---- made from facts
+
+    def _first(self, noun: str) -> Mapping[str, Json]:
+        records = self._given.get(noun, ())
+        return records[0].state if records else {}
+
+    def _features(self) -> tuple[str, str]:
+        state = self._first("HyperVRole")
+        if state:
+            return str(state["role"]), str(state["tools"])
+        # Who may not ask for features may still see their effect.
+        there = "available" if isinstance(self._facts.nouns.get("Vm"), Unavailable) else "installed"
+        return there, there
+
+    def _make_devices(self) -> list[Device]:
+        places = {_frozen(r.key): str(r.state["place"]) for r in self._given.get("AssignableDevice", ())}
+        return [
+            device(r, places.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
+            for r in self._given.get("PciDevice", ())
+        ]
+
+    def _make_vms(self) -> dict[str, VirtualMachine]:
+        places = {r.key["location"]: str(r.state["place"]) for r in self._given.get("AssignableDevice", ())}
+        gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self._given.get("AssignableDevice", ())}
+        instances = gone | {d.location: d.instance for d in self.devices}
+
+        def make(guid: str) -> VirtualMachine:
+            def state_of(noun: str) -> Mapping[str, Json]:
+                return next((r.state for r in self._given.get(noun, ()) if r.key["vm"] == guid), {})
+
+            return virtual_machine(guid, state_of, places, lambda location: instances.get(location, ""))
+
+        return {r.key["vm"]: make(r.key["vm"]) for r in self._given.get("Vm", ())}
+
+    def _was_virtualizable(self) -> bool:
+        # The second reads false once a hypervisor runs.
+        firmware = self._first("Firmware")
+        return any(told(firmware, name, True) for name in ("hypervisor_present", "virtualization_enabled"))
+
+    # ---- looking
+
+    @property
+    def name(self) -> str:
+        """Its computer name."""
+        return self._system.hostname if self._system else self._facts.host
+
+    @property
+    def role(self) -> str:
+        """The Windows feature Hyper-V, in the words of noun HyperVRole."""
+        return self._role
+
+    @property
+    def tools(self) -> str:
+        """The Windows feature Hyper-V-PowerShell, likewise."""
+        return self._tools
+
+    @property
+    def is_client(self) -> bool:
+        """No ServerManager: roles are optional features here."""
+        return self._system is not None and self._system.installation_type == "Client"
+
+    @property
+    def manages_vms(self) -> bool:
+        """The service that knows the VMs runs, and its PowerShell module is there."""
+        return self._service_there and self._tools == "installed"
+
+    @property
+    def _service_there(self) -> bool:
+        return self._role in ("installed", "uninstall-pending")
+
+    def place(self, location: str) -> str | None:
+        """Where the device there stands, as noun AssignableDevice tells: a VM that claims it counts first."""
+        claimed = [assigned(vm.guid) for vm in self.vms.values() if vm.has(location)]
+        rungs = [d.rung for d in self.devices if d.location == location]
+        return next(iter(claimed + rungs), None)
+
+    def guest_sees(self, guid: str) -> list[str]:
+        """Location paths of the devices that the guest of a running VM can use: there, and fitting its windows."""
+        with self._lock:
+            vm = self.vms[guid]
+            # With nested virtualization beside a device, guests have been seen to crash in a loop.
+            if vm.power != "running" or (vm.assignments and vm.says("nested", False)):
+                return []
+            met = [self._present(a) for a in vm.assignments]
+            found = [d for d in met if d is not None]
+            if self.lab.guest_order == "reversed":
+                found.reverse()
+            fits = seen([d.bars for d in found], vm.low, vm.high)
+            return sorted(d.location for d, fit in zip(found, fits, strict=True) if fit)
+
+    def answer(self, noun: str) -> Answer:
+        """All instances of a noun, as this session may see them. Raises KeyError for an unknown noun."""
+        with self._lock:
+            if noun in _OF_HYPER_V and not self.manages_vms:
+                return Unavailable("HyperVRole")
+            if not self.lab.administrator and (cmdlet := self._refusing(noun)):
+                return Unknown(self.denied(cmdlet).fault)
+            if error := self.refusals.get(noun, lambda: None)():
+                return Unknown(error.fault)
+            if (missing := self.awaits.get(noun, lambda: None)()) is not None:
+                return Unavailable(missing)
+            found = self.there(noun)
+            recorded = self._facts.nouns.get(noun)
+            if isinstance(recorded, Unknown) and not found:
+                return recorded
+            return self._as_a_guest(noun, found) if noun in _ASKED_OF_THE_HOST else found
+
+    def there(self, noun: str) -> tuple[Record, ...]:
+        """All instances of a noun that are there, whoever may see them."""
+        with self._lock:
+            return tuple(self._teller(noun)())
+
+    def has_module(self, module: str) -> bool:
+        """Whether a PowerShell module is on this Windows."""
+        match module:
+            case "Hyper-V":
+                return self._tools == "installed"
+            case "ServerManager":
+                return not self.is_client
+            case "BitLocker":
+                return bool(self._given.get("BitLocker"))
+            case _:
+                return True
+
+    def denied(self, cmdlet: str) -> CmdletError:
+        """What whoever is no administrator gets of this cmdlet."""
+        if cmdlet in _DENIED_OTHERWISE:
+            error, asked = _DENIED_OTHERWISE[cmdlet]
+            return self._error(error, asked)
+        return self._error("access-denied", cmdlet)
+
+    def _refusing(self, noun: str) -> str | None:
+        if noun == "VirtualMachinePlatform":
+            return "Get-WindowsOptionalFeature"
+        if noun == "HyperVRole":
+            return "Get-WindowsOptionalFeature" if self.is_client else "Get-WindowsFeature"
+        return _ADMINISTRATORS_ONLY.get(noun) if self.there(noun) or noun in _OF_HYPER_V else None
+
+    def _as_a_guest(self, noun: str, found: tuple[Record, ...]) -> tuple[Record, ...]:
+        """What is there is there to see for everybody; what only Hyper-V knows of it is not."""
+        if self.lab.administrator or not self.manages_vms:
+            return found
+        cmdlet, names = _ASKED_OF_THE_HOST[noun]
+        fault = asdict(self.denied(cmdlet).fault)
+        unknown = {"unknown": {**fault, "hresults": list(fault["hresults"])}}
+        return tuple(Record({**r.state, **dict.fromkeys(names, unknown)}, r.key) for r in found)
+
+    def snapshot(self) -> dict[str, Json]:
+        """The answers of all nouns as JSON: what a session sees of this host now."""
+        return {state.noun.name: _as_json(self.answer(state.noun.name)) for state in STATES}
+
+    def facts(self) -> Facts:
+        """The same as a facts document."""
+        nouns = {state.noun.name: self.answer(state.noun.name) for state in STATES}
+        given = self._facts
+        return Facts(given.host, given.origin, given.read_at, given.winhost, nouns, given.schema)
+
+    def settled_state(self) -> dict[str, Json]:
+        """What must be the same again after everything was given back, whoever may see it, also VMs without the role.
+
+        Left out is what no one can or need give back: the boot, instance ids, free memory, and the power of VMs while
+        there is no Hyper-V to run them.
+        """
+        with self._lock:
+            found = {noun: self.there(noun) for noun in {**self._given, **RESOURCE_TYPES} if noun != "Boot"}
+            records = {noun: _as_json(there) for noun, there in found.items() if there or noun in self._given}
+            volatile = {("PciDevice", "instance"), ("Memory", "free")}
+            if not self._service_there:
+                volatile |= {("Vm", "state"), ("VmPower", "state")}
+            for noun, name in volatile:
+                for record in records.get(noun, ()):
+                    del record["state"][name]
+            return records
+
+    def _teller(self, noun: str) -> Callable[[], Iterable[Record]]:
+        """What tells all that is there of a noun. One of them at a time, because each read asks for some dozens."""
+        if noun in VM_NOUNS:
+            return lambda: (Record(vm.state(noun), {"vm": vm.guid}) for vm in self.vms.values())
+        for part in self.parts:
+            if (tells := part.records().get(noun)) is not None:
+                return tells
+        return self._tellers.get(noun, lambda: self._given.get(noun, ()))
+
+    @property
+    def _tellers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        # Not kept: in a copy of this host they would go on telling of this one.
+        return {
+            "Session": partial(self._with, "Session", self._session_state),
+            "Boot": partial(self._with, "Boot", self._boot_state),
+            "Firmware": partial(self._with, "Firmware", self._firmware_state),
+            "Memory": partial(self._with, "Memory", lambda: {"free": self._free_memory()}),
+            "HyperVRole": partial(self._with, "HyperVRole", self._role_state),
+            "PendingReboot": partial(self._with, "PendingReboot", lambda: {"reasons": list(self._reasons)}),
+            "HyperVHost": self._hyper_v_host,
+            "PciDevice": lambda: (Record(d.state(), d.key) for d in self.devices),
+            "AssignableDevice": self._places,
+        }
+
+    def _with(self, noun: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
+        """As it was given, but for what is so now."""
+        return (Record({**r.state, **changed()}, r.key) for r in self._given.get(noun, ()))
+
+    def _hyper_v_host(self) -> tuple[Record, ...]:
+        if "HyperVHost" in self._given or isinstance(self._facts.nouns.get("HyperVHost"), Unknown):
+            return self._given.get("HyperVHost", ())
+        # Where the role never was, nobody has asked yet.
+        return (Record({"iov_support": self._remaps_dma(), "iov_reasons": [], "service": "running"}),)
+
+    def _places(self) -> Iterator[Record]:
+        for each in self.devices:
+            yield Record({"place": self.place(each.location)}, each.key)
+        there = {d.location for d in self.devices}
+        for vm in self.vms.values():
+            for claim in vm.assignments:
+                if claim.location not in there:
+                    ids = claim.instance.split("\\")[1].partition("&REV_")[0] if claim.instance else ""
+                    yield Record({"place": assigned(vm.guid)}, {"location": claim.location, "device": ids})
+
+    def _boot_state(self) -> dict[str, Json]:
+        # As Windows counts: in steps of 100 ns, and each boot is later than the one before.
+        given = str(self._first("Boot").get("boot_id", 0))
+        first = int(given) if given.isascii() and given.isdecimal() else 0
+        boot_id = str(first + (self.boot - 1) * _BOOT_STEP)
+        return {"boot_id": boot_id, "logon_ready": self._logon_ready, "servicing": self._servicing}
+
+    def _firmware_state(self) -> dict[str, Json]:
+        shown: dict[str, Json] = {"hypervisor_present": self._hypervisor}
+        if self._hypervisor:
+            return {**shown, "virtualization_enabled": False, "second_level_translation": False}
+        if told(self._first("Firmware"), "hypervisor_present", False):
+            return {**shown, "virtualization_enabled": True, "second_level_translation": True}
+        return shown
+
+    def _session_state(self) -> dict[str, Json]:
+        told = {name: tell() for name, tell in self.session.items()}
+        return {"administrator": self.lab.administrator, "simulated": True, **told}
+
+    def _role_state(self) -> dict[str, Json]:
+        vms = len(self.vms) if self.manages_vms else 0
+        return {"role": self._role, "tools": self._tools, "vms": vms}
+
+    def _used_memory(self) -> int:
+        return sum(vm.startup for vm in self.vms.values() if vm.occupies_memory)
+
+    def _free_memory(self) -> int:
+        free = int(told(self._first("Memory"), "free", 1 << 40))
+        return max(0, free + self._initially_used - self._used_memory())
+
+    def _present(self, claim: Assignment) -> Device | None:
+        """The device of an assignment, unless that went stale: mounted, moved or renumbered since."""
+        found = (d for d in self.devices if d.location == claim.location and d.dismounted)
+        return next((d for d in found if d.instance == claim.instance), None)
+
+    def _remaps_dma(self) -> bool:
+        if self.lab.iommu is not None:
+            return self.lab.iommu
+        dma = DMA_PROTECTION in told(self._first("Firmware"), "security_properties", ())
+        return dma or bool(told(self._first("HyperVHost"), "iov_support", False))
+
+    def _error(self, name: str, cmdlet: str, **words: object) -> CmdletError:
+        language = self.lab.language or (self._system.language if self._system else "en-US")
+        return cmdlet_error(name, cmdlet, language, {"host": self.name, "cmdlet": cmdlet, **words})
+
+
+def _given(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
+    """What is there: as read, and what the lab knows beyond that."""
+    read = {noun: answer for noun, answer in facts.nouns.items() if isinstance(answer, tuple)}
+    hidden = {noun: tuple(Record(r["state"], r["key"]) for r in records) for noun, records in lab.hidden.items()}
+    return read | hidden
+
+
+def _system(given: Mapping[str, tuple[Record, ...]]) -> OperatingSystem | None:
+    records = given.get("OperatingSystem", ())
+    return typed(OperatingSystem, records[0]).state if records else None
+
+
+def told(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
+    """A property, or `otherwise` where the recorded host could not tell it."""
+    value = state.get(name, otherwise)
+    return otherwise if isinstance(value, Mapping) else value
+
+
+def _frozen(key: Key) -> frozenset[tuple[str, str]]:
+    return frozenset(key.items())
+
+
+def _as_json(answer: Answer) -> Json:
+    if isinstance(answer, Unavailable):
+        return {"unavailable": answer.unavailable}
+    if isinstance(answer, Unknown):
+        return {"unknown": {**asdict(answer.unknown), "hresults": list(answer.unknown.hresults)}}
+    return [{"key": dict(r.key), "state": dict(r.state)} for r in answer]

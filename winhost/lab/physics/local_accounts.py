@@ -1,0 +1,278 @@
+"""Local accounts of a simulated Windows: what it keeps of them, who is logged on, and what rights they have.
+
+Source: Microsoft's documentation of local accounts and of user rights.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from winhost.lab.physics.scheduled_tasks import Task
+from winhost.lab.physics.text_files import decoded, encoded
+from winhost.lab.physics.windows_errors import CmdletError, own_error
+from winhost.lab.physics.windows_objects import Shown, shown
+from winhost.model.facts import Json, Record
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+MARKER = "winhost: owns the Linux distro; see winhost docs"
+ADMINISTRATORS = "S-1-5-32-544"
+BATCH, SERVICE, DENY_BATCH = "SeBatchLogonRight", "SeServiceLogonRight", "SeDenyBatchLogonRight"
+RIGHTS = (BATCH, SERVICE, DENY_BATCH)
+PROFILES = "SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion\\ProfileList"
+
+_DEFAULT_RIGHTS = {
+    BATCH: [ADMINISTRATORS, "S-1-5-32-551", "S-1-5-32-559"],
+    SERVICE: ["S-1-5-80-0"],
+    DENY_BATCH: [],
+}
+_PEOPLE, _BATCH, _SERVICE = 2, 4, 5  # types of logon sessions
+_KINDS = ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]")  # of characters; a password policy asks for three of them
+_LEAST_PASSWORD = 14
+
+
+@dataclass
+class Account:
+    """unread: what a recorded host could not tell of it."""
+
+    name: str
+    sid: str
+    enabled: bool = True
+    password_expires: bool = False
+    administrator: bool = False
+    description: str = ""
+    profile: str | None = None
+    sessions: int | None = 0
+    secret: str | None = None
+    unread: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> bool:
+        return self.description == MARKER
+
+
+class LocalAccounts:
+    """What Windows keeps of accounts. Its methods are cmdlets in snake case."""
+
+    def __init__(self, machine: "Machine", given: Mapping[str, Sequence[Record]]) -> None:
+        self._machine = machine
+        self.accounts: dict[str, Account] = {}
+        self.rights: dict[str, list[str]] = {}
+        self.tasks: dict[str, Task] = {}
+        system = given.get("OperatingSystem", ())
+        # It has no accounts of its own.
+        self.is_controller = any(record.state.get("product_options") == "LanmanNT" for record in system)
+        for account in self._made(given):
+            self.accounts[account.name.casefold()] = account
+        self._give_rights(given)
+        machine.registry_keys.append(self._registry)
+        machine.cim_classes |= {
+            "Win32_UserProfile": self._profiles,
+            "Win32_LogonSession": self._sessions,
+            "Win32_LoggedOnUser": self._logons,
+        }
+
+    # ---- made from facts
+
+    def _made(self, given: Mapping[str, Sequence[Record]]) -> Iterator[Account]:
+        if "LocalAccount" not in given:
+            yield from self._built_in()
+        for record in given.get("LocalAccount", ()):
+            unread = {name: value for name, value in record.state.items() if isinstance(value, Mapping)}
+            state: dict[str, Any] = {name: value for name, value in record.state.items() if name not in unread}
+            yield Account(
+                record.key["account"],
+                state.get("sid") or self._new_sid(),
+                enabled=state.get("enabled", True),
+                password_expires=state.get("password_expires", False),
+                administrator=state.get("administrator", False),
+                description=MARKER if state.get("ours") else "",
+                profile=state.get("profile"),
+                sessions=state.get("sessions", 0),
+                unread=unread,
+            )
+            for number in range(state.get("distros") or 0):
+                self._machine.files.write(f"{state['profile']}\\AppData\\Local\\wsl\\{number}\\ext4.vhdx", b"")
+
+    def _built_in(self) -> Iterator[Account]:
+        """On every Windows, but not on a domain controller."""
+        if self.is_controller:
+            return
+        client, base = self._machine.is_client, self._base
+        profile = None if client else "C:\\Users\\Administrator"
+        yield Account("Administrator", f"{base}-500", enabled=not client, administrator=True, profile=profile)
+        yield Account("Guest", f"{base}-501", enabled=False)
+        yield Account("DefaultAccount", f"{base}-503", enabled=False)
+
+    def _give_rights(self, given: Mapping[str, Sequence[Record]]) -> None:
+        self.rights = {right: [] for right in RIGHTS}
+        if "AccountRight" not in given:
+            self.rights = {right: list(holders) for right, holders in _DEFAULT_RIGHTS.items()}
+        for record in given.get("AccountRight", ()):
+            if record.state.get("granted") is True:
+                self.rights[record.key["right"]].append(self._sid_of(record.key["account"]))
+
+    # ---- looking
+
+    @property
+    def _base(self) -> str:
+        numbers = sha256(self._machine.name.encode()).digest()
+        return "S-1-5-21-" + "-".join(str(int.from_bytes(numbers[at : at + 4], "big")) for at in (0, 4, 8))
+
+    def _new_sid(self) -> str:
+        used = [int(account.sid.rpartition("-")[2]) for account in self.accounts.values()]
+        return f"{self._base}-{max([1000, *used]) + 1}"
+
+    def find(self, name: str) -> Account | None:
+        """The account of this name, however it is written."""
+        return self.accounts.get(name.casefold())
+
+    def by_sid(self, sid: str) -> Account | None:
+        return next((account for account in self.accounts.values() if account.sid == sid), None)
+
+    def _sid_of(self, name: str) -> str:
+        account = self.find(name)
+        return account.sid if account else name
+
+    def task(self, kind: str, account: str) -> Task | None:
+        """kind: jobs or keep-alive."""
+        return self.tasks.get(f"{kind}-{account}".casefold())
+
+    def _registry(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
+        for account in self.accounts.values():
+            if account.profile is not None:
+                yield f"{PROFILES}\\{account.sid}", {"ProfileImagePath": account.profile}
+
+    def _profiles(self) -> Iterator[Shown]:
+        for account in self.accounts.values():
+            if account.profile is not None:
+                yield shown(
+                    "Win32_UserProfile",
+                    DeviceID=account.sid,
+                    SID=account.sid,
+                    LocalPath=account.profile,
+                    Loaded=self.loaded(account),
+                )
+
+    def _logged_on(self) -> Iterator[tuple[str, str, int]]:
+        """Domain, name and type of each session."""
+        here = self._machine.name
+        for account in self.accounts.values():
+            yield from ((here, account.name, _PEOPLE) for _ in range(account.sessions or 0))
+            if (alive := self.task("keep-alive", account.name)) and alive.running:
+                yield here, account.name, _BATCH
+        # Of a domain, with the name of one that is local, too.
+        yield "ELSEWHERE", "Administrator", _PEOPLE
+        yield "NT AUTHORITY", "LOCAL SERVICE", _SERVICE
+
+    def _sessions(self) -> Iterator[Shown]:
+        for number, (_, _, kind) in enumerate(self._logged_on()):
+            yield shown("Win32_LogonSession", LogonId=str(1000 + number), LogonType=kind)
+
+    def _logons(self) -> Iterator[Shown]:
+        for number, (domain, name, _) in enumerate(self._logged_on()):
+            who = shown("Win32_Account", Domain=domain, Name=name)
+            session = shown("Win32_LogonSession", LogonId=str(1000 + number))
+            yield shown("Win32_LoggedOnUser", Antecedent=who, Dependent=session)
+
+    # ---- accounts
+
+    def new_local_user(self, name: str, secret: str, description: str) -> Account:
+        """Raises CmdletError."""
+        cmdlet = "New-LocalUser"
+        with self._machine.at_work(cmdlet):
+            if self.find(name):
+                raise self._machine.fail("user-exists", cmdlet, account=name)
+            self._check_password(secret, cmdlet)
+            account = Account(name, self._new_sid(), description=description, secret=secret)
+            self.accounts[name.casefold()] = account
+            return account
+
+    def set_local_user(self, sid: str, secret: str) -> None:
+        """Another password. Raises CmdletError."""
+        cmdlet = "Set-LocalUser"
+        with self._machine.at_work(cmdlet):
+            account = self._user(sid, cmdlet)
+            self._check_password(secret, cmdlet)
+            account.secret = secret
+
+    def remove_local_user(self, sid: str) -> None:
+        """What it left behind, such as its profile and rights, stays. Raises CmdletError."""
+        cmdlet = "Remove-LocalUser"
+        with self._machine.at_work(cmdlet):
+            del self.accounts[self._user(sid, cmdlet).name.casefold()]
+
+    def change_administrators(self, sid: str, cmdlet: str, *, member: bool) -> None:
+        """Add-LocalGroupMember and Remove-LocalGroupMember. Raises CmdletError."""
+        with self._machine.at_work(cmdlet):
+            account = self._user(sid, cmdlet)
+            if account.administrator is member:
+                raise self._machine.fail("member-exists" if member else "member-unknown", cmdlet, account=account.name)
+            account.administrator = member
+
+    def remove_profile(self, sid: str) -> None:
+        """Remove-CimInstance of a Win32_UserProfile: the folder with all that is in it."""
+        with self._machine.at_work("Remove-CimInstance"):
+            account = self.by_sid(sid)
+            if account is not None and account.profile is not None:
+                self._machine.files.remove_folder(account.profile)
+                account.profile = None
+
+    def loaded(self, account: Account) -> bool:
+        """Whether its profile is in use."""
+        alive = self.task("keep-alive", account.name)
+        return bool(account.sessions or (alive and alive.running))
+
+    def _user(self, sid: str, cmdlet: str) -> Account:
+        account = self.by_sid(sid)
+        if account is None:
+            raise self._machine.fail("user-unknown", cmdlet, account=sid)
+        return account
+
+    def _check_password(self, secret: str, cmdlet: str) -> None:
+        kinds = sum(re.search(kind, secret) is not None for kind in _KINDS)
+        if len(secret) < _LEAST_PASSWORD or kinds < 3:
+            raise self._machine.fail("password-refused", cmdlet)
+
+    # ---- rights, as secedit.exe reads and writes them
+
+    def run_secedit(self, arguments: Sequence[str]) -> tuple[int, str]:
+        """Its exit code and what it prints. Files are those of this host."""
+        options = dict(zip(arguments[1::2], arguments[2::2], strict=False))
+        with self._machine.at_work("secedit.exe"):
+            if arguments[0] == "/export":
+                self._machine.files.write(options["/cfg"], encoded(self._policy(), "utf-16le"))
+                return 0, "The task has completed successfully.\r\n"
+            content = self._machine.files.read(options["/cfg"])
+            self._configure(decoded(content or b"")[0])
+            return 0, "The task has completed successfully.\r\n"
+
+    def _policy(self) -> str:
+        rights = {right: ",".join(map(self._listed, holders)) for right, holders in self.rights.items()}
+        # One that nobody has is not listed.
+        lines = [f"{right} = {holders}" for right, holders in rights.items() if holders]
+        head = ["[Unicode]", "Unicode=yes", "[Privilege Rights]", "SeShutdownPrivilege = *S-1-5-32-544,*S-1-5-32-545"]
+        return "\r\n".join([*head, *lines, "[Version]", 'signature="$CHICAGO$"', "Revision=1", ""])
+
+    def _listed(self, holder: str) -> str:
+        """A local account by its name, everybody else by SID."""
+        account = self.by_sid(holder)
+        return account.name if account else f"*{holder}"
+
+    def _configure(self, text: str) -> None:
+        for right, holders in re.findall(r"^(Se\w+) = (.*?)\r?$", text, re.MULTILINE):
+            given = [holder.lstrip("*") for holder in holders.split(",") if holder]
+            self.set_right(right, [self._sid_of(holder) for holder in given])
+
+    def set_right(self, right: str, holders: Sequence[str]) -> None:
+        """What a policy of the domain says comes back at once here, on Windows within the hour."""
+        if right not in self._machine.lab.accounts.rights_by_policy:
+            self.rights[right] = list(holders)
+
+
+def no_local_accounts() -> CmdletError:
+    """What a domain controller tells who asks for them."""
+    return own_error("NoLocalAccounts", "InvalidOperation", "A domain controller has no accounts of its own.")

@@ -1,0 +1,128 @@
+"""A simulated Windows host: the one place that knows how Windows behaves when it is asked to change.
+
+Its methods are cmdlets in snake case. They change its state or raise CmdletError, as Windows would; what is read back
+is in the form of the facts' nouns. Here it is put together, and restarted.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from winhost.lab.physics.cmdlet_host import as_cmdlet
+from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.vm_cmdlets import VmCmdlets
+from winhost.lab.physics.windows_accounts import Accounts
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.physics.windows_files import Files
+from winhost.lab.physics.windows_network import Network
+from winhost.lab.physics.windows_software import PENDING, Software
+from winhost.lab.physics.wsl_distros import Distros
+from winhost.model.facts import Facts
+
+_ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
+
+
+class Machine(VmCmdlets, FeatureCmdlets):
+    """A simulated Windows host with its cmdlets."""
+
+    def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
+        super().__init__(facts, lab, clock)
+        self.mutex = threading.RLock()  # Global\winhost: of whoever sets something through the agent
+        self.tasks: dict[str, Mapping[str, str]] = {}  # scheduled tasks: name to what each part of it says
+        self._ready = threading.Event()
+        self._ready.set()
+        self._restart: threading.Thread | None = None
+        self._ends_with_boot: list[Callable[[], None]] = []
+        self.files = Files()
+        self.accounts = Accounts(self, self._given)
+        self.parts.append(self.accounts)
+        self.software = Software(self, self._given)
+        self.parts.append(self.software)
+        self.network = Network(self)
+        self.parts.append(self.network)
+        self.distros = Distros(self, self._given)
+        self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
+        # What starts it otherwise, as virtualization-based security does, is none of our business.
+        self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
+
+    def settle(self, seconds: float = 60.0) -> None:
+        """Wait, so many real seconds at most, until no restart is under way. Raises TimeoutError."""
+        if not self._ready.wait(seconds):
+            raise TimeoutError(f"{self.name} is still restarting")
+
+    def when_down(self, call: Callable[[], None]) -> None:
+        """Have this called, once, when the host goes down: whatever runs on it ends there."""
+        self._ends_with_boot.append(call)
+
+    # ---- restart
+
+    @as_cmdlet("Restart-Computer")
+    def restart_computer(self) -> None:
+        """In two lab seconds, so that this still gets its answer."""
+        if self._restart is not None:
+            raise self._error("shutdown-in-progress", "Restart-Computer")
+        self._ready.clear()
+        # A daemon: a controller that ends does not wait for a lab host to come up.
+        self._restart = threading.Thread(target=self._go_down_and_up, name=f"restart of {self.name}", daemon=True)
+        self._restart.start()
+
+    def run_shutdown(self) -> tuple[int, str]:
+        """shutdown.exe /r: its exit code and what it prints of an error."""
+        try:
+            self.restart_computer()
+        except CmdletError as error:
+            return (_ACCESS_DENIED if error.category == "PermissionDenied" else _SHUTTING_DOWN), error.message
+        return 0, ""
+
+    def _go_down_and_up(self) -> None:
+        self.clock.sleep(self.lab.restart_delay)
+        with self._lock:
+            self._up = False
+            self._stop_all()
+            ending, self._ends_with_boot = self._ends_with_boot, []
+        for end in ending:
+            end()
+        self.clock.sleep(self.lab.reboot_seconds)
+        with self._lock:
+            changed = self._come_up()
+        self.clock.sleep(self.lab.logon_seconds)
+        self._logon_ready = True
+        self.clock.sleep(self.lab.servicing_seconds if changed else 0.0)
+        with self._lock:
+            self._servicing = False
+            self._restart = None
+            self._ready.set()
+
+    def _come_up(self) -> bool:
+        """Whether Windows has changes to finish."""
+        changed = any([self._role in PENDING, *(part.restarted() for part in self.parts)])
+        self._role = PENDING.get(self._role, self._role)
+        if changed:
+            self._hypervisor = self._hypervisor_anyway or (self._wants_hypervisor() and self._virtualization)
+        self._reasons = []
+        if self.lab.renumbers_on_restart:
+            for each in self.devices:
+                each.numbered += 1
+        self._logon_ready, self._servicing = False, changed
+        self.boot += 1
+        self._start_all()
+        self._up = True
+        return changed
+
+    def _stop_all(self) -> None:
+        for vm in self.vms.values():
+            vm.was_running = vm.power == "running"
+            if vm.power in ("running", "paused"):
+                vm.power = "saved" if vm.stop_action == "save" and not vm.assignments else "off"
+
+    def _start_all(self) -> None:
+        if not self._service_there:
+            return
+        for vm in self.vms.values():
+            wanted = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
+            # A VM that cannot start says so in the event log, and to nobody else.
+            with suppress(CmdletError):
+                if wanted and vm.power != "running":
+                    self._power_on(vm)

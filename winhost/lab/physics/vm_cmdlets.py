@@ -1,0 +1,252 @@
+"""VMs of a simulated Windows: how Hyper-V changes, starts and stops them, and what keeps one from starting.
+
+What it rests on: Microsoft's "Plan for" and "Deploy graphics devices using DDA", and public reports of what fails
+where.
+"""
+
+import threading
+
+from winhost.lab.physics.cmdlet_host import as_cmdlet
+from winhost.lab.physics.device_cmdlets import DeviceCmdlets
+from winhost.lab.physics.guest_mmio import window_end
+from winhost.lab.physics.host_state import told
+from winhost.lab.physics.lab_section import GuestPhysics
+from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine
+from winhost.model.units import MiB
+from winhost.resources.windows.operating_system import OsFamily
+
+SERVER_2025 = 26100
+
+_COMMON_WIDTH = 46  # physical address bits of most servers
+_MMIO_STEP = 2 * MiB
+_PAGE = 4096
+_LOW_LEAST, _LOW_MOST = 128 * MiB, 3584 * MiB
+_GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
+_STOP_VM_SECONDS = 300.0
+
+
+class VmCmdlets(DeviceCmdlets):
+    """Cmdlets of module Hyper-V for VMs."""
+
+    # ---- found, or refused
+
+    def _vm(self, guid: str, cmdlet: str) -> VirtualMachine:
+        if not self.manages_vms:
+            raise self._error("no-module", cmdlet)
+        if guid not in self.vms:
+            raise self._error("vm-unknown", cmdlet, vm=guid)
+        return self.vms[guid]
+
+    def _vm_in(self, powers: tuple[str, ...], guid: str, cmdlet: str) -> VirtualMachine:
+        vm = self._vm(guid, cmdlet)
+        if vm.power not in powers:
+            raise self._error("vm-not-off", cmdlet, vm=vm.name)
+        return vm
+
+    def _require(self, allowed: bool, cmdlet: str, parameter: str, value: object) -> None:
+        if not allowed:
+            raise self._error("bad-parameter", cmdlet, parameter=parameter, value=value)
+
+    # ---- settings and power
+
+    @as_cmdlet("Set-VM")
+    def set_vm(
+        self,
+        guid: str,
+        *,
+        low_memory_mapped_io_space: int | None = None,
+        high_memory_mapped_io_space: int | None = None,
+        guest_controlled_cache_types: bool | None = None,
+        automatic_stop_action: str | None = None,
+        automatic_start_action: str | None = None,
+        checkpoint_type: str | None = None,
+        automatic_checkpoints_enabled: bool | None = None,
+    ) -> None:
+        """Sizes in bytes; actions and types in the words of the nouns. All or nothing."""
+        cold = (
+            low_memory_mapped_io_space,
+            high_memory_mapped_io_space,
+            guest_controlled_cache_types,
+            automatic_stop_action,
+        )
+        vm = self._vm(guid, "Set-VM")
+        if any(value is not None for value in cold):
+            vm = self._vm_in(("off",), guid, "Set-VM")
+        self._check_windows(low_memory_mapped_io_space, high_memory_mapped_io_space)
+        self._check_words(vm, automatic_stop_action, automatic_start_action, checkpoint_type)
+        for name, value in (
+            ("low", low_memory_mapped_io_space),
+            ("high", high_memory_mapped_io_space),
+            ("cache", guest_controlled_cache_types),
+            ("stop_action", automatic_stop_action),
+            ("start_action", automatic_start_action),
+            ("checkpoint_type", checkpoint_type),
+            ("automatic_checkpoints", automatic_checkpoints_enabled),
+        ):
+            if value is not None:
+                setattr(vm, name, value)
+
+    def _check_windows(self, low: int | None, high: int | None) -> None:
+        if low is not None:
+            fits = _LOW_LEAST <= low <= _LOW_MOST and low % _MMIO_STEP == 0
+            self._require(fits, "Set-VM", "LowMemoryMappedIoSpace", low)
+        if high is not None:
+            self._require(high > 0 and high % _MMIO_STEP == 0, "Set-VM", "HighMemoryMappedIoSpace", high)
+
+    def _check_words(self, vm: VirtualMachine, stop: str | None, start: str | None, kind: str | None) -> None:
+        for parameter, word, words in (
+            ("AutomaticStopAction", stop, ("turn-off", "save", "shut-down")),
+            ("AutomaticStartAction", start, ("nothing", "start-if-running", "start")),
+            ("CheckpointType", kind, ("disabled", "production", "production-only", "standard")),
+        ):
+            self._require(word is None or word in words, "Set-VM", parameter, word)
+        if stop == "save" and vm.assignments:
+            raise self._error("save-with-device", "Set-VM", vm=vm.name)
+
+    @as_cmdlet("Set-VMMemory")
+    def set_vm_memory(self, guid: str, *, dynamic_memory_enabled: bool) -> None:
+        """Static or dynamic."""
+        self._vm_in(("off",), guid, "Set-VMMemory").dynamic_memory = dynamic_memory_enabled
+
+    @as_cmdlet("Start-VM")
+    def start_vm(self, guid: str) -> None:
+        """From off or saved; Windows only warns where it runs already."""
+        vm = self._vm(guid, "Start-VM")
+        if vm.power == "running":
+            return
+        self._power_on(self._vm_in(("off", "saved"), guid, "Start-VM"))
+
+    def _power_on(self, vm: VirtualMachine) -> None:
+        """Raises CmdletError."""
+        if not self._hypervisor:
+            raise self._error("no-hypervisor", "Start-VM", vm=vm.name)
+        self._check_address_range(vm)
+        if vm.assignments:
+            self._check_devices(vm)
+        if vm.startup > self._free_memory():
+            raise self._error("out-of-memory", "Start-VM", vm=vm.name)
+        vm.power = "running"
+
+    def _check_address_range(self, vm: VirtualMachine) -> None:
+        width = self.lab.address_width or told(self._first("Firmware"), "address_width", _COMMON_WIDTH)
+        limit = 1 << int(width)
+        end = window_end(vm.high)
+        if end > limit:
+            raise self._error("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
+
+    def _check_devices(self, vm: VirtualMachine) -> None:
+        port = f"{vm.guid.upper()}\\{len(vm.assignments)}"
+        if vm.dynamic_memory:
+            raise self._error("dynamic-memory", "Start-VM", vm=vm.name)
+        if vm.says("partitions", 0):
+            raise self._error("partition-and-device", "Start-VM", vm=vm.name)
+        present = [self._present(claim) for claim in vm.assignments]
+        if None in present:
+            raise self._error("element-not-found", "Start-VM", vm=vm.name, port=port)
+        forced = any(d is not None and d.forced for d in present)
+        if self._gated() or not self._remaps_dma() or (forced and self._policy_forbids_forced()):
+            raise self._error("pci-express-port", "Start-VM", vm=vm.name, port=port)
+
+    def _gated(self) -> bool:
+        """Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts."""
+        return self._system is not None and self._system.family in _GATED
+
+    def _policy_forbids_forced(self) -> bool:
+        policy = self._first("DeviceAssignmentPolicy")
+        return any(told(policy, name, 0) for name in ("require_secure", "require_supported"))
+
+    def stop_vm(
+        self,
+        guid: str,
+        *,
+        turn_off: bool = False,
+        within: float = _STOP_VM_SECONDS,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Ask the guest and wait for it, `within` lab seconds at most, or turn it off at once.
+
+        The guest goes on without whoever asked: a set `stop` only ends the waiting.
+        """
+        boot = self.boot
+        if turn_off:
+            self.turn_vm_off(guid)
+            return
+        needed = self.ask_guest_to_stop(guid)
+        self.clock.sleep(min(needed, within), stop)
+        with self._lock:
+            self._check_up(boot)
+            if needed > within:
+                raise self._error("guest-silent", "Stop-VM", vm=self.vms[guid].name)
+            self.guest_stopped(guid)
+
+    @as_cmdlet("Stop-VM")
+    def turn_vm_off(self, guid: str) -> None:
+        """Stop-VM -TurnOff: as if its power failed."""
+        self._vm_in(("running", "paused", "off"), guid, "Stop-VM").power = "off"
+
+    @as_cmdlet("Stop-VM")
+    def ask_guest_to_stop(self, guid: str) -> float:
+        """Stop-VM -AsJob: the lab seconds that its guest takes; infinite where it does not answer."""
+        vm = self._vm_in(("running", "paused", "off"), guid, "Stop-VM")
+        return 0.0 if vm.power == "off" else self._shutdown_seconds(vm)
+
+    def guest_stopped(self, guid: str) -> None:
+        """The guest has done what it was asked for, unless its VM was stopped otherwise meanwhile."""
+        with self._lock:
+            if self.vms[guid].power == "running":
+                self.vms[guid].power = "off"
+
+    def _shutdown_seconds(self, vm: VirtualMachine) -> float:
+        """Infinite where the guest does not answer."""
+        guest = self.lab.guests.get(vm.guid, GuestPhysics())
+        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.says("nested", False))
+        return guest.shutdown_seconds if answers else float("inf")
+
+    @as_cmdlet("Save-VM")
+    def save_vm(self, guid: str) -> None:
+        """To disk."""
+        vm = self._vm_in(("running", "paused"), guid, "Save-VM")
+        if vm.assignments:
+            raise self._error("save-with-device", "Save-VM", vm=vm.name)
+        vm.power = "saved"
+
+    @as_cmdlet("Suspend-VM")
+    def suspend_vm(self, guid: str) -> None:
+        """Pause it."""
+        self._vm_in(("running",), guid, "Suspend-VM").power = "paused"
+
+    @as_cmdlet("Resume-VM")
+    def resume_vm(self, guid: str) -> None:
+        """From paused."""
+        self._vm_in(("paused",), guid, "Resume-VM").power = "running"
+
+    # ---- devices of a VM
+
+    @as_cmdlet("Add-VMAssignableDevice")
+    def add_vm_assignable_device(self, guid: str, location: str) -> None:
+        """Only what was dismounted, and to one VM only."""
+        cmdlet = "Add-VMAssignableDevice"
+        vm = self._vm_in(("off",), guid, cmdlet)
+        for error, hinders in (
+            ("has-checkpoints", vm.says("checkpoints", 0)),
+            ("action-save", vm.stop_action == "save"),
+            ("clustered-too-early", vm.says("clustered", False) and self._build() < SERVER_2025),
+        ):
+            if hinders:
+                raise self._error(error, cmdlet, vm=vm.name)
+        found = self._host_device(location, cmdlet, dismounted=True)
+        if any(other.has(location) for other in self.vms.values()):
+            raise self._error("device-in-use", cmdlet, location=location)
+        vm.assignments.append(Assignment(location, found.instance))
+
+    @as_cmdlet("Remove-VMAssignableDevice")
+    def remove_vm_assignable_device(self, guid: str, location: str) -> None:
+        """Also what is no longer there."""
+        cmdlet = "Remove-VMAssignableDevice"
+        vm = self._vm_in(("off",), guid, cmdlet)
+        if not vm.has(location):
+            raise self._error("device-not-on-server", cmdlet)
+        vm.assignments = [claim for claim in vm.assignments if claim.location != location]
+
+    def _build(self) -> int:
+        return self._system.build if self._system else SERVER_2025

@@ -1,0 +1,388 @@
+"""Accounts of a simulated Windows as nouns: their scheduled tasks, and what runs as them.
+
+A logon of a task needs the password that the account has now and the right to log on as a batch job; the first one
+makes the profile. Sources: Microsoft's "Log on as a batch job", "Task Scheduler error and success constants", and
+public reports of WSL in session 0.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from winhost.lab.physics.local_accounts import (
+    ADMINISTRATORS,
+    BATCH,
+    DENY_BATCH,
+    RIGHTS,
+    Account,
+    LocalAccounts,
+    no_local_accounts,
+)
+from winhost.lab.physics.scheduled_tasks import (
+    DISABLED,
+    NOBODY,
+    NOT_GRANTED,
+    RUNNING,
+    WRONG_PASSWORD,
+    Task,
+    answer_path,
+    job_folder,
+    jobs_task,
+    keep_alive_task,
+    script_path,
+)
+from winhost.lab.physics.text_files import decoded, encoded
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
+from winhost.lab.physics.windows_files import FOLDER
+from winhost.model.facts import Json, Key, Record
+from winhost.resources.windows.accounts import NO_TASKS, REFUSED, STALE
+from winhost.resources.windows.scripts import job_script
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+_MENDS = {
+    "Winhost.NoBatchRight": "AccountRight",
+    "Winhost.PasswordChanged": "AccountTasks",
+    "Winhost.AccountDisabled": "LocalAccount",
+}
+
+
+class Accounts(LocalAccounts):
+    """A part of the machine. Its methods are cmdlets in snake case."""
+
+    def __init__(self, machine: "Machine", given: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(machine, given)
+        machine.files.links |= {path.casefold() for path in machine.lab.accounts.links}
+        machine.files.taken |= {path.casefold() for path in machine.lab.accounts.taken}
+        self._register_tasks(given)
+        self._write_configs(given)
+        machine.known_as["AccountRight"] = self._by_name
+        for noun in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
+            machine.refusals[noun] = partial(self._refusal, noun)
+
+    # ---- made from facts
+
+    def _register_tasks(self, given: Mapping[str, Sequence[Record]]) -> None:
+        for record in given.get("AccountTasks", ()):
+            name, state = record.key["account"], record.state
+            logon = str(state["logon"] or "password")
+            # Of a host that was recorded: all passwords fit but those that were told not to.
+            logon, secret = ("password", "another") if logon == REFUSED else (logon, None)
+            if state["jobs"] != "absent":
+                self._put(jobs_task(name, logon, secret), str(state["jobs"]))
+                if state["jobs"] != STALE:
+                    self._machine.files.write(script_path(name), job_script().encode())
+            if state["keep_alive"] != "absent":
+                task = keep_alive_task(name, logon, secret, str(state["program"]), str(state["distro"]))
+                held = {"account": name, "distro": state["distro"]}
+                task.running = any(r.key == held and r.state["running"] for r in given.get("WslDistro", ()))
+                self._put(task, str(state["keep_alive"]))
+
+    def _put(self, task: Task, state: str) -> None:
+        task.enabled = state != "disabled"
+        self.tasks[task.name.casefold()] = task
+
+    def _write_configs(self, given: Mapping[str, Sequence[Record]]) -> None:
+        for record in given.get("WslConfig", ()):
+            account = self.find(record.key["account"])
+            if account is None or account.profile is None:
+                continue
+            text, encoding = record.state["text"], record.state["encoding"]
+            if isinstance(text, Mapping):
+                self._machine.files.write(config_path(account.profile), b"\xc3\x28")
+            elif text is not None:
+                self._machine.files.write(config_path(account.profile), encoded(str(text), str(encoding)))
+
+    # ---- as nouns
+
+    def _refusal(self, noun: str) -> CmdletError | None:
+        if not self._machine.lab.administrator:
+            return not_administrator()
+        if self.is_controller and noun in ("LocalAccount", "WslConfig"):
+            return no_local_accounts()
+        if noun == "AccountTasks":
+            self._try_passwords()
+        return None
+
+    def _try_passwords(self) -> None:
+        """As the scripts do: to look takes a logon, which makes a profile where there is none."""
+        for task in self.jobs_tasks():
+            with suppress(CmdletError):
+                if task.logon == "password":
+                    self.first_job(task.account)
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        return {
+            "LocalAccount": lambda: (Record(self._state(a), {"account": a.name}) for a in self.accounts.values()),
+            "AccountRight": self._granted,
+            "AccountTasks": self._tasks,
+            "WslConfig": self._configs,
+        }
+
+    def _state(self, account: Account) -> dict[str, Json]:
+        return {
+            "there": True,
+            "sid": account.sid,
+            "enabled": account.enabled,
+            "password_expires": account.password_expires,
+            "administrator": account.administrator,
+            "ours": account.ours,
+            "profile": account.profile,
+            "sessions": account.sessions,
+            "distros": self.distros(account),
+            **account.unread,
+        }
+
+    def distros(self, account: Account) -> int | None:
+        """How many disks of distros belong to it; of accounts of others nobody looks."""
+        if not account.ours:
+            return None
+        folders = [f"{FOLDER}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
+        return sum(self.count(folder, "ext4.vhdx") for folder in folders)
+
+    def count(self, folder: str, name: str) -> int:
+        """Files of a name below a folder."""
+        return sum(path.casefold().endswith(f"\\{name}".casefold()) for path in self._machine.files.below(folder))
+
+    def _granted(self) -> Iterator[Record]:
+        for right in RIGHTS:
+            for holder in self.rights[right]:
+                account = self.by_sid(holder)
+                yield Record({"granted": True}, {"account": account.name if account else holder, "right": right})
+
+    def _by_name(self, key: Key) -> Key:
+        account = self.by_sid(str(key["account"]).upper())
+        return key if account is None else {**key, "account": account.name}
+
+    def _tasks(self) -> Iterator[Record]:
+        for account in {task.account.casefold(): task.account for task in self.tasks.values()}.values():
+            yield Record(self.tasks_of(account), {"account": account})
+
+    def tasks_of(self, account: str) -> Mapping[str, Json]:
+        """The state of noun AccountTasks."""
+        jobs, alive = self.task("jobs", account), self.task("keep-alive", account)
+        some = jobs or alive
+        if some is None:
+            return NO_TASKS
+        return {
+            "jobs": self._jobs_word(jobs),
+            "keep_alive": "absent" if alive is None else alive.state.lower().replace("running", "ready"),
+            "distro": alive.distro if alive else None,
+            "program": alive.program if alive else None,
+            "logon": REFUSED if self._has_lost_password(account, some) else some.logon,
+        }
+
+    def _jobs_word(self, task: Task | None) -> str:
+        if task is None:
+            return "absent"
+        return STALE if task.enabled and self.has_stale_script(task.account) else task.state.lower()
+
+    def has_stale_script(self, account: str) -> bool:
+        """Whether what the task for its jobs runs is not what this winhost writes."""
+        found = self._machine.files.read(script_path(account))
+        return found is None or found.replace(b"\r", b"") != job_script().encode()
+
+    def _has_lost_password(self, account: str, task: Task) -> bool:
+        """As far as a job of the account can tell."""
+        jobs = self.jobs_task(account)
+        return task.logon == "password" and jobs is not None and self.logon_problem(jobs) == WRONG_PASSWORD
+
+    def jobs_task(self, account: str) -> Task | None:
+        """Where it may run, has something to run, and there still is somebody to run as."""
+        task = self.task("jobs", account)
+        there = not self.is_controller and self.find(account) is not None
+        there = there and self._machine.files.read(script_path(account)) is not None
+        return task if task is not None and task.enabled and there else None
+
+    def jobs_tasks(self) -> list[Task]:
+        """Those of all accounts."""
+        found = (self.jobs_task(task.account) for task in self.tasks.values() if task.distro is None)
+        return list(filter(None, found))
+
+    def _configs(self) -> Iterator[Record]:
+        for account in self.accounts.values():
+            if account.profile is not None:
+                yield Record(self.config_of(account), {"account": account.name})
+
+    def config_of(self, account: Account) -> Mapping[str, Json]:
+        """The state of noun WslConfig; the account has a profile."""
+        try:
+            return self.read_config(account)
+        except CmdletError as error:
+            unknown: Json = {"unknown": error.as_json()}
+            return {"text": unknown, "encoding": unknown}
+
+    def read_config(self, account: Account) -> Mapping[str, Json]:
+        """The same, where it can be read. Raises CmdletError."""
+        path = config_path(str(account.profile))
+        if self._machine.files.is_link(path):
+            raise own_error("NotAFile", "InvalidType", f"{path} is a link.")
+        if self._machine.files.is_link(str(account.profile)):
+            raise own_error("NotAFolder", "InvalidType", f"{account.profile} is a link.")
+        content = self._machine.files.read(path)
+        if content is None:
+            return {"text": None, "encoding": None}
+        text, encoding = decoded(content)
+        return {"text": text, "encoding": encoding}
+
+    # ---- tasks
+
+    def register_task(self, task: Task) -> None:
+        """Made, or changed and enabled where it is there; one that runs goes on."""
+        with self._machine.at_work("Register-WinhostAccountTask"):
+            old = self.tasks.get(task.name.casefold())
+            task.running = old.running if old else False
+            self.tasks[task.name.casefold()] = task
+
+    def unregister_scheduled_task(self, name: str) -> None:
+        with self._machine.at_work("Unregister-ScheduledTask"):
+            self._task(name, "Unregister-ScheduledTask")
+            del self.tasks[name.casefold()]
+
+    def stop_scheduled_task(self, name: str) -> None:
+        """Also one that does not run."""
+        with self._machine.at_work("Stop-ScheduledTask"):
+            self._task(name, "Stop-ScheduledTask").running = False
+
+    def switch_scheduled_task(self, name: str, cmdlet: str, *, enabled: bool) -> None:
+        """Enable-ScheduledTask and Disable-ScheduledTask; one that runs goes on."""
+        with self._machine.at_work(cmdlet):
+            self._task(name, cmdlet).enabled = enabled
+
+    def start_scheduled_task(self, name: str) -> None:
+        """What fails then is the result of the task, and no error of this. Raises CmdletError where it is disabled."""
+        cmdlet = "Start-ScheduledTask"
+        with self._machine.at_work(cmdlet):
+            task = self._task(name, cmdlet)
+            if not task.enabled:
+                raise self._machine.fail("task-disabled", cmdlet)
+            if not task.running:
+                self._begin(task)
+
+    def _task(self, name: str, cmdlet: str) -> Task:
+        if name.casefold() not in self.tasks:
+            raise self._machine.fail("task-unknown", cmdlet)
+        return self.tasks[name.casefold()]
+
+    def _begin(self, task: Task) -> None:
+        problem = self.logon_problem(task)
+        if problem is not None:
+            task.result = problem
+            return
+        self._log_on(task.account)
+        if task.distro is None:
+            self._do_jobs(task.account)
+            task.result = 0
+        else:
+            code = self._machine.distros.hold(task.account, task.distro)
+            task.running, task.result = code is None, RUNNING if code is None else code & 0xFFFFFFFF
+
+    def logon_problem(self, task: Task) -> int | None:
+        """What the result of the task says where its account cannot log on."""
+        account = self.find(task.account)
+        if account is None:
+            return NOBODY
+        if task.logon == "password" and task.secret != account.secret:
+            return WRONG_PASSWORD
+        if not account.enabled:
+            return DISABLED
+        mine = {account.sid, *([ADMINISTRATORS] if account.administrator else [])}
+        if mine & set(self.rights[DENY_BATCH]) or not mine & set(self.rights[BATCH]):
+            return NOT_GRANTED
+        return None
+
+    def _log_on(self, name: str) -> None:
+        account = self.accounts[name.casefold()]
+        if account.profile is None:
+            self._machine.clock.sleep(self._machine.lab.accounts.first_logon_seconds)
+            taken = {other.profile for other in self.accounts.values()}
+            path = f"C:\\Users\\{account.name}"
+            account.profile = path if path not in taken else f"{path}.{self._machine.name}"
+
+    # ---- jobs
+
+    def _do_jobs(self, account: str) -> None:
+        for path in sorted(self._machine.files.below(job_folder(account))):
+            found = re.search(r"job-([0-9a-f]+)\.json$", path)
+            if found is None:
+                continue
+            waits = answer_path(account, found[1])
+            if self._machine.files.read(waits) == b"":
+                answer = self._do_job(account, json.loads(self._machine.files.read(path) or b"{}"))
+                self._machine.files.write(waits, json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+
+    def _do_job(self, account: str, job: Mapping[str, Any]) -> Mapping[str, Json]:
+        files, answer = self._machine.files, {"code": 0, "output": "", "errors": "", "timed_out": False}
+        match job["kind"]:
+            case "wsl":
+                content = (files.read(job["input"]) or b"") if job["input"] else b""
+                code, output, errors = self._machine.distros.wsl(account, job["arguments"], content)
+                return answer | {"code": code, "output": output, "errors": errors}
+            case "write" if job["bytes"] is None:
+                files.remove(job["path"])
+            case "write":
+                files.write(job["path"], base64.b64decode(job["bytes"]))
+            case "clear":
+                files.remove_folder(job["path"])
+        return answer
+
+    def run_job(self, account: str, arguments: Iterable[str], content: bytes = b"") -> tuple[int, str, str]:
+        """What Invoke-WinhostWsl does: the exit code of wsl.exe and what it printed. Raises NotYet, CmdletError."""
+        return self._machine.distros.wsl(self.ready_to_run(account), list(arguments), content)
+
+    def ready_to_run(self, account: str) -> str:
+        """The name of the account, once its task has logged on. Raises NotYet, CmdletError."""
+        task = self.jobs_task(account)
+        if task is None:
+            raise NotYet("AccountTasks")
+        if (missing := self.mends_logon(task)) is not None:
+            raise NotYet(missing)
+        return task.account
+
+    def first_job(self, account: str) -> None:
+        """A job that runs nothing: only the logon. Raises CmdletError."""
+        task = self.tasks[f"jobs-{account}".casefold()]
+        self.start_scheduled_task(task.name)
+        self.check_logon(task)
+
+    def mends_logon(self, task: Task) -> str | None:
+        """The noun to set before a job of this task can run again. Raises CmdletError where it is another trouble."""
+        try:
+            self.first_job(task.account)
+        except CmdletError as error:
+            if error.code not in _MENDS:
+                raise
+            return _MENDS[error.code]
+        return None
+
+    def check_logon(self, task: Task) -> None:
+        """Raises CmdletError for what the result of a task says."""
+        if task.result == NOT_GRANTED:
+            message = f"{task.account} may not log on as a batch job: right SeBatchLogonRight is missing or denied."
+            raise own_error("NoBatchRight", "PermissionDenied", message)
+        if task.result == WRONG_PASSWORD:
+            message = f"The password of {task.account} was changed: its tasks cannot log on any more."
+            raise own_error("PasswordChanged", "AuthenticationError", message)
+        if task.result == DISABLED:
+            message = f"The account {task.account} was disabled: its tasks cannot log on any more."
+            raise own_error("AccountDisabled", "PermissionDenied", message)
+
+    def restarted(self) -> bool:
+        """Sessions are gone, and what starts with Windows has started."""
+        for account in self.accounts.values():
+            account.sessions = account.sessions and 0
+        for task in self.tasks.values():
+            task.running = False
+            if task.at_startup and task.enabled:
+                self._begin(task)
+        return False
+
+
+def config_path(profile: str) -> str:
+    """Of its configuration of WSL."""
+    return f"{profile}\\.wslconfig"

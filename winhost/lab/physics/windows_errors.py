@@ -1,0 +1,93 @@
+"""How Windows says no: category, code and HRESULTs are the same everywhere, the text is in the host's language."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from winhost.model.facts import Json, RemoteFault
+from winhost.model.once import once
+
+_SPOKEN_EVERYWHERE = "en-US"
+_OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts wrap their own codes
+
+
+class CmdletError(Exception):
+    """What a cmdlet ends with. `hresults`: of the exception and its inner ones, outermost first, as 0x%08X.
+
+    Most cmdlets only write their error and would go on; `terminating` is true where the real one throws it.
+    """
+
+    def __init__(
+        self,
+        cmdlet: str,
+        category: str,
+        code: str,
+        hresults: tuple[str, ...],
+        message: str,
+        *,
+        terminating: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.terminating = terminating
+        self.cmdlet = cmdlet
+        self.category = category
+        self.code = code
+        self.hresults = hresults
+        self.message = message
+
+    @property
+    def fault(self) -> RemoteFault:
+        """The same as facts carry it."""
+        return RemoteFault(self.category, self.code, self.hresults, self.cmdlet, self.message)
+
+    def as_json(self) -> dict[str, Json]:
+        """The same as the agent's answers carry it."""
+        return {
+            "category": self.category,
+            "code": self.code,
+            "hresults": list(self.hresults),
+            "cmdlet": self.cmdlet,
+            "message": self.message,
+        }
+
+
+class NotYet(Exception):
+    """What is asked cannot be there before the noun that is named."""
+
+    def __init__(self, noun: str) -> None:
+        super().__init__(noun)
+        self.noun = noun
+
+
+def own_error(code: str, category: str, message: str) -> CmdletError:
+    """An error of the agent itself."""
+    return CmdletError("", category, f"Winhost.{code}", (_OWN_HRESULT,), message)
+
+
+def not_administrator() -> CmdletError:
+    """What whoever is none is told of what only administrators see."""
+    return own_error("NotAdministrator", "PermissionDenied", "Only an administrator can see or change this.")
+
+
+def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, object]) -> CmdletError:
+    """The error `name` of the catalogue, as this cmdlet raises it in this language."""
+    entry = _catalogue()[name]
+    texts = entry["text"]
+    text: str = texts.get(language, texts[_SPOKEN_EVERYWHERE])
+    return CmdletError(
+        cmdlet=cmdlet,
+        category=entry["category"],
+        code=entry["code"].format(cmdlet=cmdlet, command=cmdlet.replace("-", "")),
+        hresults=tuple(entry.get("hresults", ())),
+        message=text.format(**words),
+        terminating=entry.get("terminating", False),
+    )
+
+
+@once
+def _catalogue() -> Mapping[str, Mapping[str, Any]]:
+    text = files(__package__).joinpath("windows_errors.yaml").read_text(encoding="utf-8")
+    catalogue: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
+    return catalogue

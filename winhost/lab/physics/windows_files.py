@@ -1,0 +1,88 @@
+"""Files of a simulated Windows host: only those that anybody asks for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from winhost.lab.physics.windows_errors import own_error
+
+PROGRAM_DATA = "C:\\ProgramData"
+FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
+
+_SOMEBODY, _ADMINISTRATORS = "S-1-5-21-7-8-9-1004", "S-1-5-32-544"
+
+
+def _same(path: str) -> str:
+    return path.rstrip("\\").casefold()
+
+
+@dataclass
+class Files:
+    """By path, whose case does not matter. links: paths that lead elsewhere; taken: folders that somebody made first.
+
+    A folder is there as soon as something is in it.
+    """
+
+    links: set[str] = field(default_factory=set)
+    taken: set[str] = field(default_factory=set)
+    _there: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
+
+    def read(self, path: str) -> bytes | None:
+        """All of its bytes, or None where there is none."""
+        found = self._there.get(_same(path))
+        return None if found is None else bytes(found[1])
+
+    def length(self, path: str) -> int:
+        """In bytes; 0 where there is none."""
+        return len(self._there.get(_same(path), ("", b""))[1])
+
+    def append(self, path: str, piece: bytes, *, anew: bool) -> None:
+        """At its end, or as all of it."""
+        found = None if anew else self._there.get(_same(path))
+        if found is not None and isinstance(found[1], bytearray):
+            found[1].extend(piece)  # large ones come in many pieces
+        else:
+            self._there[_same(path)] = (path, bytearray((found[1] if found else b"") + piece))
+
+    def write(self, path: str, content: bytes) -> None:
+        self._there[_same(path)] = (path, content)
+
+    def make_folders(self, *paths: str) -> None:
+        """Each in its turn, for administrators. Raises CmdletError for one that is a link, or is somebody's."""
+        for path in paths:
+            if self.is_link(path):
+                raise own_error("NotAFolder", "InvalidType", f"{path} is a link.")
+            if _same(path) in self.taken:
+                message = (
+                    f"{path} was made by {_SOMEBODY}, who is neither the system nor an administrator. "
+                    "Look into it, and remove it."
+                )
+                raise own_error("NotOurs", "InvalidOperation", message)
+
+    def is_link(self, path: str) -> bool:
+        return _same(path) in self.links
+
+    def owner(self, path: str) -> str:
+        """The SID of whoever made it."""
+        return _SOMEBODY if _same(path) in self.taken else _ADMINISTRATORS
+
+    def has_folder(self, path: str) -> bool:
+        """Whether it is there: with something in it, or made by somebody else."""
+        return _same(path) in self.links | self.taken or any(True for _ in self.below(path))
+
+    def is_own(self, folder: str) -> bool:
+        """Whether it is no link, and nobody else made it."""
+        return _same(folder) not in self.links | self.taken
+
+    def remove(self, path: str) -> None:
+        """Whether or not it is there."""
+        self._there.pop(_same(path), None)
+
+    def below(self, folder: str) -> Iterator[str]:
+        """The paths of all files in a folder and its folders."""
+        inside = _same(folder) + "\\"
+        return iter([path for same, (path, _) in self._there.items() if same.startswith(inside)])
+
+    def remove_folder(self, folder: str) -> None:
+        """With all that is in it, whether or not it is there."""
+        for path in self.below(folder):
+            self.remove(path)

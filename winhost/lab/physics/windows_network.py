@@ -1,0 +1,547 @@
+"""The network of a simulated host: adapters, switches and what moves between them, forwards, firewalls."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, Any
+
+from winhost.lab.physics.host_state import told
+from winhost.lab.physics.lab_section import AdapterPhysics
+from winhost.lab.physics.switch_records import Records, found, in_flight
+from winhost.lab.physics.windows_objects import Shown, shown
+from winhost.model.facts import Json, Record
+from winhost.resources.windows.network import VIRTUAL, WSL
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+POLICIES = {
+    "AllowWSL": "allow_wsl",
+    "AllowInboxWSL": "allow_inbox",
+    "AllowKernelUserSetting": "allow_kernel",
+    "AllowKernelCommandLineUserSetting": "allow_kernel_command_line",
+    "AllowSystemDistroUserSetting": "allow_system_distro",
+    "AllowNetworkingModeUserSetting": "allow_networking",
+    "AllowFirewallUserSetting": "allow_firewall",
+    "AllowNestedVirtualization": "allow_nested",
+    "DefaultNetworkingMode": "default_networking",
+}
+HYPER_V_FIREWALL = 22621  # the first build that has it
+FIRST_INDEX = 4
+TASK = "winhost-switch"
+ANY = "Any"  # of a firewall rule: everybody
+APPEARS = 2.0  # lab seconds until the host's port on a new switch is listed
+BOUNCE = 5.0  # lab seconds without a link, after the binding of an adapter changed
+
+_ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")
+# Every property, and what stands for one that could not be read.
+_BLANK: Mapping[str, Any] = {
+    "name": "",
+    "description": "",
+    "mac": None,
+    "kind": "other",
+    "status": "up",
+    "speed": None,
+    "vlan": None,
+    "addresses": (),
+    "gateway": None,
+    "dns": (),
+    "profile": None,
+    "switch": None,
+    "management": None,
+    "filters": (),
+}
+_NOT_EXPOSED = {
+    "category": "NotImplemented",
+    "code": "Winhost.NotExposed",
+    "hresults": ["0x80131509"],
+    "cmdlet": "",
+    "message": "This Windows does not tell it.",
+}
+
+
+@dataclass
+class Adapter:
+    """A network interface.
+
+    routes: beside the default one, as (destination, gateway); metric: where it is not Windows' own; fixed_dns: its name
+    servers are not from DHCP; tag: of a port on a switch, its VLAN there.
+    """
+
+    guid: str
+    index: int
+    state: dict[str, Any]
+    up_at: float = 0.0
+    shows_at: float = 0.0
+    routes: list[tuple[str, str]] = field(default_factory=list)
+    metric: int | None = None
+    fixed_dns: bool = False
+    tag: int | None = None
+
+    @property
+    def addresses(self) -> list[dict[str, Json]]:
+        """In the shape of the facts; changed in place."""
+        found: list[dict[str, Json]] = self.state["addresses"]
+        return found
+
+    def manual(self) -> list[dict[str, Json]]:
+        """The addresses that somebody gave it."""
+        return [dict(each) for each in self.addresses if each["origin"] == "manual"]
+
+    def all_routes(self) -> list[list[str]]:
+        """As (destination, gateway), the default one first."""
+        default = [["0.0.0.0/0", str(self.state["gateway"])]] if self.state["gateway"] else []
+        return [*default, *([to, by] for to, by in self.routes)]
+
+    def name_servers(self) -> list[str]:
+        """Those that somebody gave it: where addresses are, so are they."""
+        return list(self.state["dns"]) if self.manual() or self.fixed_dns else []
+
+
+@dataclass
+class Switch:
+    """bound: the GUID of its adapter, port: that of the host's own interface on it; dead: nothing comes through."""
+
+    guid: str
+    state: dict[str, Any]
+    bound: str | None = None
+    port: str | None = None
+    dead: bool = False
+
+
+class Network:
+    """What a host has of it, in the facts' words. `now` counts its lab seconds from the start."""
+
+    def __init__(self, host: "Machine") -> None:
+        self.host = host
+        self.now = 0.0
+        self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
+        self.wire = 1
+        self._made = 0
+        self.ours = Records(host.files)
+        self._task: Iterator[None] | None = None
+        self._lock = threading.RLock()
+        self.adapters = self._make_adapters()
+        self.switches = [self._make_switch(record) for record in host.there("VmSwitch")]
+        self.carrier = next((a.guid for a in self.adapters.values() if a.state["management"] is True), None)
+        self.proxies = dict(host.lab.port_proxies)  # listening port to address/port, as the registry has it
+        self.rules: dict[str, list[str]] = {}  # by our names: who may come in; nobody where one is off
+        builds = [record.state["build"] for record in host.there("OperatingSystem")]
+        self.has_hyper_v_firewall = any(isinstance(build, int) and build >= HYPER_V_FIREWALL for build in builds)
+        self._fail = list(host.lab.network_fails)
+        self.inbound = "not-configured"
+        self.vm_rules: dict[int, list[str]] = {}  # of the firewall of VMs: who may come to a port
+        self._take_over()
+        self.controllers = [str(peer) for record in host.there("Session") for peer in told(record.state, "peers", ())]
+        host.session["peers"] = self.peers
+        host.registry_keys.append(self._registry_keys)
+        host.cim_classes["Win32_NetworkAdapterConfiguration"] = self._configurations
+
+    def _take_over(self) -> None:
+        for record in self.host.there("PortForward"):
+            port = record.key["port"]
+            if record.state["target"] is not None:
+                self.proxies[port] = f"{record.state['target']}/{record.state['connect_port']}"
+            self.rules[rule_name(port)] = list(record.state["allowed"])
+        for record in self.host.there("HyperVFirewall"):
+            self.inbound = record.state["inbound"]
+            self.vm_rules = {each: list(record.state["allowed"] or [ANY]) for each in record.state["ports"]}
+        for record in self.host.there("ExternalSwitch"):
+            if record.state["phase"] != "none":
+                self._take_over_switch(record)
+
+    def _take_over_switch(self, record: Record) -> None:
+        """One that was read as winhost's own is so again, but for a task that nobody can go on with."""
+        guid = next((each.guid for each in self.external() if each.state["name"] == record.key["name"]), "")
+        kept = {"name": record.key["name"], "adapter": record.state["adapter"] or "", "make": True, "switch": guid}
+        phase = "undone" if record.state["phase"] in ("pending", "awaiting") else record.state["phase"]
+        told = {"seconds": 300, "begun": True, "told": True, "phase": phase, "detail": record.state["detail"]}
+        self.ours.save({**kept, **told})
+
+    def _make_adapters(self) -> dict[str, Adapter]:
+        made: dict[str, Adapter] = {}
+        for number, record in enumerate(self.host.there("NetworkAdapter")):
+            guid = record.key["adapter"]
+            state = {name: told(record.state, name, blank) for name, blank in _BLANK.items()}
+            state["addresses"] = [dict(each) for each in state["addresses"]]
+            made[guid] = Adapter(guid, FIRST_INDEX + number, state)
+        return made
+
+    def _make_switch(self, record: Record) -> Switch:
+        bound = [a.guid for a in self.adapters.values() if a.state["description"] == record.state["adapter"]]
+        port = [a.guid for a in self.adapters.values() if a.state["name"] == port_name(str(record.state["name"]))]
+        ends = bound if record.state["kind"] == "external" else []
+        return Switch(record.key["switch"], dict(record.state), next(iter(ends), None), next(iter(port), None))
+
+    # ---- as nouns
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        return {
+            "NetworkAdapter": self._adapters,
+            "VmSwitch": lambda: (Record(dict(each.state), {"switch": each.guid}) for each in self.switches),
+            "ExternalSwitch": lambda: (Record(self.switch_state(name), {"name": name}) for name in self._names()),
+            "PortForward": self._forwards,
+            "HyperVFirewall": self._firewall,
+        }
+
+    def _adapters(self) -> Iterator[Record]:
+        for each in self.shown():
+            switch = next((s.guid for s in self.external() if s.bound == each.guid), None)
+            management: Json = {"unknown": _NOT_EXPOSED}
+            if self.carrier is not None:
+                management = self.carries(each)
+            yield Record(
+                {
+                    **each.state,
+                    "addresses": [dict(address) for address in each.addresses],
+                    "status": self.status(each),
+                    "switch": switch if self.host.manages_vms else None,
+                    "management": management,
+                },
+                {"adapter": each.guid},
+            )
+
+    def shown(self) -> list[Adapter]:
+        """Those that are there. Without Hyper-V there are no ports of switches: adapters have their addresses back."""
+        hidden = {self._hidden_port(guid): guid for guid in self.adapters}
+        there = [each for each in self.adapters.values() if each.shows_at <= self.now]
+        return [self._whole(each) for each in there if each.guid not in hidden]
+
+    def carries(self, adapter: Adapter) -> bool:
+        """Whether somebody manages the host over it."""
+        return self.carrier is not None and self.carrier in (adapter.guid, self._hidden_port(adapter.guid))
+
+    def _hidden_port(self, guid: str) -> str | None:
+        if self.host.manages_vms:
+            return None
+        return next((each.port for each in self.external() if each.bound == guid), None)
+
+    def _whole(self, adapter: Adapter) -> Adapter:
+        port = self._hidden_port(adapter.guid)
+        if port is None:
+            return adapter
+        carried = {name: self.adapters[port].state[name] for name in _ADDRESSING}
+        return replace(adapter, state={**adapter.state, **carried}, routes=self.adapters[port].routes)
+
+    def external(self) -> list[Switch]:
+        """The switches that have an adapter."""
+        return [each for each in self.switches if each.state["kind"] == "external"]
+
+    def _names(self) -> list[str]:
+        ours = [str(record["name"]) for record in self.ours.believed()]
+        every = [*(str(each.state["name"]) for each in self.external()), *ours]
+        return list({name.casefold(): name for name in reversed(every)}.values())[::-1]
+
+    def switch_state(self, name: str) -> dict[str, Json]:
+        """What noun ExternalSwitch tells of this name."""
+        state: dict[str, Json] = {"adapter": None, "management_os": False, "vms": 0, "phase": "none", "detail": None}
+        record = found(self.ours.believed(), name)
+        switch = next((each for each in self.external() if each.state["name"].casefold() == name.casefold()), None)
+        if switch is not None:
+            state |= {
+                "adapter": switch.bound,
+                "management_os": switch.state["management_os"],
+                "vms": self.users(switch),
+            }
+            if record is not None and record["switch"] != switch.guid:
+                return state
+        if record is not None and (record["phase"] != "settled" or state["adapter"] is not None):
+            state |= {"phase": record["phase"], "detail": record["detail"]}
+        if record is not None and in_flight(record):
+            state["adapter"] = None if record["make"] else record["adapter"]
+        return state
+
+    def users(self, switch: Switch) -> int:
+        """How many adapters of VMs are connected to it."""
+        return self.host.lab.switch_vms.get(str(switch.state["name"]), 0)
+
+    def restarted(self) -> bool:
+        """Where the task was cut off, it begins again and finds that it was."""
+        self._task = None
+        if any(in_flight(record) for record in self.ours.all()):
+            self.start()
+        return False
+
+    def _configurations(self) -> Iterator[Shown]:
+        for each in self.shown():
+            servers = each.state["dns"] or None
+            yield shown("Win32_NetworkAdapterConfiguration", InterfaceIndex=each.index, DNSServerSearchOrder=servers)
+
+    def _registry_keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
+        services = "SYSTEM\\CurrentControlSet\\Services"
+        for each in self.shown():
+            for family, of_it in (
+                ("Tcpip", lambda server: ":" not in server),
+                ("Tcpip6", lambda server: ":" in server),
+            ):
+                path = f"{services}\\{family}\\Parameters\\Interfaces\\{{{each.guid}}}"
+                yield path, {"NameServer": ",".join(filter(of_it, each.name_servers()))}
+        yield f"{services}\\PortProxy\\v4tov4\\tcp", {f"0.0.0.0/{port}": to for port, to in self.proxies.items()}
+        for record in self.host.there("WslPolicy"):
+            values = {name: record.state[ours] for name, ours in POLICIES.items()}
+            yield "SOFTWARE\\Policies\\WSL", {n: None if v is None else int(v) for n, v in values.items()}
+
+    # ---- time, and the task that is at work
+
+    def start(self) -> None:
+        """The scheduled task begins."""
+        from winhost.lab.physics.switch_task import switch_task
+
+        self._task = switch_task(self)
+        if self.host.clock.scale:
+            threading.Thread(
+                target=self._run, args=(self._task,), name=f"switch of {self.host.name}", daemon=True
+            ).start()
+
+    def _run(self, task: Iterator[None]) -> None:
+        from winhost.lab.physics.cmdlet_host import HostDown
+
+        # With the host goes the task.
+        with suppress(HostDown):
+            while self._task is task:
+                self.host.clock.sleep(1.0)
+                self._second(task)
+
+    @property
+    def busy(self) -> bool:
+        """The scheduled task is at work."""
+        return self._task is not None
+
+    def pass_time(self, seconds: float) -> None:
+        """So many lab seconds go by, at once."""
+        for _ in range(int(seconds)):
+            self._second(self._task)
+
+    def wait(self, seconds: float, stop: threading.Event | None = None) -> None:
+        """Somebody sleeps on this host. Where no time is simulated, it is these seconds that pass for all."""
+        if self.host.clock.scale:
+            self.host.clock.sleep(seconds, stop)
+        else:
+            self.pass_time(seconds)
+
+    def _second(self, task: Iterator[None] | None) -> None:
+        with self._lock:
+            self.now += 1.0
+            if task is not None and self._task is task:
+                try:
+                    next(task)
+                except StopIteration:
+                    self._task = None
+
+    def status(self, adapter: Adapter) -> str:
+        """As noun NetworkAdapter says."""
+        return "disconnected" if adapter.up_at > self.now else str(adapter.state["status"])
+
+    def is_up(self, adapter: Adapter) -> bool:
+        """Whether it has a link."""
+        return self.status(adapter) == "up"
+
+    # ---- the wire
+
+    @property
+    def reachable(self) -> bool:
+        """Whether whoever manages this host gets through to it."""
+        if self.carrier is None:
+            return True
+        end = self.adapters[self.carrier]
+        dead = any(each.dead for each in self.switches if each.port == end.guid)
+        return end.up_at <= self.now and bool(end.addresses) and not dead
+
+    def peers(self) -> list[str]:
+        """Where those are who manage this host."""
+        return list(self.controllers) if any(self.carries(each) and each.addresses for each in self.shown()) else []
+
+    def lets_through(self, port: int) -> bool:
+        """Whether rules of winhost's that lead to a port of a VM are for whoever manages this host, too."""
+        forwards = [rule_name(listening) for listening, to in self.proxies.items() if to.endswith(f"/{port}")]
+        remote = [self.rules[name] for name in forwards if name in self.rules]
+        if self.inbound != "allow" and port in self.vm_rules:
+            remote.append(self.vm_rules[port])
+        return all(within(peer, each) for peer in self.peers() for each in remote)
+
+    def physics(self, adapter: str) -> AdapterPhysics:
+        """What the facts do not tell of an adapter."""
+        return self.host.lab.adapters.get(adapter, AdapterPhysics())
+
+    # ---- cmdlets
+
+    def new_vm_switch(self, name: str, adapter_name: str) -> Switch:
+        """External, with a port of the host's own on it, which takes over what the adapter had."""
+        with self.host.at_work("New-VMSwitch"):
+            adapter = next((a for a in self.shown() if a.state["name"] == adapter_name), None)
+            bound = adapter is not None and any(each.bound == adapter.guid for each in self.external())
+            if adapter is None or bound or self.physics(adapter.guid).refuses:
+                raise self.host.fail("switch-not-made", "New-VMSwitch", switch=name)
+            port = self._new_port(name, adapter)
+            state = {"name": name, "kind": "external", "adapter": adapter.state["description"], "management_os": True}
+            guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {adapter.guid} {self._made}"))
+            made = Switch(guid, state, adapter.guid, port.guid, dead=not self.physics(adapter.guid).comes_back)
+            self.switches.append(made)
+            self._made += 1
+            self._move(adapter, port)
+            self._meet_physics(port, self.physics(adapter.guid))
+            return made
+
+    def _meet_physics(self, port: Adapter, physics: AdapterPhysics) -> None:
+        if physics.loses_static and port.manual():
+            port.addresses[:] = []
+            port.routes, port.metric = [], None
+            port.state |= {"gateway": None, "dns": []}
+        if physics.loses_link:
+            port.up_at = float("inf")
+        if physics.lease and not port.manual():
+            port.addresses[:] = [{"address": physics.lease, "prefix": 24, "origin": "dhcp"}]
+
+    def remove_vm_switch(self, guid: str) -> None:
+        """What its port had goes to the adapter."""
+        with self.host.at_work("Remove-VMSwitch"):
+            switch = next(each for each in self.switches if each.guid == guid)
+            self.switches.remove(switch)
+            if switch.port is not None and switch.bound is not None:
+                port = self.adapters.pop(switch.port)
+                self._move(port, self.adapters[switch.bound])
+
+    def new_net_ip_address(self, index: int, address: str, prefix: int) -> None:
+        with self.host.at_work("New-NetIPAddress"):
+            found = self._by_index(index)
+            kept = found.manual()
+            found.addresses[:] = [*kept, {"address": address, "prefix": prefix, "origin": "manual"}]
+
+    def new_net_route(self, index: int, to: str, by: str) -> None:
+        with self.host.at_work("New-NetRoute"):
+            if to == "0.0.0.0/0":
+                self._by_index(index).state["gateway"] = by
+            else:
+                self._by_index(index).routes.append((to, by))
+
+    def set_dns_client_server_address(self, index: int, servers: list[str]) -> None:
+        with self.host.at_work("Set-DnsClientServerAddress"):
+            self._by_index(index).state["dns"] = list(servers)
+
+    def set_net_ip_interface(self, index: int, metric: int) -> None:
+        with self.host.at_work("Set-NetIPInterface"):
+            self._by_index(index).metric = metric
+
+    def set_net_connection_profile(self, index: int, category: str) -> None:
+        with self.host.at_work("Set-NetConnectionProfile"):
+            self._by_index(index).state["profile"] = category
+
+    def set_vm_network_adapter_vlan(self, port: str, vlan: int) -> None:
+        with self.host.at_work("Set-VMNetworkAdapterVlan"):
+            self.adapters[port].tag = vlan
+
+    def _by_index(self, index: int) -> Adapter:
+        return next(each for each in self.adapters.values() if each.index == index)
+
+    def _new_port(self, switch: str, adapter: Adapter) -> Adapter:
+        guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"port {adapter.guid} {switch}"))
+        blank: dict[str, Any] = {"addresses": [], "gateway": None, "dns": [], "profile": None}
+        state = {**adapter.state, **blank, "kind": VIRTUAL, "vlan": None, "filters": [], "management": False}
+        state |= {"name": port_name(switch), "description": "Hyper-V Virtual Ethernet Adapter"}
+        made = Adapter(guid, max(each.index for each in self.adapters.values()) + 1, state, shows_at=self.now + APPEARS)
+        self.adapters[guid] = made
+        return made
+
+    def _move(self, giver: Adapter, taker: Adapter) -> None:
+        for name in _ADDRESSING:
+            taker.state[name], giver.state[name] = giver.state[name], [] if name in ("addresses", "dns") else None
+        taker.routes, giver.routes = giver.routes, []
+        taker.metric, giver.metric = giver.metric, None
+        taker.up_at = self.now + BOUNCE
+        # Windows takes a network that it sees over another interface for a new one.
+        if taker.state["profile"] == "private":
+            taker.state["profile"] = "public"
+        if self.carrier == giver.guid:
+            self.carrier = taker.guid
+            self.wire += 1
+
+    # ---- forwards and firewalls
+
+    def _forwards(self) -> Iterator[Record]:
+        for name, allowed in self.rules.items():
+            port = name.removeprefix(rule_name(""))
+            target, _, connect = self.proxies.get(port, "").partition("/")
+            state = {"target": target or None, "connect_port": int(connect) if connect else None}
+            yield Record({**state, "allowed": list(allowed)}, {"port": port})
+
+    def _firewall(self) -> Iterator[Record]:
+        if self.has_hyper_v_firewall:
+            state = {"inbound": self.inbound, "ports": list(self.vm_rules), "allowed": self.vm_allowed()}
+            yield Record(state, {"creator": WSL})
+
+    def vm_allowed(self) -> list[str] | None:
+        """Who may come to any port of VMs that winhost opened; None: everybody."""
+        every = [each for remote in self.vm_rules.values() for each in remote]
+        return None if ANY in every else list(dict.fromkeys(every)) or None
+
+    def run_netsh(self, words: list[str]) -> tuple[int, str]:
+        """netsh interface portproxy set or delete v4tov4: its exit code and what it prints."""
+        given = dict(word.partition("=")[::2] for word in words[2:])
+        if not self.host.lab.administrator:
+            return 1, "The requested operation requires elevation (Run as administrator)."
+        if self._fails(f"netsh.exe {words[0]}"):
+            return 1, "The system cannot find the file specified."
+        if words[0] == "set":
+            self.proxies[given["listenport"]] = f"{given['connectaddress']}/{given['connectport']}"
+        elif self.proxies.pop(given["listenport"], None) is None:
+            return 1, "The system cannot find the file specified."
+        return 0, ""
+
+    def new_net_firewall_rule(self, name: str) -> None:
+        """One that is off."""
+        with self._at_the_firewall("New-NetFirewallRule"):
+            self.rules[name] = []
+
+    def set_net_firewall_rule(self, name: str, remote: list[str]) -> None:
+        """On for them, or off."""
+        with self._at_the_firewall("Set-NetFirewallRule"):
+            self.rules[name] = list(remote)
+
+    def remove_net_firewall_rule(self, name: str) -> None:
+        with self._at_the_firewall("Remove-NetFirewallRule"):
+            del self.rules[name]
+
+    @contextmanager
+    def _at_the_firewall(self, cmdlet: str) -> Iterator[None]:
+        with self.host.at_work(cmdlet):
+            if self._fails(cmdlet):
+                raise self.host.fail("firewall-stopped", cmdlet)
+            yield
+
+    def _fails(self, name: str) -> bool:
+        found = name in self._fail
+        if found:
+            self._fail.remove(name)
+        return found
+
+    def set_net_firewall_hyper_v_vm_setting(self, inbound: str) -> None:
+        with self.host.at_work("Set-NetFirewallHyperVVMSetting"):
+            self.inbound = inbound
+
+    def new_net_firewall_hyper_v_rule(self, port: int, remote: list[str]) -> None:
+        with self.host.at_work("New-NetFirewallHyperVRule"):
+            self.vm_rules[port] = list(remote)
+
+    def remove_net_firewall_hyper_v_rule(self, port: int) -> None:
+        with self.host.at_work("Remove-NetFirewallHyperVRule"):
+            del self.vm_rules[port]
+
+
+def within(address: str, networks: Sequence[str] | None) -> bool:
+    """Whether it is in one of them; None, and Any among them, is everywhere."""
+    if networks is None or ANY in networks:
+        return True
+    return any(ip_address(address) in ip_network(each) for each in networks)
+
+
+def port_name(switch: str) -> str:
+    """What Windows calls the host's own interface on a switch."""
+    return f"vEthernet ({switch})"
+
+
+def rule_name(port: str) -> str:
+    """Of the firewall rule that goes with a forward."""
+    return f"winhost-port-{port}"

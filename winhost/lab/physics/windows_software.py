@@ -1,0 +1,257 @@
+"""Software of a simulated host: an optional feature, files that were brought, WSL, Windows Installer, driver models."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING
+
+from winhost.lab.physics.lab_section import SourcePhysics
+from winhost.lab.physics.pci_function import Device
+from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.model.facts import Json, Record
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+RECORD = "SOFTWARE\\winhost"
+PRODUCT = "{5C9D4D3B-7A3E-4C52-9B1F-2E6A0D84F7C1}"
+MODELS = ("WDDM", "TCC", "MCDM")  # by the numbers of nvidia-smi -dm
+PENDING = {"install-pending": "installed", "uninstall-pending": "available"}
+
+_SUM = b"winhost lab: content with SHA-256 "
+_FILES = "C:\\ProgramData\\winhost\\files"
+_NOT_INSTALLED, _NO_PACKAGE, _BAD_PACKAGE = 1605, 1619, 1620
+_ENDS_WELL = (0, 3010, 1641)
+_RENAMES = "file-rename"  # of PendingReboot: files that were in use
+_NOT_FOUND = 6  # of nvidia-smi
+
+
+class Software:
+    """What is installed, and what an installation may meet."""
+
+    def __init__(self, machine: "Machine", given: Mapping[str, Sequence[Record]]) -> None:
+        self._machine = machine
+        self._given = given
+        self.platform = self._first_platform()
+        self.record: dict[str, str] = {}  # values of the registry key of winhost
+        self._brought: dict[str, SourcePhysics] = {}
+        for key in (record.key for record in given.get("StagedFile", ())):
+            path = self.path_of(key["sha256"], key["name"])
+            self._keep(path, key["sha256"], self._source(key["source"]))
+            self.record[f"file {key['sha256']}-{key['name']}"] = key["source"]
+        self.wsl: str | None = None
+        self.in_box = False
+        self._begin_with_wsl()
+        self._runs: dict[str, int] = {}  # how often a package was run
+        self._pending = {
+            record.key["location"]: record.state["pending"]
+            for record in given.get("GpuDriverModel", ())
+            if isinstance(record.state["pending"], str)
+        }
+        self._displays = {device.location: device.says("displays", 0) for device in machine.devices}
+        machine.refusals["StagedFile"] = self._refusal
+        machine.registry_keys.append(self._registry)
+
+    def _first_platform(self) -> str:
+        for record in self._given.get("VirtualMachinePlatform", ()):
+            return str(record.state["feature"])
+        # Who may not ask for features may still see their effect.
+        return "installed" if any(r.state["version"] for r in self._given.get("Wsl", ())) else "available"
+
+    @property
+    def has_platform(self) -> bool:
+        """Until a restart has taken it."""
+        return self.platform in ("installed", "uninstall-pending")
+
+    def _begin_with_wsl(self) -> None:
+        for record in self._given.get("Wsl", ()):
+            version, package = (_text(record.state.get(name)) for name in ("version", "package"))
+            self.wsl, self.in_box = version, record.state["present"] is True and version is None
+            if version and package:
+                self.record |= {"wsl version": version, "wsl package": package}
+
+    def _registry(self) -> Iterable[tuple[str, Mapping[str, Json]]]:
+        return [(RECORD, dict(self.record))] if self.record else []
+
+    def _refusal(self) -> CmdletError | None:
+        return None if self._machine.lab.administrator else not_administrator()
+
+    # ---- as a part of the machine
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        """What tells all instances of each of its nouns."""
+        return {
+            "VirtualMachinePlatform": lambda: (Record({"feature": self.platform}),),
+            "StagedFile": self._with_parts,
+            "Wsl": lambda: (Record(self._wsl_state()),),
+            "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self._machine.devices if drives(d)),
+        }
+
+    def _wsl_state(self) -> dict[str, Json]:
+        return {"present": self.wsl is not None or self.in_box, "version": self.wsl, "package": self.package}
+
+    def restarted(self) -> bool:
+        """Windows finishes a feature that was waiting."""
+        waited = self.platform in PENDING
+        self.platform = PENDING.get(self.platform, self.platform)
+        for device in self._machine.devices:
+            if (model := self._pending.get(device.location)) is not None:
+                displays = self._displays[device.location] if model == MODELS[0] else 0
+                device.healthy = {**device.healthy, "driver_model": model, "displays": displays}
+        return waited
+
+    @property
+    def package(self) -> str | None:
+        """Of which MSI the installed version came, if winhost knows."""
+        ours = self.wsl is not None and self.record.get("wsl version") == self.wsl
+        return self.record.get("wsl package") if ours else None
+
+    def _with_parts(self) -> Iterator[Record]:
+        yield from self._staged()
+        yield from (Record({"present": None}, key) for key in self._noted("part"))
+
+    def _staged(self) -> list[Record]:
+        keys = self._noted("file")
+        return [
+            Record({"present": True}, key)
+            for key in keys
+            if self.read_hash(self.path_of(key["sha256"], key["name"])) == key["sha256"]
+        ]
+
+    def _noted(self, kind: str) -> list[dict[str, str]]:
+        entries = [re.fullmatch(rf"{kind} ([0-9a-f]{{64}})-(.+)", name) for name in self.record]
+        return [{"sha256": e[1], "name": e[2], "source": self.record[e[0]]} for e in entries if e]
+
+    # ---- files and registry
+
+    @staticmethod
+    def path_of(found: str, name: str) -> str:
+        """Where a file with this SHA-256 and name is kept."""
+        return f"{_FILES}\\{found}-{name}"
+
+    def staged_path(self, wanted: str) -> str | None:
+        """Where a file that winhost brought lies, by its hash."""
+        keys = [record.key for record in self._staged() if record.key["sha256"] == wanted]
+        return min((self.path_of(key["sha256"], key["name"]) for key in keys), default=None)
+
+    def read_hash(self, path: str) -> str:
+        """SHA-256 of a file, empty where there is none."""
+        content = self._machine.files.read(path)
+        if content is None:
+            return ""
+        return content[len(_SUM) :].decode() if content.startswith(_SUM) else sha256(content).hexdigest()
+
+    def copy_source(self, source: str, path: str) -> str:
+        """Download or copy it, and tell its SHA-256. Raises CmdletError."""
+        physics = self._source(source)
+        with self._machine.at_work("Copy-WinhostSource"):
+            if not physics.there:
+                raise own_error("NotFetched", "ReadError", "There is nothing.")
+            asked = re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
+            self._keep(path, physics.sha256 or (asked[1] if asked else ""), physics)
+            return self.read_hash(path)
+
+    def move_file(self, path: str, target: str) -> None:
+        """Give it another name."""
+        sent = self.record.get(f"part {PureWindowsPath(target).name}", "")
+        physics = self._brought.pop(path) if path in self._brought else self._source(sent)
+        self._keep(target, self.read_hash(path), physics)
+        self._machine.files.remove(path)
+
+    def _keep(self, path: str, found: str, physics: SourcePhysics) -> None:
+        """Nobody has the content of what has a certain sum: the sum stands for it."""
+        self._machine.files.write(path, _SUM + found.encode())
+        self._brought[path] = physics
+
+    def write_registry(self, name: str, value: str | None) -> None:
+        """A value of winhost's own key; None takes it away."""
+        if value is None:
+            self.record.pop(name, None)
+        else:
+            self.record[name] = value
+
+    def _source(self, source: str) -> SourcePhysics:
+        return self._machine.lab.sources.get(source, SourcePhysics())
+
+    def signature(self, path: str) -> tuple[str, str]:
+        """Get-AuthenticodeSignature: its status and the subject of the signer."""
+        physics = self._brought[path]
+        return physics.signature, physics.signer if physics.signature != "NotSigned" else ""
+
+    # ---- Windows Installer
+
+    def run_msiexec(self, arguments: Sequence[str]) -> int:
+        """msiexec.exe /i PATH or /x PRODUCT: its exit code."""
+        with self._machine.at_work("msiexec.exe"):
+            return self._install(arguments[1]) if arguments[0] == "/i" else self._uninstall(arguments[1])
+
+    def _install(self, path: str) -> int:
+        if not self.read_hash(path):
+            return _NO_PACKAGE
+        physics = self._brought[path]
+        number = self._runs.get(path, 0)
+        self._runs[path] = number + 1
+        code = physics.msiexec[number] if number < len(physics.msiexec) else 0
+        named = re.search(r"\d+(?:\.\d+){3}", PureWindowsPath(path).name.partition("-")[2])
+        version = physics.version or (named[0] if named else None)
+        if code not in _ENDS_WELL or version is None:
+            return code or _BAD_PACKAGE
+        self.wsl = version
+        self._machine.distros.stop_everything()
+        return self._told_to_restart(code)
+
+    def _uninstall(self, product: str) -> int:
+        if product != PRODUCT or self.wsl is None:
+            return _NOT_INSTALLED
+        self.wsl = None
+        self._machine.distros.stop_everything()
+        return 0
+
+    def _told_to_restart(self, code: int) -> int:
+        if code != 0:
+            self._machine.await_restart(_RENAMES)
+        return code
+
+    # ---- driver models
+
+    def _models(self, device: Device) -> dict[str, Json]:
+        current = device.state()["driver_model"]
+        pending = self._pending.get(device.location, current) if isinstance(current, str) else current
+        return {"current": current, "pending": pending}
+
+    def driver_models(self) -> dict[str, tuple[str, str]]:
+        """Now and after the next restart, by location path, of the cards that the driver of NVIDIA runs."""
+        found = {d.location: self._models(d) for d in self._machine.devices if drives(d)}
+        return {
+            where: (models["current"], models["pending"])
+            for where, models in found.items()
+            if isinstance(models["current"], str)
+        }
+
+    def set_driver_model(self, location: str, number: int) -> tuple[int, str]:
+        """nvidia-smi -dm: its exit code and what it prints."""
+        with self._machine.at_work("nvidia-smi.exe"):
+            device = next((d for d in self._machine.devices if d.location == location), None)
+            if device is None or location not in self.driver_models():
+                return _NOT_FOUND, "No devices were found"
+            if MODELS[number] not in _known_models(device):
+                return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
+            self._pending[location] = MODELS[number]
+            return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
+
+
+def drives(device: Device) -> bool:
+    """Whether it is a card that the driver of NVIDIA is for."""
+    return device.key["device"].startswith("VEN_10DE&") and device.healthy["kind"] == "display"
+
+
+def _known_models(device: Device) -> tuple[str, ...]:
+    if device.physics.driver_models is not None:
+        return device.physics.driver_models
+    # Cards for games know nothing else; of the others some are seen in each model.
+    return MODELS[:1] if "GeForce" in str(device.healthy["name"]) else MODELS
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) else None

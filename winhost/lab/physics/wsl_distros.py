@@ -1,0 +1,251 @@
+"""Distros of a simulated Windows as nouns, and what winhost wrote down of them."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from winhost.lab.physics.windows_accounts import config_path
+from winhost.lab.physics.windows_errors import CmdletError, not_administrator
+from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.wsl_exe import BOOTED, WslExe
+from winhost.lab.physics.wsl_session import Distro, UtilityVm
+from winhost.model.facts import Json, Record
+from winhost.resources.windows.distros import NO_ACCESS, NO_CONF
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
+
+
+class Distros(WslExe):
+    """A part of the machine."""
+
+    def __init__(self, machine: "Machine", given: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(machine)
+        for record in given.get("WslDistro", ()):
+            self._take_over(record)
+        for record in given.get("WslVm", ()):
+            self._take_over_vm(record)
+        for noun, take_over in (("WslConf", self._take_over_conf), ("WslAccess", self._take_over_access)):
+            for record in given.get(noun, ()):
+                if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
+                    take_over(record)
+        for noun in DISTRO_RESOURCES:
+            machine.refusals[noun] = self._refusal
+            machine.awaits[noun] = self._awaited
+
+    # ---- made from facts
+
+    def _take_over(self, record: Record) -> None:
+        account, name, state = record.key["account"], record.key["distro"], record.state
+        distro = Distro(name, folder_of(account, name), running=state["running"] is True)
+        if isinstance(state["image"], str):
+            distro.image = state["image"]
+            self.write_record(account, name, record_of(distro.image))
+        else:
+            distro.folder = f"C:\\WSL\\{name}"
+        physics = self._physics(distro)
+        distro.systemd, distro.sshd = physics.systemd, physics.sshd
+        self._machine.files.write(f"{distro.folder}\\ext4.vhdx", b"")
+        self.session(account).distros[name.casefold()] = distro
+
+    def _take_over_vm(self, record: Record) -> None:
+        session = self.session(record.key["account"])
+        if record.state["running"] is True:
+            now = self.config_text(record.key["account"])
+            # Of a VM that was made with another file nobody knows what that said.
+            config = now if record.state["config"] is not None else f"# not {now}\n"
+            session.vm = UtilityVm(config, str(record.state["mode"]), self._switch_named(config))
+
+    def _take_over_conf(self, record: Record) -> None:
+        account, name = record.key["account"], record.key["distro"]
+        distro = self.session(account).distros[name.casefold()]
+        distro.put = {each: record.state[each] for each in NO_CONF}
+        self.write_record(account, name, self._told(account, name) | {"conf": dict(distro.put)})
+
+    def _take_over_access(self, record: Record) -> None:
+        account, name, state = record.key["account"], record.key["distro"], record.state
+        distro = self.session(account).distros[name.casefold()]
+        distro.sshd = True
+        distro.port, distro.listen, distro.allowed = state["port"], state["listen"], state["allowed"]
+        distro.keys, distro.enabled = list(state["authorized"]), bool(state["active"]) or not distro.running
+        self.write_record(account, name, self._told(account, name) | {"access": _access(distro)})
+
+    # ---- looking
+
+    def accounts(self) -> list[str]:
+        """Those that can run jobs."""
+        return [task.account for task in self._machine.accounts.jobs_tasks()]
+
+    def _refusal(self) -> CmdletError | None:
+        return None if self._machine.lab.administrator else not_administrator()
+
+    def _awaited(self) -> str | None:
+        if self._machine.software.wsl is None:
+            return "Wsl"
+        if not self.accounts():
+            return "AccountTasks"
+        if not self._machine.software.has_platform:
+            return "VirtualMachinePlatform"
+        # As the scripts do: to look takes a logon.
+        missing = map(self._machine.accounts.mends_logon, self._machine.accounts.jobs_tasks())
+        return next(filter(None, missing), None)
+
+    def record(self, account: str, distro: str) -> dict[str, Any] | None:
+        """What winhost wrote down of a distro that it made, or is making."""
+        content = self._machine.files.read(f"{folder_of(account, distro)}.json")
+        return None if content is None else dict(json.loads(content))
+
+    def write_record(self, account: str, distro: str, record: Mapping[str, Json]) -> None:
+        self._machine.files.write(f"{folder_of(account, distro)}.json", json.dumps(record).encode())
+
+    def ours(self, account: str, distro: str) -> dict[str, Any] | None:
+        """Its record, if winhost made it."""
+        record = self.record(account, distro)
+        disk = self._machine.files.read(f"{folder_of(account, distro)}\\ext4.vhdx")
+        return record if record and record["complete"] and disk is not None else None
+
+    def _told(self, account: str, distro: str) -> dict[str, Any]:
+        return self.record(account, distro) or {}
+
+    def config_time(self, path: str) -> int | None:
+        """When the .wslconfig at this path was written, beside the time at which the VM's kernel started."""
+        for account in self._machine.accounts.accounts.values():
+            if account.profile is None or config_path(account.profile).casefold() != path.casefold():
+                continue
+            if self._machine.files.read(path) is None:
+                return None
+            vm = self.session(account.name).vm
+            current = vm is None or vm.config == self.config_text(account.name)
+            return BOOTED - 60 if current else BOOTED + 60
+        return None
+
+    # ---- as nouns
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        """Only of accounts that can run jobs: nobody else's distros are to be seen."""
+        if self._machine.software.wsl is None:
+            return dict.fromkeys(DISTRO_RESOURCES, tuple)
+        return {
+            "WslDistro": self._distros,
+            "WslVm": lambda: (Record(self._vm_state(account), {"account": account}) for account in self.accounts()),
+            "WslConf": lambda: self._of_ours(self.conf, lambda state: True),
+            "WslAccess": lambda: self._of_ours(self.access, lambda state: state["port"] is not None),
+        }
+
+    def _distros(self) -> Iterator[Record]:
+        for account in self.accounts():
+            distros = self.session(account).distros.values()
+            records = {distro.name: self.ours(account, distro.name) for distro in distros}
+            others = sum(record is None for record in records.values())
+            for distro in distros:
+                record = records[distro.name]
+                state: dict[str, Json] = {"installed": True, "running": distro.running, "image": None, "folder": None}
+                if record is not None:
+                    state |= {"image": record["image"], "folder": folder_of(account, distro.name)}
+                yield Record({**state, "others": others}, {"account": account, "distro": distro.name})
+
+    def _vm_state(self, account: str) -> dict[str, Json]:
+        session = self.session(account)
+        running = bool(session.running) and session.vm is not None
+        return {"running": running, "config": self.vm_config(account), "mode": self.vm_mode(account)}
+
+    def vm_mode(self, account: str) -> Json:
+        """Of its network, as the scripts tell."""
+        session = self.session(account)
+        if not session.running or session.vm is None:
+            return self._vm_record(account).get("mode")
+        return session.vm.mode if self._has_link(session.vm) else "none"
+
+    def linked(self, account: str) -> bool:
+        """Whether its running VM has a network at all."""
+        return bool(self.vm_mode(account) != "none")
+
+    def _vm_record(self, account: str) -> dict[str, Any]:
+        content = self._machine.files.read(vm_record(account))
+        return {} if content is None else dict(json.loads(content))
+
+    def vm_config(self, account: str) -> Json:
+        """The hash of what its VM was made with, as far as the scripts can tell."""
+        if not self.vm_is_current(account):
+            found: Json = self._vm_record(account).get("config")
+            return found
+        return self.digest(account)
+
+    def vm_is_current(self, account: str) -> bool:
+        """It runs, and its file was not written since it was made."""
+        session, now = self.session(account), self.config(account)
+        if not session.running or session.vm is None:
+            return False
+        return now is None or (isinstance(now, str) and session.vm.config == now)
+
+    def digest(self, account: str) -> Json:
+        """The hash of what the account's .wslconfig says now, or why that cannot be read."""
+        now = self.config(account)
+        return sha256(now.encode()).hexdigest() if isinstance(now, str) else now
+
+    def note_vm(self, account: str, mode: Json) -> None:
+        """What it is, written down before the file is changed, or what it was ended for."""
+        self._machine.files.make_folders(FOLDER, f"{FOLDER}\\distros")
+        record = json.dumps({"config": self.digest(account), "mode": mode})
+        self._machine.files.write(vm_record(account), record.encode())
+
+    def conf(self, account: str, distro: Distro) -> Mapping[str, Json]:
+        """The state of noun WslConf: as it is, or was left."""
+        return distro.put if distro.running else self._told(account, distro.name)["conf"] or NO_CONF
+
+    def access(self, account: str, distro: Distro) -> Mapping[str, Json]:
+        """The state of noun WslAccess: as it is, or was left."""
+        if distro.running:
+            state = _access(distro)
+            active = distro.listens and self.linked(account)
+            return {**state, "address": self.address(account), "active": active} if state else NO_ACCESS
+        told = self._told(account, distro.name)["access"] or {}
+        return {**NO_ACCESS, **told, "address": None, "active": False}
+
+    def _of_ours(
+        self, state: Callable[[str, Distro], Mapping[str, Json]], there: Callable[[Mapping[str, Json]], bool]
+    ) -> Iterator[Record]:
+        for account in self.accounts():
+            for distro in self.session(account).distros.values():
+                if self.ours(account, distro.name) and there(found := state(account, distro)):
+                    yield Record(dict(found), {"account": account, "distro": distro.name})
+
+    def restarted(self) -> bool:
+        """Every VM is gone; what starts with Windows starts them again."""
+        for session in self.sessions.values():
+            self._end_vm(session)
+            session.interactive = False
+        return False
+
+
+def folder_of(account: str, distro: str) -> str:
+    """Where winhost puts the disk of a distro; its record lies beside."""
+    return f"{FOLDER}\\distros\\{account}\\{distro}"
+
+
+def vm_record(account: str) -> str:
+    """Where winhost writes down what the VM of an account was made with."""
+    return f"{FOLDER}\\distros\\{account}.json"
+
+
+def record_of(image: str, *, complete: bool = True) -> dict[str, Json]:
+    """Of a distro that has just been made, or is being made."""
+    return {"image": image, "complete": complete, "conf": None, "access": None}
+
+
+def _access(distro: Distro) -> Mapping[str, Json] | None:
+    """The state of noun WslAccess, where there is a way in."""
+    if distro.port is None:
+        return None
+    return {
+        "user": "root",
+        "port": distro.port,
+        "listen": distro.listen,
+        "allowed": distro.allowed,
+        "host_key": distro.host_key,
+        "authorized": list(distro.keys),
+        "active": distro.listens,
+    }

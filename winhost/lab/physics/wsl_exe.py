@@ -1,0 +1,365 @@
+"""wsl.exe of a simulated Windows, as it answers each account, and what becomes of distros and VMs by it.
+
+Sources: microsoft/WSL (WslClient.cpp, LxssUserSession.cpp, WslCoreConfig.cpp, BridgedNetworking.cpp), its
+documentation, and public reports of WSL in session 0.
+"""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from winhost.lab.physics.lab_section import ImagePhysics
+from winhost.lab.physics.scheduled_tasks import Task
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
+from winhost.model.facts import Json
+from winhost.resources.windows.scripts import inside_script
+
+if TYPE_CHECKING:
+    from winhost.lab.physics.simulated_machine import Machine
+
+BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
+
+_FAILED = -1  # of wsl.exe, whatever went wrong
+_REFUSED = 3  # of what runs inside
+_ADDRESS = "192.168.1.77"  # which DHCP gives to a bridged one
+_WINDOWS_11 = 22000
+_BRIDGE_GONE, _BRIDGE_BACK = (2, 5, 4), (2, 5, 6)
+_MODES: Mapping[Json, str] = {0: "none", 1: "nat", 3: "mirrored", 4: "virtioproxy"}  # of DefaultNetworkingMode
+_NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
+Ended = tuple[int, str, str]
+
+
+class _Failure(Exception):
+    """wsl.exe tells it and ends."""
+
+    def __init__(self, code: str, said: str) -> None:
+        super().__init__(code)
+        self.code, self.said = code, said
+
+
+class WslExe:
+    """wsl.exe, and the sessions that its service keeps, by account."""
+
+    def __init__(self, machine: "Machine") -> None:
+        self._machine = machine
+        self.sessions: dict[str, WslSession] = {}
+
+    # ---- looking
+
+    def session(self, account: str) -> WslSession:
+        interactive = account.casefold() in map(str.casefold, self._machine.lab.wsl.interactive)
+        return self.sessions.setdefault(account.casefold(), WslSession(interactive=interactive))
+
+    def _physics(self, distro: Distro) -> ImagePhysics:
+        return self._machine.lab.wsl.images.get(distro.image or "", ImagePhysics())
+
+    def config(self, account: str) -> Json:
+        """What the account's .wslconfig says now, or why that cannot be read."""
+        found = self._machine.accounts.find(account)
+        if found is None or found.profile is None:
+            return None
+        return self._machine.accounts.config_of(found)["text"]
+
+    def config_error(self, account: str) -> CmdletError:
+        """What whoever reads a .wslconfig gets that cannot be read."""
+        fault = cast(Mapping[str, Any], self.config(account))["unknown"]
+        return CmdletError("", fault["category"], fault["code"], tuple(fault["hresults"]), fault["message"])
+
+    def config_text(self, account: str) -> str | None:
+        """The same as WSL reads it."""
+        text = self.config(account)
+        return text if isinstance(text, str) else None
+
+    def address(self, account: str) -> str | None:
+        """Its own in the network, which only a bridge gives it."""
+        vm = self.session(account).vm
+        return _ADDRESS if vm is not None and vm.mode == "bridged" else None
+
+    # ---- Windows and people end it
+
+    def stop_everything(self) -> None:
+        """WSL itself was upgraded or removed: every VM ends, whoever's it is."""
+        for account in list(self.sessions):
+            self._end_all(account)
+
+    def log_off(self, account: str) -> None:
+        """Somebody who was logged on as this account leaves; a VM that began with them goes along."""
+        session = self.session(account)
+        if session.interactive:
+            self._end_all(account)
+            session.interactive = False
+
+    # ---- wsl.exe
+
+    def run(self, account: str, arguments: Sequence[str], content: bytes, *, utf8: bool) -> tuple[int, bytes, bytes]:
+        """What wsl.exe gives, as bytes: UTF-16 unless it is asked for UTF-8; what Linux says comes as it is."""
+        code, output, errors = self._answer(account, list(arguments), content.decode())
+        plain = utf8 and not self._machine.lab.wsl.always_utf16
+        encoding = "utf-8" if plain or "-e" in arguments else "utf-16-le"
+        return code, output.encode(encoding), errors.encode(encoding)
+
+    def wsl(self, account: str, arguments: Sequence[str], content: bytes) -> Ended:
+        """As the task for jobs runs it: asked for UTF-8, and read as that."""
+        code, output, errors = self.run(account, arguments, content, utf8=True)
+        return code, output.decode(errors="replace"), errors.decode(errors="replace")
+
+    def hold(self, account: str, distro: str | None) -> int | None:
+        """The task that keeps a distro alive: None where it goes on, otherwise the code with which it ended."""
+        found = self.session(account).find(distro or "")
+        if found is None or self._machine.software.wsl is None:
+            return _FAILED
+        try:
+            self._start(account, found)
+        except _Failure:
+            return _FAILED
+        return None
+
+    def _answer(self, account: str, arguments: list[str], content: str) -> Ended:
+        try:
+            if account.casefold() in ("system", "s-1-5-18"):
+                raise _Failure("WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED", "Running WSL as local system is not supported.")
+            match arguments:
+                case ["-d", name, "-u", "root", "--cd", "/", "-e", *command]:
+                    return self._inside(account, self._distro(account, name), command, content)
+                case ["--list", "--quiet", "--all"]:
+                    return 0, _lines(distro.name for distro in self.session(account).distros.values()), ""
+                case ["--list", "--quiet", "--running"]:
+                    return 0, _lines(distro.name for distro in self.session(account).running), ""
+            self._manage(account, arguments)
+        except _Failure as failure:
+            return _FAILED, f"{failure.said}\nError code: Wsl/{failure.code}\n", ""
+        return 0, "The operation completed successfully.\n", ""
+
+    def _manage(self, account: str, arguments: list[str]) -> None:
+        match arguments:
+            case ["--import", name, folder, file, "--version", "2"]:
+                self._import(account, name, folder, file)
+            case ["--export", name, file]:
+                self._export(account, self._distro(account, name), file)
+            case ["--unregister", name]:
+                self._unregister(account, self._distro(account, name))
+            case ["--terminate", name]:
+                self._end(account, self._distro(account, name))
+            case ["--shutdown"]:
+                self._end_all(account)
+            case _:
+                raise _Failure("E_INVALIDARG", f"Invalid command line argument: {' '.join(arguments)}")
+
+    def _distro(self, account: str, name: str) -> Distro:
+        found = self.session(account).find(name)
+        if found is None:
+            raise _Failure("Service/WSL_E_DISTRO_NOT_FOUND", "There is no distribution with the supplied name.")
+        return found
+
+    # ---- come and go
+
+    def _import(self, account: str, name: str, folder: str, file: str) -> None:
+        session, files = self.session(account), self._machine.files
+        if files.read(file) is None:
+            raise _Failure("ERROR_FILE_NOT_FOUND", "The system cannot find the file specified.")
+        if session.find(name):
+            said = "A distribution with the supplied name already exists. Use --name to choose a different name."
+            raise _Failure("Service/RegisterDistro/ERROR_ALREADY_EXISTS", said)
+        distro = Distro(name, folder, self._machine.software.read_hash(file))
+        physics = self._physics(distro)
+        self._make_vm(account, "Service/RegisterDistro")
+        self._machine.clock.sleep(physics.import_seconds)
+        if physics.broken:
+            self._settle(account)
+            raise _Failure("Service/RegisterDistro/WSL_E_IMPORT_FAILED", "Importing the distribution failed.")
+        distro.sshd = physics.sshd
+        session.distros[name.casefold()] = distro
+        files.write(f"{folder}\\ext4.vhdx", b"")
+        self._settle(account)
+
+    def _export(self, account: str, distro: Distro, file: str) -> None:
+        self._end(account, distro)
+        if self._machine.lab.wsl.disk_full:
+            raise _Failure("Service/ExportDistro/ERROR_DISK_FULL", "There is not enough space on the disk.")
+        self._machine.files.write(file, b"")
+
+    def _unregister(self, account: str, distro: Distro) -> None:
+        self._end(account, distro)
+        del self.session(account).distros[distro.name.casefold()]
+        self._machine.files.remove(f"{distro.folder}\\ext4.vhdx")
+
+    # ---- start and end
+
+    def _start(self, account: str, distro: Distro) -> None:
+        if distro.running:
+            return
+        self._make_vm(account, "Service/CreateInstance")
+        distro.running = True
+        distro.starts += 1
+        conf = distro.put["conf"]
+        told = setting_of(conf, "boot", "systemd", "false") in ("true", "1")
+        distro.systemd = self._physics(distro).systemd if conf is None else told
+
+    def _make_vm(self, account: str, where: str) -> None:
+        session, lab = self.session(account), self._machine.lab.wsl
+        if session.vm is not None:
+            return
+        if not self._machine.runs_wsl:
+            said = "WSL2 is not supported with your current machine configuration."
+            raise _Failure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", said)
+        if lab.no_service_logon:
+            said = "Logon failure: the user has not been granted the requested logon type at this computer."
+            raise _Failure(f"{where}/CreateVm/HCS/0x80070569", said)
+        config = self.config_text(account)
+        session.vm = UtilityVm(config, self._mode(config), self._switch_named(config))
+
+    def _switch_named(self, config: str | None) -> str | None:
+        name = setting_of(config, "wsl2", "vmSwitch", "")
+        return next((each.guid for each in self._machine.network.switches if each.state["name"] == name), None)
+
+    def _has_link(self, vm: UtilityVm) -> bool:
+        """A bridge is to one switch, and not to another one of its name."""
+        return vm.mode != "bridged" or vm.switch in [each.guid for each in self._machine.network.switches]
+
+    def _mode(self, config: str | None) -> str:
+        """Of the network that the VM gets, which need not be the one that is wanted."""
+        asked = self._by_policy(setting_of(config, "wsl2", "networkingMode", "").lower())
+        if asked == "bridged" and _BRIDGE_GONE <= self._version < _BRIDGE_BACK:
+            return "nat"
+        if asked == "bridged":
+            there = [str(record.state["name"]) for record in self._machine.there("VmSwitch")]
+            works = setting_of(config, "wsl2", "vmSwitch", "") in there and self._build >= _WINDOWS_11
+            return "bridged" if works else "none"
+        if asked == "mirrored" and self._machine.lab.wsl.no_mirrored:
+            return "nat"
+        return asked
+
+    def _by_policy(self, asked: str) -> str:
+        """A policy may name the mode of whoever sets none, and pass over what others set but for none and NAT."""
+        for record in self._machine.there("WslPolicy"):
+            default = _MODES.get(record.state["default_networking"], "nat")
+            passed_over = record.state["allow_networking"] is False and asked not in ("none", "nat")
+            return default if passed_over or not asked else asked
+        return asked or "nat"
+
+    @property
+    def _version(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in str(self._machine.software.wsl).split("."))
+
+    @property
+    def _build(self) -> int:
+        return max((int(r.state["build"]) for r in self._machine.there("OperatingSystem")), default=0)
+
+    def _end(self, account: str, distro: Distro) -> None:
+        distro.running = False
+        self._client_ends(account, distro.name)
+        self._settle(account)
+
+    def _end_all(self, account: str) -> None:
+        session = self.session(account)
+        for distro in session.running:
+            self._client_ends(account, distro.name)
+        self._end_vm(session)
+
+    def _end_vm(self, session: WslSession) -> None:
+        session.vm = None
+        for distro in session.distros.values():
+            distro.running = False
+
+    def _client_ends(self, account: str, distro: str) -> None:
+        task = self._keeper(account, distro)
+        if task is not None:
+            task.running, task.result = False, 1
+
+    def _keeper(self, account: str, distro: str) -> Task | None:
+        """The task that keeps this distro alive."""
+        task = self._machine.accounts.task("keep-alive", account)
+        return task if task and (task.distro or "").casefold() == distro.casefold() else None
+
+    def _settle(self, account: str) -> None:
+        """Idle timeouts have passed: what nobody holds has ended. Nothing of ours acts within them."""
+        session = self.session(account)
+        for distro in session.running:
+            keeper = self._keeper(account, distro.name)
+            held = (session.vm is not None and session.vm.holds) or (keeper is not None and keeper.running)
+            distro.running = held
+        if session.vm is not None and not session.running and not session.vm.stays:
+            session.vm = None
+
+    # ---- inside
+
+    def _inside(self, account: str, distro: Distro, command: list[str], content: str) -> Ended:
+        self._start(account, distro)
+        ended = self._run(account, distro, command, content)
+        self._settle(account)
+        return ended
+
+    def _run(self, account: str, distro: Distro, command: list[str], content: str) -> Ended:
+        vm = self.session(account).vm
+        match command:
+            case ["/bin/true"]:
+                return 0, "", ""
+            case ["/bin/cat", "/proc/stat"]:
+                return 0, f"cpu  1 0 1 1 0 0 0 0 0 0\nbtime {BOOTED}\nprocesses 1\n", ""
+            case ["wslinfo", "--networking-mode"] if vm is not None:
+                return 0, f"{vm.mode}\n", ""
+            case ["/bin/cat", "/sys/class/net/eth0/carrier"] if vm is not None:
+                return 0, f"{int(self._has_link(vm))}\n", ""
+            case ["/usr/bin/tee", "/var/lib/winhost.wanted"]:
+                distro.wanted = content
+                return 0, content, ""
+            case ["/bin/sh", "-s", verb] if content == inside_script():
+                return self._script(account, distro, verb)
+            case _:
+                # The code is that of the process in Linux: FATAL_ERROR of src/linux/init.
+                return 1, "", f"<3>WSL (9 - Relay) ERROR: execvpe({command[0]}) failed: No such file or directory\n"
+
+    def _script(self, account: str, distro: Distro, verb: str) -> Ended:
+        wanted = [line.partition(" ")[::2] for line in distro.wanted.splitlines()]
+        match verb:
+            case "look":
+                vm = self.session(account).vm
+                active = distro.listens and vm is not None and self._has_link(vm)
+                return 0, _lines(_seen(distro, self.address(account), active=active)), ""
+            case "conf":
+                for name, encoded in wanted:
+                    distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
+                return 0, "", ""
+            case _ if not distro.systemd:
+                return _REFUSED, "", "winhost: systemd does not run here\n"
+            case "close":
+                distro.port = distro.listen = distro.allowed = None
+                distro.keys, distro.enabled = [], False
+                return 0, "", ""
+        return self._open(distro, wanted)
+
+    def _open(self, distro: Distro, wanted: Sequence[tuple[str, ...]]) -> Ended:
+        if not distro.sshd and not self._physics(distro).packages:
+            return 100, "", "E: Unable to locate package openssh-server\n"
+        said: dict[str, str] = {name: value for name, value in wanted if name not in ("key", "from")}
+        distro.sshd = True
+        distro.port, distro.listen = int(said["port"]), said["listen"]
+        distro.allowed = [value for name, value in wanted if name == "from"] or None
+        distro.keys = [value for name, value in wanted if name == "key"]
+        distro.enabled = said.get("active") == "yes"
+        return 0, "", ""
+
+
+def _seen(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
+    """What the script tells of what is there."""
+    for name, text in distro.put.items():
+        if text is not None:
+            yield f"{name} :{base64.b64encode(text.encode()).decode()}"
+    if distro.port is not None:
+        yield f"listen {distro.listen}"
+        yield f"port {distro.port}"
+    yield from (f"from {network}" for network in distro.allowed or ())
+    if distro.sshd:
+        yield f"host {distro.host_key}"
+    for line in distro.keys:
+        yield f"key {line}"
+    if active:
+        yield "active yes"
+    if address is not None:
+        yield f"address {address}"
+    yield "end ."
+
+
+def _lines(texts: Any) -> str:
+    return "".join(f"{text}\n" for text in texts)

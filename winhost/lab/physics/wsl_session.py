@@ -1,0 +1,97 @@
+"""What WSL keeps of an account of a simulated Windows: its distros, the VM that they share, and what made them so."""
+
+import re
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from winhost.lab.physics.ssh_keys import public_line
+from winhost.resources.windows.distros import NO_CONF
+
+
+@dataclass
+class Distro:
+    """image: the hash of what it was made of, None where that is not known. put: files that winhost wrote."""
+
+    name: str
+    folder: str
+    image: str | None = None
+    running: bool = False
+    systemd: bool = False
+    put: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(NO_CONF))
+    wanted: str = ""
+    sshd: bool = False
+    port: int | None = None
+    listen: str | None = None
+    allowed: list[str] | None = None
+    keys: list[str] = field(default_factory=list)
+    enabled: bool = False
+    starts: int = 0
+
+    @property
+    def seed(self) -> bytes:
+        """Of its host key: the same each time, so that answers compare."""
+        return sha256(self.name.encode()).digest()
+
+    @property
+    def host_key(self) -> str:
+        return public_line(self.seed)
+
+    @property
+    def listens(self) -> bool:
+        return self.running and self.systemd and self.enabled
+
+
+@dataclass
+class UtilityVm:
+    """config: the text of .wslconfig that it was made with; mode: of its network; switch: that it is bridged to."""
+
+    config: str | None
+    mode: str
+    switch: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Without an idle timeout a distro goes on without anybody."""
+        return _number(self.config, "general", "instanceIdleTimeout", 15000) < 0
+
+    @property
+    def stays(self) -> bool:
+        """It goes on without a distro."""
+        return _number(self.config, "wsl2", "vmIdleTimeout", 60000) < 0
+
+
+@dataclass
+class WslSession:
+    """What an account has of WSL. interactive: whoever came first was logged on, and takes the VM along in the end."""
+
+    distros: dict[str, Distro] = field(default_factory=dict)
+    vm: UtilityVm | None = None
+    interactive: bool = False
+
+    def find(self, name: str) -> Distro | None:
+        return self.distros.get(name.casefold())
+
+    @property
+    def running(self) -> list[Distro]:
+        return [distro for distro in self.distros.values() if distro.running]
+
+
+def setting_of(config: str | None, section: str, key: str, otherwise: str) -> str:
+    """What a file of WSL says. As WSL reads it, but for what nobody writes into a lab.
+
+    The first line counts, and case does not matter.
+    """
+    here = ""
+    for line in (config or "").splitlines():
+        text = line.partition("#")[0].strip()
+        if found := re.fullmatch(r"\[(\w+)\]", text):
+            here = found[1].casefold()
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if equals and (here, name.casefold()) == (section, key.casefold()):
+            return value.strip('"')
+    return otherwise
+
+
+def _number(config: str | None, section: str, key: str, otherwise: int) -> int:
+    text = setting_of(config, section, key, "")
+    return int(text) if re.fullmatch("-?[0-9]+", text) else otherwise

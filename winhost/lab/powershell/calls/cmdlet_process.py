@@ -1,0 +1,69 @@
+"""One PowerShell process on a simulated host: it asks cmdlets by their names and parameters, and gets objects."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.powershell.standins import cmdlets
+
+Given = Mapping[str, Any]
+Answer = Callable[["Cmdlets", Given], Iterable[Any]]
+
+_ANSWERS: dict[str, tuple[frozenset[str], Answer]] = {}
+_LOOK = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
+
+
+def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
+    """For calls of `name` with these parameters; any other parameter is refused, not passed over."""
+
+    def note(answer: Answer) -> Answer:
+        _ANSWERS[name] = (frozenset(parameters), answer)
+        return answer
+
+    return note
+
+
+class Cmdlets:
+    """Of one PowerShell process on one host. Time here is what that process has slept, in lab seconds."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.slept = 0.0
+        self.stopping: dict[str, float] = {}  # VMs whose guests were asked to stop, and when they have
+        self.jobs = 0  # that nobody has removed
+        self.holds_mutex = False
+
+    def run(self, name: str, given: Given) -> list[Any]:
+        """The objects that the cmdlet gives. Raises CmdletError, HostDown."""
+        known, answer = _ANSWERS.get(name, (frozenset(), None))
+        if answer is None or set(given) - known:
+            what = "such a call" if answer is None else ", ".join(f"-{p}" for p in sorted(set(given) - known))
+            raise self.machine.fail("not-stood-in", name, what=what)
+        module = cmdlets()[name]["module"] if name in cmdlets() else ""
+        if name.split("-")[0] in _LOOK:
+            with self.machine.reading(name, module):
+                return list(answer(self, given))
+        return list(answer(self, given))
+
+    def close(self) -> None:
+        """The process is gone; a mutex that it held is abandoned, and the next one takes it."""
+        if self.holds_mutex:
+            self.machine.mutex.release()
+            self.holds_mutex = False
+
+    def each_vm(self, given: Given) -> Iterator[str]:
+        for vm in given["VM"]:
+            yield vm["Id"]
+
+
+# ---- words: TurnOff on the host is turn-off in the machine
+
+
+def windows_word(word: Any) -> str:
+    return "".join(part.capitalize() for part in str(word).split("-"))
+
+
+def our_word(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return "".join(f"-{c.lower()}" if c.isupper() and place else c.lower() for place, c in enumerate(value))

@@ -1,0 +1,225 @@
+"""Cmdlets of the host itself, and the helpers of our agent that reach past cmdlets."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
+from winhost.lab.physics.windows_objects import Properties, Shown, cim, registry, services, shown
+from winhost.lab.powershell.calls.account_calls import account_tasks
+from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, windows_word
+from winhost.lab.powershell.calls.software_calls import msiexec, nvidia_smi
+from winhost.lab.powershell.standins import cmdlets
+from winhost.model.facts import Record
+
+_WAIT = 0.5  # real seconds that a process may wait for the mutex before it is asked whether it still wants it
+_ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
+
+
+# ---- Hyper-V
+
+
+@answers("Get-VMHost")
+def _vm_host(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    for record in desk.machine.there("HyperVHost"):
+        reasons = record.state["iov_reasons"]
+        yield shown("VMHost", Name=desk.machine.name, IovSupport=record.state["iov_support"], IovSupportReasons=reasons)
+
+
+@answers("Get-VMHostPartitionableGpu")
+def _partitionable(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    for record in desk.machine.there("PartitionableGpu"):
+        yield shown(
+            "VMHostPartitionableGpu",
+            Name=record.key["gpu"],
+            PartitionCount=record.state["partitions"],
+            ValidPartitionCounts=record.state["valid_counts"],
+        )
+
+
+# ---- features, disks, services
+
+
+@answers("Get-WindowsFeature", "Name")
+def _features(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    there = {ROLE: desk.machine.role, TOOLS: desk.machine.tools, "Web-Server": "available"}
+    return [shown("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in given["Name"]]
+
+
+@answers("Install-WindowsFeature", "Name")
+def _install(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [_result(desk.machine.install_windows_feature(*(each["Name"] for each in given["Name"])))]
+
+
+@answers("Uninstall-WindowsFeature", "Name")
+def _uninstall(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [_result(desk.machine.uninstall_windows_feature(*(each["Name"] for each in given["Name"])))]
+
+
+def _result(restart: bool) -> Shown:
+    return shown("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
+
+
+@answers("Get-Disk")
+def _disks(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    return [_disk(record) for record in desk.machine.there("Disk")]
+
+
+def _disk(record: Record) -> Shown:
+    state: Properties = record.state
+    return shown(
+        "MSFT_Disk",
+        UniqueId=record.key["disk"],
+        FriendlyName=state["model"],
+        BusType=state["bus"],
+        Size=state["size"],
+        PartitionStyle=state["style"],
+        IsBoot=state["boot"],
+        IsSystem=state["system"],
+    )
+
+
+@answers("Get-BitLockerVolume")
+def _volumes(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    for record in desk.machine.there("BitLocker"):
+        yield shown(
+            "BitLockerVolume",
+            MountPoint=record.key["volume"],
+            ProtectionStatus=windows_word(record.state["protection"]),
+            VolumeType=windows_word(record.state["volume_type"]),
+        )
+
+
+@answers("Get-Service", "Name")
+def _services(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    there = services(desk.machine)
+    for name in given["Name"]:
+        if name not in there:
+            raise desk.machine.fail("no-service", "Get-Service", service=name)
+        yield shown("ServiceController", Name=name, Status=windows_word(there[name]))
+
+
+@answers("Get-Module", "ListAvailable", "Name")
+def _modules(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [shown("ModuleInfo", Name=name) for name in given["Name"] if desk.machine.has_module(name)]
+
+
+@answers("Get-Command", "Name")
+def _commands(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    for name in given["Name"]:
+        if name not in cmdlets() or not _has_command(desk, name):
+            raise desk.machine.fail("no-command", "Get-Command", asked=name)
+        yield shown("ShownCommand", Name=name)
+
+
+def _has_command(desk: Cmdlets, name: str) -> bool:
+    # A module that all have; these came to it later.
+    if "HyperVVM" in name:
+        return desk.machine.network.has_hyper_v_firewall
+    return desk.machine.has_module(cmdlets()[name]["module"])
+
+
+@answers("Get-CimInstance", "ClassName", "Namespace")
+def _cim(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    found = cim(desk.machine, given["ClassName"])
+    if found is None:
+        raise desk.machine.fail("not-stood-in", "Get-CimInstance", what=given["ClassName"])
+    return found
+
+
+# ---- scheduled tasks: what a part of one says stands where other objects have the word that names them
+
+
+def _part_of_a_task(name: str, class_name: str, *parameters: str) -> None:
+    def answer(_: Cmdlets, given: Given) -> Iterable[Any]:
+        return [shown(class_name, DeviceID=" ".join(str(given[p]) for p in parameters if p in given))]
+
+    answers(name, *parameters)(answer)
+
+
+_part_of_a_task("New-ScheduledTaskAction", "MSFT_TaskAction", "Execute", "Argument")
+_part_of_a_task("New-ScheduledTaskPrincipal", "MSFT_TaskPrincipal", "UserId", "LogonType", "RunLevel")
+_part_of_a_task("New-ScheduledTaskSettingsSet", "MSFT_TaskSettings", *_ON_BATTERIES)
+_part_of_a_task("New-ScheduledTaskTrigger", "MSFT_TaskTrigger", "AtStartup")
+
+
+@answers("Register-ScheduledTask", "TaskName", "Action", "Trigger", "Principal", "Settings")
+def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    one = {**given, "Action": given["Action"][0], "Trigger": given["Trigger"][0]}
+    desk.machine.tasks[given["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
+    return [task for task in _all_tasks(desk) if task.properties["TaskName"] == given["TaskName"]]
+
+
+def _all_tasks(desk: Cmdlets) -> list[Shown]:
+    bundles = [shown("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
+    return [*bundles, *account_tasks(desk)]
+
+
+@answers("Get-ScheduledTask", "TaskPath")
+def _tasks(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    tasks = _all_tasks(desk)
+    if not given.get("TaskPath"):
+        # Some that Windows or others keep not even an administrator may read, and one of them ends the listing.
+        raise desk.machine.fail("task-unreadable", "Get-ScheduledTask")
+    for path in given["TaskPath"]:
+        tasks = [task for task in tasks if task.properties["TaskPath"] == path]
+        if not tasks:
+            raise desk.machine.fail("no-task-there", "Get-ScheduledTask", path=path)
+    return tasks
+
+
+@answers("Unregister-ScheduledTask", "InputObject")
+def _unregister(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    for task in given["InputObject"]:
+        if task["DeviceID"] in desk.machine.tasks:
+            del desk.machine.tasks[task["DeviceID"]]
+        else:
+            desk.machine.accounts.unregister_scheduled_task(task["DeviceID"])
+    return ()
+
+
+# ---- the agent's own helpers
+
+
+@answers("Open-WinhostRegistry", "Path")
+def _registry(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    values = registry(desk.machine, given["Path"])
+    return [] if values is None else [Shown(None, values)]
+
+
+@answers("Invoke-WinhostNative", "Program", "Arguments")
+def _program(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    match given["Program"]:
+        case "shutdown.exe":
+            code, errors = desk.machine.run_shutdown()
+            return [Shown(None, {"code": code, "output": "", "errors": errors})]
+        case "secedit.exe":
+            code, output = desk.machine.accounts.run_secedit(given["Arguments"])
+            return [Shown(None, {"code": code, "output": output, "errors": ""})]
+        case "netsh.exe":
+            code, output = desk.machine.network.run_netsh(given["Arguments"][2:])
+            return [Shown(None, {"code": code, "output": output, "errors": ""})]
+        case "nvidia-smi.exe":
+            ended = nvidia_smi(desk, given["Arguments"])
+            return [] if ended is None else [ended]
+        case "msiexec.exe":
+            return [msiexec(desk, given["Arguments"])]
+        case other:
+            raise desk.machine.fail("not-stood-in", "Invoke-WinhostNative", what=other)
+
+
+@answers("Enter-WinhostMutex")
+def _enter(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    desk.holds_mutex = desk.machine.mutex.acquire(timeout=_WAIT)
+    return [desk.holds_mutex]
+
+
+@answers("Exit-WinhostMutex")
+def _exit(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    desk.close()
+    return ()
+
+
+@answers("Get-WinhostSession")
+def _session(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    for record in desk.machine.there("Session"):
+        yield Shown(None, {"user": record.state["user"], "administrator": desk.machine.lab.administrator})

@@ -1,0 +1,317 @@
+"""Cmdlets of the network."""
+
+from collections.abc import Callable, Iterable, Iterator
+from ipaddress import ip_network
+from typing import Any
+
+from winhost.lab.physics.windows_network import ANY, Adapter, Network, Switch
+from winhost.lab.physics.windows_objects import Shown, shown
+from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
+from winhost.resources.windows.network import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
+
+_WINRM, _SOMEBODY = 5985, "198.51.100.9"
+_ORIGINS = {"manual": "Manual", "dhcp": "Dhcp", "router-advertisement": "RouterAdvertisement"}
+_CATEGORIES = {"public": "Public", "private": "Private", "domain": "DomainAuthenticated"}
+# What drivers of each kind say of themselves: component, physical medium, interface type, whether it is of hardware.
+_DRIVERS = {
+    ETHERNET: ("PCI\\VEN_8086&DEV_15FF", 14, 6, True),
+    WIFI: ("PCI\\VEN_8086&DEV_51F1", 9, 71, True),
+    TEAM: ("COMPOSITEBUS\\MS_IMPLAT_MP", 14, 6, False),
+    VIRTUAL: ("VMS_MP", 0, 6, False),
+    VPN: ("wintun", 0, 53, False),
+}
+_OTHER = ("BTH\\MS_BTHPAN", 10, 6, True)
+_STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "down": (2, 1, 1)}
+
+
+@answers("Get-NetAdapter")
+def _adapters(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    return [_adapter(desk.machine.network, each) for each in desk.machine.network.shown()]
+
+
+def _adapter(network: Network, each: Adapter) -> Shown:
+    component, medium, interface_type, hardware = _DRIVERS.get(each.state["kind"], _OTHER)
+    operational, administrative, connected = _STATUS[network.status(each)]
+    mac = each.state["mac"]
+    return shown(
+        "MSFT_NetAdapter",
+        Name=each.state["name"],
+        InterfaceDescription=each.state["description"],
+        InterfaceGuid=f"{{{each.guid.upper()}}}",
+        InterfaceIndex=each.index,
+        MacAddress=mac and mac.replace(":", "-").upper(),
+        ComponentID=component,
+        NdisPhysicalMedium=medium,
+        InterfaceType=interface_type,
+        HardwareInterface=hardware,
+        Virtual=not hardware,
+        InterfaceOperationalStatus=operational,
+        InterfaceAdminStatus=administrative,
+        MediaConnectState=connected,
+        Speed=each.state["speed"] or 0,
+        VlanID=each.state["vlan"],
+    )
+
+
+@answers("Get-NetAdapterBinding", "AllBindings")
+def _bindings(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    for each in desk.machine.network.shown():
+        own = [("ms_tcpip", "Internet Protocol Version 4 (TCP/IPv4)", True), ("vms_pp", "Hyper-V", False)]
+        others = [(f"filter_{number}", name, True) for number, name in enumerate(each.state["filters"])]
+        for component, name, enabled in [*own, *others, ("filter_off", "A filter that is off", False)]:
+            yield shown(
+                "MSFT_NetAdapterBindingSettingData",
+                Name=each.state["name"],
+                ComponentID=component,
+                DisplayName=name,
+                Enabled=enabled,
+            )
+
+
+@answers("Get-NetIPAddress")
+def _addresses(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    yield _address(1, "127.0.0.1", 8, "WellKnown")
+    for each in desk.machine.network.shown():
+        yield _address(each.index, f"fe80::{each.index}%{each.index}", 64, "WellKnown")
+        for found in each.addresses:
+            yield _address(each.index, found["address"], found["prefix"], _ORIGINS[str(found["origin"])])
+
+
+def _address(index: int, address: Any, prefix: Any, origin: str) -> Shown:
+    return shown("MSFT_NetIPAddress", InterfaceIndex=index, IPAddress=address, PrefixLength=prefix, PrefixOrigin=origin)
+
+
+@answers("Get-NetRoute")
+def _routes(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    for each in desk.machine.network.shown():
+        on_link = [["ff00::/8", "::"]]
+        for to, by in [*on_link, *each.all_routes()]:
+            yield shown("MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256)
+
+
+@answers("Get-NetIPInterface", "AddressFamily")
+def _interfaces(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    for each in desk.machine.network.shown():
+        fixed = each.metric is not None
+        yield shown(
+            "MSFT_NetIPInterface",
+            InterfaceIndex=each.index,
+            AutomaticMetric="Disabled" if fixed else "Enabled",
+            InterfaceMetric=each.metric if fixed else 25,
+        )
+
+
+@answers("Get-NetConnectionProfile")
+def _profiles(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    for each in desk.machine.network.shown():
+        if each.state["profile"] is not None:
+            category = _CATEGORIES[each.state["profile"]]
+            yield shown("MSFT_NetConnectionProfile", InterfaceIndex=each.index, NetworkCategory=category)
+
+
+@answers("Get-NetTCPConnection")
+def _connections(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    network = desk.machine.network
+    yield _connection("::", _WINRM, "Listen")
+    for each in network.shown():
+        for found in each.addresses[:1]:
+            address = str(found["address"])
+            yield _connection(address, 445, "Established")
+            for peer in network.peers() if network.carries(each) else ():
+                yield _connection(address, _WINRM, "Established", peer)
+
+
+def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> Shown:
+    return shown("MSFT_NetTCPConnection", LocalAddress=address, LocalPort=port, State=state, RemoteAddress=peer)
+
+
+# ---- what changes them
+
+
+def _change(name: str, *parameters: str) -> Callable[[Callable[[Network, Given], object]], None]:
+    def note(change: Callable[[Network, Given], object]) -> None:
+        def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
+            change(desk.machine.network, given)
+            return ()
+
+        answers(name, *parameters)(answer)
+
+    return note
+
+
+@_change("New-NetIPAddress", "InterfaceIndex", "IPAddress", "PrefixLength")
+def _new_address(network: Network, given: Given) -> None:
+    network.new_net_ip_address(given["InterfaceIndex"], given["IPAddress"], given["PrefixLength"])
+
+
+@_change("New-NetRoute", "InterfaceIndex", "DestinationPrefix", "NextHop", "RouteMetric")
+def _new_route(network: Network, given: Given) -> None:
+    network.new_net_route(given["InterfaceIndex"], given["DestinationPrefix"], given["NextHop"])
+
+
+@_change("Set-DnsClientServerAddress", "InterfaceIndex", "ServerAddresses")
+def _set_servers(network: Network, given: Given) -> None:
+    network.set_dns_client_server_address(given["InterfaceIndex"][0], given["ServerAddresses"])
+
+
+@_change("Set-NetIPInterface", "InterfaceIndex", "AddressFamily", "InterfaceMetric")
+def _set_metric(network: Network, given: Given) -> None:
+    network.set_net_ip_interface(given["InterfaceIndex"][0], given["InterfaceMetric"])
+
+
+@_change("Set-NetConnectionProfile", "InterfaceIndex", "NetworkCategory")
+def _set_profile(network: Network, given: Given) -> None:
+    network.set_net_connection_profile(given["InterfaceIndex"][0], our_word(given["NetworkCategory"]))
+
+
+# ---- switches
+
+
+@answers("Get-VMSwitch")
+def _switches(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    network = desk.machine.network
+    if network.now < network.ready_at:
+        raise desk.machine.fail("no-module", "Get-VMSwitch")
+    return [_switch(each) for each in network.switches]
+
+
+def _switch(each: Switch) -> Shown:
+    return shown(
+        "VMSwitch",
+        Id=each.guid,
+        Name=each.state["name"],
+        SwitchType=windows_word(each.state["kind"]),
+        NetAdapterInterfaceDescription=each.state["adapter"],
+        NetAdapterInterfaceGuid=[each.bound] if each.bound else None,
+        AllowManagementOS=each.state["management_os"],
+    )
+
+
+@answers("New-VMSwitch", "Name", "NetAdapterName", "AllowManagementOS")
+def _new_switch(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    if given["AllowManagementOS"] is not True:
+        raise desk.machine.fail("not-stood-in", "New-VMSwitch", what="a switch without the host")
+    return [_switch(desk.machine.network.new_vm_switch(given["Name"], given["NetAdapterName"][0]))]
+
+
+@answers("Remove-VMSwitch", "VMSwitch", "Force")
+def _remove_switch(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    if not given.get("Force"):
+        raise desk.machine.fail("not-stood-in", "Remove-VMSwitch", what="somebody who answers its question")
+    for each in given["VMSwitch"]:
+        desk.machine.network.remove_vm_switch(each["Id"])
+    return ()
+
+
+@answers("Get-VMNetworkAdapter", "All", "ManagementOS")
+def _ports(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    network = desk.machine.network
+    for each in network.switches:
+        if each.port is not None:
+            yield shown(
+                "VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=True, DeviceId=f"{{{each.port.upper()}}}"
+            )
+        for _ in range(network.users(each) if given.get("All") else 0):
+            yield shown("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
+
+
+@answers("Set-VMNetworkAdapterVlan", "VMNetworkAdapter", "Access", "VlanId")
+def _set_vlan(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    for each in given["VMNetworkAdapter"]:
+        desk.machine.network.set_vm_network_adapter_vlan(each["DeviceId"].strip("{}").lower(), given["VlanId"])
+    return ()
+
+
+# ---- firewalls
+
+
+def _as_windows_shows(network: str) -> str:
+    """With a mask, and one address alone without."""
+    known = ip_network(network)
+    if known.prefixlen == known.max_prefixlen:
+        return str(known.network_address)
+    return str(known) if known.version == 6 else known.with_netmask
+
+
+@answers("Get-NetFirewallRule", "Group")
+def _rules(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    rules = desk.machine.network.rules if given["Group"] == ["winhost"] else {}
+    if not rules:
+        raise desk.machine.fail("rule-unknown", "Get-NetFirewallRule", group=given["Group"][0])
+    return [_shown_rule(name, "True" if remote else "False") for name, remote in rules.items()]
+
+
+def _shown_rule(name: str, enabled: str) -> Shown:
+    return shown("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled=enabled)
+
+
+@answers("Get-NetFirewallAddressFilter", "AssociatedNetFirewallRule")
+def _filter(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    remote = desk.machine.network.rules[given["AssociatedNetFirewallRule"]["DeviceID"]]
+    return [shown("MSFT_NetAddressFilter", RemoteAddress=[_as_windows_shows(each) for each in remote])]
+
+
+_RULE = ("Name", "DisplayName", "Group", "Enabled", "Direction", "Action", "Protocol", "LocalPort", "RemoteAddress")
+
+
+@_change("New-NetFirewallRule", *_RULE)
+def _new_rule(network: Network, given: Given) -> None:
+    assert given["Enabled"] == "False"
+    network.new_net_firewall_rule(given["Name"])
+
+
+@_change("Set-NetFirewallRule", "Name", "InputObject", "RemoteAddress", "Enabled")
+def _set_rule(network: Network, given: Given) -> None:
+    names = given["Name"] if "Name" in given else [each["DeviceID"] for each in given["InputObject"]]
+    for name in names:
+        network.set_net_firewall_rule(name, given["RemoteAddress"] if given["Enabled"] == "True" else [])
+
+
+@_change("Remove-NetFirewallRule", "InputObject")
+def _remove_rule(network: Network, given: Given) -> None:
+    for each in given["InputObject"]:
+        network.remove_net_firewall_rule(each["DeviceID"])
+
+
+@answers("Get-NetFirewallHyperVVMSetting")
+def _vm_setting(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    network = desk.machine.network
+    # Of another maker of VMs, too.
+    yield _setting("{9E288F02-CE00-4D9E-BE2B-14CE463B0298}", "Block")
+    if network.inbound != "not-configured":
+        yield _setting("{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}", windows_word(network.inbound))
+
+
+def _setting(name: str, action: str) -> Shown:
+    return shown("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=action)
+
+
+@_change("Set-NetFirewallHyperVVMSetting", "Name", "DefaultInboundAction")
+def _set_setting(network: Network, given: Given) -> None:
+    network.set_net_firewall_hyper_v_vm_setting(our_word(given["DefaultInboundAction"]))
+
+
+@answers("Get-NetFirewallHyperVRule")
+def _vm_rules(desk: Cmdlets, _given: Given) -> Iterator[Any]:
+    yield _vm_rule("Mdns-In", [ANY])
+    for port, remote in desk.machine.network.vm_rules.items():
+        yield _vm_rule(f"winhost-vm-port-{port}", remote)
+
+
+def _vm_rule(name: str, remote: list[str]) -> Shown:
+    addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
+    return shown("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
+
+
+_VM_RULE = ("Name", "DisplayName", "Direction", "VMCreatorId", "Protocol", "LocalPorts", "RemoteAddresses", "Action")
+
+
+@_change("New-NetFirewallHyperVRule", *_VM_RULE)
+def _new_vm_rule(network: Network, given: Given) -> None:
+    network.new_net_firewall_hyper_v_rule(int(given["LocalPorts"][0]), given["RemoteAddresses"])
+
+
+@_change("Remove-NetFirewallHyperVRule", "InputObject")
+def _remove_vm_rule(network: Network, given: Given) -> None:
+    for each in given["InputObject"]:
+        network.remove_net_firewall_hyper_v_rule(int(each["DeviceID"].removeprefix("winhost-vm-port-")))

@@ -1,0 +1,102 @@
+"""Cmdlets of optional features and signatures, and the helpers of our agent that bring files."""
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+from winhost.lab.physics.windows_objects import Shown, driver_models, gpu_places, shown
+from winhost.lab.physics.windows_software import RECORD
+from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers
+
+_STATES = {
+    "available": "Disabled",
+    "installed": "Enabled",
+    "install-pending": "EnablePending",
+    "uninstall-pending": "DisablePending",
+}
+
+
+@answers("Get-WindowsOptionalFeature", "Online")
+def _optional_features(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    there = desk.machine.optional_features
+    return [shown("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in there.items()]
+
+
+@answers("Enable-WindowsOptionalFeature", "Online", "FeatureName", "All", "NoRestart")
+def _enable(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    restart = desk.machine.enable_windows_optional_feature(*given["FeatureName"])
+    return [shown("ImageObject", RestartNeeded=restart)]
+
+
+@answers("Disable-WindowsOptionalFeature", "Online", "FeatureName", "NoRestart")
+def _disable(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    restart = desk.machine.disable_windows_optional_feature(*given["FeatureName"])
+    return [shown("ImageObject", RestartNeeded=restart)]
+
+
+@answers("Get-AuthenticodeSignature", "LiteralPath")
+def _signature(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    for path in given["LiteralPath"]:
+        status, subject = desk.machine.software.signature(path)
+        signer = shown("SignerCertificate", Subject=subject) if subject else None
+        yield shown("Signature", Status=status, SignerCertificate=signer)
+
+
+# ---- programs
+
+
+def msiexec(desk: Cmdlets, arguments: list[str]) -> Shown:
+    """As Invoke-WinhostNative tells of it."""
+    return _ended(desk.machine.software.run_msiexec(arguments))
+
+
+def nvidia_smi(desk: Cmdlets, arguments: list[str]) -> Shown | None:
+    """The same, or None where there is no such program."""
+    found = driver_models(desk.machine, desk.machine.software.driver_models())
+    if found is None or "-dm" not in arguments:
+        return None if found is None else _ended(*found)
+    asked = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    places = dict(zip(gpu_places(desk.machine), desk.machine.devices, strict=True))
+    return _ended(*desk.machine.software.set_driver_model(places[asked["-i"]].location, int(asked["-dm"])))
+
+
+def _ended(code: int, output: str = "") -> Shown:
+    return Shown(None, {"code": code, "output": output, "errors": ""})
+
+
+# ---- the agent's own helpers
+
+
+@answers("Write-WinhostRegistry", "Path", "Name", "Value")
+def _write_registry(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    if given["Path"] != RECORD:
+        raise desk.machine.fail("not-stood-in", "Write-WinhostRegistry", what=given["Path"])
+    desk.machine.software.write_registry(given["Name"], given["Value"])
+    return ()
+
+
+@answers("Read-WinhostHash", "Path")
+def _hash(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [desk.machine.software.read_hash(given["Path"])]
+
+
+@answers("Read-WinhostLength", "Path")
+def _length(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [desk.machine.files.length(given["Path"])]
+
+
+@answers("Add-WinhostPiece", "Path", "Anew", "Bytes")
+def _add(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    desk.machine.files.append(given["Path"], base64.b64decode(given["Bytes"]), anew=given["Anew"])
+    return ()
+
+
+@answers("Copy-WinhostSource", "Source", "Path")
+def _copy(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    return [desk.machine.software.copy_source(given["Source"], given["Path"])]
+
+
+@answers("Move-WinhostFile", "Path", "Target")
+def _move(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    desk.machine.software.move_file(given["Path"], given["Target"])
+    return ()

@@ -1,0 +1,168 @@
+"""Cmdlets of VMs."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.windows_objects import Shown, shown
+from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
+
+
+@answers("Get-VM", "Id")
+def _get_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    wanted = given.get("Id")
+    if wanted is not None and wanted not in desk.machine.vms:
+        raise desk.machine.fail("vm-unknown", "Get-VM", vm=wanted)
+    return [_vm(vm) for vm in desk.machine.vms.values() if wanted in (None, vm.guid)]
+
+
+def _vm(vm: VirtualMachine) -> Shown:
+    return shown(
+        "VirtualMachine",
+        Id=vm.guid,
+        Name=vm.name,
+        State=windows_word(vm.power),
+        Generation=vm.says("generation", 2),
+        Version=vm.says("version", None),
+        IsClustered=vm.says("clustered", None),
+        AutomaticStopAction=windows_word(vm.stop_action),
+        AutomaticStartAction=windows_word(vm.start_action),
+        CheckpointType=windows_word(vm.checkpoint_type),
+        AutomaticCheckpointsEnabled=vm.automatic_checkpoints,
+        DynamicMemoryEnabled=vm.dynamic_memory,
+        MemoryStartup=vm.startup,
+        MemoryMinimum=vm.minimum,
+        MemoryMaximum=vm.maximum,
+        LowMemoryMappedIoSpace=vm.low,
+        HighMemoryMappedIoSpace=vm.high,
+        GuestControlledCacheTypes=vm.cache,
+    )
+
+
+def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[Shown]]) -> None:
+    def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
+        return [each for guid in desk.each_vm(given) for each in make(desk.machine, desk.machine.vms[guid])]
+
+    answers(name, "VM")(answer)
+
+
+def _processor(_: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+    yield shown("VMProcessor", VMId=vm.guid, ExposeVirtualizationExtensions=vm.says("nested", False))
+
+
+def _snapshots(_: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+    for number in range(vm.says("checkpoints", 0)):
+        yield shown("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
+
+
+def _firmware(machine: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+    if vm.says("generation", 2) < 2:
+        raise machine.fail("generation-1", "Get-VMFirmware", vm=vm.name)
+    secure = "On" if vm.says("secure_boot", False) else "Off"
+    yield shown("VMFirmware", SecureBoot=secure, SecureBootTemplate=vm.says("secure_boot_template", None))
+
+
+def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+    for claim in vm.assignments:
+        yield shown(
+            "VMAssignedDevice",
+            VMId=vm.guid,
+            VMName=vm.name,
+            InstanceID=claim.instance,
+            LocationPath=claim.location,
+        )
+
+
+def _partitions(machine: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+    """Which VM has a partition of which GPU, facts do not tell: in the order of both."""
+    used = [gpu.key["gpu"] for gpu in machine.there("PartitionableGpu") for _ in range(gpu.state["used"])]
+    for other in machine.vms.values():
+        mine, used = used[: other.says("partitions", 0)], used[other.says("partitions", 0) :]
+        if other is vm:
+            for number in range(vm.says("partitions", 0)):
+                yield shown("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=mine[number] if mine[number:] else "")
+
+
+_of_each_vm("Get-VMProcessor", _processor)
+_of_each_vm("Get-VMSnapshot", _snapshots)
+_of_each_vm("Get-VMFirmware", _firmware)
+_of_each_vm("Get-VMAssignableDevice", _assigned)
+_of_each_vm("Get-VMGpuPartitionAdapter", _partitions)
+
+_SET_VM = {
+    "LowMemoryMappedIoSpace": "low_memory_mapped_io_space",
+    "HighMemoryMappedIoSpace": "high_memory_mapped_io_space",
+    "GuestControlledCacheTypes": "guest_controlled_cache_types",
+    "AutomaticStopAction": "automatic_stop_action",
+    "AutomaticStartAction": "automatic_start_action",
+    "CheckpointType": "checkpoint_type",
+    "AutomaticCheckpointsEnabled": "automatic_checkpoints_enabled",
+}
+
+
+@answers("Set-VM", "VM", *_SET_VM)
+def _set_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    wanted = {_SET_VM[name]: our_word(value) for name, value in given.items() if name != "VM"}
+    for guid in desk.each_vm(given):
+        desk.machine.set_vm(guid, **wanted)
+    return ()
+
+
+@answers("Set-VMMemory", "VM", "DynamicMemoryEnabled")
+def _set_vm_memory(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    for guid in desk.each_vm(given):
+        desk.machine.set_vm_memory(guid, dynamic_memory_enabled=given["DynamicMemoryEnabled"])
+    return ()
+
+
+def _to_each_vm(name: str, change: Callable[[Machine, str], None]) -> None:
+    def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
+        for guid in desk.each_vm(given):
+            change(desk.machine, guid)
+        return ()
+
+    answers(name, "VM")(answer)
+
+
+_to_each_vm("Start-VM", Machine.start_vm)
+_to_each_vm("Save-VM", Machine.save_vm)
+_to_each_vm("Suspend-VM", Machine.suspend_vm)
+_to_each_vm("Resume-VM", Machine.resume_vm)
+
+
+@answers("Stop-VM", "VM", "TurnOff", "AsJob")
+def _stop_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    if given.get("TurnOff"):
+        for guid in desk.each_vm(given):
+            desk.machine.turn_vm_off(guid)
+        return ()
+    if not given.get("AsJob"):
+        raise desk.machine.fail("not-stood-in", "Stop-VM", what="waiting without -AsJob")
+    for guid in desk.each_vm(given):
+        desk.stopping[guid] = desk.slept + desk.machine.ask_guest_to_stop(guid)
+    desk.jobs += 1
+    return [shown("VMJob", State="Running", JobStateInfo=shown("VMJobStateInfo"))]
+
+
+@answers("Remove-Job", "Job", "Force")
+def _remove_job(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    if not given.get("Force"):
+        raise desk.machine.fail("not-stood-in", "Remove-Job", what="a job that may still run, without -Force")
+    desk.jobs -= 1
+    return ()
+
+
+@answers("Start-Sleep", "Seconds")
+def _sleep(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    desk.machine.network.wait(given["Seconds"])
+    desk.slept += given["Seconds"]
+    for guid in [guid for guid, end in desk.stopping.items() if end <= desk.slept]:
+        del desk.stopping[guid]
+        desk.machine.guest_stopped(guid)
+    return ()
+
+
+@answers("Read-WinhostClock")
+def _clock(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+    return [desk.slept]

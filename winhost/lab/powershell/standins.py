@@ -1,0 +1,137 @@
+"""PowerShell text that stands in for Windows: its cmdlets, generated from the table of what Microsoft documents.
+
+The stand-ins are functions with the names, parameters, sets and types of the real cmdlets, so that a wrong call fails
+as it would on Windows; what they do, the simulated host says.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from winhost.model.once import once
+
+_FOLDER = files(__package__)
+_ENGINES_OWN = "Microsoft.PowerShell."
+_WINDOWS_OWN = "Microsoft.PowerShell.LocalAccounts"
+# The engine has them, but of another machine.
+_ALSO = {"Get-AuthenticodeSignature", "Get-Command", "Get-Module", "Get-Service", "Remove-Job", "Start-Sleep"}
+_PLAIN = {
+    "Boolean": "bool",
+    "Guid": "guid",
+    "Int32": "int",
+    "Int64": "long",
+    "String": "string",
+    "UInt16": "uint16",
+    "UInt32": "uint32",
+    "UInt64": "uint64",
+    "switch": "switch",
+}
+_READ_ONLY = {"PSEdition"}  # variables of the engine, which only a real cmdlet can have as a parameter
+_RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, which only Windows can fill
+
+
+@once
+def cmdlets() -> Mapping[str, Mapping[str, Any]]:
+    """Those that are stood in for, by name: module, parameters, sets and what else the table tells."""
+    every: Mapping[str, Mapping[str, Any]] = json.loads(_text("cmdlets.json"))["cmdlets"]
+    return {n: c for n, c in every.items() if n in _ALSO or not _of_the_engine(c["module"])}
+
+
+def _of_the_engine(module: str) -> bool:
+    return module.startswith(_ENGINES_OWN) and module != _WINDOWS_OWN
+
+
+@once
+def standins() -> str:
+    """For a runspace, before the agent. It connects to the lab that WINHOST_LAB names."""
+    parts = [*_types(), _text("standins.ps1"), *(_function(name, entry) for name, entry in cmdlets().items())]
+    return "\n".join(parts)
+
+
+def seams() -> str:
+    """For a runspace, after the agent."""
+    return _text("seams.ps1")
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="ascii")
+
+
+@once
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    table: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_text("types.yaml"))
+    return table
+
+
+def _types() -> Iterator[str]:
+    for name, members in _table()["enumerations"].items():
+        yield f"enum {name} {{\n" + "\n".join(f"    {member}" for member in members) + "\n}"
+    for name, properties in _table()["classes"].items():
+        base = f" : {properties['is']}" if "is" in properties else ""
+        lines = [f"    [{kind}]${prop}" for prop, kind in properties.items() if prop != "is"]
+        # The manager makes a feature of a name by itself, and so does this.
+        if name == "Feature":
+            lines += ["    Feature() {\n    }", "    Feature([string]$Name) {\n        $this.Name = $Name\n    }"]
+        yield f"class {name}{base} {{\n" + "\n".join(lines) + "\n}"
+    yield "$script:LabTypes = @{\n" + "\n".join(f"    {name} = [{name}]" for name in _table()["classes"]) + "\n}"
+    keys = [f"    {name} = {_list(parts)}" for name, parts in _table()["keys"].items()]
+    yield "$script:LabKeys = @{\n" + "\n".join(keys) + "\n}"
+
+
+def _function(name: str, entry: Mapping[str, Any]) -> str:
+    binding = ["PositionalBinding = $false"]
+    if "default_set" in entry:
+        binding.append(f"DefaultParameterSetName = {_quoted(entry['default_set'])}")
+    if entry.get("confirms"):
+        binding.append("SupportsShouldProcess = $true")
+    if entry.get("asks"):
+        binding.append("ConfirmImpact = 'High'")
+    names = [parameter for parameter in entry["parameters"] if parameter not in _READ_ONLY]
+    parameters = ",\n".join(_parameter(entry, parameter) for parameter in names)
+    allowed = [f"    if (-not $PSCmdlet.ShouldProcess({_quoted(name)})) {{\n        return\n    }}"]
+    return "\n".join(
+        [
+            f"function {name} {{",
+            f"    [CmdletBinding({', '.join(binding)})]",
+            f"    param(\n{parameters}\n    )",
+            *(allowed if entry.get("confirms") else []),
+            f"    Invoke-LabCmdlet {_quoted(name)} $PSCmdlet $PSBoundParameters {_list(names)}",
+            "}",
+        ]
+    )
+
+
+def _parameter(entry: Mapping[str, Any], name: str) -> str:
+    lines = [f"        [Parameter({', '.join(words)})]" for words in _memberships(entry, name)]
+    if name in entry.get("aliases", {}):
+        lines.append(f"        [Alias({', '.join(map(_quoted, entry['aliases'][name]))})]")
+    return "\n".join([*lines, f"        [{_type(entry['parameters'][name])}]${name}"])
+
+
+def _memberships(entry: Mapping[str, Any], name: str) -> Iterator[list[str]]:
+    """What is said of a parameter in each of its sets; once, where it belongs to all."""
+    position = [f"Position = {entry['positions'][name]}"] if name in entry.get("positions", {}) else []
+    sets: Mapping[str, list[str]] = entry.get("sets", {"*": [name]})
+    for parameter_set, members in sets.items():
+        mandatory = f"{name}!" in members
+        if mandatory or name in members:
+            mine = [] if parameter_set == "*" else [f"ParameterSetName = {_quoted(parameter_set)}"]
+            yield [*mine, *position, *(["Mandatory = $true"] if mandatory else [])]
+
+
+def _type(documented: str) -> str:
+    name, brackets = documented.removesuffix("[]"), "[]" * documented.endswith("[]")
+    name = _RENAMED.get(name, name)
+    known = name in _table()["classes"] or name in _table()["enumerations"]
+    return (name if known else _PLAIN.get(name, "object")) + brackets
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'"
+
+
+def _list(names: Any) -> str:
+    return f"@({', '.join(map(_quoted, names))})"

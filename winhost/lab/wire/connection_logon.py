@@ -1,0 +1,131 @@
+"""Who is at the other end: Negotiate and NTLM count for a connection, Basic for one request, as with WinRM."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import spnego
+from pypsrp.encryption import WinRMEncryption
+from pypsrp.exceptions import WinRMError
+from spnego.exceptions import NegotiateOptions, SpnegoError
+
+from winhost.lab.wire.ntlm import user_file
+
+_ENCRYPTED_BOUNDARY = "Encrypted Boundary"
+
+
+class DecryptionError(Exception):
+    """A sealed body that this connection has no key for, or that is damaged."""
+
+
+class EndpointAccounts:
+    """The users of one endpoint. Names are compared without case, as Windows does.
+
+    Raises ValueError for a name or password that pyspnego's user file cannot hold.
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        for name, password in users.items():
+            if not name or any(mark in name + password for mark in ":\r\n"):
+                raise ValueError(f"the lab cannot serve user {name!r}: no colon or line break in names and passwords")
+        self.users = dict(users)
+
+    def find(self, name: str) -> str | None:
+        """The name as it was given to the endpoint."""
+        return next((known for known in self.users if known.upper() == name.upper()), None)
+
+    def check(self, name: str, password: str) -> str | None:
+        known = self.find(name)
+        expected = self.users[known] if known else ""
+        matches = hmac.compare_digest(expected.encode(), password.encode())
+        return known if matches else None
+
+
+@dataclass(frozen=True)
+class Logon:
+    """`user` is None as long as nobody is logged on; `token` is for the client's side of the handshake."""
+
+    user: str | None
+    token: bytes = b""
+
+
+NOBODY = Logon(None)
+
+
+class ConnectionLogon:
+    """The authentication of one connection, and the keys that go with it."""
+
+    def __init__(self, accounts: EndpointAccounts, *, allow_basic: bool) -> None:
+        self._accounts = accounts
+        self._allow_basic = allow_basic
+        self._context: spnego.ContextProxy | None = None
+        self._user: str | None = None
+
+    def challenges(self, token: bytes) -> list[str]:
+        """Values for WWW-Authenticate. WinRM offers NTLM inside Negotiate only."""
+        if token:
+            return [f"Negotiate {base64.b64encode(token).decode('ascii')}"]
+        return ["Negotiate", 'Basic realm="WSMAN"'] if self._allow_basic else ["Negotiate"]
+
+    def logon(self, authorization: str) -> Logon:
+        """`authorization` is the header of the request, '' if it has none."""
+        scheme, _, credentials = authorization.partition(" ")
+        match scheme.lower():
+            case "":
+                return Logon(self._user)
+            case "basic" if self._allow_basic:
+                return self._basic(credentials)
+            case "negotiate" | "ntlm":
+                return self._negotiate(credentials)
+            case _:
+                return NOBODY
+
+    def _basic(self, credentials: str) -> Logon:
+        try:
+            name, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return NOBODY
+        return Logon(self._accounts.check(name, password))
+
+    def _negotiate(self, credentials: str) -> Logon:
+        self._user = None
+        if self._context is None or self._context.complete:
+            self._context = None
+        try:
+            token = self._step(base64.b64decode(credentials, validate=True))
+        except (SpnegoError, binascii.Error, ValueError, struct.error):
+            self._context = None
+            return NOBODY
+        return Logon(self._user, token)
+
+    def _step(self, token: bytes) -> bytes:
+        with user_file.holding(self._accounts.users):
+            if self._context is None:
+                # On Windows the system's own provider would ask the machine's accounts instead of ours.
+                self._context = spnego.server(protocol="negotiate", options=NegotiateOptions.use_negotiate)
+            answer = self._context.step(token)
+        if self._context.complete:
+            self._user = self._accounts.find(self._context.client_principal or "")
+        return answer or b""
+
+    def unseal(self, body: bytes) -> bytes:
+        try:
+            return self._encryption().unwrap_message(body, _ENCRYPTED_BOUNDARY)
+        except (SpnegoError, WinRMError, IndexError, ValueError, struct.error) as error:
+            raise DecryptionError from error
+
+    def seal(self, message: bytes) -> tuple[str, bytes]:
+        """The content type and the body."""
+        encryption = self._encryption()
+        kind, body = encryption.wrap_message(message)
+        return f'{kind};protocol="{encryption.protocol}";boundary="{_ENCRYPTED_BOUNDARY}"', body
+
+    def _encryption(self) -> WinRMEncryption:
+        if self._context is None or not self._context.complete:
+            raise DecryptionError
+        return WinRMEncryption(self._context, WinRMEncryption.SPNEGO)

@@ -1,0 +1,186 @@
+"""An SSH server on loopback, before the Linux of a simulated host: it runs the agent's protocol and nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socketserver
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol, Self
+
+import paramiko  # type: ignore[import-untyped]
+
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.ssh_keys import private_text
+from winhost.resources.linux.scripts import session_text
+
+log = logging.getLogger(__name__)
+
+_PYTHON = b"exec python3 -I -c "  # how the agent's program is started; it comes as the first line of input
+_NO_SUCH_COMMAND = 127
+_BEAT_S = 5.0  # between signs of life while a call runs
+_PATIENCE_S = 30.0
+
+
+class SshServer(Protocol):
+    """sshd as it runs now."""
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def seed(self) -> bytes:
+        """Of the host key that it shows."""
+
+    @property
+    def authorized(self) -> Sequence[str]:
+        """Public keys that it lets in, as in a .pub file."""
+
+    def invoke(self, request: str) -> str:
+        """What the agent answers. Raises HostDown."""
+
+
+class SshHost(Protocol):
+    def listening(self) -> SshServer | None:
+        """None while there is nobody."""
+
+
+class SshEndpoint:
+    """Serves the Linux of one simulated host to real clients on a free port, while it is open.
+
+    lose: so many answers more are made and then lost, with their connection.
+    """
+
+    def __init__(self, host: SshHost) -> None:
+        self.host = host
+        self.lose = 0
+        self._server = _Listener(self)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._server.close_connections()
+
+
+class _Listener(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, endpoint: SshEndpoint) -> None:
+        self.endpoint = endpoint
+        self._transports: list[paramiko.Transport] = []
+        super().__init__(("127.0.0.1", 0), _Connection)
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        return self.endpoint.host.listening() is not None
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("a connection ended badly", exc_info=True)
+
+    def opened(self, transport: paramiko.Transport) -> None:
+        self._transports = [*(each for each in self._transports if each.is_active()), transport]
+
+    def close_connections(self) -> None:
+        for transport in self._transports:
+            transport.close()
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: _Listener
+
+    def handle(self) -> None:
+        sshd = self.server.endpoint.host.listening()
+        if sshd is None:
+            return
+        transport = paramiko.Transport(self.request)
+        try:
+            transport.add_server_key(paramiko.Ed25519Key.from_private_key(io.StringIO(private_text(sshd.seed))))
+            self.server.opened(transport)
+            logon = _Logon(sshd)
+            transport.start_server(server=logon)
+            channel = transport.accept(_PATIENCE_S)
+            if channel is not None and logon.asked.wait(_PATIENCE_S):
+                _serve(channel, logon.command, sshd, self.server.endpoint)
+        except (HostDown, EOFError, OSError, paramiko.SSHException):
+            return  # either way there is nobody left to answer
+        finally:
+            transport.close()
+
+
+class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
+    """Keys only, one command only."""
+
+    def __init__(self, sshd: SshServer) -> None:
+        self._sshd = sshd
+        self.asked = threading.Event()
+        self.command = b""
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: Any) -> int:
+        shown = [key.get_name(), key.get_base64()]
+        lets_in = any(line.split()[:2] == shown for line in self._sshd.authorized)
+        good = username == self._sshd.user and lets_in
+        return int(paramiko.AUTH_SUCCESSFUL if good else paramiko.AUTH_FAILED)
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        session = kind == "session"
+        return int(paramiko.OPEN_SUCCEEDED if session else paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+
+    def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
+        self.command = command
+        self.asked.set()
+        return True
+
+
+def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint) -> None:
+    """Requests, a line each, until the client leaves."""
+    lines = channel.makefile("rb")
+    if not command.startswith(_PYTHON):
+        _end(channel, _NO_SUCH_COMMAND, f"{command!r}: not found")
+        return
+    if json.loads(lines.readline() or "null") != session_text():
+        _end(channel, 1, "The lab knows only this winhost's agent.")
+        return
+    while line := lines.readline():
+        answer = _answer(channel, line.decode("ascii"), sshd)
+        if endpoint.lose:
+            endpoint.lose -= 1
+            return
+        channel.sendall(answer.encode("ascii") + b"\n")
+
+
+def _answer(channel: Any, request: str, sshd: SshServer) -> str:
+    """Meanwhile an empty line now and then, as the agent does."""
+    done = threading.Event()
+
+    def beat() -> None:
+        with suppress(OSError):
+            while not done.wait(_BEAT_S):
+                channel.sendall(b"\n")
+
+    beating = threading.Thread(target=beat, daemon=True)
+    beating.start()
+    try:
+        return sshd.invoke(request)
+    finally:
+        done.set()
+        beating.join()
+
+
+def _end(channel: Any, code: int, said: str) -> None:
+    channel.sendall_stderr(f"{said}\n".encode())
+    channel.send_exit_status(code)
+    channel.close()
