@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.cli.process import UNHURRIED
 from winhost.cli.output import say, table
-from winhost.cli.streams import GONE
+from winhost.cli.streams import PIPE_CLOSED
 from winhost.cli.watch import Watch
 from winhost.engine.host_session import ProgressEvent
 from winhost.model.documents import read_document
@@ -49,7 +49,7 @@ def test_a_reader_who_has_enough_ends_us_quietly(facts: Path, words: tuple[str, 
         done = winhost(
             *(word.replace("FACTS", str(facts)) for word in words), stdout=nobody, PYTHONUNBUFFERED=unbuffered
         )
-    assert (done.returncode, done.stderr) == (GONE, b"")
+    assert (done.returncode, done.stderr) == (PIPE_CLOSED, b"")
 
 
 def test_a_reader_who_reads_all_hears_the_verdict(facts: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from winhost.cli import COMMANDS
-from winhost.cli.lines import glued, unglued
+from winhost.cli.line_breaks import glued, unglued
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped

@@ -11,7 +11,7 @@ from winhost.compat.answer import Judged, Requirements, judge
 from winhost.compat.settle import MOST, commands
 from winhost.imports.observation import Observation
 from winhost.model.facts import Facts, RemoteFault, Unknown
-from winhost.render import words
+from winhost.render import verdict_text
 
 UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))
 H200 = DATA / "recorded" / "nvidia-smi-2xH200-linux.xml"
@@ -29,9 +29,9 @@ def answer(facts: Facts) -> Judged:
 def test_where_nobody_knows_the_windows_nothing_is_recommended(host: str) -> None:
     found = answer(without_windows(HOSTS[host]))
     assert found.assessment.recommended is None
-    said = words.recommendation(found, found.fits[0], Requirements().needs)
+    said = verdict_text.recommendation(found, found.fits[0], Requirements().needs)
     assert not any(sentence.startswith("Recommended") for sentence in said)
-    lines = words.settling(found)
+    lines = verdict_text.settling(found)
     assert lines[1] == f"1. {commands()[0].run}"
     assert "OperatingSystem" in lines[2]
 
@@ -56,7 +56,7 @@ def test_what_a_command_told_is_not_asked_for_again() -> None:
 def test_a_host_of_which_all_is_known_is_told_nothing() -> None:
     found = answer(HOSTS["server2025-role-installed"])
     assert found.assessment.recommended == "dda"
-    assert words.settling(found) == ()
+    assert verdict_text.settling(found) == ()
 
 
 FILES = {

@@ -10,7 +10,7 @@ from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
 from winhost.compat.answer import Judged, Requirements, judge
 from winhost.model.facts import Facts, RemoteFault, Unknown
-from winhost.render import words
+from winhost.render import verdict_text
 from winhost.resources.host import HostFacts
 from winhost.resources.stated import SYSTEMS, Contradicted, NobodyThere, parse, stated
 from winhost.resources.windows.operating_system import OsFamily
@@ -42,7 +42,7 @@ def test_with_windows_stated_something_is_recommended_and_says_by_what() -> None
     (client,) = (reason for reason in dda.reasons if reason.code == "dda.client-sku")
     assert client.stated == ("os=win11-pro",)
     assert client.observed.endswith("(stated: os=win11-pro)")
-    assert words.recommendation(found, found.fits[0], Requirements().needs)[-1].startswith(
+    assert verdict_text.recommendation(found, found.fits[0], Requirements().needs)[-1].startswith(
         "Stated, and not read: os=win11-pro"
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.connect.served import QUICK
-from winhost.cli.reach import way_to
+from winhost.cli.reach import connector_for
 from winhost.connect.agent import Agent
 from winhost.connect.errors import (
     AuthenticationFailed,
@@ -333,7 +333,7 @@ class Served:
         return next(distro for session in sessions for distro in session.distros.values() if distro.port is not None)
 
     def hands(self) -> HostSession:
-        return HostSession(way_to(self.target), QUICK, lambda event: None, within=0)
+        return HostSession(connector_for(self.target), QUICK, lambda event: None, within=0)
 
 
 @pytest.fixture
@@ -379,25 +379,25 @@ def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.M
     host.linux.answers(served.distro).faults.add(InjectedFault("LinuxFile", "set", seconds=2.0))
     object.__setattr__(host.machine.clock, "scale", 1.0)
     hasty = replace(served.target, transport=replace(served.target.transport, operation_timeout=1))
-    with closing(way_to(hasty).open()) as agent:
+    with closing(connector_for(hasty).open()) as agent:
         answer = agent.set(STEP.noun, STEP.key, STEP.want, STEP.before, {})
     assert answer.after["text"] == "{}\n"
 
 
 def test_only_the_key_of_the_controller_is_let_in(served: Served) -> None:
     served.distro.keys = [public_line(bytes(32))]
-    with closing(way_to(served.target).open()) as agent, pytest.raises(AuthenticationFailed):
+    with closing(connector_for(served.target).open()) as agent, pytest.raises(AuthenticationFailed):
         agent.get("LinuxSystem", {})
 
 
 def test_where_every_key_of_ours_was_taken_out_nobody_is_let_in(served: Served) -> None:
     served.distro.keys = []
-    with closing(way_to(served.target).open()) as agent, pytest.raises(NotAvailable):
+    with closing(connector_for(served.target).open()) as agent, pytest.raises(NotAvailable):
         agent.get("LinuxSystem", {})
 
 
 def test_another_host_key_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(way_to(served.target).open()) as agent:
+    with closing(connector_for(served.target).open()) as agent:
         shown = served.distro.host_key
         monkeypatch.setattr(Distro, "seed", property(lambda self: bytes(32)))
         monkeypatch.setattr(Distro, "host_key", property(lambda self: shown))
@@ -409,7 +409,7 @@ def test_another_host_key_is_refused(served: Served, monkeypatch: pytest.MonkeyP
 
 
 def test_a_distro_that_ends_takes_its_session_along(served: Served) -> None:
-    with closing(way_to(served.target).open()) as agent:
+    with closing(connector_for(served.target).open()) as agent:
         agent.get("LinuxSystem", {})
         served.distro.running = False
         with pytest.raises(SessionDropped):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.hostile.mutated import ERROR, Mutator
-from winhost.cli.faults import Defect, as_ours
+from winhost.cli.foreign_errors import Defect, as_winhost_error
 from winhost.cli.output import error_text
 from winhost.cli.show_facts import show_facts
 from winhost.compat.answer import Requirements as Wanted
@@ -108,7 +108,7 @@ def attempt(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except MissingFact as error:
-        return shown(as_ours(error))
+        return shown(as_winhost_error(error))
     except WinhostError as error:
         return shown(error)
 

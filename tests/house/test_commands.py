@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from winhost.cli import COMMANDS, winhost
-from winhost.cli.exits import OWN, codes_of
+from winhost.cli.exit_codes import OWN, codes_of
 from winhost.model.errors import Exit
 
 

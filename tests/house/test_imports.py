@@ -37,9 +37,9 @@ HELP_MAY_LOAD = {
     "winhost",
     "winhost.__main__",
     "winhost.cli",
-    "winhost.cli.exits",
+    "winhost.cli.exit_codes",
     "winhost.cli.groups",
-    "winhost.cli.lines",
+    "winhost.cli.line_breaks",
     "winhost.cli.streams",
 }
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.imports.brought import DATA
-from winhost.imports.faults import NotReadable
+from winhost.imports.import_errors import NotReadable
 from winhost.imports.merge import merged
 from winhost.imports.sources import SOURCES, read
 from winhost.model.documents import parse_document, plain, write_document

@@ -8,7 +8,7 @@ import pytest
 
 from tests.imports.brought import DATA, imported
 from tests.imports.test_cases import records
-from winhost.imports.faults import Contradiction, NotReadable
+from winhost.imports.import_errors import Contradiction, NotReadable
 from winhost.imports.observation import Observation, Unreported
 from winhost.imports.sources import SOURCES, read
 from winhost.model.units import MiB

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from winhost import __version__
-from winhost.cli.exits import show_codes
+from winhost.cli.exit_codes import show_codes
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.lines import HelpFormatter, help_width
-from winhost.cli.streams import GONE, ReaderGone, colour, let_go_of_streams, prepare_streams, telling_gone_readers
+from winhost.cli.line_breaks import HelpFormatter, help_width
+from winhost.cli.streams import PIPE_CLOSED, PipeClosed, closed_pipes, colour, let_go_of_streams, prepare_streams
 
 if TYPE_CHECKING:
     from winhost.cli.envelope import Form
@@ -55,11 +55,11 @@ class Commands(WinhostGroup):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         kwargs.setdefault("terminal_width", help_width())
-        with telling_gone_readers():
+        with closed_pipes():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with telling_gone_readers():
+        with closed_pipes():
             return super().invoke(ctx)
 
     def line(self, ctx: click.Context, name: str) -> str:
@@ -81,7 +81,7 @@ def winhost(context: click.Context) -> None:
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: see `winhost.cli.exits`."""
+    """Run the command line and return its exit code: see `winhost.cli.exit_codes`."""
     prepare_streams()
     words = sys.argv[1:] if args is None else args
     try:
@@ -89,9 +89,9 @@ def run(args: list[str] | None = None) -> int:
     except click.exceptions.Abort:
         click.echo("Stopped.", err=True)
         return 130
-    except ReaderGone:
+    except PipeClosed:
         let_go_of_streams()
-        return GONE
+        return PIPE_CLOSED
     except click.ClickException as error:
         return _refused(error, words)
     except Exception as error:  # noqa: BLE001 - decided here and nowhere else
@@ -104,7 +104,7 @@ def _refused(error: click.ClickException, words: list[str]) -> int:
         error.show()
     else:
         from winhost.cli.envelope import asked_form
-        from winhost.cli.faults import WrongUsage
+        from winhost.cli.foreign_errors import WrongUsage
 
         _show(WrongUsage(error), asked_form(words), words)
     return error.exit_code
@@ -112,7 +112,7 @@ def _refused(error: click.ClickException, words: list[str]) -> int:
 
 def _told(error: Exception, words: list[str]) -> int:
     from winhost.cli.envelope import asked_form
-    from winhost.cli.faults import NotKnown, of_system
+    from winhost.cli.foreign_errors import NotKnown, from_os_error
     from winhost.model.errors import WinhostError
     from winhost.model.facts import MissingFact
 
@@ -120,7 +120,7 @@ def _told(error: Exception, words: list[str]) -> int:
     if isinstance(error, OSError):
         let_go_of_streams()
         form = form if error.filename is not None else None  # else it may be stdout itself that takes nothing
-        error = of_system(error)
+        error = from_os_error(error)
     elif isinstance(error, MissingFact):
         error = NotKnown(str(error))
     if not isinstance(error, WinhostError):
@@ -135,9 +135,9 @@ def _show(error: "WinhostError", form: "Form | None", words: list[str]) -> None:
 
     try:
         if form is None and "--jsonl" in words:
-            from winhost.cli.events import tell_end
+            from winhost.cli.jsonl import print_end
 
-            tell_end(None, error, int(error.exit_code))
+            print_end(None, error, int(error.exit_code))
         else:
             show_error(error, form)
     except OSError:

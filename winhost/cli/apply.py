@@ -104,11 +104,11 @@ def apply(
     """
     from winhost.cli.answers import EndedHost
     from winhost.cli.envelope import show_results
-    from winhost.cli.events import tell_end
-    from winhost.cli.faults import as_ours
-    from winhost.cli.places import files_of
+    from winhost.cli.foreign_errors import as_winhost_error
+    from winhost.cli.jsonl import print_end
+    from winhost.cli.named_files import files_of
     from winhost.cli.reach import check_reach, hosts_named, worst
-    from winhost.cli.running import Deadlines, begin, means_for, outcome_code, show_outcome, stopping, under_way
+    from winhost.cli.running import Deadlines, begin, outcome_code, run_context, show_outcome, stopping, under_way
     from winhost.engine.many import each
     from winhost.engine.planfile import read_plan
     from winhost.engine.run import apply as run
@@ -128,7 +128,7 @@ def apply(
     if only_check:
         with stopping(len(read)) as stop:
             return _check(
-                [(plan, means_for(hosts[plan.host], deadlines, stop, _unseen, file)) for file, plan in works],
+                [(plan, run_context(hosts[plan.host], deadlines, stop, _unseen, file)) for file, plan in works],
                 at_once,
                 "json" if as_jsonl else output.shape,
             )
@@ -139,9 +139,9 @@ def apply(
         def one(named: tuple[Path, Plan]) -> Any:
             file, plan = named
             with watch.at(plan.host, "reading"):
-                return run(plan, given[plan.host], means_for(hosts[plan.host], deadlines, stop, watch, file))
+                return run(plan, given[plan.host], run_context(hosts[plan.host], deadlines, stop, watch, file))
 
-        results = each(works, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_ours)
+        results = each(works, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
     errors = [r.error or (NotBegun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
     shown: list[tuple[str, EndedHost | WinhostError]] = [
         (plan.host, error or EndedHost(plan.host, result.given))
@@ -149,7 +149,7 @@ def apply(
     ]
     if as_jsonl:
         for host, ended in shown:
-            tell_end(
+            print_end(
                 host, *((ended, ended.exit_code) if isinstance(ended, WinhostError) else _with_code(ended.outcome))
             )
     else:
@@ -181,11 +181,11 @@ def _unseen(event: object) -> None:
 
 def _asked(plan: "Plan", accepted: tuple[str, ...], yes: bool, document: bool) -> tuple[str, ...]:
     """On a terminal the plan is shown, and every consent that lacks is asked for. Raises ConsentNeeded."""
-    from winhost.cli.running import asking_for, consents, shown_beside
+    from winhost.cli.running import asking_for, consents, shown_on
     from winhost.cli.show_plan import show_whole
 
     if not yes and sys.stdin.isatty():
-        with shown_beside(document):
+        with shown_on(document):
             show_whole(plan)
     return consents(asking_for(plan, plan.stages), accepted, yes)
 
@@ -194,12 +194,12 @@ def _check(works: "Sequence[tuple[Plan, RunContext]]", at_once: int, shape: "Sha
     """What each plan would do now, one after the other."""
     from winhost.cli.answers import Checked
     from winhost.cli.envelope import show_results
-    from winhost.cli.faults import as_ours
+    from winhost.cli.foreign_errors import as_winhost_error
     from winhost.cli.reach import worst
     from winhost.engine.many import each
     from winhost.engine.run import check
 
-    results = each(works, lambda work: check(*work), at_once=at_once, ours=as_ours)
+    results = each(works, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
     shown = [(result.work[0].host, result.error or Checked.of(result.work[0], result.given)) for result in results]
     show_results("check", shape, shown, _show_checked)
     return worst([result.error for result in results])

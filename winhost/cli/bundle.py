@@ -50,8 +50,8 @@ def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> 
 
     from winhost.cli.answers import Bundled
     from winhost.cli.envelope import show_results
+    from winhost.cli.named_files import the_file
     from winhost.cli.output import say
-    from winhost.cli.places import the_file
     from winhost.engine.planfile import read_plan
     from winhost.model.plan import Plan
     from winhost.render.bundle import SUMS, facts_bundle

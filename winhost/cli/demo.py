@@ -24,9 +24,9 @@ def demo(story: str, keep: Path | None, engine: str) -> None:
 
     wsl2: a Windows 11 becomes a Linux endpoint, unattended, and is given back.
     """
-    from winhost.cli.story_dda import DdaStory
-    from winhost.cli.story_wsl2 import Wsl2Story
+    from winhost.cli.demo_dda import DdaDemo
+    from winhost.cli.demo_wsl2 import Wsl2Demo
 
-    told = {"dda": DdaStory, "wsl2": Wsl2Story}[story]
+    told = {"dda": DdaDemo, "wsl2": Wsl2Demo}[story]
     with tempfile.TemporaryDirectory(prefix="winhost-demo-") as folder:
         told(keep or Path(folder), engine).tell()

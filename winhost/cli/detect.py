@@ -46,7 +46,7 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
 
 def _written(folder: Path | None, read: "Read", force: bool) -> "WinhostError | None":
     """Why a host's facts could not be written: the others' can still be."""
-    from winhost.cli.faults import of_system
+    from winhost.cli.foreign_errors import from_os_error
     from winhost.cli.output import write_file
     from winhost.cli.overwrite import OtherKind
     from winhost.model.documents import write_document
@@ -59,5 +59,5 @@ def _written(folder: Path | None, read: "Read", force: bool) -> "WinhostError | 
     except OtherKind as error:
         return error
     except OSError as error:
-        return of_system(error)
+        return from_os_error(error)
     return None

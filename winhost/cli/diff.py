@@ -91,7 +91,7 @@ def _readings(before: Path, after: Path) -> "Iterator[tuple[str, tuple[Facts, Fa
 
 def _known(place: Path) -> dict[str, Path]:
     """Each host with its file; a file that cannot be read by its own name, to be told of in its turn."""
-    from winhost.cli.places import by_host, check_hosts, files_of
+    from winhost.cli.named_files import by_host, check_hosts, files_of
     from winhost.model.facts import Facts
     from winhost.resources.factsfile import read_facts
 
@@ -106,13 +106,13 @@ def _known(place: Path) -> dict[str, Path]:
 def _pair(
     host: str, old: Mapping[str, Path], new: Mapping[str, Path], places: tuple[Path, Path]
 ) -> "tuple[Facts, Facts] | WinhostError":
-    from winhost.cli.faults import as_ours
+    from winhost.cli.foreign_errors import as_winhost_error
     from winhost.resources.factsfile import read_facts
 
     try:
         one, other = (read_facts(known[host]) if host in known else None for known in (old, new))
     except (WinhostError, OSError) as error:
-        return as_ours(error)
+        return as_winhost_error(error)
     if one and other:
         return one, other
     there, lacks = places if one else reversed(places)

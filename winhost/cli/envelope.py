@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from winhost.cli.output import tell_error
+from winhost.cli.output import show_error_text
 from winhost.cli.streams import speaks_unicode, spelled_in_json
 from winhost.model.errors import WinhostError, failed, visible, visible_json
 
@@ -90,7 +90,7 @@ def show_results(
         return
     for name, result in results:
         if isinstance(result, WinhostError):
-            tell_error(result, name)
+            show_error_text(result, name)
         elif shape == "name":
             click.echo(visible(name))
         else:

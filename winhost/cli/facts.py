@@ -80,7 +80,7 @@ def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> "F
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> "Iterator[tuple[str, str, FileObservations]]":
     """Those that can be read, each with its kind; the others with a warning. Raises NotReadable where there is none."""
-    from winhost.imports.faults import NotReadable
+    from winhost.imports.import_errors import NotReadable
     from winhost.imports.sources import read
 
     faults, readable = [], 0
@@ -107,7 +107,7 @@ def _warn(text: str) -> None:
 
 
 def _bytes(path: Path) -> bytes:
-    from winhost.imports.faults import NotReadable
+    from winhost.imports.import_errors import NotReadable
     from winhost.imports.text import LARGEST
     from winhost.model.files import TooLarge, read_within
 

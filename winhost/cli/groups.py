@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from winhost.cli.exits import show_codes
+from winhost.cli.exit_codes import show_codes
 
 
 class WinhostCommand(click.Command):

@@ -84,7 +84,7 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
 
 def _files(word: str) -> list[Path]:
     """Raises UnknownHostFile, and NothingOfTheKind for a folder without facts."""
-    from winhost.cli.places import files_of
+    from winhost.cli.named_files import files_of
     from winhost.lab.hostfile import find
     from winhost.model.facts import Facts
     from winhost.model.shipped import example_hosts

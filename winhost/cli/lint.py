@@ -53,7 +53,7 @@ def wslconfig(
 
     FACTS of the host that will read it tell its WSL, and what a policy there forbids.
     """
-    from winhost.cli.places import facts_file as meant
+    from winhost.cli.named_files import facts_file as meant
     from winhost.wslconfig import WSLCONFIG
 
     named = meant(facts, facts_file, "--facts")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from winhost.cli.lines import columns as columns_of
-from winhost.cli.lines import glued, unglued, wrapped
+from winhost.cli.line_breaks import columns as columns_of
+from winhost.cli.line_breaks import glued, unglued, wrapped
 from winhost.cli.overwrite import Kind, refuse_other_kind
 from winhost.cli.streams import spelled_in_json
 from winhost.model.errors import WinhostError, failed, visible, visible_json
@@ -41,10 +41,10 @@ def show_error(error: WinhostError, form: "Form | None") -> None:
     if form:
         answer("error", [failed(error)], form)
     else:
-        tell_error(error)
+        show_error_text(error)
 
 
-def tell_error(error: WinhostError, host: str = "") -> None:
+def show_error_text(error: WinhostError, host: str = "") -> None:
     """On stderr, in the width of its terminal. host: whose it is, of several."""
     for line in error_text(error, host).split("\n"):
         say(line, hang=2 if line.startswith("  ") else 0, err=True)

@@ -20,7 +20,7 @@ from winhost.cli.options import (
     words_argument,
 )
 from winhost.cli.outputs import Output, answers
-from winhost.cli.wishes import PlanOptions, Power
+from winhost.cli.plan_options import PlanOptions, Power
 from winhost.model.errors import UsageError, WinhostError, visible
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Into:
 
     def write(self, made: "Plan") -> Path:
         """Raises OtherKind, UnusablePlace, SystemFault, NoFileName."""
-        from winhost.cli.faults import of_system
+        from winhost.cli.foreign_errors import from_os_error
         from winhost.cli.output import write_file
         from winhost.model.documents import write_document
 
@@ -153,7 +153,7 @@ class Into:
                 self.place.mkdir(parents=True, exist_ok=True)
             write_file(file, write_document(made), "plan", self.force)
         except OSError as error:
-            raise of_system(error) from error
+            raise from_os_error(error) from error
         return file
 
     def _file_of(self, host: str) -> Path:

@@ -93,7 +93,7 @@ def _warn_of_unverified(hosts: "Iterable[Host]") -> None:
             say("  Name its CA there instead: the path of a PEM file.", err=True)
 
 
-def way_to(host: "Host") -> "WindowsWithLinux":
+def connector_for(host: "Host") -> "WindowsWithLinux":
     """How to reach it and its Linux, with the agents that go there."""
     from winhost.connect.ssh import SshConnector
     from winhost.connect.windows import WindowsConnector
@@ -131,10 +131,10 @@ def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int, watc
 
 
 def _each_host(hosts: "Sequence[Host]", at_once: int, watch: "Watch") -> Iterator[Read]:
-    from winhost.cli.faults import as_ours
+    from winhost.cli.foreign_errors import as_winhost_error
     from winhost.engine.many import stream
 
-    for result in stream(hosts, lambda host: _read(host, watch), at_once=at_once, leave=True, ours=as_ours):
+    for result in stream(hosts, lambda host: _read(host, watch), at_once=at_once, leave=True, ours=as_winhost_error):
         yield Read(result.work.name, result.value, result.error)
 
 
@@ -168,7 +168,7 @@ def several(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path 
 
 def check_each_once(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> None:
     """That no two of them are one host, where each gets a file of its name. Raises SameHost, else as `read_each`."""
-    from winhost.cli.places import check_hosts
+    from winhost.cli.named_files import check_hosts
 
     hosts, files = _sorted(words, facts_files)
     check_hosts(files, (host.name for host in hosts_named(hosts, fleet_file)) if hosts else ())
@@ -181,7 +181,7 @@ def any_host(words: Sequence[str], facts_files: Sequence[Path]) -> bool:
 
 def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[str], list[Path]]:
     """Hosts, and the facts files that are meant."""
-    from winhost.cli.places import files_of, hosts_and_files
+    from winhost.cli.named_files import files_of, hosts_and_files
     from winhost.model.facts import Facts
 
     if not words and not facts_files:
@@ -203,7 +203,7 @@ def _read_file(path: Path, watch: "Watch") -> Read:
 
 def judge_each(reads: Iterable[Read], wish: "Requirements", watch: "Watch") -> "Iterator[tuple[Read, Judged | None]]":
     """Each reading with what is said of it, one by one; facts that cannot be judged are that reading's error."""
-    from winhost.cli.faults import as_ours
+    from winhost.cli.foreign_errors import as_winhost_error
     from winhost.compat.answer import judge
 
     for read in reads:
@@ -214,7 +214,7 @@ def judge_each(reads: Iterable[Read], wish: "Requirements", watch: "Watch") -> "
             with watch.at(read.host, "judging"):
                 judged = judge(read.facts, wish)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
-            yield Read(read.host, error=as_ours(error)), None
+            yield Read(read.host, error=as_winhost_error(error)), None
         else:
             yield read, judged
 
@@ -236,7 +236,7 @@ def _read(host: "Host", watch: "Watch") -> "Facts":
     from winhost.connect.reboot import Patience
     from winhost.engine.host_session import HostSession
 
-    with watch.reading(host.name), closing(HostSession(way_to(host), Patience(), tell=watch)) as hands:
+    with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), tell=watch)) as hands:
         return hands.facts()
 
 

@@ -58,7 +58,7 @@ def report(
     """
     from winhost.cli.answers import Reported
     from winhost.cli.envelope import answer
-    from winhost.cli.output import say, tell_error, write_file
+    from winhost.cli.output import say, show_error_text, write_file
     from winhost.cli.overwrite import refuse_other_kind
     from winhost.cli.reach import judge_each, read_each, watched, worst
     from winhost.compat.answer import Requirements
@@ -85,7 +85,7 @@ def report(
                 errors.append(read.error)
                 results.append(failed(read.error, read.host))
                 if not output.form:
-                    tell_error(read.error, read.host)
+                    show_error_text(read.error, read.host)
                 yield UnreadHost(read.host, read.error)
             elif read.facts and judged:
                 results.append(Reported(read.host, str(file)))

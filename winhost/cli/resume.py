@@ -93,7 +93,7 @@ def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _wished(wish: "PlanRequest", vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> "PlanRequest":
     """The wish with other values. Raises click.UsageError for what the path does not have."""
-    from winhost.cli.wishes import decided
+    from winhost.cli.plan_options import decided
 
     if wish.path in _OPTIONS:
         named = [*settings, *([f"vm={vm}"] if vm else []), *(f"card={card}" for card in cards)]

@@ -177,7 +177,7 @@ _SIGNALS = {
 
 
 @contextmanager
-def shown_beside(document: bool) -> Iterator[None]:
+def shown_on(document: bool) -> Iterator[None]:
     """What is shown before questions goes to stderr where stdout is for a document."""
     with redirect_stdout(sys.stderr if document else sys.stdout):
         yield
@@ -249,7 +249,7 @@ class Deadlines:
     restart: float
 
 
-def means_for(
+def run_context(
     host: "Host",
     deadlines: Deadlines,
     stop: Stop,
@@ -257,13 +257,13 @@ def means_for(
     plan_file: Path | None = None,
 ) -> "RunContext":
     """What a run of this host works with. plan_file: beside which files may lie; a run that has begun knows it."""
-    from winhost.cli.reach import way_to
+    from winhost.cli.reach import connector_for
     from winhost.connect.reboot import Patience
     from winhost.engine.run import RunContext
     from winhost.engine.store import Store
 
     return RunContext(
-        way_to(host),
+        connector_for(host),
         Store(),
         Patience(deadline=deadlines.restart),
         deadlines.guest,
@@ -324,7 +324,7 @@ def go_either_way(
     """
     from winhost.cli.answers import EndedHost
     from winhost.cli.envelope import show_results
-    from winhost.cli.events import tell_end
+    from winhost.cli.jsonl import print_end
     from winhost.cli.reach import hosts_named
     from winhost.engine.failures import ConsentNeeded
     from winhost.engine.journal import read_journal
@@ -333,13 +333,13 @@ def go_either_way(
 
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], fleet_file)[0]
-    with shown_beside(output.shape != "table" or as_jsonl):
-        accepted = ask(record, means_for(host, deadlines, Stop(), lambda event: None), accepted)
+    with shown_on(output.shape != "table" or as_jsonl):
+        accepted = ask(record, run_context(host, deadlines, Stop(), lambda event: None), accepted)
     begin(f"{verb} {run_name} on {record.host}?", yes)
 
     def watched(given: tuple[str, ...]) -> "Outcome":
         with under_way(as_jsonl=as_jsonl) as (stop, watch):
-            return go(run_name, given, means_for(host, deadlines, stop, watch))
+            return go(run_name, given, run_context(host, deadlines, stop, watch))
 
     try:
         outcome = watched(accepted)
@@ -351,7 +351,7 @@ def go_either_way(
             raise
         outcome = watched(more)
     if as_jsonl:
-        tell_end(outcome.host, outcome, outcome_code(outcome))
+        print_end(outcome.host, outcome, outcome_code(outcome))
     else:
         ended = [(outcome.host, EndedHost(outcome.host, outcome))]
         show_results("outcome", output.shape, ended, lambda ended: show_outcome(ended.outcome))

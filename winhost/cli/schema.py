@@ -29,7 +29,7 @@ def schema(name: str) -> None:
 
 def _schema(name: str) -> dict[str, object]:
     from winhost.cli.answers import schema as answer_schema
-    from winhost.cli.events import EndLine, EventLine
+    from winhost.cli.jsonl import EndLine, EventLine
     from winhost.engine.events import AnyEvent
     from winhost.lab.hostfile import HostFile
     from winhost.model.documents import answer_schema as line_schema

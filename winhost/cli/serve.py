@@ -50,7 +50,7 @@ def profile(
     """
     from winhost.cli.answers import Profiled
     from winhost.cli.envelope import show_results
-    from winhost.cli.places import facts_file as meant
+    from winhost.cli.named_files import facts_file as meant
     from winhost.cli.show_profile import show_serving
     from winhost.model.workloadfile import load_workload
     from winhost.resources.factsfile import read_facts

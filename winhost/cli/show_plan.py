@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.output import say, table, tell_error
+from winhost.cli.output import say, show_error_text, table
 from winhost.model.errors import WinhostError, visible, visible_json
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
@@ -85,7 +85,7 @@ def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide
         table(("host", "option", "steps", "asks", "file", *more), (_planned_row(made, wide) for made in found))
     for _, error in results:
         if isinstance(error, WinhostError):
-            tell_error(error)
+            show_error_text(error)
     if any(made.file is None for made in found):
         say("Keep them with -o FOLDER/; each whole: --details")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from winhost.cli.lines import wrapped
+from winhost.cli.line_breaks import wrapped
 from winhost.compat import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.lines import wrapped
-from winhost.cli.output import say, table, tell_error
+from winhost.cli.line_breaks import wrapped
+from winhost.cli.output import say, show_error_text, table
 from winhost.cli.show_budget import show_budget
 from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.path import PATHS, WAYS, is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
-from winhost.render import words
+from winhost.render import verdict_text
 
 if TYPE_CHECKING:
     from winhost.compat.answer import Judged, Requirements
@@ -65,13 +65,13 @@ def show_rows(results: "Iterable[tuple[str, Judged | WinhostError]]", wish: "Req
         table(("host", "best option", "verdict", "what decides", *more), rows)
         say("Why, and what would mend it: winhost assess HOST, or --details for all.")
     for error in errors:
-        tell_error(error)
+        show_error_text(error)
 
 
 def _row(host: str, found: "Judged", path: str | None, wide: bool) -> tuple[object, ...]:
     best, *others = (fit for fit in found.fits if is_meant(path, fit.way))
     ways = {way.path: way for verdict in found.assessment.paths for way in verdict.ways}
-    reason = words.decisive(ways[best.way], best)
+    reason = verdict_text.decisive(ways[best.way], best)
     none = best.verdict is Verdict.UNSUPPORTED
     row = (host, "none" if none else _best_way(found), _coloured(best.verdict), reason.code if reason else "")
     if not wide:
@@ -83,7 +83,7 @@ def _row(host: str, found: "Judged", path: str | None, wide: bool) -> tuple[obje
 
 def _show_supposed(wish: "Requirements") -> None:
     if wish.supposed:
-        say(words.supposed(wish.supposed), bold=True)
+        say(verdict_text.supposed(wish.supposed), bold=True)
 
 
 def _best_way(answer: "Judged") -> str:
@@ -101,7 +101,7 @@ def show_assessment(answer: "Judged", wish: "Requirements", everything: bool) ->
     rows = ((fit.way, _coloured(fit.verdict), _deciding(ways[fit.way], fit)) for fit in found)
     table(("way", "verdict", "what decides"), rows)
     _show_recommendation(answer, found[0], wish.needs)
-    for line in words.nearest(answer.nearest) if answer.nearest else ():
+    for line in verdict_text.nearest(answer.nearest) if answer.nearest else ():
         say(line if line.startswith("With ") else f"  {line}", hang=2)
     if found[0].budget:
         show_budget(found[0].budget, found[0].short)
@@ -113,22 +113,22 @@ def show_assessment(answer: "Judged", wish: "Requirements", everything: bool) ->
 
 
 def _deciding(way: PathVerdict, fit: Fit) -> str:
-    reason = words.decisive(way, fit)
+    reason = verdict_text.decisive(way, fit)
     text = f"{reason.sentence} [{reason.code}]" if reason else ""
     return " ".join(filter(None, (text, mark(way.stated) if way.stated else "")))
 
 
 def _show_recommendation(answer: "Judged", fit: Fit, needs: Needs) -> None:
-    first, *others = words.recommendation(answer, fit, needs)
+    first, *others = verdict_text.recommendation(answer, fit, needs)
     say(first, bold=bool(others))
     for sentence in others:
         say(sentence)
-    for place, line in enumerate(words.settling(answer)):
+    for place, line in enumerate(verdict_text.settling(answer)):
         say(f"{'  ' if place % 2 else '     ' if place else ''}{line}")
 
 
 def _show_changes(changes: "Mended | None", best: Fit, path: str | None) -> None:
-    head = words.changes(best, changes, path)
+    head = verdict_text.changes(best, changes, path)
     if head is None:
         return
     say(head)
@@ -160,7 +160,7 @@ def _show_capabilities(offered: Sequence[CapabilityVerdict], everything: bool) -
     say("  What it offers:")
     if everything:
         for each in offered:
-            _show_verdict("    ", each.verdict, f": {visible(words.named(each))}")
+            _show_verdict("    ", each.verdict, f": {visible(verdict_text.named(each))}")
             _show_reasons(each.reasons, everything, indent="      ")
         return
     for verdict in Verdict:
@@ -177,12 +177,12 @@ def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
 
 
 def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:
-    for reason in words.heaviest_first(reasons):
+    for reason in verdict_text.heaviest_first(reasons):
         later = reason.code.endswith(".later") and reason.subject == HOST
         if reason.severity is Severity.NOTE and not (everything or later or reason.subject == PLAN):
             continue
         say(f"{indent}{reason.severity} [{reason.code}] {reason.observed}", hang=2)
         say(f"{indent}  {reason.sentence}")
-        mend = words.remedy(reason)
+        mend = verdict_text.remedy(reason)
         if mend:
             say(f"{indent}  → {mend}", hang=2)

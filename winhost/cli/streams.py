@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-GONE = 141  # how a shell tells that a program wrote to a pipe that nobody reads any more: 128 + SIGPIPE
+PIPE_CLOSED = 141  # how a shell tells that a program wrote to a pipe that nobody reads any more: 128 + SIGPIPE
 _GONE = {errno.EPIPE, errno.EINVAL} if os.name == "nt" else {errno.EPIPE}  # Windows calls a closed pipe invalid
 
 # What we write ourselves and the old code pages of Windows lack. What else they lack comes from hosts and files.
 _SPELLED = {"→": "->", "✓": "+", "✗": "x", "…": "...", "━": "=", "↻": "@", "·": "."}
 
 
-class ReaderGone(Exception):
+class PipeClosed(Exception):
     """Nobody reads what we print any more."""
 
 
@@ -40,20 +40,20 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
     return "".join(_SPELLED.get(c) or c.encode("unicode_escape").decode("ascii") for c in lacking), error.end
 
 
-def is_gone(error: Exception) -> bool:
+def is_closed_pipe(error: Exception) -> bool:
     """Whether it tells that nobody reads what we print any more."""
     pipe = isinstance(error, OSError) and error.errno in _GONE and error.filename is None
-    return pipe or isinstance(error, ReaderGone)
+    return pipe or isinstance(error, PipeClosed)
 
 
 @contextmanager
-def telling_gone_readers() -> Iterator[None]:
+def closed_pipes() -> Iterator[None]:
     """click answers a closed pipe with exit 1 before we see it. Under another name it gets through."""
     try:
         yield
     except OSError as error:
-        if is_gone(error):
-            raise ReaderGone from error
+        if is_closed_pipe(error):
+            raise PipeClosed from error
         raise
 
 

@@ -54,7 +54,7 @@ def _code(found: "Verified") -> Exit:
 
 def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Plans and facts among what was named."""
-    from winhost.cli.places import check_hosts, files_of, holds
+    from winhost.cli.named_files import check_hosts, files_of, holds
     from winhost.model.facts import Facts
     from winhost.model.plan import Plan
 

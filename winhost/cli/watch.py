@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from winhost.cli.events import tell_event
-from winhost.cli.lines import wrapped
+from winhost.cli.jsonl import print_event
+from winhost.cli.line_breaks import wrapped
 from winhost.cli.show_plan import shown
 from winhost.cli.streams import is_dumb
 from winhost.engine.host_session import ProgressEvent
@@ -225,10 +225,10 @@ class JsonLines(Watch):
 
     def show(self, event: ProgressEvent) -> None:
         if event.kind != "at":
-            tell_event(event)
+            print_event(event)
 
     def remind(self, host: str, doing: Doing) -> None:
-        tell_event(ProgressEvent(host, "waiting", doing.reminder))
+        print_event(ProgressEvent(host, "waiting", doing.reminder))
 
 
 class Screen(Watch):

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from winhost import __version__
-from winhost.imports.faults import Contradiction, Nameless
+from winhost.imports.import_errors import Contradiction, Nameless
 from winhost.imports.observation import FileObservations, Observation, State, Value, Worth
 from winhost.imports.same_functions import Met, met
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown

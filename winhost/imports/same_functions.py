@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from winhost.imports.faults import CardsDoNotMatch, Contradiction, NotReadable
+from winhost.imports.import_errors import CardsDoNotMatch, Contradiction, NotReadable
 from winhost.imports.observation import FileObservations, Observation, SeenFunction, State, Unreported, Value
 
 _IDS_WITHOUT_SUBSYSTEM = 2

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from winhost.imports import computer_info, dxdiag, lspci, nvidia_smi, survey_dda, systeminfo
-from winhost.imports.faults import NotReadable
+from winhost.imports.import_errors import NotReadable
 from winhost.imports.observation import FileObservations, Misread
 from winhost.imports.text import decoded
 

@@ -24,7 +24,7 @@ from winhost.model.once import once
 from winhost.model.path import PATHS, WAYS
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
-from winhost.render import words
+from winhost.render import verdict_text
 from winhost.render.fact_text import ORIGINS
 from winhost.render.machine_view import MachinePicture, machine
 from winhost.render.matrix import MatrixRow, matrix, named
@@ -292,7 +292,7 @@ def page(
             contents=contents,
             chapters=chapters,
             needs=needs,
-            supposed=words.supposed(supposed) if supposed else None,
+            supposed=verdict_text.supposed(supposed) if supposed else None,
             codes=codes,
             evidence=[] if brief else [catalogue.evidence()[key] for key in sorted(cited)],
             topics=catalogue.topics(),
@@ -336,11 +336,11 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
         machine=shown,
         picture=picture(shown, width=WIDTH, columns=COLUMNS),
         recommended=judged.assessment.recommended is not None and judged.fits[0].verdict is not Verdict.UNSUPPORTED,
-        recommendation=(*words.recommendation(judged, judged.fits[0], needs), *words.settling(judged)),
-        nearest=words.nearest(judged.nearest) if judged.nearest else (),
+        recommendation=(*verdict_text.recommendation(judged, judged.fits[0], needs), *verdict_text.settling(judged)),
+        nearest=verdict_text.nearest(judged.nearest) if judged.nearest else (),
         best=ways[0],
         others=tuple(ways[1:]),
-        changes=words.changes(judged.fits[0], judged.changes),
+        changes=verdict_text.changes(judged.fits[0], judged.changes),
         cheapest=judged.changes,
         offers=_offers(next(way for way in columns if way.path == judged.fits[0].way)),
         columns=tuple((way.path, way.verdict) for way in columns),
@@ -369,10 +369,10 @@ def _way(assessment: Assessment, fit: Fit) -> ReportVariant:
     (way,) = (way for path in assessment.paths for way in path.ways if way.path == fit.way)
     return ReportVariant(
         fit=fit,
-        decisive=words.decisive(way, fit),
+        decisive=verdict_text.decisive(way, fit),
         reasons=_telling(way, way.reasons),
         subjects=tuple(each for each in _alike(way) if each.reasons or way.verdict is not Verdict.UNSUPPORTED),
-        lacking=tuple((words.named(offered), offered.verdict) for offered in fit.lacking),
+        lacking=tuple((verdict_text.named(offered), offered.verdict) for offered in fit.lacking),
         grounds=way.grounds,
     )
 
@@ -385,7 +385,7 @@ def _offers(way: PathVerdict) -> Mapping[Verdict, tuple[str, ...]]:
 def _telling(way: PathVerdict, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """The heaviest first; of a way that is ruled out those that rule it out, the others change nothing."""
     ruled_out = way.verdict is Verdict.UNSUPPORTED
-    return tuple(r for r in words.heaviest_first(reasons) if not ruled_out or r.severity is Severity.UNSUPPORTED)
+    return tuple(r for r in verdict_text.heaviest_first(reasons) if not ruled_out or r.severity is Severity.UNSUPPORTED)
 
 
 def _alike(way: PathVerdict) -> Iterable[Subjects]:
@@ -439,7 +439,7 @@ def _environment() -> "Environment":
         autoescape=True,
         finalize=_shown,
     )
-    made.globals |= {"short": SHORT, "remedy": words.remedy, "named": named}
+    made.globals |= {"short": SHORT, "remedy": verdict_text.remedy, "named": named}
     return made
 
 

@@ -53,7 +53,7 @@ class EndLine:
     exit_code: int
 
 
-def tell_event(event: ProgressEvent) -> None:
+def print_event(event: ProgressEvent) -> None:
     """One line on stdout."""
     step = event.step
     print_line(
@@ -74,7 +74,7 @@ def tell_event(event: ProgressEvent) -> None:
     )
 
 
-def tell_end(host: str | None, end: Outcome | WinhostError, exit_code: int) -> None:
+def print_end(host: str | None, end: Outcome | WinhostError, exit_code: int) -> None:
     """The last line of a host. exit_code: that of this host alone."""
     if isinstance(end, WinhostError):
         run = getattr(end, "run", None)

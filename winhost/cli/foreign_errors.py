@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.streams import is_gone
+from winhost.cli.streams import is_closed_pipe
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import MissingFact
 
@@ -102,7 +102,7 @@ class Defect(WinhostError):
         return "Please report it with this message and the facts of the host: winhost detect HOST -o FOLDER"
 
 
-def as_ours(error: Exception) -> WinhostError:
+def as_winhost_error(error: Exception) -> WinhostError:
     """Whatever went wrong with one host, as an error that can be shown beside the results of others.
 
     Raises the error itself where nobody reads our output any more, which is no matter of a host.
@@ -111,15 +111,15 @@ def as_ours(error: Exception) -> WinhostError:
         return error
     if isinstance(error, MissingFact):
         return NotKnown(str(error))
-    if is_gone(error):
+    if is_closed_pipe(error):
         raise error
     if isinstance(error, OSError):
-        return of_system(error)
+        return from_os_error(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
     return Defect(type(error).__name__, f"{Path(last.filename).name}:{last.lineno}")
 
 
-def of_system(error: OSError) -> WinhostError:
+def from_os_error(error: OSError) -> WinhostError:
     """The system's answer as ours: a place is the user's to change, anything else is the machine's."""
     why = error.strerror or str(error)
     file = str(error.filename) if error.filename is not None else None

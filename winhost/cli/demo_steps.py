@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import output
-from winhost.cli.streams import GONE
+from winhost.cli.streams import PIPE_CLOSED
 
 SCALE = 0.01  # real seconds per lab second
 STOPPED = 130  # how a command ends after Ctrl-C
@@ -19,7 +19,7 @@ class DemoFailed(click.ClickException):
     """The story did not go as it should: a defect of winhost."""
 
 
-class Story:
+class Demo:
     """Chapters, in order; each ends with a check of what it claims."""
 
     def __init__(self, folder: Path, engine: str) -> None:
@@ -45,7 +45,7 @@ def run(*arguments: str, expect: int = 0) -> None:
 
     click.secho(f"\n$ winhost {shlex.join(arguments)}", bold=True)
     code = command_line(list(arguments))
-    if code in (STOPPED, GONE):
+    if code in (STOPPED, PIPE_CLOSED):
         raise click.exceptions.Exit(code)
     if expect:
         say(f"(exit {code})")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from winhost.cli.story import SCALE, Story, chapter, environment, require, run, say
+from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
 
 if TYPE_CHECKING:
     from winhost.lab.physics.simulated_machine import Machine
@@ -16,7 +16,7 @@ CONSENTS = "restart,network,vm-stop,data"
 STAYS = {"Wsl"}
 
 
-class Wsl2Story(Story):
+class Wsl2Demo(Demo):
     """One simulated Windows 11, and the Linux that comes out of it, reached by a real SSH of its own."""
 
     def tell(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from winhost.cli.story import SCALE, Story, chapter, environment, require, run, say
+from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
 
 if TYPE_CHECKING:
     from winhost.lab.running_lab import Lab
@@ -23,7 +23,7 @@ HOW_THEY_ANSWER = {
 }
 
 
-class DdaStory(Story):
+class DdaDemo(Demo):
     """Two simulated hosts; the first is changed, its controller killed, and given back."""
 
     def tell(self) -> None:
