@@ -97,8 +97,8 @@ def test_every_reason_that_is_named_is_one(page: str) -> None:
         assert catalogue.entry(code)
 
 
-def test_the_readme_names_every_consent() -> None:
-    (promise,) = re.findall(r"own consent: (.+?)\.\n", PAGES["README.md"], re.DOTALL)
+def test_the_readme_names_every_approval() -> None:
+    (promise,) = re.findall(r"own approval: (.+?)\.\s", PAGES["README.md"], re.DOTALL)
     assert INLINE.findall(promise) == list(RISKS)
 
 
