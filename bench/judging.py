@@ -16,7 +16,7 @@ from winhost.model.shipped import shipped
 from winhost.paths import dda_decisions
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import STATES
+from winhost.resources.registry import WINDOWS_STATES
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def _held_against_reading(
     def parse() -> None:
         for file in files:
             parsed = HostFacts(read_document(file, Facts))
-            for state in STATES:
+            for state in WINDOWS_STATES:
                 with suppress(MissingFact):
                     parsed.all(state)
 

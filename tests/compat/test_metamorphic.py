@@ -31,7 +31,7 @@ from winhost.model.path import WAYS
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.paths import dda_decisions
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 SHIPPED = {path.stem: HOSTS[path.stem] for path in host_files()}
 DENIED = RemoteFault("PermissionDenied", message="Zugriff verweigert")
@@ -195,7 +195,7 @@ DECISIVE = [(code, noun) for code, case in CASES.items() for noun in case["chang
 @pytest.mark.parametrize(("code", "noun"), DECISIVE)
 def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, noun: str) -> None:
     change = CASES[code]["change"][noun]
-    states = [each for each in change.values() if each] if RESOURCE_TYPES[noun].key else [change]
+    states = [each for each in change.values() if each] if WINDOWS[noun].key else [change]
     names = {name for state in states for name in state.get("state", state)}
     unread = {"unknown": asdict(DENIED)}
     blind = with_states(HOSTS[code], noun, lambda it: dict.fromkeys(names & it.state.keys(), unread))

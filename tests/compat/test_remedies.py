@@ -19,7 +19,7 @@ from winhost.model.reason import PathVerdict, Reason, Remedy, Verdict
 from winhost.model.workload import VERSIONS, Workload
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 ONE_7B = load_workload(Path(__file__).parents[2] / "examples" / "workloads" / "one-7b-on-24gb.yaml")
 CHOICES_AND_ACTS = {
@@ -91,7 +91,7 @@ def test_only_choices_and_acts_change_nothing_that_is_judged() -> None:
 @pytest.mark.parametrize("key", [key for key, mend in catalogue.remedies().items() if mend.effect])
 def test_an_effect_speaks_of_properties_that_there_are(key: str) -> None:
     for noun, edits in catalogue.remedies()[key].effect.items():
-        properties = set(RESOURCE_TYPES[noun].state.__annotations__)
+        properties = set(WINDOWS[noun].state.__annotations__)
         for edit in edits if isinstance(edits, list) else [{"match": {}, "set": edits}]:
             assert edit.keys() == {"match", "set"}
             assert {*edit["match"], *edit["set"]} <= properties, (key, noun)

@@ -21,7 +21,7 @@ from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Reason, Severity, Verdict
 from winhost.paths.dda_decisions import Selection
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 FILES = {path.stem: path for path in (Path(__file__).parents[1] / "data" / "rules").glob("*.yaml")}
 READ = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
@@ -50,7 +50,7 @@ def changed(case: Mapping[str, Any]) -> dict[str, Any]:
     for addition in case.get("with", ()):
         nouns = merged(nouns, DATA["with"][addition])
     for noun, change in case["change"].items():
-        keyed = bool(RESOURCE_TYPES[noun].key) and not MISSING & change.keys()
+        keyed = bool(WINDOWS[noun].key) and not MISSING & change.keys()
         wrapped = {name: state and {"state": state} for name, state in change.items()} if keyed else change
         nouns = merged(nouns, {noun: wrapped})
     return nouns
@@ -61,7 +61,7 @@ def answer(noun: str, told: Mapping[str, Any]) -> Answer:
         return Unknown(RemoteFault(**told["unknown"]))
     if "unavailable" in told:
         return Unavailable(told["unavailable"])
-    if not RESOURCE_TYPES[noun].key:
+    if not WINDOWS[noun].key:
         return (Record(told),) if told else ()
     return tuple(Record(one["state"], one["key"]) for one in told.values() if one is not None)
 

@@ -13,7 +13,7 @@ from winhost.model.facts import Facts, RemoteFault, Unknown
 from winhost.render import verdict_text
 from winhost.resources.host import HostFacts
 from winhost.resources.stated import SYSTEMS, Contradicted, NobodyThere, parse, stated
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.operating_system.resource import OsFamily
 
 UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))
 H200 = DATA / "recorded" / "nvidia-smi-2xH200-linux.xml"

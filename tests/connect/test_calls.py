@@ -18,7 +18,7 @@ from winhost.lab.physics.windows_errors import cmdlet_error
 from winhost.lab.wire import Action, Moment, When, drop, exceed_quota, refuse
 from winhost.model.facts import Unavailable
 from winhost.model.fleet import WireKind
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 START: dict[str, Any] = {"start": "nothing"}
@@ -59,9 +59,9 @@ def test_detect_is_one_script_and_one_call(served: Served) -> None:
     (session,) = served.host.sessions
     assert session.ran == [
         SCRIPT,
-        {"exclusive": False, "calls": [{"noun": noun, "verb": "get"} for noun in RESOURCE_TYPES]},
+        {"exclusive": False, "calls": [{"noun": noun, "verb": "get"} for noun in WINDOWS]},
     ]
-    assert list(facts.nouns) == list(RESOURCE_TYPES)
+    assert list(facts.nouns) == list(WINDOWS)
 
 
 @only_psrp

@@ -35,7 +35,7 @@ from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.fleetfile import load_fleet
 from winhost.model.plan import Step
 from winhost.model.secrets import SecretRef
-from winhost.resources import linux
+from winhost.resources.registry import LINUX
 
 HOST_KEY = "ssh-ed25519 AAAA"
 LISTENS: dict[str, Json] = {
@@ -360,7 +360,7 @@ STEP = Step(
 def test_linux_is_read_and_set_over_ssh(served: Served) -> None:
     with closing(served.hands()) as hands:
         facts = hands.facts()
-        assert set(linux.RESOURCE_TYPES) <= set(facts.nouns)
+        assert set(LINUX) <= set(facts.nouns)
         assert isinstance(facts.nouns["LinuxSystem"], tuple)
         assert hands.set(STEP, frozenset()).after["mode"] == "0644"
         assert (hands.state("LinuxFile", STEP.key) or {})["text"] == "{}\n"

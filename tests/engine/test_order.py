@@ -12,7 +12,7 @@ from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
 from winhost.model.plan import DesiredResource, Step
 from winhost.resources.base import Change
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def play(steps: tuple[Step, ...]) -> None:
     """Follow the steps and see that each need holds when its step runs."""
     power: dict[str, str] = {}
     for step in steps:
-        for need in RESOURCE_TYPES[step.noun].needs(Change(step.key, step.before, step.want)):
+        for need in WINDOWS[step.noun].needs(Change(step.key, step.before, step.want)):
             assert power.get(need.key["vm"]) == need.want["state"], step.title
         if step.noun == "VmPower":
             power[step.key["vm"]] = step.want["state"]

@@ -26,8 +26,8 @@ from winhost.engine.planning import Refused, make_plan
 from winhost.engine.verify import verify_plan
 from winhost.model.facts import Unknown
 from winhost.model.plan import PlanRequest
-from winhost.resources import linux
 from winhost.resources.host import HostFacts
+from winhost.resources.registry import LINUX
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def here(tmp_path: Path) -> TwoMachines:
 
 
 def test_without_a_way_in_the_facts_lack_linux_and_what_it_is_wanted_for_waits(here: TwoMachines) -> None:
-    assert not set(here.facts().nouns) & set(linux.RESOURCE_TYPES)
+    assert not set(here.facts().nouns) & set(LINUX)
     (stage,) = here.plan().stages
     assert [step.noun for step in stage.steps] == ["WslAccess"]
     assert {(waits.noun, waits.until) for waits in stage.deferred} == {

@@ -26,9 +26,9 @@ from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Unc
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.model.secrets import SecretRef
-from winhost.resources import linux
 from winhost.resources.host import HostFacts
-from winhost.resources.linux import LinuxSystem
+from winhost.resources.linux.linux_system.resource import LinuxSystem
+from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
 
 ACCOUNT, DISTRO = "winhost", "Ubuntu-24.04"
@@ -152,7 +152,7 @@ class TwoMachines(World):
     @property
     def way(self) -> WindowsWithLinux:
         target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
-        return WindowsWithLinux(_Windows(self), target, tuple(linux.RESOURCE_TYPES), "", self._enter)
+        return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
 
     def open(self) -> Agent:
         return self.way.open()

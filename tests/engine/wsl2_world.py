@@ -23,8 +23,8 @@ from winhost.model.fleet import Host, Transport
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
-from winhost.resources import linux
 from winhost.resources.host import HostFacts
+from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
 
 ACCOUNT = DISTRO = "winhost"
@@ -83,7 +83,7 @@ class Wsl2World(TwoMachines):
     @property
     def way(self) -> WindowsWithLinux:
         target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
-        return WindowsWithLinux(_Windows(self), target, tuple(linux.RESOURCE_TYPES), "", self._enter)
+        return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
 
     def plan(self, vm: str | None = None, **wish: Any) -> Plan:
         wished = PlanRequest("wsl2", self.book, allow_unverified=self.unverified)

@@ -32,10 +32,9 @@ from winhost.model.fleet import Host, Transport
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
-from winhost.resources import linux
 from winhost.resources.host import HostFacts
+from winhost.resources.registry import LINUX, WINDOWS
 from winhost.resources.shape import misfit
-from winhost.resources.windows import RESOURCE_TYPES
 
 HOSTS = ("server2025-role-installed", "win11-wsl-served", "server2025-3gpu", "win11-pro-1gpu", "server2025-german")
 STATE: Json = {"boot_id": "x", "logon_ready": True, "servicing": False}
@@ -66,7 +65,7 @@ def answers_of(name: str) -> Json:
     """What the agent says when it is asked for everything."""
     facts, section = expand(find(name))
     agent = AgentAnswers(Machine(facts, section, LabClock(0)))
-    return json.loads(agent.invoke(json.dumps({"calls": [{"noun": noun, "verb": "get"} for noun in RESOURCE_TYPES]})))
+    return json.loads(agent.invoke(json.dumps({"calls": [{"noun": noun, "verb": "get"} for noun in WINDOWS]})))
 
 
 @dataclass
@@ -161,14 +160,10 @@ def shell(mutator: Mutator) -> None:
 def both(mutator: Mutator) -> None:
     """A Windows that says where its Linux is, and a Linux that says anything."""
     windows = mutator.text(mutator.document(answers_of("win11-wsl-served")))
-    said = mutator.text(
-        mutator.document({"answers": [{"ok": True, "instances": [], "warnings": []}] * len(linux.RESOURCE_TYPES)})
-    )
+    said = mutator.text(mutator.document({"answers": [{"ok": True, "instances": [], "warnings": []}] * len(LINUX)}))
     target = Host("gpu-01", "192.0.2.1", Transport(5986))
-    way = WindowsWithLinux(
-        SayingWay(windows), target, tuple(linux.RESOURCE_TYPES), "", lambda *_: SayingWay(said).open()
-    )
-    attempt(lambda: way.open().read(tuple(RESOURCE_TYPES)))
+    way = WindowsWithLinux(SayingWay(windows), target, tuple(LINUX), "", lambda *_: SayingWay(said).open())
+    attempt(lambda: way.open().read(tuple(WINDOWS)))
 
 
 KINDS: tuple[Callable[[Mutator], Any], ...] = (one, one, shell, both, everything, everything, everything, everything)

@@ -14,7 +14,7 @@ from winhost.model.documents import parse_document, plain, write_document
 from winhost.model.errors import UsageError
 from winhost.model.facts import Facts, Unknown
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import STATES
+from winhost.resources.registry import WINDOWS_STATES
 
 FILES = {path.name: path.read_bytes() for path in sorted((DATA / "synthetic").iterdir())}
 PIECES = (
@@ -45,7 +45,7 @@ def holds(file: str, data: bytes, kind: str | None) -> None:
     again = parse_document(plain(facts), Facts)
     assert write_document(again) == write_document(facts)
     host = HostFacts(again)
-    for state in STATES:
+    for state in WINDOWS_STATES:
         if not isinstance(again.answer(state.noun.name), Unknown):
             host.all(state)
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import contract, hosts, machine
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
-SETTABLE = {name: noun for name, noun in RESOURCE_TYPES.items() if noun.sets}
+SETTABLE = {name: noun for name, noun in WINDOWS.items() if noun.sets}
 OF_EVERY_SET = {"changed", "as it was", "drift", "refused by name", "wrong state", "denied"}
 # What cannot happen, and why.
 NEVER = {
@@ -20,7 +20,7 @@ NEVER = {
 }
 _ELEVATION = "0x800702E4"  # by which DISM says so
 FOR_ADMINISTRATORS = {"HyperVRole", "VirtualMachinePlatform", "StagedFile", "BitLocker"}
-FOR_ADMINISTRATORS |= {name for name, noun in RESOURCE_TYPES.items() if noun.requires}
+FOR_ADMINISTRATORS |= {name for name, noun in WINDOWS.items() if noun.requires}
 
 
 def kind(answer: dict[str, Any]) -> str:

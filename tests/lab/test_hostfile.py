@@ -10,7 +10,9 @@ from winhost.model.errors import FileFaults
 from winhost.model.facts import Record, Unavailable, Unknown
 from winhost.model.shipped import shipped
 from winhost.resources.host import HostFacts, typed
-from winhost.resources.windows import STATES, PciDevice, Vm
+from winhost.resources.registry import WINDOWS_STATES
+from winhost.resources.windows.pci_device.resource import PciDevice
+from winhost.resources.windows.vm.resource import Vm
 
 BASE = "server2025-3gpu"
 NAMES = [path.stem for path in host_files()]
@@ -30,8 +32,8 @@ def delta(folder: Path, text: str, base: str = BASE) -> Path:
 def test_every_shipped_host_is_whole_and_answers_what_its_file_says(name: str) -> None:
     facts, lab = expand(find(name))
     assert facts.origin == "synthetic"
-    assert set(facts.nouns) == {state.noun.name for state in STATES}
-    for state in STATES:
+    assert set(facts.nouns) == {state.noun.name for state in WINDOWS_STATES}
+    for state in WINDOWS_STATES:
         answer = facts.nouns[state.noun.name]
         for record in answer if isinstance(answer, tuple) else ():
             typed(state, record)

@@ -18,8 +18,8 @@ from winhost.model.documents import parse_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.render import on_linux
-from winhost.resources import linux
 from winhost.resources.host import HostFacts
+from winhost.resources.registry import LINUX
 
 UNTOLD = {"ok": False, "error": {"message": "Input/output error", "code": "5"}}
 
@@ -72,9 +72,7 @@ class InLinux:
     def facts(self, made: Path) -> Facts:
         """As the loop goes: what Windows tells, then what Linux adds to it."""
         known = self.here.facts()
-        windows = dataclasses.replace(
-            known, nouns={n: a for n, a in known.nouns.items() if n not in linux.RESOURCE_TYPES}
-        )
+        windows = dataclasses.replace(known, nouns={n: a for n, a in known.nouns.items() if n not in LINUX})
         file = made.with_name("facts.json")
         file.write_text(write_document(windows))
         result = self.run(made, "facts", str(file))

@@ -15,8 +15,9 @@ from winhost.connect.agent import Agent
 from winhost.connect.errors import Drifted, NotAvailable, RemoteError
 from winhost.model.facts import Unavailable
 from winhost.resources.base import Keep
-from winhost.resources.linux import STATES, CdiSpec
+from winhost.resources.linux.cdi_spec.resource import CdiSpec
 from winhost.resources.linux.scripts import session_text
+from winhost.resources.registry import LINUX_STATES
 
 DAEMON = "/etc/docker/daemon.json"
 NONE = {"text": None, "link": None, "mode": None, "owner": None}
@@ -38,8 +39,8 @@ def no_daemon(sandbox: Sandbox) -> Iterator[str]:
 
 
 def test_every_noun_is_read_at_once_and_fits_its_state(agent: Agent) -> None:
-    answers = agent.read([state.noun.name for state in STATES])
-    for state in STATES:
+    answers = agent.read([state.noun.name for state in LINUX_STATES])
+    for state in LINUX_STATES:
         answer = answers[state.noun.name]
         if isinstance(answer, Unavailable):
             assert state.noun.name in ("SystemdUnit", "CdiSpec")

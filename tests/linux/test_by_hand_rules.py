@@ -20,7 +20,7 @@ from winhost.model.plan import DesiredResource
 from winhost.render import on_linux
 from winhost.render.bundle import linux_script
 from winhost.resources.base import Keep, ResourceType, Rests
-from winhost.resources.linux import RESOURCE_TYPES
+from winhost.resources.registry import LINUX
 
 SCRIPT = Script("run.py", linux_script().decode("ascii"))
 MAYBE = {"unavailable": "DebianPackage"}
@@ -50,14 +50,14 @@ def test_the_nouns_are_those_that_can_be_changed_in_the_order_of_changes() -> No
     facts = Facts("h", "synthetic", "", "", {noun: (Record({"x": 0}),) for noun in on_linux.NOUNS})
     assert [step.noun for step in steps_for(wishes, facts)] == list(on_linux.NOUNS)
     assert [step.noun for step in steps_for(wishes, facts, backwards=True)] == list(reversed(on_linux.NOUNS))
-    assert set(on_linux.NOUNS) == {noun.name for noun in RESOURCE_TYPES.values() if noun.sets}
-    assert set(on_linux.READ_ONLY) == {noun.name for noun in RESOURCE_TYPES.values() if not noun.sets}
+    assert set(on_linux.NOUNS) == {noun.name for noun in LINUX.values() if noun.sets}
+    assert set(on_linux.READ_ONLY) == {noun.name for noun in LINUX.values() if not noun.sets}
     assert set(on_linux.NOUNS.values()) == set(on_linux.RULES)
 
 
 def test_no_noun_asks_for_more_than_it_does() -> None:
     plain = ResourceType("Plain")
-    for noun in RESOURCE_TYPES.values():
+    for noun in LINUX.values():
         assert not noun.restarts
         assert not noun.asks
         assert noun.absent is None
@@ -65,9 +65,7 @@ def test_no_noun_asks_for_more_than_it_does() -> None:
 
 
 def test_what_rests_on_each_is_the_same() -> None:
-    assert {
-        noun.name: tuple(map(as_here, noun.rests)) for noun in RESOURCE_TYPES.values() if noun.rests
-    } == on_linux.RESTS
+    assert {noun.name: tuple(map(as_here, noun.rests)) for noun in LINUX.values() if noun.rests} == on_linux.RESTS
 
 
 def as_here(rule: Rests) -> dict[str, Any]:
@@ -82,12 +80,12 @@ def as_here(rule: Rests) -> dict[str, Any]:
 def test_what_is_taken_back_is_the_same(noun: str, data: st.DataObject) -> None:
     states = st.fixed_dictionaries(STATES[noun])
     before, after, now, moved = (data.draw(states) for _ in range(4))
-    sets = [name for name in STATES[noun] if name in RESOURCE_TYPES[noun].sets]
+    sets = [name for name in STATES[noun] if name in LINUX[noun].sets]
     changed = data.draw(st.lists(st.sampled_from(sets), min_size=1, unique=True))
     on_the_way = {name: now[name] for name in changed if moved[name] == now[name]}
     expected: tuple[Any, ...]
     try:
-        ours = RESOURCE_TYPES[noun].undo({name: before[name] for name in changed}, {**after, **on_the_way}, now)
+        ours = LINUX[noun].undo({name: before[name] for name in changed}, {**after, **on_the_way}, now)
         expected = (ours.reason, dict(ours.rest), False) if isinstance(ours, Keep) else ("", dict(ours), False)
     except MissingFact:
         expected = ("", {}, True)

@@ -16,7 +16,7 @@ from winhost.model.facts import Facts
 from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage
 from winhost.paths import wsl2_linux
 from winhost.resources.base import Keep
-from winhost.resources.linux import RESOURCE_TYPES, STATES
+from winhost.resources.registry import LINUX, LINUX_STATES
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
 
@@ -93,7 +93,7 @@ def refused(agent: Agent, noun: str, key: dict[str, str], want: dict[str, Any]) 
 
 def undone(noun: str, answer: Any, want: dict[str, Any], now: Any = None) -> Any:
     before = {name: answer.before[name] for name in want}
-    return RESOURCE_TYPES[noun].undo(before, answer.after, now or answer.after)
+    return LINUX[noun].undo(before, answer.after, now or answer.after)
 
 
 # ---- the way in
@@ -125,8 +125,8 @@ def listening(debian: Debian) -> Iterator[str]:
 
 
 def test_every_noun_is_read_and_fits_its_state(agent: Agent) -> None:
-    answers = agent.read([state.noun.name for state in STATES])
-    for state in STATES[:-1]:
+    answers = agent.read([state.noun.name for state in LINUX_STATES])
+    for state in LINUX_STATES[:-1]:
         answer = answers[state.noun.name]
         assert isinstance(answer, tuple), answer
         assert {frozenset(record.state) for record in answer} == {frozenset(state.__annotations__)}
@@ -290,7 +290,7 @@ def test_what_others_need_since_is_kept(tool: Agent) -> None:
     after = tool.get("DebianPackage", TOOL)
     change(tool, "DebianPackage", USER, {"version": "1.0"})
     now = tool.get("DebianPackage", TOOL)
-    assert isinstance(RESOURCE_TYPES["DebianPackage"].undo(before, after, now), Keep)  # type: ignore[arg-type]
+    assert isinstance(LINUX["DebianPackage"].undo(before, after, now), Keep)  # type: ignore[arg-type]
     assert refused(tool, "DebianPackage", TOOL, {"version": None, "held": False}) == "Winhost.InUse"
     change(tool, "DebianPackage", USER, {"version": None})
     assert version(tool, TOOL) == "1.0"
@@ -365,7 +365,7 @@ def wanted(noun: str, key: dict[str, str], want: dict[str, Any]) -> DesiredResou
 
 
 def states(agent: Agent) -> Any:
-    return agent.read([state.noun.name for state in STATES])
+    return agent.read([state.noun.name for state in LINUX_STATES])
 
 
 def plan_of(agent: Agent, debian: Debian, wishes: tuple[DesiredResource, ...]) -> Plan:

@@ -12,8 +12,8 @@ from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.lab.linux import linux_machine as model
 from winhost.lab.linux.linux_resources import ENTRIES
-from winhost.resources.linux import RESOURCE_TYPES, STATES
 from winhost.resources.linux.scripts import agent_text
+from winhost.resources.registry import LINUX, LINUX_STATES
 
 DAEMON = {"path": "/etc/docker/daemon.json"}
 DROP_IN = {"path": "/etc/systemd/system/x.service.d/winhost.conf"}
@@ -155,15 +155,11 @@ def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
 
 
 def test_the_lab_has_every_noun_with_its_key_and_its_state(here: TwoMachines) -> None:
-    assert {name: entry.key for name, entry in ENTRIES.items()} == {
-        name: noun.key for name, noun in RESOURCE_TYPES.items()
-    }
-    assert {name for name, entry in ENTRIES.items() if entry.set} == {
-        name for name, noun in RESOURCE_TYPES.items() if noun.sets
-    }
+    assert {name: entry.key for name, entry in ENTRIES.items()} == {name: noun.key for name, noun in LINUX.items()}
+    assert {name for name, entry in ENTRIES.items() if entry.set} == {name for name, noun in LINUX.items() if noun.sets}
     here.distro.systemd = True
     here.inside.linux.packages["nvidia-container-toolkit-base"] = model.LabPackage("1.17.8-1")
-    for state in STATES:
+    for state in LINUX_STATES:
         for record in ENTRIES[state.noun.name].get(here.inside.linux, None):
             assert set(record.state) == set(state.__annotations__), state.noun.name
 

@@ -11,8 +11,8 @@ from hashlib import sha256
 import pytest
 
 from winhost.resources.base import ResourceType, State
-from winhost.resources.linux import RESOURCE_TYPES, STATES
 from winhost.resources.linux.scripts import AGENT, agent_digest, agent_text, files, session_text
+from winhost.resources.registry import LINUX, LINUX_STATES
 
 OLDEST = (3, 8)  # of Ubuntu 20.04
 RUNS_PROGRAMS = {"subprocess": {"agent.py"}}  # who may import it
@@ -37,7 +37,7 @@ class Script:
 
 
 def scripts() -> list[Script]:
-    return [Script(f.name, f.read_text("utf-8")) for f in files()]
+    return [Script(name, file.read_text("utf-8")) for name, file in files().items()]
 
 
 # ---- the checks, each telling what it found
@@ -56,7 +56,7 @@ def needs_more_than_the_standard_library(script: Script) -> Iterator[str]:
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         for module in modules:
             top = module.split(".")[0]
-            if top not in sys.stdlib_module_names and module != "winhost.resources.linux.remote.agent":
+            if top not in sys.stdlib_module_names and module != "winhost.resources.linux.agent":
                 yield f"imports {module}"
             if script.name not in RUNS_PROGRAMS.get(top, {script.name}):
                 yield f"imports {module}"
@@ -178,7 +178,7 @@ def test_the_text_on_the_wire_is_constant_and_old_enough() -> None:
 
 
 def script_of(noun: ResourceType) -> Script:
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.name).lower() + ".py"
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.name).lower() + "/script.py"
     return next(script for script in scripts() if script.name == name)
 
 
@@ -197,10 +197,10 @@ def names(braced: str) -> tuple[str, ...]:
 
 
 def test_every_noun_has_its_script_and_every_script_its_noun() -> None:
-    assert {script.name for script in scripts()} == {AGENT, *(script_of(noun).name for noun in RESOURCE_TYPES.values())}
+    assert {script.name for script in scripts()} == {AGENT, *(script_of(noun).name for noun in LINUX.values())}
 
 
-@pytest.mark.parametrize("noun", RESOURCE_TYPES.values(), ids=lambda noun: noun.name)
+@pytest.mark.parametrize("noun", LINUX.values(), ids=lambda noun: noun.name)
 def test_a_script_reads_and_changes_what_its_noun_says(noun: ResourceType) -> None:
     script = script_of(noun)
     assert declared(script, "reads") == (noun.name, *noun.key)
@@ -209,7 +209,7 @@ def test_a_script_reads_and_changes_what_its_noun_says(noun: ResourceType) -> No
     assert changed[:1] == ((noun.name,) if noun.sets else ())
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.noun.name)
+@pytest.mark.parametrize("state", LINUX_STATES, ids=lambda state: state.noun.name)
 def test_the_contract_has_the_properties_of_the_state(state: type[State]) -> None:
     ((key, properties),) = re.findall(r"key (\{.*?\})   state (\{.*\})", script_of(state.noun).contract)
     assert names(key) == state.noun.key

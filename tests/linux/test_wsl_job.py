@@ -31,9 +31,8 @@ from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.base import Keep
 from winhost.resources.host import HostFacts
-from winhost.resources.linux import STATES
 from winhost.resources.linux.scripts import session_text
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import LINUX_STATES, WINDOWS
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
 
@@ -109,7 +108,7 @@ class Host:
 
     def undo(self, noun: str) -> None:
         now, before = self.get(noun), self.found[noun]
-        undo = RESOURCE_TYPES[noun].undo({name: before[name] for name in RESOURCE_TYPES[noun].sets}, now, now)
+        undo = WINDOWS[noun].undo({name: before[name] for name in WINDOWS[noun].sets}, now, now)
         assert not isinstance(undo, Keep)
         self.set(noun, undo)
 
@@ -227,7 +226,7 @@ def test_its_host_key_comes_back_and_with_it_the_agent_gets_in(host: Host, wante
     if host.way == REAL:
         assert (after["user"], after["address"], after["host_key"]) == ("root", INSIDE, host_key(host))
     with closing(agent_there(host, {**after, "host_key": host_key(host)})) as agent:
-        answers = agent.read([state.noun.name for state in STATES])
+        answers = agent.read([state.noun.name for state in LINUX_STATES])
     assert answers["LinuxSystem"][0].state["id"] == "debian"
     assert [name for name, told in answers.items() if not isinstance(told, tuple)] == ["CdiSpec"]  # not yet
 

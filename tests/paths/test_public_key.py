@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key a
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from winhost.paths.public_key import public_key
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 MAKERS = {
     "ssh-ed25519": Ed25519PrivateKey.generate,
@@ -32,7 +32,7 @@ def line(kind: str) -> str:
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_whole_key_is_taken_and_the_noun_takes_it(kind: str, name: str) -> None:
     assert public_key(line(kind) + name) == line(kind) + name
-    assert RESOURCE_TYPES["WslAccess"].wrong_value({"authorized": [line(kind) + name]}) is None
+    assert WINDOWS["WslAccess"].wrong_value({"authorized": [line(kind) + name]}) is None
 
 
 @pytest.mark.parametrize("cut", [1, 4, 8, 40])

@@ -17,7 +17,7 @@ from winhost.model.units import GiB, MiB
 from winhost.paths.wsl2_decisions import Mode, Wsl2Decisions, WslMemory, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Settings
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import NetworkAdapter
+from winhost.resources.windows.network_adapter.resource import NetworkAdapter
 from winhost.sizing.budget import wsl_default_ram
 from winhost.wslconfig import WSLCONF, effective, lint
 

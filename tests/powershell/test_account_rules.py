@@ -12,8 +12,8 @@ from winhost.engine.resting import resting
 from winhost.model.facts import Facts, Record, Unavailable
 from winhost.render import bundle
 from winhost.resources.base import Keep
-from winhost.resources.windows import RESOURCE_TYPES
-from winhost.resources.windows.accounts import NO_PROFILE
+from winhost.resources.registry import WINDOWS
+from winhost.resources.shared import NO_PROFILE
 from winhost.resources.windows.scripts import agent_text
 
 # What each property may be before, after and now.
@@ -49,7 +49,7 @@ def cases(noun: str) -> Iterator[dict[str, Any]]:
 
 def by_the_engine(case: dict[str, Any]) -> dict[str, Any]:
     before = {name: case["before"][name] for name in case["changed"]}
-    undo = RESOURCE_TYPES[case["noun"]].undo(before, case["after"], case["now"])
+    undo = WINDOWS[case["noun"]].undo(before, case["after"], case["now"])
     if isinstance(undo, Keep):
         return {"keep": undo.reason, "want": dict(undo.rest)}
     return {"keep": "", "want": dict(undo)}

@@ -11,7 +11,7 @@ from tests.powershell.twins import Scripts, comparable, contract, hosts, machine
 from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Record, Unavailable
-from winhost.resources.windows import RESOURCE_TYPES, STATES
+from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.scripts import job_script
 
 A_DATE = "2024-01-31T12:00:00Z"  # of which PowerShell 7 makes one while it reads JSON
@@ -45,12 +45,12 @@ ASKED_ONE_BY_ONE = (
 
 
 def everything(host: Machine) -> list[dict[str, Any]]:
-    return [{"noun": state.noun.name, "verb": "get"} for state in STATES]
+    return [{"noun": state.noun.name, "verb": "get"} for state in WINDOWS_STATES]
 
 
 def one_by_one(host: Machine) -> Iterator[dict[str, Any]]:
     """Each instance by its key, however it is written; then one that is not there, and half a key."""
-    for name, noun in RESOURCE_TYPES.items():
+    for name, noun in WINDOWS.items():
         for record in host.there(name)[:3]:
             yield {"noun": name, "verb": "get", "key": dict(record.key)}
             yield {"noun": name, "verb": "get", "key": {part: text.swapcase() for part, text in record.key.items()}}
@@ -84,7 +84,7 @@ def one_of(name: str) -> Record | None:
 
 WORDS = [
     (name, each)
-    for name, noun in RESOURCE_TYPES.items()
+    for name, noun in WINDOWS.items()
     for each in noun.sets
     if (found := one_of(name)) and isinstance(found.state[each], str)
 ]
@@ -92,7 +92,7 @@ FOLLOW = {"ExternalSwitch", "HyperVFirewall"}  # from VmSwitch; from the build
 COUNTED = [
     (name, count)
     # Of nouns with the same key the first: what the others tell of is a part of it.
-    for name in {noun.key: name for name, noun in reversed(RESOURCE_TYPES.items()) if noun.key}.values()
+    for name in {noun.key: name for name, noun in reversed(WINDOWS.items()) if noun.key}.values()
     for count in (0, 1, 2)
     if (name, count) != ("Processor", 0)  # who would answer?
     if name not in FOLLOW
@@ -111,7 +111,7 @@ def with_so_many(name: str, count: int) -> Machine:
     nouns: dict[str, Any] = {}
     for other, answer in facts.nouns.items():
         records = (*answer, *more) if other == name else answer
-        alike = RESOURCE_TYPES[other].key == RESOURCE_TYPES[name].key and isinstance(answer, tuple)
+        alike = WINDOWS[other].key == WINDOWS[name].key and isinstance(answer, tuple)
         nouns[other] = tuple(r for r in records if r.key in keys) if alike else answer
     return of(replace(facts, nouns=nouns), section)
 
@@ -123,17 +123,17 @@ def test_none_one_and_several_read_the_same(engine: Scripts, name: str, count: i
     same(engine, host, host, *everything(host))
 
 
-@pytest.mark.parametrize("name", [name for name, noun in RESOURCE_TYPES.items() if noun.key])
+@pytest.mark.parametrize("name", [name for name, noun in WINDOWS.items() if noun.key])
 def test_a_hostile_key_is_one_that_is_not_there(engine: Scripts, name: str) -> None:
     asked = [machine(host) for host in ("server2025-role-installed", "win11-wsl-served")]
     host = next(each for each in asked if not isinstance(each.answer(name), Unavailable))
-    keys = [dict.fromkeys(RESOURCE_TYPES[name].key, text) for text in HOSTILE]
+    keys = [dict.fromkeys(WINDOWS[name].key, text) for text in HOSTILE]
     answers = same(engine, host, host, *({"noun": name, "verb": "get", "key": key} for key in keys))
-    absent = RESOURCE_TYPES[name].absent
+    absent = WINDOWS[name].absent
     assert all(answer["state"] == (absent and dict(absent)) for answer in answers)
     before = host.settled_state()
-    for key in keys if RESOURCE_TYPES[name].sets else ():
-        call = {"noun": name, "verb": "set", "key": key, "want": dict.fromkeys(RESOURCE_TYPES[name].sets, "x")}
+    for key in keys if WINDOWS[name].sets else ():
+        call = {"noun": name, "verb": "set", "key": key, "want": dict.fromkeys(WINDOWS[name].sets, "x")}
         # Of what can be made: no name for one, or, where it is a plain word, nothing that others rest on.
         refused = ["Winhost.NotFound"] if absent is None else ["Winhost.BadRequest", "unavailable"]
         assert all(verdict(answer) in refused for answer in same(engine, host, host, call))

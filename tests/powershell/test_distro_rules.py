@@ -9,8 +9,9 @@ import pytest
 from tests.powershell.twins import Scripts, scripts
 from winhost.render import bundle
 from winhost.resources.base import Change, Keep
-from winhost.resources.windows import RESOURCE_TYPES
-from winhost.resources.windows.distros import NO_CONF, NO_DISTRO
+from winhost.resources.registry import WINDOWS
+from winhost.resources.windows.wsl_conf.resource import NO_CONF
+from winhost.resources.windows.wsl_distro.resource import NO_DISTRO
 
 IMAGE = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
 MADE = {"installed": True, "running": True, "image": IMAGE, "folder": "C:\\x", "others": 0}
@@ -61,8 +62,8 @@ UNDO: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", UNDO)
 def test_what_is_taken_back_is_the_same(engine: Scripts, name: str) -> None:
     noun, before, after, now = UNDO[name]
-    changed = [each for each in RESOURCE_TYPES[noun].sets if before[each] != after[each]]
-    ours = RESOURCE_TYPES[noun].undo({each: before[each] for each in changed}, after, now)
+    changed = [each for each in WINDOWS[noun].sets if before[each] != after[each]]
+    ours = WINDOWS[noun].undo({each: before[each] for each in changed}, after, now)
     expected = (ours.reason, dict(ours.rest)) if isinstance(ours, Keep) else ("", dict(ours))
     touched = {"noun": noun, "key": {}, "before": before, "after": after, "changed": changed, "moved": []}
     expression = "$touched.after = ConvertTo-Table $touched.after; Find-WinhostUndo $touched $now"
@@ -85,7 +86,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_consents_are_the_same(engine: Scripts, name: str) -> None:
     noun, before, want = CHANGES[name]
-    ours = list(RESOURCE_TYPES[noun].risks(Change({}, before, want)))
+    ours = list(WINDOWS[noun].risks(Change({}, before, want)))
     change = "@{ before = (ConvertTo-Table $before); want = (ConvertTo-Table $want) }"
     expression = f"@(Find-WinhostConsents ([pscustomobject]@{{ noun = '{noun}' }}) {change})"
     assert ask(engine, expression, before=before, want=want) == ours

@@ -20,7 +20,7 @@ from winhost.model.errors import visible
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
 from winhost.render.bundle import SCRIPTS, WhichLinux, bundle, facts_bundle, markdown, scripts, shown, sums
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.scripts import agent_digest
 
 ROOT = Path(__file__).parents[2]
@@ -118,8 +118,8 @@ def test_words_from_a_host_are_no_markup(text: str) -> None:
 
 @pytest.mark.parametrize("rule", ["needs", "risks", "undo"])
 def test_a_rule_that_the_scripts_do_not_know_makes_no_bundle(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
-    strange = dataclasses.replace(RESOURCE_TYPES["VmMmio"], **{rule: lambda *_: ()})  # type: ignore[arg-type]
-    monkeypatch.setitem(RESOURCE_TYPES, "VmMmio", strange)
+    strange = dataclasses.replace(WINDOWS["VmMmio"], **{rule: lambda *_: ()})  # type: ignore[arg-type]
+    monkeypatch.setitem(WINDOWS, "VmMmio", strange)
     with pytest.raises(NotImplementedError, match="VmMmio has a rule"):
         scripts.__wrapped__()
 

@@ -9,8 +9,10 @@ import pytest
 from winhost.engine.resting import by
 from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
 from winhost.resources.base import Change, Keep, Undo
-from winhost.resources.windows import RESOURCE_TYPES
-from winhost.resources.windows.accounts import DISTROS_OF, NO_PROFILE, undo_account, undo_tasks, undo_whole
+from winhost.resources.registry import WINDOWS
+from winhost.resources.shared import DISTROS_OF, NO_PROFILE, undo_whole
+from winhost.resources.windows.account_tasks.resource import undo_tasks
+from winhost.resources.windows.local_account.resource import undo_account
 
 MADE = {"there": True, "ours": True, "administrator": True, "distros": 0}
 ABSENT = {"there": False, "administrator": False}
@@ -45,7 +47,7 @@ def test_nobody_gives_an_account_the_password_back_that_somebody_gave_it() -> No
     after: Mapping[str, Json] = {"keep_alive": "ready", "logon": "password"}
     assert undo_tasks(before, after, after) == Keep("they log on again", {"keep_alive": "disabled"})
     assert undo_tasks(before, after, before) == {}
-    irreversible = RESOURCE_TYPES["AccountTasks"].irreversible
+    irreversible = WINDOWS["AccountTasks"].irreversible
     assert irreversible(Change({}, before, after)) == "nobody knows the password that the account had"
     assert irreversible(Change({}, {"logon": None}, {"logon": "password"})) is None
 
@@ -57,7 +59,7 @@ def test_nobody_gives_tasks_back_what_kept_them_from_working() -> None:
     assert undo_tasks({"jobs": "stale", "distro": None}, after, {"jobs": "ready", "distro": "x"}) == Keep(
         "they run jobs again", {"distro": None}
     )
-    irreversible = RESOURCE_TYPES["AccountTasks"].irreversible
+    irreversible = WINDOWS["AccountTasks"].irreversible
     assert irreversible(Change({}, {"jobs": "stale"}, after)) == "the script that was there is not kept"
 
 
@@ -99,18 +101,18 @@ def test_a_configuration_goes_back_as_a_whole_or_not_at_all(now: Mapping[str, Js
     ],
 )
 def test_a_wish_is_checked_before_a_host_is_asked(noun: str, want: dict[str, Any], fits: bool) -> None:
-    assert (RESOURCE_TYPES[noun].wrong_value(want) is None) is fits
+    assert (WINDOWS[noun].wrong_value(want) is None) is fits
 
 
 def test_what_is_absent_has_each_property() -> None:
     for noun in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
-        assert set(RESOURCE_TYPES[noun].absent or {}) == set(RESOURCE_TYPES[noun].state.__annotations__)
+        assert set(WINDOWS[noun].absent or {}) == set(WINDOWS[noun].state.__annotations__)
 
 
 def test_the_account_comes_before_what_rests_on_it() -> None:
     order = ["LocalAccount", "AccountRight", "AccountTasks", "WslConfig"]
     for first, then in pairwise(order):
-        assert first in RESOURCE_TYPES[then].after
+        assert first in WINDOWS[then].after
 
 
 HERE = Record({"installed": True}, {"account": "winhost", "distro": "Ubuntu-24.04"})
@@ -124,7 +126,7 @@ def facts(distros: Answer, disks: int | None = 0) -> Facts:
 
 @pytest.mark.parametrize("noun", ["LocalAccount", "AccountRight", "AccountTasks", "WslConfig"])
 def test_what_rests_on_an_account_are_its_distros(noun: str) -> None:
-    assert DISTROS_OF in RESOURCE_TYPES[noun].rests
+    assert DISTROS_OF in WINDOWS[noun].rests
 
     def users(asked: Facts) -> list[tuple[str, Key]]:
         return [(user.noun, user.key) for user in by(DISTROS_OF, {"account": "Winhost"}, asked)]

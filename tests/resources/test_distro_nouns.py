@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from winhost.resources.base import Change, Keep
-from winhost.resources.windows import RESOURCE_TYPES
-from winhost.resources.windows.distros import NO_ACCESS, NO_CONF, NO_DISTRO
+from winhost.resources.registry import WINDOWS
+from winhost.resources.windows.wsl_access.resource import NO_ACCESS
+from winhost.resources.windows.wsl_conf.resource import NO_CONF
+from winhost.resources.windows.wsl_distro.resource import NO_DISTRO
 
 OURS = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBQmLs1Q0m2Y8gRZ0nT9vJwqK4cE7hX5uPdFbVt6SyaA controller"
@@ -24,8 +26,8 @@ OPEN = {
 
 
 def undone(noun: str, before: Mapping[str, Any], after: Mapping[str, Any], now: Mapping[str, Any] | None = None) -> Any:
-    changed = {name: before[name] for name in RESOURCE_TYPES[noun].sets if before[name] != after[name]}
-    return RESOURCE_TYPES[noun].undo(changed, after, after if now is None else now)
+    changed = {name: before[name] for name in WINDOWS[noun].sets if before[name] != after[name]}
+    return WINDOWS[noun].undo(changed, after, after if now is None else now)
 
 
 # ---- undo
@@ -99,9 +101,9 @@ RISKS: dict[str, tuple[str, dict[str, Any], dict[str, Any], set[str], set[str]]]
 def test_consents_are_asked_for_what_ends_or_opens_something(name: str) -> None:
     noun, before, want, risks, may_need = RISKS[name]
     change = Change({}, before, want)
-    assert set(RESOURCE_TYPES[noun].risks(change)) == risks
-    assert set(RESOURCE_TYPES[noun].may_need(change)) == may_need
-    assert risks | may_need <= set(RESOURCE_TYPES[noun].asks)
+    assert set(WINDOWS[noun].risks(change)) == risks
+    assert set(WINDOWS[noun].may_need(change)) == may_need
+    assert risks | may_need <= set(WINDOWS[noun].asks)
 
 
 # ---- what may be wanted
@@ -135,14 +137,14 @@ UNFIT: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("noun", "want"), [(noun, want) for noun, wants in FITS.items() for want in wants])
 def test_what_fits_may_be_wanted(noun: str, want: dict[str, Any]) -> None:
-    assert RESOURCE_TYPES[noun].wrong_value(want) is None
+    assert WINDOWS[noun].wrong_value(want) is None
 
 
 @pytest.mark.parametrize(("noun", "want"), [(noun, want) for noun, wants in UNFIT.items() for want in wants])
 def test_what_does_not_fit_is_refused_before_a_host_is_asked(noun: str, want: dict[str, Any]) -> None:
-    assert RESOURCE_TYPES[noun].wrong_value(want) is not None
+    assert WINDOWS[noun].wrong_value(want) is not None
 
 
 @pytest.mark.parametrize("noun", FITS)
 def test_what_is_not_there_yet_has_the_shape_of_what_is(noun: str) -> None:
-    assert set(RESOURCE_TYPES[noun].absent or {}) == set(RESOURCE_TYPES[noun].state.__annotations__)
+    assert set(WINDOWS[noun].absent or {}) == set(WINDOWS[noun].state.__annotations__)

@@ -8,12 +8,12 @@ import pytest
 
 from tests.resources.test_scripts import CMDLETS, Script, calls, said, scripts
 from winhost.resources.base import Change, Keep
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 SWITCH, FORWARD, FIREWALL = (
-    RESOURCE_TYPES["ExternalSwitch"],
-    RESOURCE_TYPES["PortForward"],
-    RESOURCE_TYPES["HyperVFirewall"],
+    WINDOWS["ExternalSwitch"],
+    WINDOWS["PortForward"],
+    WINDOWS["HyperVFirewall"],
 )
 GUID, OTHER = "3d9f5a72-c14b-4e80-b6a5-0f7e2c91d846", "8c5e20d7-61fb-4a93-90e2-d7b43f1a6058"
 MADE = {"adapter": GUID, "management_os": True, "vms": 0, "phase": "settled", "detail": None}

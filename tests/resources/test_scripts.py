@@ -17,7 +17,7 @@ from tree_sitter import Language, Node, Parser
 from winhost import connect, lab
 from winhost.render import bundle
 from winhost.resources.base import ResourceType, State
-from winhost.resources.windows import RESOURCE_TYPES, STATES
+from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.scripts import AGENT, agent_digest, agent_text, files, helpers
 
 DATA = Path(__file__).parents[1] / "data" / "powershell"
@@ -33,8 +33,9 @@ ASK_BACK |= {"Mount-VMHostAssignableDevice", "Remove-VMAssignableDevice", "Stop-
 ASK_BACK |= {"Remove-NetFirewallHyperVRule", "Remove-NetFirewallRule", "Remove-VMSwitch"}
 ASK_BACK |= {"Unregister-ScheduledTask"}
 # Only there: the first with consent; the second asks back whatever -Confirm says, in a task that nobody could answer.
-FORCED = {("assignable_device.ps1", "Dismount-VMHostAssignableDevice"), ("external_switch.task.ps1", "Remove-VMSwitch")}
-FORCED |= {("vm_power.ps1", "Remove-Job")}  # one that still waits is not removed otherwise
+FORCED = {("assignable_device/script.ps1", "Dismount-VMHostAssignableDevice")}
+FORCED |= {("external_switch/task.ps1", "Remove-VMSwitch")}
+FORCED |= {("vm_power/script.ps1", "Remove-Job")}  # one that still waits is not removed otherwise
 NAMES_ANEW = {"New-VMSwitch"}  # what it makes is called so
 SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledExperimentalFeatures"}
 HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
@@ -107,7 +108,7 @@ def _call(name: str, elements: Node | None) -> Call:
 
 @cache
 def scripts() -> tuple[Script, ...]:
-    return tuple(Script(f.name, f.read_bytes().decode("utf-8")) for f in files())
+    return tuple(Script(name, file.read_bytes().decode("utf-8")) for name, file in files().items())
 
 
 @cache
@@ -274,8 +275,8 @@ def is_plain_text(script: Script) -> Iterator[str]:
 
 
 def is_part(script: Script) -> bool:
-    """Of a noun whose script is long: `<noun>.<part>.ps1`. The contract is in `<noun>.ps1`."""
-    return script.name.count(".") == 2
+    """Of a resource whose script is long. The contract is in its `script.ps1`."""
+    return "/" in script.name and script.name not in helpers() and not script.name.endswith("/script.ps1")
 
 
 def has_a_contract(script: Script) -> Iterator[str]:
@@ -284,7 +285,7 @@ def has_a_contract(script: Script) -> Iterator[str]:
     kind = r"# key \{.*\}   state \{.*\}.*"
     if script.name == AGENT:
         kind = r"# Json \{.*\}   answer \{.*\}"
-    elif script.name in {helper.name for helper in helpers()}:
+    elif script.name in helpers():
         kind = r"# [A-Z].*\."  # nobody calls it from without: it says what it is about
     if not re.fullmatch(kind, script.text.split("\n", 1)[0]):
         yield "the first line is no contract"
@@ -364,7 +365,7 @@ def test_a_program_is_allowed_only_if_a_noun_runs_it() -> None:
 
 def test_every_function_is_defined_once_and_used() -> None:
     entries = {"Invoke-Winhost", "Invoke-WinhostSwitchTask", "Restart-WinhostBoot", "Send-WinhostStagedFile"}
-    entries |= {f"{verb}-Winhost{noun}" for noun in RESOURCE_TYPES for verb in ("Get", "Set")}
+    entries |= {f"{verb}-Winhost{noun}" for noun in WINDOWS for verb in ("Get", "Set")}
     called = {call.name for script in scripts() for call in calls(script)}
     assert len(set(functions())) == len(functions())
     assert set(functions()) - called - entries == set()
@@ -380,18 +381,17 @@ def test_every_function_of_a_bundle_is_defined_once_and_used(script: Script) -> 
 # ---- scripts and nouns
 
 
-def file_name(noun: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.replace("HyperV", "Hyperv")).lower() + ".ps1"
+def folder(noun: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.replace("HyperV", "Hyperv")).lower()
 
 
 def script_of(noun: ResourceType) -> Script:
-    return next(script for script in scripts() if script.name == file_name(noun.name))
+    return next(script for script in scripts() if script.name == f"{folder(noun.name)}/script.ps1")
 
 
 def parts_of(noun: ResourceType) -> list[Script]:
     """Its script, and what is told apart from it."""
-    stem = file_name(noun.name).removesuffix(".ps1")
-    return [script for script in scripts() if script.name.partition(".")[0] == stem]
+    return [script for script in scripts() if script.name.startswith(f"{folder(noun.name)}/")]
 
 
 def names(braced: str) -> tuple[str, ...]:
@@ -403,25 +403,24 @@ def names(braced: str) -> tuple[str, ...]:
 
 
 def test_every_noun_has_its_script_and_every_script_its_noun() -> None:
-    shared = [helper.name for helper in helpers()]
-    nouns = sorted(file_name(noun) for noun in RESOURCE_TYPES)
-    assert [s.name for s in scripts() if not is_part(s)] == [AGENT, *shared, *nouns]
-    assert {f"{s.name.partition('.')[0]}.ps1" for s in scripts() if is_part(s)} <= set(nouns)
-    assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{noun}" for noun in RESOURCE_TYPES}
+    folders = sorted(folder(noun) for noun in WINDOWS)
+    assert [s.name for s in scripts() if not is_part(s)] == [AGENT, *helpers(), *(f"{f}/script.ps1" for f in folders)]
+    assert {s.name.partition("/")[0] for s in scripts() if is_part(s)} <= set(folders)
+    assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{noun}" for noun in WINDOWS}
 
 
 def test_what_can_be_set_has_a_set_and_nothing_else_has() -> None:
-    settable = {f"Set-Winhost{noun.name}" for noun in RESOURCE_TYPES.values() if noun.sets}
+    settable = {f"Set-Winhost{noun.name}" for noun in WINDOWS.values() if noun.sets}
     assert {f for f in functions() if f.startswith("Set-")} == settable
 
 
-@pytest.mark.parametrize("noun", [noun for noun in RESOURCE_TYPES.values() if noun.sets], ids=lambda noun: noun.name)
+@pytest.mark.parametrize("noun", [noun for noun in WINDOWS.values() if noun.sets], ids=lambda noun: noun.name)
 def test_a_set_takes_what_its_noun_says(noun: ResourceType) -> None:
     (taken,) = re.findall(r"Assert-WinhostWant \$Want @\((.*)\)", script_of(noun).text)
     assert set(re.findall(r"'(\w+)'", taken)) == set(noun.sets)
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.noun.name)
+@pytest.mark.parametrize("state", WINDOWS_STATES, ids=lambda state: state.noun.name)
 def test_contract_and_script_have_the_properties_of_the_state(state: type[State]) -> None:
     script = script_of(state.noun)
     contract = script.text.split("\n", 1)[0]
@@ -457,8 +456,8 @@ def test_the_text_on_the_wire_is_constant() -> None:
 
 
 def test_the_agent_comes_first_then_its_helpers_and_the_nouns_in_order() -> None:
-    agent, *rest = [f.name for f in files()]
+    agent, *rest = files()
     shared, nouns = rest[: len(helpers())], rest[len(helpers()) :]
     assert agent == AGENT
-    assert shared == sorted(helper.name for helper in helpers())
+    assert shared == sorted(helpers())
     assert nouns == sorted(nouns)

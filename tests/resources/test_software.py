@@ -6,11 +6,9 @@ from winhost.engine.resting import resting
 from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.model.facts import RemoteFault as Fault
 from winhost.resources.base import Change, Keep
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
-PLATFORM, STAGED, WSL, MODEL = (
-    RESOURCE_TYPES[n] for n in ("VirtualMachinePlatform", "StagedFile", "Wsl", "GpuDriverModel")
-)
+PLATFORM, STAGED, WSL, MODEL = (WINDOWS[n] for n in ("VirtualMachinePlatform", "StagedFile", "Wsl", "GpuDriverModel"))
 MSI = "db084e536279a59e90a26ec598d8aa8a4dff8309f41d078fd06242953ac1ebcd"
 DISTRO = {"account": "winhost", "distro": "Ubuntu-24.04"}
 
@@ -162,5 +160,5 @@ def test_a_model_without_a_picture_may_need_a_consent() -> None:
 @pytest.mark.parametrize("noun", [PLATFORM, WSL, MODEL], ids=lambda noun: noun.name)
 def test_what_takes_a_restart_asks_for_it(noun: object) -> None:
     change = Change({}, {}, {"feature": "installed", "pending": "MCDM", "version": "2.7.14.0"})
-    assert RESOURCE_TYPES[noun.name].risks(change) == ("restart",)  # type: ignore[attr-defined]
-    assert "restart" in RESOURCE_TYPES[noun.name].asks  # type: ignore[attr-defined]
+    assert WINDOWS[noun.name].risks(change) == ("restart",)  # type: ignore[attr-defined]
+    assert "restart" in WINDOWS[noun.name].asks  # type: ignore[attr-defined]

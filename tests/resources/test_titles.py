@@ -1,8 +1,7 @@
 """Each noun is called by something that people say, in winhost as in the scripts that run without it."""
 
 from winhost.render import on_linux
-from winhost.resources import linux
-from winhost.resources.registry import RESOURCE_TYPES, TITLES
+from winhost.resources.registry import LINUX, RESOURCE_TYPES, TITLES
 
 
 def test_every_noun_has_a_title_of_its_own() -> None:
@@ -12,5 +11,5 @@ def test_every_noun_has_a_title_of_its_own() -> None:
 
 
 def test_what_runs_in_linux_has_a_word_for_all_that_it_reads() -> None:
-    changed = {name for name, noun in linux.RESOURCE_TYPES.items() if noun.sets}
+    changed = {name for name, noun in LINUX.items() if noun.sets}
     assert set(on_linux.TITLES) == changed | {"LinuxSystem"}

@@ -79,7 +79,7 @@ def _told_by(facts_file: Path) -> "tuple[Version | None, frozenset[str]]":
     from winhost.model.facts import MissingFact
     from winhost.resources.factsfile import read_facts
     from winhost.resources.host import HostFacts
-    from winhost.resources.windows import Wsl
+    from winhost.resources.windows.wsl.resource import Wsl
     from winhost.wslconfig.policies import forbidden
 
     facts = HostFacts(read_facts(facts_file))

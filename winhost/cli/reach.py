@@ -98,8 +98,8 @@ def connector_for(host: "Host") -> "WindowsWithLinux":
     from winhost.connect.ssh import SshConnector
     from winhost.connect.windows import WindowsConnector
     from winhost.connect.windows_with_linux import WindowsWithLinux
-    from winhost.resources import linux
     from winhost.resources.linux import scripts as linux_scripts
+    from winhost.resources.registry import LINUX
     from winhost.resources.shape import misfit
     from winhost.resources.windows import scripts
 
@@ -107,7 +107,7 @@ def connector_for(host: "Host") -> "WindowsWithLinux":
     return WindowsWithLinux(
         windows_way,
         host,
-        tuple(linux.RESOURCE_TYPES),
+        tuple(LINUX),
         linux_scripts.session_text(),
         lambda target, program: SshConnector(target, program, misfit).open(),
     )
@@ -116,10 +116,10 @@ def connector_for(host: "Host") -> "WindowsWithLinux":
 def check_reach(host: "Host", plan: "Plan") -> None:
     """Raises NoLinuxKey for a plan that goes on to the host's Linux, which is known to end before that."""
     from winhost.connect.windows_with_linux import NoLinuxKey
-    from winhost.resources import linux
+    from winhost.resources.registry import LINUX
 
     nouns = {*(step.noun for step in plan.steps), *(deferred.noun for deferred in plan.deferred)}
-    if host.ssh is None and nouns & set(linux.RESOURCE_TYPES):
+    if host.ssh is None and nouns & set(LINUX):
         raise NoLinuxKey(host.name)
 
 

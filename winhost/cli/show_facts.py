@@ -10,7 +10,11 @@ from winhost.model.units import about, mib, size
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import titled
-from winhost.resources.windows import Vm, VmMmio, WslAccess, WslDistro, WslVm
+from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.vm_mmio.resource import VmMmio
+from winhost.resources.windows.wsl_access.resource import WslAccess
+from winhost.resources.windows.wsl_distro.resource import WslDistro
+from winhost.resources.windows.wsl_vm.resource import WslVm
 
 _CARD_WIDE = ("memory", "driver", "model", "device")
 _VM_WIDE = ("version", "checkpoints", "assigned")

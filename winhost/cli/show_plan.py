@@ -13,7 +13,7 @@ from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.units import MiB, size
 from winhost.resources.registry import titled
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.assignable_device.resource import owner
 
 if TYPE_CHECKING:
     from winhost.cli.answers import PlannedHost

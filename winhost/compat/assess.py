@@ -23,7 +23,7 @@ from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict
 from winhost.model.workload import AvailableMemory
 from winhost.paths.dda_decisions import Selection
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import Vm
+from winhost.resources.windows.vm.resource import Vm
 
 # Importing them declares their rules.
 RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network, gpu_p, ubuntu, wslc, capabilities)

@@ -7,9 +7,12 @@ from winhost.compat.rule import Finding, WhenUnknown, rule
 from winhost.hardware.cards import card_label, runs_cuda, serves
 from winhost.model.facts import Instance
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import ClusterService, Disk, Firmware, PendingReboot
-from winhost.resources.windows.hyperv import INSTALLED
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.cluster_service.resource import ClusterService
+from winhost.resources.windows.disk.resource import Disk
+from winhost.resources.windows.firmware.resource import Firmware
+from winhost.resources.windows.hyperv_role.resource import INSTALLED
+from winhost.resources.windows.operating_system.resource import OsFamily
+from winhost.resources.windows.pending_reboot.resource import PendingReboot
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)

@@ -16,7 +16,7 @@ from winhost.hardware.bars import MmioRefused
 from winhost.hardware.cards import partitions, runs_cuda, serves, shows
 from winhost.paths.dda_decisions import Selection, windows
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.assignable_device.resource import owner
 
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5

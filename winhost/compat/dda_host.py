@@ -6,10 +6,10 @@ from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, degraded, note, rule, unsupported, unverified
 from winhost.model.units import GiB, size
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import ClusterService
-from winhost.resources.windows.firmware import DMA_PROTECTION
-from winhost.resources.windows.hyperv import INSTALLED, PENDING
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.cluster_service.resource import ClusterService
+from winhost.resources.windows.firmware.resource import DMA_PROTECTION
+from winhost.resources.windows.hyperv_role.resource import INSTALLED, PENDING
+from winhost.resources.windows.operating_system.resource import OsFamily
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card's BARs come to lie above
 

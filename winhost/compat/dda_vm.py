@@ -5,8 +5,10 @@ from winhost.compat.rule import BLOCKS, NOTES, VM, Finding, degraded, note, rule
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
 from winhost.model.units import GiB, about, size
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import PciDevice, Vm, VmMemory
-from winhost.resources.windows.vm import OFF, RUNNING
+from winhost.resources.windows.pci_device.resource import PciDevice
+from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.vm_memory.resource import VmMemory
+from winhost.resources.windows.vm_power.resource import OFF, RUNNING
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
 WINDOWS_TEMPLATE = "MicrosoftWindows"

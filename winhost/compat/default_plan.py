@@ -14,8 +14,8 @@ from winhost.paths.playbook import VOCABULARIES, Playbook, read_playbook
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import RESOURCE_TYPES as WINDOWS
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.registry import WINDOWS
+from winhost.resources.windows.assignable_device.resource import owner
 
 
 def default_cards(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Card, ...]:

@@ -7,9 +7,9 @@ from winhost.compat.rule import BLOCKS, CARD, NOTES, Finding, degraded, note, ru
 from winhost.hardware.cards import partitions
 from winhost.hardware.gpus import known
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import ClusterService
-from winhost.resources.windows.assignable_device import DISMOUNTED, owner
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.assignable_device.resource import DISMOUNTED, owner
+from winhost.resources.windows.cluster_service.resource import ClusterService
+from winhost.resources.windows.operating_system.resource import OsFamily
 
 # --- The host ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from winhost.hardware.cards import runs_cuda, serves
 from winhost.model.facts import MissingFact, RemoteFault, Unknown
 from winhost.model.path import path_of, variant_of
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import Wsl
+from winhost.resources.windows.wsl.resource import Wsl
 
 # The kernel in each release of the WSL package, the newest first. Source: microsoft/WSL, packages.config of its tags.
 _KERNELS = (

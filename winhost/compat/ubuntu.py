@@ -4,7 +4,8 @@ from winhost.compat import common
 from winhost.compat.common import ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import BitLocker, Disk
+from winhost.resources.windows.bit_locker.resource import BitLocker
+from winhost.resources.windows.disk.resource import Disk
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,9 @@ from winhost.hardware.cards import card_label, runs_cuda, shows
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import Wsl, WslConfig, WslVm
+from winhost.resources.windows.wsl.resource import Wsl
+from winhost.resources.windows.wsl_config.resource import WslConfig
+from winhost.resources.windows.wsl_vm.resource import WslVm
 from winhost.wslconfig import effective
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from winhost import __version__
 from winhost.connect.agent import Agent
 from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 
 def read_facts(agent: Agent, *, settled: bool = False) -> Facts:
     """Every noun of the host. With `settled`, after a call that may still be running there has ended."""
-    nouns = agent.read(tuple(RESOURCE_TYPES), settled=settled)
+    nouns = agent.read(tuple(WINDOWS), settled=settled)
     return Facts(
         host=agent.host,
         origin="synthetic" if _simulated(nouns["Session"]) else "recorded",

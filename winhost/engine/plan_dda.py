@@ -13,7 +13,8 @@ from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.paths.dda_decisions import DdaDecisions, Selection, WhichVm, choose_cards, choose_vm
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import PciDevice, Vm
+from winhost.resources.windows.pci_device.resource import PciDevice
+from winhost.resources.windows.vm.resource import Vm
 
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 

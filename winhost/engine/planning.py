@@ -19,8 +19,8 @@ from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
 from winhost.paths.playbook import Playbook, expand, faults_of
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.system import ACCESS
 from winhost.resources.registry import RESOURCE_TYPES, answer, unread
+from winhost.resources.shared import ACCESS
 
 
 class PathPlanner(Protocol):

@@ -16,7 +16,8 @@ from winhost.imports.observation import FileObservations, Observation, State, Va
 from winhost.imports.same_functions import Met, met
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
 from winhost.resources.base import ResourceType
-from winhost.resources.windows import RESOURCE_TYPES, PciDevice
+from winhost.resources.registry import WINDOWS
+from winhost.resources.windows.pci_device.resource import PciDevice
 
 Warn = Callable[[str], None]
 
@@ -76,7 +77,7 @@ def merged(
     """
     told = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
-    nouns: dict[str, Answer] = {noun: _unknown(NOT_THERE) for noun in RESOURCE_TYPES}
+    nouns: dict[str, Answer] = {noun: _unknown(NOT_THERE) for noun in WINDOWS}
     nouns.update(_nouns(told, warn))
     if any(each.functions or each.every_function for _, each in told):
         nouns[PciDevice.noun.name] = _cards(met(told), warn)
@@ -105,7 +106,7 @@ def _nouns(told: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[
         for noun, instances in each.nouns.items():
             for key, state in instances.items():
                 heard[noun].setdefault(key, _Instance(f"{noun} {key}".strip())).hear(file, state)
-    return {noun: _records(RESOURCE_TYPES[noun], instances, warn) for noun, instances in heard.items()}
+    return {noun: _records(WINDOWS[noun], instances, warn) for noun, instances in heard.items()}
 
 
 def _records(noun: ResourceType, instances: Mapping[str, _Instance], warn: Warn) -> Answer:

@@ -38,14 +38,14 @@ from winhost.model.units import GiB, KiB, MiB
 from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load_placed
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
-from winhost.resources.windows import RESOURCE_TYPES, STATES
-from winhost.resources.windows.assignable_device import DISABLED, ENABLED
+from winhost.resources.registry import WINDOWS, WINDOWS_STATES
+from winhost.resources.windows.assignable_device.resource import DISABLED, ENABLED
 
 SCHEMA = "winhost.host/1"
 READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed time keeps outputs comparable
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
-_STATES = {state.noun.name: state for state in STATES}
+_STATES = {state.noun.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
 # What a complete host need not write: it follows from PciDevice and Vm. Nor need it write what is only made by a plan.
@@ -265,8 +265,8 @@ def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[F
     if file.base:
         yield from _base_findings(_base_of(path, file.base), (*above, path))
     if file.nouns:
-        made = {name for name, noun in RESOURCE_TYPES.items() if noun.absent is not None}
-        for noun in sorted(set(RESOURCE_TYPES) - set(file.nouns) - _DERIVED - made):
+        made = {name for name, noun in WINDOWS.items() if noun.absent is not None}
+        for noun in sorted(set(WINDOWS) - set(file.nouns) - _DERIVED - made):
             yield ("nouns",), f"{noun} is missing"
     for section, given in (("nouns", file.nouns), ("change", file.change)):
         for noun, value in given.items():
@@ -283,11 +283,11 @@ def _base_findings(base: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
 
 
 def _shape_problem(noun: str, value: object) -> str | None:
-    if noun not in RESOURCE_TYPES:
-        return f"is no noun{did_you_mean(noun, RESOURCE_TYPES)}"
+    if noun not in WINDOWS:
+        return f"is no noun{did_you_mean(noun, WINDOWS)}"
     if isinstance(value, Mapping) and "unknown" in value:
         return _unknown_problem(value)
-    if RESOURCE_TYPES[noun].key:
+    if WINDOWS[noun].key:
         return None if isinstance(value, list) else f"should be a list: {noun} has a key"
     return None if isinstance(value, Mapping) else f"should be a mapping of properties: {noun} has no key"
 

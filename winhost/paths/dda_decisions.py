@@ -13,8 +13,11 @@ from winhost.model.no_such_thing import NoSuchThing, listed
 from winhost.model.plan import DesiredResource, PlanRequest
 from winhost.model.units import Bytes, mib, size
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import PciDevice, Vm, VmMmio, VmPower
-from winhost.resources.windows.assignable_device import DISMOUNTED, assigned, owner
+from winhost.resources.windows.assignable_device.resource import DISMOUNTED, assigned, owner
+from winhost.resources.windows.pci_device.resource import PciDevice
+from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.vm_mmio.resource import VmMmio
+from winhost.resources.windows.vm_power.resource import VmPower
 
 
 @dataclass(frozen=True)

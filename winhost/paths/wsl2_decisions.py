@@ -29,8 +29,11 @@ from winhost.paths.wsl2_linux import (
 )
 from winhost.paths.wsl2_settings import AUTO, Bridge, File, Settings
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import ExternalSwitch, NetworkAdapter, Wsl, WslConfig
-from winhost.resources.windows.network import ETHERNET, TEAM, VIRTUAL, WIFI, WSL
+from winhost.resources.windows.external_switch.resource import ExternalSwitch
+from winhost.resources.windows.hyperv_firewall.resource import WSL
+from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, WIFI, NetworkAdapter
+from winhost.resources.windows.wsl.resource import Wsl
+from winhost.resources.windows.wsl_config.resource import WslConfig
 from winhost.sizing.budget import WINDOWS_USABLE, wsl_default_ram
 from winhost.wslconfig import WSLCONF, changed
 

@@ -1,6 +1,6 @@
 """What the WSL2 path writes inside the distro: network, CDI, and where packages come from.
 
-The way in is not here: it comes from the side of Windows (wsl_conf.inside.ps1), before anything else can.
+The way in is not here: it comes from the side of Windows (wsl_conf/inside.ps1), before anything else can.
 """
 
 import base64

@@ -12,8 +12,13 @@ from winhost.paths.wsl2_decisions import adapter, allowed
 from winhost.paths.wsl2_settings import Bridge, Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
-from winhost.resources.linux import LinuxGpuDriver
-from winhost.resources.windows import AccountRight, AccountTasks, LocalAccount, NetworkAdapter, VmSwitch, WslDistro
+from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.windows.account_right.resource import AccountRight
+from winhost.resources.windows.account_tasks.resource import AccountTasks
+from winhost.resources.windows.local_account.resource import LocalAccount
+from winhost.resources.windows.network_adapter.resource import NetworkAdapter
+from winhost.resources.windows.vm_switch.resource import VmSwitch
+from winhost.resources.windows.wsl_distro.resource import WslDistro
 
 S = TypeVar("S", bound=State)
 

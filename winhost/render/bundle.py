@@ -19,23 +19,26 @@ from winhost.model.once import once
 from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
-from winhost.resources import linux
 from winhost.resources.base import Attachment, Change, ResourceType, Rests, undo_property_by_property
 from winhost.resources.linux import scripts as linux_scripts
-from winhost.resources.registry import label, titled
-from winhost.resources.windows import RESOURCE_TYPES
-from winhost.resources.windows.accounts import undo_account, undo_tasks, undo_whole
-from winhost.resources.windows.distros import distro_risks, ends_distros, undo_distro, undo_vm
-from winhost.resources.windows.network import cuts_the_wire, undo_switch
+from winhost.resources.registry import LINUX, WINDOWS, label, titled
+from winhost.resources.shared import cuts_the_wire, ends_distros, restart, undo_whole
+from winhost.resources.windows.account_tasks.resource import undo_tasks
+from winhost.resources.windows.external_switch.resource import undo_switch
+from winhost.resources.windows.local_account.resource import undo_account
 from winhost.resources.windows.scripts import agent_digest, agent_text
-from winhost.resources.windows.software import restart, undo_feature, undo_staged, undo_wsl
-from winhost.resources.windows.vm import vm_off
+from winhost.resources.windows.staged_file.resource import undo_staged
+from winhost.resources.windows.virtual_machine_platform.resource import undo_feature
+from winhost.resources.windows.vm_power.resource import vm_off
+from winhost.resources.windows.wsl.resource import undo_wsl
+from winhost.resources.windows.wsl_distro.resource import distro_risks, undo_distro
+from winhost.resources.windows.wsl_vm.resource import undo_vm
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 SUMS = "SHA256SUMS"
-LINUX = "linux"  # the folder of what runs there
+LINUX_FOLDER = "linux"  # the folder of what runs there
 _LONGEST = 80  # characters of a value in a table
 _DOING = ("run", "steps", "journal", "plan", "common")
 SCRIPTS: Mapping[str, tuple[str, ...]] = {
@@ -48,11 +51,11 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
 # How the engine of the bundle calls the rules of our nouns. A rule that stands in none of these has no twin there, and
 # making a bundle fails.
 _DEFAULTS = {field.name: field.default for field in fields(ResourceType)}
-_NEEDS = {_DEFAULTS["needs"]: "", vm_off: "vm-off", RESOURCE_TYPES["AssignableDevice"].needs: "owners-off"}
+_NEEDS = {_DEFAULTS["needs"]: "", vm_off: "vm-off", WINDOWS["AssignableDevice"].needs: "owners-off"}
 _RISKS = {
     _DEFAULTS["risks"]: "",
-    RESOURCE_TYPES["VmPower"].risks: "stops-a-vm",
-    RESOURCE_TYPES["HyperVRole"].risks: "restarts-for-role",
+    WINDOWS["VmPower"].risks: "stops-a-vm",
+    WINDOWS["HyperVRole"].risks: "restarts-for-role",
     restart: "restarts",
     cuts_the_wire: "cuts-the-wire",
     distro_risks: "ends-a-distro",
@@ -60,8 +63,8 @@ _RISKS = {
 }
 _UNDO = {
     undo_property_by_property: "",
-    RESOURCE_TYPES["AssignableDevice"].undo: "place",
-    RESOURCE_TYPES["HyperVRole"].undo: "role",
+    WINDOWS["AssignableDevice"].undo: "place",
+    WINDOWS["HyperVRole"].undo: "role",
     undo_account: "account",
     undo_tasks: "tasks",
     undo_whole: "whole",
@@ -126,17 +129,17 @@ def bundle(plan: Plan) -> dict[str, bytes]:
 
 def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
     """A folder of its own, which goes into the Linux; none where the plan is about Windows alone."""
-    if plan.linux_key is None and any(step.noun in linux.RESOURCE_TYPES for step in plan.steps):
+    if plan.linux_key is None and any(step.noun in LINUX for step in plan.steps):
         raise WhichLinux(plan.host)
     if not _is_for_linux(plan.stages[0]):
         return {}
     files = {"agent.py": linux_scripts.agent_text().encode("ascii"), "plan.json": written, "run.py": linux_script()}
-    return {f"{LINUX}/{name}": content for name, content in {**files, SUMS: sums(files)}.items()}
+    return {f"{LINUX_FOLDER}/{name}": content for name, content in {**files, SUMS: sums(files)}.items()}
 
 
 def _is_for_linux(stage: Stage) -> bool:
     nouns = {*(wanted.noun for wanted in stage.wanted), *(deferred.noun for deferred in stage.deferred)}
-    return not nouns.isdisjoint(linux.RESOURCE_TYPES)
+    return not nouns.isdisjoint(LINUX)
 
 
 @once
@@ -181,8 +184,8 @@ def _part(text: str) -> _Part:
 
 def _tables() -> str:
     template = _environment().get_template("tables.ps1.j2")
-    nouns = [_row(noun) for noun in RESOURCE_TYPES.values()]
-    return template.render(version=__version__, nouns=nouns, linux=linux.RESOURCE_TYPES, risks=RISKS.items())
+    nouns = [_row(noun) for noun in WINDOWS.values()]
+    return template.render(version=__version__, nouns=nouns, linux=LINUX, risks=RISKS.items())
 
 
 @once
@@ -216,7 +219,7 @@ def _row(noun: ResourceType) -> _Row:
         absent="" if noun.absent is None else json.dumps(dict(noun.absent)),
         needs=_named(_NEEDS, noun.needs, noun),
         risks=_named(_RISKS, noun.risks, noun),
-        rests=json.dumps([_rule(rule) for rule in noun.rests if rule.noun in RESOURCE_TYPES]),
+        rests=json.dumps([_rule(rule) for rule in noun.rests if rule.noun in WINDOWS]),
         within=noun.within.noun if noun.within else "",
         requires=noun.requires or "",
         undo=_named(_UNDO, noun.undo, noun),
@@ -238,7 +241,7 @@ def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: ResourceTyp
 @once
 def _order() -> Mapping[str, int]:
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    for noun in RESOURCE_TYPES.values():
+    for noun in WINDOWS.values():
         sorter.add(noun.name, *noun.after, *filter(None, [noun.requires]))
     return {name: number for number, name in enumerate(sorter.static_order())}
 
@@ -252,11 +255,11 @@ def _readme(plan: Plan) -> dict[str, object]:
         "plan": plan,
         "stage": first,
         "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
-        "steps": [_told(step) for step in first.steps if step.noun in RESOURCE_TYPES],
+        "steps": [_told(step) for step in first.steps if step.noun in WINDOWS],
         "beside": [wanted for wanted in map(_beside, first.steps) if wanted],
         "later": first.deferred,
         "linux": _is_for_linux(first),
-        "linux_steps": [_told(step) for step in first.steps if step.noun in linux.RESOURCE_TYPES],
+        "linux_steps": [_told(step) for step in first.steps if step.noun in LINUX],
         "irreversible": [step for step in first.steps if step.irreversible],
         "needed": _meanings(plan.risks),
         "possible": _meanings(plan.possible_risks),
@@ -274,11 +277,7 @@ def _told(step: Step) -> dict[str, object]:
 
 
 def _beside(step: Step) -> Attachment | None:
-    return (
-        RESOURCE_TYPES[step.noun].sends(Change(step.key, step.before, step.want))
-        if step.noun in RESOURCE_TYPES
-        else None
-    )
+    return WINDOWS[step.noun].sends(Change(step.key, step.before, step.want)) if step.noun in WINDOWS else None
 
 
 def _meanings(risks: Iterable[str]) -> list[tuple[str, str]]:

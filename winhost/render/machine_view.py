@@ -11,8 +11,11 @@ from winhost.model.facts import Instance, MissingFact
 from winhost.model.units import Bytes, about, mib, size
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows import Processor, Vm, VmMemory, VmMmio
-from winhost.resources.windows.assignable_device import ASSIGNED, owner
+from winhost.resources.windows.assignable_device.resource import ASSIGNED, owner
+from winhost.resources.windows.processor.resource import Processor
+from winhost.resources.windows.vm.resource import Vm
+from winhost.resources.windows.vm_memory.resource import VmMemory
+from winhost.resources.windows.vm_mmio.resource import VmMmio
 
 T = TypeVar("T")
 

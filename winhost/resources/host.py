@@ -11,19 +11,16 @@ from winhost.model.facts import NOT_THERE, Facts, Instance, MissingFact, Record
 from winhost.resources.base import State
 from winhost.resources.registry import answer
 from winhost.resources.shape import adapter, faults
-from winhost.resources.windows import (
-    AssignableDevice,
-    DeviceAssignmentPolicy,
-    Firmware,
-    HyperVHost,
-    HyperVRole,
-    Memory,
-    OperatingSystem,
-    PciDevice,
-    Session,
-    Vm,
-)
-from winhost.resources.windows.pci_device import card_location
+from winhost.resources.windows.assignable_device.resource import AssignableDevice
+from winhost.resources.windows.device_assignment_policy.resource import DeviceAssignmentPolicy
+from winhost.resources.windows.firmware.resource import Firmware
+from winhost.resources.windows.hyperv_host.resource import HyperVHost
+from winhost.resources.windows.hyperv_role.resource import HyperVRole
+from winhost.resources.windows.memory.resource import Memory
+from winhost.resources.windows.operating_system.resource import OperatingSystem
+from winhost.resources.windows.pci_device.resource import PciDevice, card_location
+from winhost.resources.windows.session.resource import Session
+from winhost.resources.windows.vm.resource import Vm
 
 if TYPE_CHECKING:
     pass

@@ -1,19 +1,42 @@
-"""Every noun that winhost knows: those of Windows, and those of the Linux in its WSL distro."""
+"""Every resource that winhost knows: those of Windows, and those of the Linux in its WSL distro."""
 
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.resources import files
+from types import ModuleType
 
 from winhost.model.facts import Answer, Facts, MissingFact, Unavailable
-from winhost.resources import linux, windows
 from winhost.resources.base import ResourceType, State
-from winhost.resources.linux.system import ACCESS
+from winhost.resources.shared import ACCESS
 
-STATES: tuple[type[State], ...] = (*windows.STATES, *linux.STATES)
-RESOURCE_TYPES: dict[str, ResourceType] = {**windows.RESOURCE_TYPES, **linux.RESOURCE_TYPES}
+
+def discover(system: str) -> tuple[type[State], ...]:
+    """The states of `windows` or `linux`: of each folder there that has a `resource.py`, in the order of reading.
+
+    Who and what the host is comes first, so that a refusal there explains the rest.
+    """
+    folders = (entry for entry in files(__package__).joinpath(system).iterdir() if (entry / "resource.py").is_file())
+    found = [_declared(import_module(f"{__package__}.{system}.{folder.name}.resource")) for folder in folders]
+    return tuple(sorted(found, key=lambda state: (state.noun.order, state.noun.name)))
+
+
+def _declared(module: ModuleType) -> type[State]:
+    """The one state that a module declares; what it imports is another's."""
+    own = (each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__)
+    (state,) = (each for each in own if issubclass(each, State))
+    return state
+
+
+WINDOWS_STATES = discover("windows")
+LINUX_STATES = discover("linux")
+WINDOWS: dict[str, ResourceType] = {state.noun.name: state.noun for state in WINDOWS_STATES}
+LINUX: dict[str, ResourceType] = {state.noun.name: state.noun for state in LINUX_STATES}
+RESOURCE_TYPES: dict[str, ResourceType] = {**WINDOWS, **LINUX}
 
 
 def answer(facts: Facts, noun: str) -> Answer:
     """What facts tell of a noun. A host whose Linux lets nobody in has nothing to tell of it, and its facts lack it."""
-    if noun in linux.RESOURCE_TYPES and noun not in facts.nouns:
+    if noun in LINUX and noun not in facts.nouns:
         return Unavailable(ACCESS)
     return facts.answer(noun)
 

@@ -14,7 +14,7 @@ from winhost.model.facts import NOT_THERE, Answer, Facts, Json, Missing, Record
 from winhost.model.units import parse_size
 from winhost.resources.base import ResourceType
 from winhost.resources.host import WrongState, typed
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 _CLIENTS = {
     "home": ("Home", 101, "Core"),
@@ -150,8 +150,8 @@ def _statement(text: str) -> Statement:
         noun, read = WORDS[name]
         return _checked(Statement(text, noun, read(value)))
     noun, _, prop = name.partition(".")
-    if noun not in RESOURCE_TYPES or prop not in _properties(RESOURCE_TYPES[noun]):
-        known = [*WORDS, *(f"{each}.{name}" for each in RESOURCE_TYPES for name in _properties(RESOURCE_TYPES[each]))]
+    if noun not in WINDOWS or prop not in _properties(WINDOWS[noun]):
+        known = [*WORDS, *(f"{each}.{name}" for each in WINDOWS for name in _properties(WINDOWS[each]))]
         raise ValueError(f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(WORDS)}")
     return _checked(Statement(text, noun, {prop: _yaml(value)}))
 
@@ -170,7 +170,7 @@ def _properties(noun: ResourceType) -> tuple[str, ...]:
 
 
 def _checked(statement: Statement) -> Statement:
-    noun = RESOURCE_TYPES[statement.noun]
+    noun = WINDOWS[statement.noun]
     try:
         typed(noun.state, Record({**_missing(noun, NOT_THERE), **statement.values}))
     except WrongState as wrong:
@@ -187,7 +187,7 @@ def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
 
 
 def _told(facts: Facts, each: Statement) -> Answer:
-    noun, answer = RESOURCE_TYPES[each.noun], facts.answer(each.noun)
+    noun, answer = WINDOWS[each.noun], facts.answer(each.noun)
     if isinstance(answer, tuple) and answer:
         return tuple(_filled(facts.host, each, record) for record in answer)
     if noun.key or isinstance(answer, tuple):

@@ -1,5 +1,6 @@
 """What a property that can be set may be set to: said in a plan's refusal, and checked before a host is asked."""
 
+import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,3 +41,31 @@ def sizes(step: Bytes) -> Value:
     """Bytes, more than none, in whole steps."""
     said = f"a size in bytes, in steps of {size(step)}"
     return Value(said, lambda value: type(value) is int and value > 0 and value % step == 0)
+
+
+def or_nothing(value: Value) -> Value:
+    """The same, or null."""
+    return Value(f"{value.says}, or nothing", lambda given: given is None or value.fits(given))
+
+
+SHA256_OR_NOTHING = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
+
+
+def _networks(value: Json) -> bool:
+    try:
+        # In their one spelling; a zone, as in fe80::%1, says nothing on another machine.
+        return (
+            isinstance(value, list)
+            and bool(value)
+            and all(str(ipaddress.ip_network(each)) == each and "%" not in each for each in value)
+        )
+    except (ValueError, TypeError):
+        return False
+
+
+NETWORKS = Value("networks (CIDR), or nothing", lambda v: v is None or _networks(v))
+
+
+def port(value: Json) -> bool:
+    """A number of a TCP port, as JSON has it."""
+    return type(value) is int and 0 < value < 65536

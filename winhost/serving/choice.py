@@ -17,7 +17,8 @@ from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory, Model, Needs, Workload
 from winhost.paths.wsl2_decisions import UNBRIDGED
 from winhost.resources.host import HostFacts
-from winhost.resources.windows import WslConfig, WslVm
+from winhost.resources.windows.wsl_config.resource import WslConfig
+from winhost.resources.windows.wsl_vm.resource import WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, ProfileRow, profile

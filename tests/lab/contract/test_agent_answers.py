@@ -13,7 +13,11 @@ from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.resources.windows import RESOURCE_TYPES, STATES, WslAccess, WslConf, WslDistro, WslVm
+from winhost.resources.registry import WINDOWS, WINDOWS_STATES
+from winhost.resources.windows.wsl_access.resource import WslAccess
+from winhost.resources.windows.wsl_conf.resource import WslConf
+from winhost.resources.windows.wsl_distro.resource import WslDistro
+from winhost.resources.windows.wsl_vm.resource import WslVm
 
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
 FILES = "c47a9e18-52d3-4f60-8a7b-1d93e6c0b5f4"
@@ -65,10 +69,10 @@ def ready(host: Host) -> Host:
 
 
 def test_all_nouns_answer_in_one_batch_and_say_that_they_are_simulated(host: Host) -> None:
-    answers = host.batch(*({"noun": state.noun.name, "verb": "get"} for state in STATES))
-    told = [(state, answer) for state, answer in zip(STATES, answers, strict=True) if answer["ok"]]
+    answers = host.batch(*({"noun": state.noun.name, "verb": "get"} for state in WINDOWS_STATES))
+    told = [(state, answer) for state, answer in zip(WINDOWS_STATES, answers, strict=True) if answer["ok"]]
     # There is no WSL.
-    assert set(STATES) - {state for state, _ in told} == {WslAccess, WslConf, WslDistro, WslVm}
+    assert set(WINDOWS_STATES) - {state for state, _ in told} == {WslAccess, WslConf, WslDistro, WslVm}
     assert answers[0]["instances"][0]["state"]["simulated"] is True
     for state, answer in told:
         assert all(set(instance["key"]) == set(state.noun.key) for instance in answer["instances"])
@@ -155,7 +159,7 @@ def test_a_request_that_makes_no_sense_is_refused(host: Host, call: dict[str, An
 def test_every_noun_that_can_be_set_has_its_setter() -> None:
     from winhost.lab.contract.property_changes import SETTERS
 
-    assert set(SETTERS) == {name for name, noun in RESOURCE_TYPES.items() if noun.sets}
+    assert set(SETTERS) == {name for name, noun in WINDOWS.items() if noun.sets}
 
 
 def test_a_card_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:

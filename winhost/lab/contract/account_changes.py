@@ -14,7 +14,7 @@ from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import registry
 from winhost.lab.physics.wsl_distros import vm_record
 from winhost.model.facts import Json
-from winhost.resources.windows.accounts import REFUSED, STALE
+from winhost.resources.windows.account_tasks.resource import REFUSED, STALE
 from winhost.resources.windows.scripts import job_script
 
 if TYPE_CHECKING:

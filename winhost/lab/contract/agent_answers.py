@@ -14,7 +14,7 @@ from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error
 from winhost.model.facts import Json, Key, Record, Unavailable, Unknown
-from winhost.resources.windows import RESOURCE_TYPES
+from winhost.resources.registry import WINDOWS
 
 Answer = dict[str, Json]
 
@@ -92,7 +92,7 @@ class AgentAnswers:
 
     def _instances(self, noun: str, key: Key | None) -> list[Record]:
         """Those that match the key. Raises CmdletError and NotYet."""
-        if noun not in RESOURCE_TYPES:
+        if noun not in WINDOWS:
             raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
         answer = self.machine.answer(noun)
         if isinstance(answer, Unavailable):
@@ -100,13 +100,11 @@ class AgentAnswers:
         if isinstance(answer, Unknown):
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
-        if (answer or RESOURCE_TYPES[noun].absent) and key is not None and set(key) != set(RESOURCE_TYPES[noun].key):
-            raise own_error(
-                "BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(RESOURCE_TYPES[noun].key))}."
-            )
+        if (answer or WINDOWS[noun].absent) and key is not None and set(key) != set(WINDOWS[noun].key):
+            raise own_error("BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(WINDOWS[noun].key))}.")
         asked = self.machine.known_as[noun](key) if key is not None and noun in self.machine.known_as else key
         found = [r for r in answer if all(_same(r.key[name], value) for name, value in (asked or {}).items())]
-        absent = RESOURCE_TYPES[noun].absent
+        absent = WINDOWS[noun].absent
         return [Record(absent, key)] if absent is not None and key is not None and not found else found
 
     # ---- set
@@ -130,7 +128,7 @@ class AgentAnswers:
     def _change(self, noun: str, wish: SetCall, before: Mapping[str, Json]) -> Answer:
         seen: Answer = {"before": dict(before)}
         try:
-            for fixed in (name for name in wish.want if name not in RESOURCE_TYPES[noun].sets):
+            for fixed in (name for name in wish.want if name not in WINDOWS[noun].sets):
                 raise own_error("BadRequest", "InvalidArgument", f"{fixed} cannot be set.")
             self._meet_fault(noun, "set", after=False)
             restart = SETTERS[noun](self.machine, wish)
@@ -179,7 +177,7 @@ class AgentAnswers:
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
 
     def _can(self, noun: str, verb: str, nouns: Collection[str]) -> None:
-        if noun not in RESOURCE_TYPES:
+        if noun not in WINDOWS:
             raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
         if noun not in nouns:
             raise own_error("BadRequest", "InvalidArgument", f"{noun} cannot be asked to {verb}.")

@@ -12,10 +12,10 @@ from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import folder_of, record_of
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.facts import Json, Key
-from winhost.resources.values import is_device
-from winhost.resources.windows.distros import NO_CONF, PUBLIC_KEY
-from winhost.resources.windows.network import NETWORKS
+from winhost.resources.values import NETWORKS, is_device
 from winhost.resources.windows.scripts import inside_script
+from winhost.resources.windows.wsl_access.resource import PUBLIC_KEY
+from winhost.resources.windows.wsl_conf.resource import NO_CONF
 
 if TYPE_CHECKING:
     from winhost.lab.contract.set_call import SetCall, Setter

@@ -10,7 +10,7 @@ from winhost.lab.physics.windows_errors import CmdletError, own_error
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_network import ANY, TASK, Network, Switch, rule_name
 from winhost.model.facts import Json
-from winhost.resources.windows.network import NETWORKS
+from winhost.resources.values import NETWORKS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

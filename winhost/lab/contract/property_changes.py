@@ -12,7 +12,7 @@ from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, own_error
 from winhost.model.facts import Json, Key
-from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
+from winhost.resources.windows.assignable_device.resource import DISABLED, DISMOUNTED, ENABLED, owner
 
 FORCE = "force-dismount"
 TURN_OFF = "vm-turn-off"

@@ -14,7 +14,7 @@ from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.windows_network import within
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.facts import Json, Key, Record
-from winhost.resources.linux import RESOURCE_TYPES
+from winhost.resources.registry import LINUX
 
 Answer = dict[str, Json]
 
@@ -86,7 +86,7 @@ class LinuxAnswers:
         if drift:
             return {"ok": False, "drift": drift, "before": before}
         missing = {name: want[name] for name in _differences(want, before)}
-        foreign = sorted(set(missing) - set(RESOURCE_TYPES[noun].sets))
+        foreign = sorted(set(missing) - set(LINUX[noun].sets))
         if foreign:
             raise bad_request(f"{', '.join(foreign)} cannot be set.")
         return self._change(noun, key, missing, before)

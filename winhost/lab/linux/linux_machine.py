@@ -70,7 +70,7 @@ SSHD = "openssh-server"
 CDI = "winhost-cdi.service"
 SYSTEM = "/etc/systemd/system/"
 
-# The way in, as the script makes it that Windows runs inside (wsl_conf.inside.ps1).
+# The way in, as the script makes it that Windows runs inside (wsl_conf/inside.ps1).
 SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"
 SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
 _SSHD = """\

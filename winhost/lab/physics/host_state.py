@@ -15,12 +15,12 @@ from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine, virt
 from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error
 from winhost.model.facts import Answer, Facts, Json, Key, Record, Unavailable, Unknown
 from winhost.resources.host import typed
-from winhost.resources.windows import RESOURCE_TYPES, STATES
-from winhost.resources.windows.assignable_device import assigned
-from winhost.resources.windows.firmware import DMA_PROTECTION
-from winhost.resources.windows.operating_system import OperatingSystem
+from winhost.resources.registry import WINDOWS, WINDOWS_STATES
+from winhost.resources.windows.assignable_device.resource import assigned
+from winhost.resources.windows.firmware.resource import DMA_PROTECTION
+from winhost.resources.windows.operating_system.resource import OperatingSystem
 
-_OF_HYPER_V = {name for name, noun in RESOURCE_TYPES.items() if noun.requires == "HyperVRole"}
+_OF_HYPER_V = {name for name, noun in WINDOWS.items() if noun.requires == "HyperVRole"}
 # Which cmdlet refuses whoever is no administrator, by the noun that asks it; of HyperVHost it is two properties only.
 _ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "HyperVHost"} | {
     "VmSwitch": "Get-VMSwitch",
@@ -236,11 +236,11 @@ class HostState:
 
     def snapshot(self) -> dict[str, Json]:
         """The answers of all nouns as JSON: what a session sees of this host now."""
-        return {state.noun.name: _as_json(self.answer(state.noun.name)) for state in STATES}
+        return {state.noun.name: _as_json(self.answer(state.noun.name)) for state in WINDOWS_STATES}
 
     def facts(self) -> Facts:
         """The same as a facts document."""
-        nouns = {state.noun.name: self.answer(state.noun.name) for state in STATES}
+        nouns = {state.noun.name: self.answer(state.noun.name) for state in WINDOWS_STATES}
         given = self._facts
         return Facts(given.host, given.origin, given.read_at, given.winhost, nouns, given.schema)
 
@@ -251,7 +251,7 @@ class HostState:
         there is no Hyper-V to run them.
         """
         with self._lock:
-            found = {noun: self.there(noun) for noun in {**self._given, **RESOURCE_TYPES} if noun != "Boot"}
+            found = {noun: self.there(noun) for noun in {**self._given, **WINDOWS} if noun != "Boot"}
             records = {noun: _as_json(there) for noun, there in found.items() if there or noun in self._given}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             if not self._service_there:

@@ -6,7 +6,7 @@ from typing import Any
 
 from winhost.model.facts import Json
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.assignable_device.resource import owner
 
 VM_RESOURCES = ("Vm", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "VmPower")
 

@@ -39,7 +39,7 @@ from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.facts import Json, Key, Record
-from winhost.resources.windows.accounts import NO_TASKS, REFUSED, STALE
+from winhost.resources.windows.account_tasks.resource import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.scripts import job_script
 
 if TYPE_CHECKING:

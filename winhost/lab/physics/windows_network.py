@@ -13,7 +13,8 @@ from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.switch_records import Records, found, in_flight
 from winhost.lab.physics.windows_objects import Shown, shown
 from winhost.model.facts import Json, Record
-from winhost.resources.windows.network import VIRTUAL, WSL
+from winhost.resources.windows.hyperv_firewall.resource import WSL
+from winhost.resources.windows.network_adapter.resource import VIRTUAL
 
 if TYPE_CHECKING:
     from winhost.lab.physics.simulated_machine import Machine

@@ -11,7 +11,8 @@ from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_exe import BOOTED, WslExe
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
 from winhost.model.facts import Json, Record
-from winhost.resources.windows.distros import NO_ACCESS, NO_CONF
+from winhost.resources.windows.wsl_access.resource import NO_ACCESS
+from winhost.resources.windows.wsl_conf.resource import NO_CONF
 
 if TYPE_CHECKING:
     from winhost.lab.physics.simulated_machine import Machine

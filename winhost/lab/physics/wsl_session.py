@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.resources.windows.distros import NO_CONF
+from winhost.resources.windows.wsl_conf.resource import NO_CONF
 
 
 @dataclass

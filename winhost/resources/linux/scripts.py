@@ -1,4 +1,4 @@
-"""The Python that runs on a Linux target: the agent and one script per noun, as one constant text."""
+"""The Python that runs on a Linux target: the agent and one script per resource, as one constant text."""
 
 import ast
 from hashlib import sha256
@@ -8,20 +8,21 @@ from importlib.resources.abc import Traversable
 from winhost.model.once import once
 
 AGENT = "agent.py"
+SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
 
 
-def files() -> list[Traversable]:
-    """The agent, then the nouns in the order of their file names: the order in which they are sent."""
-    remote = packaged(__package__) / "remote"
-    scripts = [entry for entry in remote.iterdir() if entry.name.endswith(".py") and entry.name != "__init__.py"]
-    return sorted(scripts, key=lambda script: (script.name != AGENT, script.name))
+def files() -> dict[str, Traversable]:
+    """The agent, then the resources by their folders, as `cdi_spec/script.py`: the order in which they are sent."""
+    root = packaged(__package__)
+    scripts = {f"{entry.name}/{SCRIPT}": entry / SCRIPT for entry in root.iterdir()}
+    return {AGENT: root / AGENT, **{name: scripts[name] for name in sorted(scripts) if scripts[name].is_file()}}
 
 
 @once
 def agent_text() -> str:
-    """The agent and its nouns: definitions only. The same for every target and every call; values travel as JSON."""
-    texts = [script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files()]
+    """The agent and the scripts: definitions only. The same for every target and every call; values travel as JSON."""
+    texts = [script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files().values()]
     return "\n".join([texts[0], *map(_without_imports_of_ours, texts[1:])])
 
 

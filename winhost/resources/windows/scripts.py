@@ -1,5 +1,6 @@
-"""The PowerShell that runs on a host: the agent, its helpers and one script per noun, as one constant text."""
+"""The PowerShell that runs on a host: the agent, its helpers and one script per resource, as one constant text."""
 
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
@@ -7,29 +8,35 @@ from importlib.resources.abc import Traversable
 from winhost.model.once import once
 
 AGENT = "agent.ps1"
-HELPERS = "helpers"  # the folder of what reaches past cmdlets for every noun: files, registry, programs
+HELPERS = "helpers"  # the folder of what reaches past cmdlets for every resource: files, registry, programs
 _FIRST_CALL = "Invoke-Winhost -Json $args[0]\n"
 
 
-def files() -> list[Traversable]:
-    """The agent, its helpers, then the nouns, each in the order of file names: the order in which they are sent."""
-    agent, *nouns = sorted(_scripts(packaged(__package__)), key=lambda script: (script.name != AGENT, script.name))
-    return [agent, *helpers(), *nouns]
+def files() -> dict[str, Traversable]:
+    """The agent, its helpers, then the resources by their folders, as `vm_mmio/script.ps1`: the order in which they are
+    sent.
+    """
+    root = packaged(__package__)
+    folders = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name != HELPERS)
+    scripts = (script for folder in folders for script in _scripts(root, folder))
+    return {AGENT: root / AGENT, **helpers(), **dict(scripts)}
 
 
-def helpers() -> list[Traversable]:
-    """What all nouns share, in the order of file names."""
-    return sorted(_scripts(packaged(__package__).joinpath(HELPERS)), key=lambda script: script.name)
+def helpers() -> dict[str, Traversable]:
+    """What all resources share, in the order of file names."""
+    return dict(_scripts(packaged(__package__), HELPERS))
 
 
-def _scripts(folder: Traversable) -> list[Traversable]:
-    return [entry for entry in folder.iterdir() if entry.name.endswith(".ps1")]
+def _scripts(root: Traversable, folder: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in sorted(root.joinpath(folder).iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".ps1"):
+            yield f"{folder}/{entry.name}", entry
 
 
 @once
 def agent_text() -> str:
     """All of them as one: definitions only. The same for every host and every call; values travel as JSON."""
-    return "\n".join(script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files())
+    return "\n".join(script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files().values())
 
 
 def session_text() -> str:

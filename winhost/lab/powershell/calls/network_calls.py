@@ -7,7 +7,7 @@ from typing import Any
 from winhost.lab.physics.windows_network import ANY, Adapter, Network, Switch
 from winhost.lab.physics.windows_objects import Shown, shown
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
-from winhost.resources.windows.network import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
+from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"
 _ORIGINS = {"manual": "Manual", "dhcp": "Dhcp", "router-advertisement": "RouterAdvertisement"}

@@ -1,0 +1,53 @@
+"""docs/resources.md is true: its requests are answered as it says, and its excerpts are the code."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from winhost.lab.contract.agent_answers import AgentAnswers
+from winhost.lab.hostfile import expand, find
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.resources.base import ResourceType
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "resources.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+) ?(.*?)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+ASKED = [(about.removeprefix("asked of "), text) for kind, about, text in BLOCKS if about.startswith("asked of ")]
+ANSWERED = [text for kind, about, text in BLOCKS if about == "answered"]
+EXCERPTS = [(about.removeprefix("in "), text) for kind, about, text in BLOCKS if about.startswith("in ")]
+OWN_CODES = re.compile(r"`(Winhost\.\w+)` \| (\w+)")
+
+
+def test_every_block_is_looked_at() -> None:
+    plain = [kind for kind, about, _ in BLOCKS if not about]
+    assert plain == ["console"]
+    assert len(ASKED) == len(ANSWERED) >= 8
+    assert len(ASKED) + len(ANSWERED) + len(EXCERPTS) + len(plain) == len(BLOCKS)
+
+
+@pytest.mark.parametrize(("asked", "answered"), list(zip(ASKED, ANSWERED, strict=True)))
+def test_what_is_asked_is_answered_so(asked: tuple[str, str], answered: str) -> None:
+    host, request = asked
+    answers = AgentAnswers(Machine(*expand(find(host)))).invoke(request)
+    assert json.loads(answers) == json.loads(answered)
+
+
+@pytest.mark.parametrize(("file", "text"), EXCERPTS)
+def test_an_excerpt_is_the_code(file: str, text: str) -> None:
+    assert text in (ROOT / file).read_text("utf-8")
+
+
+def test_every_field_of_a_noun_is_told() -> None:
+    told = set(re.findall(r"`(\w+)`", PAGE))
+    assert {name for name in ResourceType.__dataclass_fields__ if name not in ("name", "state")} <= told
+
+
+def test_the_codes_of_the_agent_are_its_own() -> None:
+    scripts = "".join(path.read_text("ascii") for path in (ROOT / "winhost/resources/windows").rglob("*.ps1"))
+    told: dict[str, Any] = dict(OWN_CODES.findall(PAGE))
+    assert len(told) >= 6
+    for code, category in told.items():
+        assert re.search(rf"'{re.escape(code)}'.{{0,12}}'{category}'|category = '{category}'; code = '{code}'", scripts)

@@ -1,0 +1,48 @@
+"""Package sources in the distro."""
+
+from collections.abc import Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import Keep, ResourceType, State, Undo, resource, undo_property_by_property
+from winhost.resources.shared import ACCESS, DISTROS, PACKAGES
+from winhost.resources.values import FLAG, Value, or_nothing, text
+
+
+def _undo_source(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """A source that we added goes as a whole; its parts cannot stand at `null` while it is there."""
+    undo = undo_property_by_property(before, after, now)
+    came = before.get("present") is False
+    return {"present": False} if came and now["present"] and not isinstance(undo, Keep) else undo
+
+
+@resource(
+    ResourceType(
+        "AptSource",
+        order=40,
+        key=("name",),
+        sets={
+            "present": FLAG,
+            "uri": or_nothing(text(r"(https?://|file:/)[!-~]+", "the address of a repository")),
+            "suite": or_nothing(text(r"[A-Za-z0-9/][A-Za-z0-9/._-]*", "a suite")),
+            "components": Value("a list of words", lambda value: isinstance(value, list | tuple)),
+            "key": or_nothing(text(r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n[\n -~]*", "an armoured public key")),
+            "key_sha256": or_nothing(text(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")),
+        },
+        requires=ACCESS,
+        rests=(PACKAGES,),
+        within=DISTROS,
+        undo=_undo_source,
+    )
+)
+class AptSource(State):
+    """A source of packages that winhost writes (`winhost-<name>.sources`), and the key that signs it.
+
+    A change comes with the key's text and its SHA-256, and is taken back by itself where apt cannot read the source.
+    """
+
+    present: bool
+    uri: str | None
+    suite: str | None
+    components: tuple[str, ...]
+    key: str | None
+    key_sha256: str | None

@@ -1,0 +1,62 @@
+# key {}   state {present: bool, fresh: bool, devices: [text]}
+from __future__ import annotations
+
+import re
+
+from winhost.resources.linux.agent import (
+    Found,
+    Key,
+    NotThereYet,
+    State,
+    bad_request,
+    changes,
+    content,
+    must,
+    place_of,
+    reads,
+    remove,
+    seconds,
+    status,
+    value,
+)
+
+# Where nvidia-cdi-refresh writes too: the same device in two files would be a conflict, and then no device at all.
+# /var/run is a link to it, and it is gone after a restart, as the driver store of before may be.
+SPEC = "/run/cdi/nvidia.yaml"
+GENERATE = ("cdi", "generate", "--mode=wsl", "--format=yaml")
+
+
+@reads("CdiSpec")
+def cdi_spec(key: Key | None) -> Found:
+    if place_of("nvidia-ctk") is None:
+        raise NotThereYet("DebianPackage")
+    present = status(SPEC) is not None
+    state = {
+        "present": present,
+        "fresh": value(matches) if present else False,
+        "devices": value(devices) if present else [],
+    }
+    yield {}, state
+
+
+def matches() -> bool:
+    """What would be generated now is what is there: a driver store of before stays beside the one that is used."""
+    return lines(content(SPEC).decode("utf-8")) == lines(must("nvidia-ctk", "--quiet", *GENERATE))
+
+
+def lines(spec: str) -> list[str]:
+    return sorted(line.strip() for line in spec.splitlines() if line.strip() not in ("", "---"))
+
+
+def devices() -> list[str]:
+    return sorted(re.findall(r"^\S+=\S+$", must("nvidia-ctk", "--quiet", "cdi", "list"), re.MULTILINE))
+
+
+@changes("CdiSpec", "present", "fresh")
+def change_cdi_spec(key: Key, want: State, how: State) -> None:
+    if want.get("present") is False:
+        remove(SPEC)
+    elif want.get("fresh") is False:
+        raise bad_request("A spec is made fresh or taken away, never stale.")
+    else:
+        must("nvidia-ctk", "--quiet", *GENERATE, "--output=" + SPEC, within=seconds(how, 120))

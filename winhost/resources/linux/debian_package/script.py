@@ -1,0 +1,178 @@
+# key {package: text}   state {version: text | null, held: bool, needed_by: [text]}
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from winhost.resources.linux.agent import (
+    KEPT,
+    ONCE,
+    AgentFault,
+    Found,
+    Key,
+    NotThereYet,
+    State,
+    changes,
+    content,
+    matching,
+    must,
+    packages,
+    place_of,
+    put,
+    reads,
+    remove,
+    run,
+    seconds,
+    status,
+    warn,
+    wrong_place,
+)
+
+# Without being asked for one by name, these are told, installed or not: the path's wishes are compared with them.
+KNOWN_PACKAGES = (
+    "containerd.io",
+    "docker-ce",
+    "docker-ce-cli",
+    "docker.io",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "openssh-server",
+)
+APT_GET = (
+    "-q",
+    "-y",
+    "--no-install-recommends",
+    "--allow-downgrades",
+    "-oDpkg::Options::=--force-confdef",
+    "-oDpkg::Options::=--force-confold",
+)
+LONG = 1800  # seconds: a slow mirror and a slow disk
+
+
+@reads("DebianPackage", "package")
+def debian_packages(key: Key | None) -> Found:
+    if place_of("dpkg-query") is None:
+        raise NotThereYet("LinuxSystem")
+    for name in [key["package"]] if key else KNOWN_PACKAGES:
+        yield {"package": name}, debian_package(package_name(name))
+
+
+def package_name(name: str) -> str:
+    return matching(r"[a-z0-9][a-z0-9+.-]+", name, "the name of a package")
+
+
+def debian_package(name: str) -> State:
+    found = packages().get(name)
+    needed_by = sorted(other for other, package in packages().items() if name in package.needs)
+    return {"version": found.version if found else None, "held": found.held if found else False, "needed_by": needed_by}
+
+
+@changes("DebianPackage", "version", "held")
+def change_debian_package(key: Key, want: State, how: State) -> None:
+    name = package_name(key["package"])
+    if want.get("held") is False and name in packages():
+        must("apt-mark", "unhold", name)
+        ONCE.clear()
+    if "version" in want:
+        repair(how)
+        if want["version"] is None:
+            purge(name, how)
+        else:
+            install(name, matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", want["version"], "a version"), how)
+    if want.get("held") is True:
+        must("apt-mark", "hold", name)
+
+
+def apt_get(how: State, *arguments: str) -> str:
+    lock = f"-oDPkg::Lock::Timeout={seconds(how, LONG):.0f}"
+    return must("apt-get", *APT_GET, lock, *arguments, within=seconds(how, LONG) + 60)
+
+
+def repair(how: State) -> None:
+    """A machine that went down half-way leaves packages unpacked, and apt then refuses everything."""
+    if any(Path("/var/lib/dpkg/updates").iterdir()):
+        warn("An installation that was broken off was finished first.")
+        must("dpkg", "--force-confdef", "--force-confold", "--configure", "--pending", within=seconds(how, LONG))
+
+
+def install(name: str, version: str, how: State) -> None:
+    before = packages()
+    if name in before and before[name].held:
+        raise wrong_place(f"{name} is held at {before[name].version}.")
+    exact = exactly(name, version)
+    asked = [f"{each}={at}" for each, at in exact.items()]
+    planned = apt_get(how, "--simulate", "install", *asked)
+    leaving = listed("Remv|Purg", planned)
+    if leaving:
+        raise AgentFault("Winhost.WouldRemove", "ResourceExists", f"It would remove {', '.join(leaving)}.", "apt-get")
+    by_themselves = set(must("apt-mark", "showauto").split())
+    if name in before:
+        apt_get(how, "install", *asked)
+    else:
+        install_new(name, asked, [each for each in listed("Inst", planned) if each not in before], how)
+    # What is named is marked as wished for; but these are here only for the sake of the one.
+    for_it = [each for each in exact if each != name and (each in by_themselves or each not in before)]
+    if for_it:
+        must("apt-mark", "auto", *for_it)
+
+
+def install_new(name: str, asked: list[str], brought: list[str], how: State) -> None:
+    # Before the change: what is installed when the machine goes down half-way is ours too.
+    put(brought_file(name), json.dumps(brought) + "\n")
+    try:
+        apt_get(how, "install", *asked)
+    except BaseException:
+        if run("dpkg-query", "--show", name).code != 0:
+            remove(brought_file(name))
+        raise
+
+
+def exactly(name: str, version: str) -> dict[str, str]:
+    """The package and all that it wants in one exact version: apt would take the newest, and then give up."""
+    found: dict[str, str] = {}
+    new = {name: version}
+    while new:
+        each, exact = new.popitem()
+        shown_ = run("apt-cache", "show", "--no-all-versions", f"{each}={exact}").output
+        if f"\nVersion: {exact}\n" in shown_:
+            found[each] = exact
+            depends = " ".join(re.findall(r"^(?:Pre-)?Depends: (.*)$", shown_, re.MULTILINE))
+            wanted = re.findall(r"([a-z0-9][a-z0-9+.-]+) \(= ([^)|]+)\)", depends)
+            new.update((other, at) for other, at in wanted if other not in found)
+        elif each == name:
+            raise AgentFault("Winhost.NoSuchVersion", "ObjectNotFound", f"No source has {name} {version}.", "apt-cache")
+    return found
+
+
+def listed(kinds: str, said: str) -> list[str]:
+    """Packages that a simulation names."""
+    return re.findall(rf"^(?:{kinds}) ([a-z0-9][a-z0-9+.-]+)", said, re.MULTILINE)
+
+
+def brought_file(name: str) -> str:
+    """What we installed for the sake of a package; that it is there says that we installed it."""
+    return f"{KEPT}/packages/{name}.json"
+
+
+def purge(name: str, how: State) -> None:
+    if status(brought_file(name)) is None:
+        raise AgentFault("Winhost.NotOurs", "PermissionDenied", f"{name} was not installed by winhost; it stays.")
+    brought = {each for each in json.loads(content(brought_file(name))) if each != name}
+    with_it = {name, *(each for each in brought if each in packages())}
+    going = set(listed("Remv|Purg", apt_get(how, "--simulate", "purge", name)))
+    others = ", ".join(sorted(going - with_it))
+    if others:
+        raise AgentFault("Winhost.InUse", "ResourceBusy", f"Needed by {others}.", "apt-get")
+    apt_get(how, "purge", *sorted(going or {name}))
+    sweep(brought, how)
+    remove(brought_file(name))
+
+
+def sweep(brought: set[str], how: State) -> None:
+    """What came with it and is of no use to anything else now."""
+    idle = set(listed("Remv|Purg", apt_get(how, "--simulate", "autoremove", "--purge"))) & brought
+    if idle and set(listed("Remv|Purg", apt_get(how, "--simulate", "purge", *sorted(idle)))) == idle:
+        apt_get(how, "purge", *sorted(idle))

@@ -1,0 +1,91 @@
+# key {unit: text}   state {loaded: bool, enabled: text, active: bool, failed: bool}
+from __future__ import annotations
+
+from pathlib import Path
+
+from winhost.resources.linux.agent import (
+    Found,
+    Key,
+    NotThereYet,
+    State,
+    changes,
+    matching,
+    must,
+    reads,
+    seconds,
+)
+
+KNOWN_UNITS = (
+    "containerd.service",
+    "docker.service",
+    "nvidia-cdi-refresh.service",
+    "ssh.service",
+    "ssh.socket",
+    "systemd-networkd.service",
+    "systemd-networkd-wait-online.service",
+    "systemd-resolved.service",
+    "winhost-cdi.path",
+    "winhost-cdi.service",
+)
+
+
+@reads("SystemdUnit", "unit")
+def systemd_units(key: Key | None) -> Found:
+    if not Path("/run/systemd/system").is_dir():
+        raise NotThereYet("LinuxSystem")
+    for name in [key["unit"]] if key else KNOWN_UNITS:
+        yield {"unit": name}, unit_state(name)
+
+
+def unit_state(name: str) -> State:
+    told_ = shown(unit_name(name))
+    state: State = {
+        "loaded": told_["LoadState"] == "loaded",
+        "enabled": told_["UnitFileState"] or told_["LoadState"],
+        "active": told_["ActiveState"] in ("active", "reloading"),
+        "failed": told_["ActiveState"] == "failed",
+    }
+    if told_["LoadState"] == "not-found":
+        # What brings it decides how it begins: a package may enable and start it by itself.
+        waits = {"unavailable": "LinuxFile" if name.startswith("winhost-") else "DebianPackage"}
+        return dict(state, enabled=waits, active=state["active"] or waits)
+    return state
+
+
+def unit_name(name: str) -> str:
+    kinds = "mount|path|service|socket|target|timer"
+    return matching(rf"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:{kinds})", name, "the name of a unit")
+
+
+def shown(unit: str) -> dict[str, str]:
+    wanted = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
+    return dict(line.split("=", 1) for line in must("systemctl", "show", wanted, "--", unit).splitlines() if line)
+
+
+@changes("SystemdUnit", "enabled", "active")
+def change_systemd_unit(key: Key, want: State, how: State) -> None:
+    unit = unit_name(key["unit"])
+    before = shown(unit)
+    if before["NeedDaemonReload"] == "yes" or before["LoadState"] != "loaded":
+        must("systemctl", "daemon-reload")
+    if "enabled" in want:
+        enable(unit, want["enabled"], before["UnitFileState"])
+    if want.get("active") is True:
+        if before["ActiveState"] == "failed":
+            must("systemctl", "reset-failed", "--", unit)
+        must("systemctl", "start", "--", unit, within=seconds(how, 120))
+    if want.get("active") is False:
+        must("systemctl", "stop", "--", unit, within=seconds(how, 120))
+
+
+def enable(unit: str, wanted: str, found: str) -> None:
+    """To `enabled`, `disabled` or `masked`; any other word is what a unit is by itself, once it is not masked."""
+    if wanted == "masked":
+        must("systemctl", "mask", "--", unit)
+        return
+    if found == "masked":
+        must("systemctl", "unmask", "--", unit)
+    if wanted == "enabled":
+        must("systemctl", "enable", "--", unit)
+    if wanted == "disabled":
+        must("systemctl", "disable", "--", unit)

@@ -1,0 +1,64 @@
+"""What several resources declare alike: what rests on them, the consents that a change asks for, and undoing."""
+
+from collections.abc import Iterable, Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import Change, Keep, Rests, Undo, undo_property_by_property
+
+ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
+NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
+
+# ---- what rests on an instance
+
+# What the VM has now: its windows, its memory and its automatic actions are as they are for them.
+DEVICES = (Rests("AssignableDevice", at=("place", "assigned:{vm}"), lent=True),)
+# Without the feature no VM of theirs starts, and without WSL nobody can take them back.
+DISTROS = Rests("WslDistro", disks=True)
+# Without the account, its right, its tasks or its configuration they could not run as they do.
+DISTROS_OF = Rests("WslDistro", on=("account",), disks=True)
+TASKS_OF = Rests("AccountTasks", on=("account",), unless=("jobs", ("absent",)))
+CONFIG_OF = Rests("WslConfig", on=("account",), unless=("text", (None, NO_PROFILE)))
+# Who goes back in a distro goes in by them.
+WAYS_IN = (Rests("WslAccess", unless=("active", (False,))),)
+# What came into a distro since, as far as winhost knows it: not what was in its image, or came with its own packages.
+INSIDE = (
+    Rests("LinuxFile", unless=("text", (None,)), since=()),
+    Rests("AptSource", unless=("present", (False,)), since=()),
+    Rests("DebianPackage", unless=("version", (None,)), since=()),
+)
+# Enabled since: what it runs with, nobody tells.
+UNITS = Rests("SystemdUnit", at=("enabled", "enabled"), since=())
+PACKAGES = Rests("DebianPackage", unless=("version", (None,)), since=())
+SPEC = Rests("CdiSpec", unless=("present", (False,)), since=())
+
+# ---- what an instance lies in
+
+WITHIN_DISTRO = Rests("WslDistro", on=("account", "distro"), disks=True)
+
+# ---- consents that a change asks for
+
+
+def restart(change: Change) -> Iterable[str]:
+    """It takes effect with a restart, or may come to ask for one when it is too late to ask anybody."""
+    return ("restart",)
+
+
+def cuts_the_wire(change: Change) -> tuple[str, ...]:
+    """Whatever it changes, somebody may be on the other end of it."""
+    return ("network",)
+
+
+def ends_distros(change: Change) -> Iterable[str]:
+    """It takes effect with the next start. What has never been set is that of a distro, or of a VM, just made."""
+    return ("vm-stop",) if any(value is not None for value in change.before.values()) else ()
+
+
+# ---- undoing
+
+
+def undo_whole(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """All of it, or nothing: its properties are of one piece. Nothing where it went with what it was in."""
+    if NO_PROFILE in now.values():
+        return {}
+    undone = undo_property_by_property(before, after, now)
+    return Keep(undone.reason) if isinstance(undone, Keep) else undone

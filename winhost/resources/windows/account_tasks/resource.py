@@ -1,0 +1,78 @@
+"""The scheduled tasks that run as the account that owns the distro."""
+
+from collections.abc import Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import Change, Keep, ResourceType, State, Undo, resource
+from winhost.resources.shared import CONFIG_OF, DISTROS_OF
+from winhost.resources.values import one_of, or_nothing, text
+
+NO_TASKS: Mapping[str, Json] = {
+    "jobs": "absent",
+    "keep_alive": "absent",
+    "distro": None,
+    "program": None,
+    "logon": None,
+}
+REFUSED = "refused"  # a logon: the password that the tasks have is not the account's any more
+STALE = "stale"  # jobs: what the task runs is gone, or of another winhost
+# What does not go back to how it was: what rollback says of it, and what the plan.
+_MENDED = {
+    "logon": (REFUSED, "they log on again", "nobody knows the password that the account had"),
+    "jobs": (STALE, "they run jobs again", "the script that was there is not kept"),
+}
+_DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letters, digits, dots and dashes")
+
+
+def undo_tasks(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """What bears our name and stands where only ours stand goes back, whatever it was changed to since.
+
+    But nobody can give an account a password back that nobody here knew, or a script that is not kept.
+    """
+    undone = {name: value for name, value in before.items() if now[name] != value}
+    mended = [name for name, (broken, _, _) in _MENDED.items() if undone.get(name) == broken]
+    if not mended:
+        return undone
+    rest = {name: value for name, value in undone.items() if name not in mended}
+    return Keep(" and ".join(_MENDED[name][1] for name in mended), rest)
+
+
+def mended_for_good(change: Change) -> str | None:
+    """Why tasks that could not work do not go back to that."""
+    why = [why for name, (broken, _, why) in _MENDED.items() if change.before.get(name) == broken]
+    return ", and ".join(why) or None
+
+
+@resource(
+    ResourceType(
+        "AccountTasks",
+        order=300,
+        key=("account",),
+        sets={
+            "jobs": one_of("absent", "ready", "disabled"),
+            "keep_alive": one_of("absent", "ready", "disabled"),
+            "distro": or_nothing(_DISTRO),
+            "logon": or_nothing(one_of("password", "s4u")),
+        },
+        after=("LocalAccount", "AccountRight", "Wsl"),
+        absent=NO_TASKS,
+        rests=(DISTROS_OF, CONFIG_OF),
+        irreversible=mended_for_good,
+        undo=undo_tasks,
+    )
+)
+class AccountTasks(State):
+    """The scheduled tasks that run as the account, in the folder `winhost`.
+
+    jobs: runs wsl.exe for winhost, one job at a time; stale, where its script is gone or another winhost's.
+    keep_alive: holds `distro` from the start of Windows on, by `program`; whether it holds it now, WslDistro tells.
+    logon: password, a secret made anew whenever the tasks are; or s4u, without one: whether WSL starts like that is
+    unverified; refused, where somebody gave the account another password. What is set, and what is read, runs a job
+    that does nothing: its first logon makes the account's profile.
+    """
+
+    jobs: str
+    keep_alive: str
+    distro: str | None
+    program: str | None
+    logon: str | None

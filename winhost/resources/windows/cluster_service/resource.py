@@ -1,0 +1,10 @@
+"""The cluster service."""
+
+from winhost.resources.base import ResourceType, State, resource
+
+
+@resource(ResourceType("ClusterService", order=390))
+class ClusterService(State):
+    """Failover clustering on this host: absent, stopped or running."""
+
+    state: str

@@ -1,0 +1,68 @@
+"""External switches."""
+
+import re
+from collections.abc import Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.shared import cuts_the_wire
+from winhost.resources.values import Value
+
+NONE, SETTLED, UNDONE = "none", "settled", "undone"
+
+_GUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+def _guid(value: Json) -> bool:
+    return isinstance(value, str) and re.fullmatch(_GUID, value) is not None
+
+
+def undo_switch(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """Only the host's record of what winhost made there gives the right to remove it."""
+    if now["adapter"] is not None and now["phase"] == NONE:
+        return Keep("this switch is not the one that winhost made")
+    if now["vms"]:
+        return Keep(f"{now['vms']} VM adapter(s) are connected to it")
+    return undo_property_by_property(before, after, now)
+
+
+@resource(
+    ResourceType(
+        "ExternalSwitch",
+        order=130,
+        key=("name",),
+        sets={"adapter": Value("the interface GUID of an adapter, or nothing", lambda v: v is None or _guid(v))},
+        requires="HyperVRole",
+        after=("NetworkAdapter",),
+        absent={"adapter": None, "management_os": False, "vms": 0, "phase": NONE, "detail": None},
+        asks=("network",),
+        risks=cuts_the_wire,
+        rests=(Rests("WslVm", at=("mode", "bridged")),),
+        undo=undo_switch,
+    )
+)
+class ExternalSwitch(State):
+    """An external switch by its name, which is what WSL knows it by.
+
+    adapter: whose it is for good: null before the switch is settled, and the old one until its removal is. vms:
+    adapters of VMs on it. phase: none (not winhost's), pending (at work), awaiting (done, and undone again unless the
+    controller comes back), settled, undone (as before: detail says why) or failed (neither: detail says what is left).
+
+    Making and removing cut the wire, so the host does either by itself: `set` leaves a record and a scheduled task,
+    which keeps the adapter's addresses, makes the switch, puts back what got lost and then waits for a second call.
+    That the controller can be reached is proved by nothing but its coming back, so the first `set` never ends well:
+    where the wire held, it answers `Winhost.ComeBack`, which counts as a lost answer. Either way the engine opens a new
+    session, reads, finds `adapter` not yet as wanted, and asks for the same again: that is the commit. Who does not
+    come back within `how.within` seconds, or lets the host restart meanwhile, finds it as it was. An undone attempt is
+    told to whoever asks for the same next; who asks again after that tries again.
+
+    What only a real host shows: that Remove-VMSwitch gives static addresses back by itself is not relied on; DHCP may
+    give another address than before (the switch has the adapter's MAC address, so most servers do not); static routes
+    of an adapter that uses DHCP are not kept.
+    """
+
+    adapter: str | None
+    management_os: bool
+    vms: int
+    phase: str
+    detail: str | None

@@ -1,0 +1,40 @@
+"""How the driver of an NVIDIA card presents it to Windows."""
+
+from collections.abc import Iterable
+
+from winhost.resources.base import Change, ResourceType, State, resource
+from winhost.resources.shared import DISTROS, restart
+from winhost.resources.values import one_of
+
+WDDM = "WDDM"
+MCDM = "MCDM"
+
+
+def _may_need(change: Change) -> Iterable[str]:
+    """Only WDDM shows a picture; whether one is shown is found out on the host."""
+    return () if change.want["pending"] == WDDM else ("headless",)
+
+
+@resource(
+    ResourceType(
+        "GpuDriverModel",
+        order=160,
+        key=("location", "device"),
+        sets={"pending": one_of(WDDM, MCDM)},
+        restarts=True,
+        asks=("restart", "headless"),
+        risks=restart,
+        may_need=_may_need,
+        rests=(DISTROS,),
+    )
+)
+class GpuDriverModel(State):
+    """WDDM, TCC or MCDM, now and after the next restart; null where no driver of NVIDIA runs the card.
+
+    WSL sees cards in WDDM and MCDM; one in TCC it does not see, and is seen to lose the others as well. TCC comes back
+    with a rollback, and is never wanted. Consumer cards know WDDM alone. MCDM is documented by NVIDIA as an enumeration
+    of NVML and reported to work with WSL; from which driver version on, and for which cards, is unverified.
+    """
+
+    current: str | None
+    pending: str | None

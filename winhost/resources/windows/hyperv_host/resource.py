@@ -1,0 +1,12 @@
+"""The settings of Hyper-V."""
+
+from winhost.resources.base import ResourceType, State, resource
+
+
+@resource(ResourceType("HyperVHost", order=100, requires="HyperVRole"))
+class HyperVHost(State):
+    """What the hypervisor says of itself. iov_support is a proxy for IOMMU and ACS, not a verdict on DDA."""
+
+    iov_support: bool
+    iov_reasons: tuple[str, ...]
+    service: str

@@ -1,0 +1,62 @@
+"""Local accounts."""
+
+from collections.abc import Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.shared import CONFIG_OF, DISTROS_OF, TASKS_OF
+from winhost.resources.values import FLAG
+
+
+def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """An account goes only if it is still the one that was made; for its distros see `DISTROS_OF`."""
+    if before.get("there") is not False or not now["there"]:
+        return undo_property_by_property(before, after, now)
+    if not now["ours"]:
+        return Keep("it is not the account that winhost made any more")
+    return {"there": False}
+
+
+@resource(
+    ResourceType(
+        "LocalAccount",
+        order=280,
+        key=("account",),
+        sets={"there": FLAG, "administrator": FLAG},
+        absent={
+            "there": False,
+            "sid": None,
+            "enabled": False,
+            "password_expires": False,
+            "administrator": False,
+            "ours": False,
+            "profile": None,
+            "sessions": None,
+            "distros": None,
+        },
+        rests=(
+            DISTROS_OF,
+            TASKS_OF,
+            Rests("AccountRight", on=("account",), unless=("granted", (False,))),
+            CONFIG_OF,
+        ),
+        undo=undo_account,
+    )
+)
+class LocalAccount(State):
+    """An account of this Windows. winhost makes one with a secret that nobody keeps, and removes only what it made.
+
+    ours: made by winhost, by the mark in its description; profile: the folder that its first logon made; sessions: of
+    people who are logged on with it now; distros: disks of WSL in the profile, or the folders, of one of ours.
+    A domain controller has no such accounts.
+    """
+
+    there: bool
+    sid: str | None
+    enabled: bool
+    password_expires: bool
+    administrator: bool
+    ours: bool
+    profile: str | None
+    sessions: int | None
+    distros: int | None

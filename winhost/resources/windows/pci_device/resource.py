@@ -1,0 +1,64 @@
+"""GPUs and the functions beside them, as the bus and Windows describe them."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from winhost.model.units import Bytes
+from winhost.resources.base import ResourceType, State, Within, resource
+
+DISPLAY = 3  # PCI base class
+ADDRESSES = 1 << 64
+FUNCTION = re.compile(r"#PCI\(([0-9A-F]{2})([0-9A-F]{2})\)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class MemoryRange:
+    """Start and length in bytes, as the host has placed it now."""
+
+    start: Annotated[Bytes, Within(0, ADDRESSES)]
+    length: Annotated[Bytes, Within(1, ADDRESSES)]
+
+
+def card_location(location: str) -> str:
+    """The location path of function 0: functions of one card differ only in the last two digits of the last `PCI()`."""
+    return FUNCTION.sub(r"#PCI(\g<1>00)", location)
+
+
+@resource(ResourceType("PciDevice", order=150, key=("location", "device")))
+class PciDevice(State):
+    """A display, audio or USB function of a graphics card; its key is what survives dismounting and renumbering.
+
+    device: VEN_10DE&DEV_2684&SUBSYS_…; instance: as Windows names it now (PCIP\\ once dismounted); kind: display,
+    audio, usb or other; problem: Configuration Manager code, 0 is none, 22 disabled; driver_model: WDDM, TCC, MCDM or
+    null; post_path: firmware booted on it; ranges: memory, none readable while disabled or dismounted; device_type:
+    2 PCIe endpoint, 3 legacy endpoint, 4 root-complex endpoint, 5 PCIe treated as PCI; acs: AcsCompatibleUpHierarchy,
+    0 not supported, null where the bus driver does not say; rmrr: firmware reserves memory for it;
+    line_interrupts_only: it got no message interrupt; pcie_control: Windows controls PCI Express on its root bus;
+    tunneled: Thunderbolt or USB4; displays: monitors on it; vram: bytes, null unless the driver says.
+    """
+
+    instance: str
+    name: str
+    kind: str
+    device_class: str
+    problem: int
+    driver: str | None
+    driver_version: str | None
+    driver_model: str | None
+    post_path: bool
+    ranges: tuple[MemoryRange, ...]
+    base_class: int
+    device_type: int
+    acs: int | None
+    rmrr: bool
+    line_interrupts_only: bool
+    pcie_control: bool
+    tunneled: bool
+    displays: int
+    vram: Annotated[Bytes, Within(0, ADDRESSES)] | None
+
+    @property
+    def dismounted(self) -> bool:
+        """It answers to the pass-through driver, not to Windows."""
+        return self.instance.upper().startswith("PCIP\\")

@@ -1,0 +1,10 @@
+"""Whether a restart is pending."""
+
+from winhost.resources.base import ResourceType, State, resource
+
+
+@resource(ResourceType("PendingReboot", order=240))
+class PendingReboot(State):
+    """Why Windows waits for a restart; empty when it does not."""
+
+    reasons: tuple[str, ...]

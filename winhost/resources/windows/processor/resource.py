@@ -1,0 +1,13 @@
+"""Processors."""
+
+from winhost.resources.base import ResourceType, State, resource
+
+
+@resource(ResourceType("Processor", order=50, key=("socket",)))
+class Processor(State):
+    """One socket."""
+
+    name: str
+    manufacturer: str
+    cores: int
+    threads: int

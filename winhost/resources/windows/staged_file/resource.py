@@ -1,0 +1,52 @@
+"""Files that winhost brings to the host."""
+
+from collections.abc import Mapping
+
+from winhost.model.facts import Json
+from winhost.resources.base import (
+    Attachment,
+    Change,
+    ResourceType,
+    Rests,
+    State,
+    Undo,
+    resource,
+    undo_property_by_property,
+)
+from winhost.resources.values import FLAG
+
+
+def from_beside(change: Change) -> Attachment | None:
+    """./name is a file in the folder of the plan, on the computer that winhost runs on."""
+    before, _, name = change.key["source"].partition("./")
+    return Attachment(name, change.key["sha256"]) if not before and change.want.get("present") else None
+
+
+def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
+    """What is there in part is nobody else's, and never put back."""
+    found = {"present": before["present"] is True}
+    return found if now["present"] is None else undo_property_by_property(found, after, now)
+
+
+@resource(
+    ResourceType(
+        "StagedFile",
+        order=260,
+        key=("sha256", "name", "source"),
+        sets={"present": FLAG},
+        absent={"present": False},
+        rests=(Rests("Wsl", at=("package", "{sha256}")), Rests("WslDistro", at=("image", "{sha256}"))),
+        sends=from_beside,
+        undo=undo_staged,
+    )
+)
+class StagedFile(State):
+    """A file that winhost brings, in a folder of administrators: %ProgramData%\\winhost\\files\\<sha256>-<name>.
+
+    source: an https address that the host can reach, the absolute path of a file on a drive of the host, or ./ and the
+    name of a file that lies beside the plan; name: letters, digits, dot, dash and underscore. present: it is there with
+    this SHA-256; with any other it is as good as absent, and replaced. null: a part of it was sent, and the rest is
+    still to come.
+    """
+
+    present: bool | None

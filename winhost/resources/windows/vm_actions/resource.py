@@ -1,0 +1,31 @@
+"""Automatic actions of VMs."""
+
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import DEVICES
+from winhost.resources.values import one_of
+from winhost.resources.windows.vm_power.resource import vm_off
+
+
+@resource(
+    ResourceType(
+        "VmActions",
+        order=200,
+        key=("vm",),
+        sets={
+            "stop": one_of("turn-off", "save", "shut-down"),
+            "start": one_of("nothing", "start-if-running", "start"),
+        },
+        requires="HyperVRole",
+        needs=vm_off,
+        rests=DEVICES,
+    )
+)
+class VmActions(State):
+    """What happens to the VM when the host stops or starts.
+
+    stop: turn-off, save or shut-down; start: nothing, start-if-running or start. A VM with an assigned device cannot
+    be saved, so `stop` must not be `save`.
+    """
+
+    stop: str
+    start: str

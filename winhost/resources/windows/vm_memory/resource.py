@@ -1,0 +1,21 @@
+"""Memory modes of VMs."""
+
+from winhost.model.units import Bytes
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import DEVICES
+from winhost.resources.values import FLAG
+from winhost.resources.windows.vm_power.resource import vm_off
+
+
+@resource(
+    ResourceType(
+        "VmMemory", order=220, key=("vm",), sets={"dynamic": FLAG}, requires="HyperVRole", needs=vm_off, rests=DEVICES
+    )
+)
+class VmMemory(State):
+    """Memory of a VM in bytes. Only the mode is changed here: an assigned device needs all of `startup` pinned."""
+
+    dynamic: bool
+    startup: Bytes
+    minimum: Bytes
+    maximum: Bytes

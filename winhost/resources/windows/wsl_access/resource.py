@@ -1,0 +1,90 @@
+"""SSH access to the distro."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from winhost.model.facts import Json
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import INSIDE, WITHIN_DISTRO, cuts_the_wire, undo_whole
+from winhost.resources.values import FLAG, NETWORKS, Value
+
+# Type, base64, and a name; the scripts have it, too.
+PUBLIC_KEY = r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?"
+NO_ACCESS: Mapping[str, Json] = MappingProxyType(
+    {
+        "user": None,
+        "port": None,
+        "listen": None,
+        "allowed": None,
+        "address": None,
+        "host_key": None,
+        "authorized": [],
+        "active": False,
+    }
+)
+
+
+def _port(value: Json) -> bool:
+    return value is None or (type(value) is int and 1 <= value <= 65535)
+
+
+def _address(value: Json) -> bool:
+    """In its one spelling: what is read back must be what was wanted."""
+    if value is None or not isinstance(value, str):
+        return value is None
+    try:
+        return str(ipaddress.ip_address(value)) == value
+    except ValueError:
+        return False
+
+
+def _keys(value: Json) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(line, str) and re.fullmatch(PUBLIC_KEY, line) is not None for line in value
+    )
+
+
+@resource(
+    ResourceType(
+        "WslAccess",
+        order=350,
+        key=("account", "distro"),
+        sets={
+            "port": Value("a port, or nothing", _port),
+            "listen": Value("an address in its usual spelling, or nothing", _address),
+            "allowed": NETWORKS,
+            "authorized": Value("a list of public keys", _keys),
+            "active": FLAG,
+        },
+        after=("WslConf",),
+        requires="WslDistro",
+        absent=NO_ACCESS,
+        asks=("network",),
+        risks=cuts_the_wire,
+        rests=INSIDE,
+        within=WITHIN_DISTRO,
+        undo=undo_whole,
+    )
+)
+class WslAccess(State):
+    """sshd in a distro: by key only, at one address, for `user`. From here on the distro is an SSH target.
+
+    allowed: networks (CIDR) that sshd takes anybody from, beside the machine itself; null: from anywhere, as behind
+    NAT, where all that comes in comes from Windows. address: its own in the network of a bridge, where it can be
+    reached; null elsewhere, and while it does not run.
+    authorized: the keys that winhost put there; those of others are left alone and not told. host_key: what the distro
+    will show, brought out by the way of Windows and so known before anybody connects. active: it listens now, which
+    takes a running distro with systemd, and a network that leads to it. A way in that is taken away takes sshd with it,
+    unless that was there before.
+    """
+
+    user: str | None
+    port: int | None
+    listen: str | None
+    allowed: tuple[str, ...] | None
+    address: str | None
+    host_key: str | None
+    authorized: tuple[str, ...]
+    active: bool
