@@ -13,7 +13,7 @@ from tests.cli.conftest import Line, Said
 from tests.schemas import faults
 from winhost.cli.answers import ListedLabHost
 from winhost.cli.envelope import KINDS, Form, answer, answering, asked_form, schema_of
-from winhost.compat.catalogue import UnknownCode
+from winhost.compat.catalogue import unknown_code
 from winhost.lab.running_lab import Lab
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
@@ -71,7 +71,7 @@ def test_every_command_answers_in_the_one_published_envelope(line: Line, every: 
 
 def one_and_an_error() -> Iterator[ListedLabHost]:
     yield ListedLabHost("one", "fine")
-    raise UnknownCode("no.such")
+    raise unknown_code("no.such")
 
 
 def test_a_document_that_was_begun_is_ended_whatever_comes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import yaml
 import winhost.compat
 import winhost.hardware
 import winhost.paths
+from tests.errors import raises
 from winhost.compat import catalogue
 from winhost.compat.explanation import explain
 from winhost.compat.related import MOST, bond
@@ -170,5 +171,5 @@ def test_what_speaks_of_the_same_thing_is_related(code: str) -> None:
 
 
 def test_a_mistyped_code_is_answered_with_the_nearest() -> None:
-    with pytest.raises(catalogue.UnknownCode, match=r"did you mean 'dda\.client-sku'"):
+    with raises("UnknownCode", match=r"did you mean 'dda\.client-sku'"):
         explain("dda.client-sk")

@@ -3,16 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
 from tests.compat.test_rules import HOSTS
+from tests.errors import raises
 from winhost.compat.answer import Requirements as WishOf
 from winhost.compat.answer import judge
 from winhost.compat.assess import assess
-from winhost.compat.needs import Fit, Needs, UnknownCapability, check, fit_of, fits, nearest, needs_of, wanted
+from winhost.compat.needs import Fit, Needs, check, fit_of, fits, nearest, needs_of, wanted
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
 from winhost.model.workload import Attention, Embedding, LoadFormat, Model, ModelState, Quantization, Workload
@@ -53,7 +53,7 @@ def test_what_would_be_welcome_changes_no_verdict() -> None:
 
 
 def test_a_mistyped_need_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownCapability, match="did you mean 'nvlink'"):
+    with raises("UnknownCapability", match="did you mean 'nvlink'"):
         check(["nvlnk"])
 
 

@@ -8,6 +8,7 @@ import pytest
 from packaging.version import Version
 
 from tests.compat.test_rules import CASES, HOSTS, stated
+from tests.errors import raises
 from winhost.compat import catalogue, remedy
 from winhost.compat.assess import assess
 from winhost.compat.needs import Needs
@@ -186,7 +187,7 @@ def test_a_need_that_nothing_mends_is_not_met() -> None:
 
 @pytest.mark.parametrize("word", ["firmware-rmr", "accept-force"])
 def test_a_remedy_that_cannot_be_looked_at_is_refused(word: str) -> None:
-    with pytest.raises((remedy.UnknownRemedy, remedy.NothingToSee)):
+    with raises("UnknownRemedy", "NothingToSee"):
         remedy.named(word)
 
 

@@ -20,7 +20,7 @@ from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunState, replay
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
-from winhost.model.secrets import SecretUnreadable
+from winhost.model.secrets import SecretRef
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="its signals and pipes are POSIX's")
 
@@ -137,7 +137,7 @@ def test_a_secret_that_is_gone_in_the_middle_is_no_fault_of_usage_alone(tmp_path
     opened = here.open
 
     def gone() -> Agent:
-        raise SecretUnreadable("file:password", "it is not there")
+        raise SecretRef("file", "password").unreadable("it is not there")
 
     def around(when: str, entry: Any) -> None:
         if (entry["event"], when) == ("restarting", "after"):

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.engine.world import World
+from tests.errors import faults, raises
 from tests.hostile.hosts import EVERYTHING, HOST, called, names, unchanged, with_everything, with_refused, with_taken
 from winhost.engine.planning import Refused
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import read_document, write_document
-from winhost.model.errors import FileFaults, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts, Unknown
 from winhost.model.fleetfile import load_fleet
 from winhost.model.plan import Plan
@@ -75,7 +76,7 @@ def test_a_file_with_half_a_character_is_refused(value: str, tmp_path: Path) -> 
     document = json.loads(write_document(world("tame", tmp_path).facts()))
     document["nouns"]["Session"][0]["state"]["user"] = value
     file.write_text(json.dumps(document), encoding="ascii")
-    with pytest.raises(FileFaults, match=r"not JSON|Invalid JSON"):
+    with raises("FileFaults", match=r"not JSON|Invalid JSON"):
         read_document(file, Facts)
 
 
@@ -86,10 +87,10 @@ def test_a_user_of_the_fleet_file_is_taken_as_it_is_or_refused_with_its_place(va
     file.write_text(f"schema: winhost.fleet/1\nhosts:\n  gpu-01:\n    transport: {transport}\n", encoding="ascii")
     try:
         (host,) = load_fleet(file).hosts
-    except FileFaults as refused:
-        (fault,) = refused.faults
-        assert fault.line == 4
-        assert str(fault).isprintable()
+    except UsageError as refused:
+        (fault,) = faults(refused)
+        assert fault.startswith(f"{file}:4:")
+        assert fault.isprintable()
         assert not value.isprintable() or value != value.strip() or not value
     else:
         assert host.transport.user == value

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from winhost.lab.hostfile import UnknownHostFile, expand, expand_all, find, host_files
+from tests.errors import raises
+from winhost.lab.hostfile import expand, expand_all, find, host_files
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.model.errors import FileFaults
 from winhost.model.facts import Record, Unavailable, Unknown
 from winhost.model.shipped import shipped
 from winhost.resources.host import HostFacts, typed
@@ -132,17 +132,17 @@ def _records(answer: object) -> tuple[Record, ...]:
     ],
 )
 def test_a_faulty_delta_is_told_with_its_place(tmp_path: Path, text: str, place: str, words: str) -> None:
-    with pytest.raises(FileFaults) as caught:
+    with raises("FileFaults") as caught:
         expand(delta(tmp_path, text))
-    told = "\n".join(map(str, caught.value.faults))
+    told = caught.value.meaning or caught.value.what
     assert place in told
     assert words in told
 
 
 def test_a_base_that_is_not_there_or_the_file_itself_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FileFaults, match="did you mean 'server2025-3gpu'"):
+    with raises("FileFaults", match="did you mean 'server2025-3gpu'"):
         expand(delta(tmp_path, "", base="server2025-3gpus"))
-    with pytest.raises(FileFaults, match="based on itself"):
+    with raises("FileFaults", match="based on itself"):
         expand(delta(tmp_path, "", base="mine"))
 
 
@@ -160,7 +160,7 @@ def test_a_complete_host_says_everything(tmp_path: Path) -> None:
     path = delta(tmp_path, "")
     text = (tmp_path / f"{BASE}.yaml").read_text(encoding="utf-8")
     path.write_text(text.replace("  Wsl: {present: false, version: null, package: null}\n", ""), encoding="utf-8")
-    with pytest.raises(FileFaults, match="Wsl is missing"):
+    with raises("FileFaults", match="Wsl is missing"):
         expand(path)
 
 
@@ -170,7 +170,7 @@ def test_a_folder_that_is_not_shipped_is_told() -> None:
 
 
 def test_an_unknown_host_is_told_with_the_nearest() -> None:
-    with pytest.raises(UnknownHostFile) as caught:
+    with raises("UnknownHostFile") as caught:
         find("card-dismonted")
     assert "did you mean 'card-dismounted'" in caught.value.what
     assert "winhost lab list" in caught.value.hint
@@ -180,5 +180,5 @@ def test_an_unknown_host_is_told_with_the_nearest() -> None:
 def test_a_facts_file_of_another_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_text('{"schema": "winhost.facts/9", "host": "gpu-01"}', encoding="utf-8")
-    with pytest.raises(FileFaults, match="schema"):
+    with raises("FileFaults", match="schema"):
         expand(path)

@@ -23,7 +23,7 @@ from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import Distros
-from winhost.lab.powershell.powershell_engine import NoEngine
+from winhost.model.errors import UsageError
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import expand, read_playbook
@@ -154,7 +154,7 @@ def engines() -> Iterator[tuple[Scripts, Scripts]]:
     with ExitStack() as both:
         try:
             yield both.enter_context(scripts()), both.enter_context(scripts())
-        except NoEngine as error:
+        except UsageError as error:
             pytest.skip(f"the scripts did not run in a real PowerShell: {error.what}. {error.hint}")
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from tests.errors import faults, raises
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.errors import FileFaults
 from winhost.model.units import SIZE_PATTERN, GiB, about, gib, parse_size, size
 from winhost.model.workload import VERSIONS, Model, Workload
 from winhost.model.workloadfile import WorkloadFile, load_workload
@@ -50,9 +50,9 @@ def test_a_workload_file_means_what_its_case_says(case: Path, tmp_path: Path, mo
     written(tmp_path, expected["file"])
     monkeypatch.chdir(tmp_path)
     if "faults" in expected:
-        with pytest.raises(FileFaults) as caught:
+        with raises("FileFaults") as caught:
             load_workload(Path("workload.yaml"))
-        assert [str(fault) for fault in caught.value.faults] == expected["faults"]
+        assert faults(caught.value) == expected["faults"]
         return
     models, rest = meant(load_workload(Path("workload.yaml")))
     assert list(models) == list(expected["models"])

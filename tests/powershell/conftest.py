@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from winhost.lab.powershell.powershell_engine import CHOSEN, NoEngine, find_engine
+from winhost.lab.powershell.powershell_engine import CHOSEN, find_engine
+from winhost.model.errors import UsageError
 
 HERE = Path(__file__).parent
 BUSY_S = 600  # a machine with other work took 156 s for what else takes 20
@@ -13,7 +14,7 @@ BUSY_S = 600  # a machine with other work took 156 s for what else takes 20
 def why_not() -> str:
     try:
         find_engine()
-    except NoEngine as error:
+    except UsageError as error:
         return f"the scripts did not run in a real PowerShell: {error.what}. {error.hint}"
     return ""
 

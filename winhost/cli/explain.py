@@ -38,7 +38,10 @@ def explain(code: str | None, listed: bool, output: Output) -> int:
 
 
 def _listed(prefix: str) -> list[tuple[str, str]]:
-    """Paths first, then capabilities, in the order in which winhost always names them. Raises UnknownCode."""
+    """Paths first, then capabilities, in the order in which winhost always names them.
+
+    Raises UsageError: UnknownCode.
+    """
     from winhost.compat import catalogue
     from winhost.model.capabilities import CAPABILITIES
     from winhost.model.path import PATHS
@@ -47,7 +50,7 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
     every = {**catalogue.own_entries(), **catalogue.gaps()}
     codes = [code for code in every if code.startswith(prefix)]
     if not codes:
-        raise catalogue.UnknownCode(prefix)
+        raise catalogue.unknown_code(prefix)
     return [(code, every[code].sentence) for code in sorted(codes, key=lambda code: order.index(code.split(".")[0]))]
 
 

@@ -83,7 +83,7 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
 
 
 def _files(word: str) -> list[Path]:
-    """Raises UnknownHostFile, and NothingOfTheKind for a folder without facts."""
+    """Raises UsageError: UnknownHostFile, or NothingOfTheKind for a folder without facts."""
     from winhost.cli.named_files import files_of
     from winhost.lab.hostfile import find
     from winhost.model.facts import Facts

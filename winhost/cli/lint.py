@@ -113,7 +113,7 @@ def _lint(
 
 
 def _content(file: Path) -> bytes:
-    from winhost.model.errors import Fault, FileFaults
+    from winhost.model.errors import Fault, file_faults
     from winhost.model.files import TooLarge, read_within
     from winhost.model.units import KiB
 
@@ -121,4 +121,4 @@ def _content(file: Path) -> bytes:
         return read_within(file, 64 * KiB)
     except TooLarge as large:
         fault = Fault(str(file), None, None, "", str(large))
-    raise FileFaults((fault,))
+    raise file_faults([fault])

@@ -25,25 +25,12 @@ if TYPE_CHECKING:
 _LISTED = 4  # of what a consent is for, in one question
 
 
-@dataclass(eq=False)
-class NotAsked(UsageError):
-    """Nobody is there to answer whether to begin."""
-
-    @property
-    def what(self) -> str:
-        return "there is no terminal to ask whether to begin"
-
-    @property
-    def hint(self) -> str:
-        return "Add --yes"
-
-
 def begin(question: str, yes: bool) -> None:
-    """Ask once. Raises NotAsked without a terminal, Abort on no."""
+    """Ask once. Raises UsageError (NotAsked) without a terminal, Abort on no."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise NotAsked
+        raise UsageError("NotAsked", what="there is no terminal to ask whether to begin", hint="Add --yes")
     click.confirm(question, abort=True, err=True)
 
 

@@ -65,40 +65,41 @@ class Topic:
         return self.grounds.get(way, self.grounds.get(path_of(way), ()))
 
 
-@dataclass(eq=False)
-class UnknownCode(UsageError):
-    """There is no such reason."""
-
-    code: str
-
-    @property
-    def what(self) -> str:
-        return f"no reason has the code '{visible(self.code)}'{did_you_mean(self.code, entries())}"
-
-    @property
-    def hint(self) -> str:
-        if any(known.startswith(f"{self.code}.") for known in entries()):
-            return f"All that begin so: winhost explain --list {self.code}"
-        return "winhost assess shows the codes that apply to a host; winhost explain --list has all"
+def unknown_code(code: str) -> UsageError:
+    """The error for a code that no reason has."""
+    begun = any(known.startswith(f"{code}.") for known in entries())
+    return UsageError(
+        "UnknownCode",
+        what=f"no reason has the code '{visible(code)}'{did_you_mean(code, entries())}",
+        hint=f"All codes that begin with it: winhost explain --list {code}"
+        if begun
+        else "winhost assess shows the codes that apply to a host; winhost explain --list shows all of them",
+    )
 
 
 def entry(code: str) -> CatalogueEntry:
-    """What the catalogue says of a code, or of what may lack anywhere (`*.unknown`). Raises UnknownCode."""
+    """What the catalogue says of a code, or of what may lack anywhere (`*.unknown`).
+
+    Raises UsageError: UnknownCode.
+    """
     found = entries().get(code) or gaps().get(code)
     if found is None:
-        raise UnknownCode(code)
+        raise unknown_code(code)
     return found
 
 
 def code_of(text: str) -> str:
-    """The code that is given, or that of a line of a log which has the words of its failure. Raises UnknownCode."""
+    """The code that is given, or that of a line of a log which has the words of its failure.
+
+    Raises UsageError: UnknownCode.
+    """
     if text in entries() or text in gaps():
         return text
     line = text.casefold()
     found = (code for code, each in own_entries().items() if any(words.casefold() in line for words in each.says))
     code = next(found, None)
     if code is None:
-        raise UnknownCode(text)
+        raise unknown_code(text)
     return code
 
 

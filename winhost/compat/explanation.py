@@ -6,7 +6,7 @@ from winhost.model.reason import Explanation
 
 
 def explain(asked: str) -> Explanation:
-    """Of a code, or of a line of a log with the words of its failure. Raises UnknownCode."""
+    """Of a code, or of a line of a log with the words of its failure. Raises UsageError: UnknownCode."""
     code = catalogue.code_of(asked)
     found = catalogue.entry(code)
     return Explanation(

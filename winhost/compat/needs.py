@@ -12,7 +12,7 @@ from winhost.model.workload import LoadFormat, Mirror, Model, Needs, Workload
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.fit import ADVICE, Fix, WhatWouldFit, applied, not_known, what_would_fit
 
-__all__ = ["Fit", "Nearest", "Needs", "UnknownCapability", "check", "fit_of", "fits", "nearest", "needs_of", "wanted"]
+__all__ = ["Fit", "Nearest", "Needs", "check", "fit_of", "fits", "nearest", "needs_of", "wanted"]
 
 MIRRORS = {Mirror.TIERS: "kv-write-through", Mirror.LMCACHE: "kv-lmcache"}
 LOADERS = {
@@ -23,21 +23,6 @@ LOADERS = {
     LoadFormat.RUNAI_STREAMER: "streaming-loaders",
     LoadFormat.RUNAI_STREAMER_SHARDED: "streaming-loaders",
 }
-
-
-@dataclass(eq=False)
-class UnknownCapability(UsageError):
-    """There is no such capability."""
-
-    asked: str
-
-    @property
-    def what(self) -> str:
-        return f"there is no capability '{visible(self.asked)}'{did_you_mean(self.asked, CAPABILITIES)}"
-
-    @property
-    def hint(self) -> str:
-        return f"There are: {', '.join(CAPABILITIES)}"
 
 
 @dataclass(frozen=True)
@@ -66,10 +51,14 @@ class Nearest:
 
 
 def check(needs: Iterable[str]) -> None:
-    """Raises UnknownCapability."""
+    """Raises UsageError (UnknownCapability) for a name that no capability has."""
     for name in needs:
         if name not in CAPABILITIES:
-            raise UnknownCapability(name)
+            raise UsageError(
+                "UnknownCapability",
+                what=f"there is no capability '{visible(name)}'{did_you_mean(name, CAPABILITIES)}",
+                hint=f"There are: {', '.join(CAPABILITIES)}",
+            )
 
 
 def wanted(must: tuple[str, ...], workload: Workload | None) -> Needs:

@@ -26,32 +26,6 @@ _MOST_REMEDIES = 6
 _MOST_LOOKS = 400  # judgements of one search: far more than any shipped host needs
 
 
-@dataclass(eq=False)
-class UnknownRemedy(UsageError):
-    """There is no such remedy."""
-
-    asked: str
-
-    @property
-    def what(self) -> str:
-        return f"there is no remedy '{visible(self.asked)}'{did_you_mean(self.asked, catalogue.remedies())}"
-
-    @property
-    def hint(self) -> str:
-        return "winhost assess --json and winhost explain CODE name the remedies of reasons"
-
-
-@dataclass(eq=False)
-class NothingToSee(UsageError):
-    """A remedy that is a choice or an act, and leaves no trace in facts."""
-
-    remedy: str
-
-    @property
-    def what(self) -> str:
-        return f"the remedy '{self.remedy}' changes nothing that winhost can read, so there is nothing to judge as if"
-
-
 @dataclass(frozen=True)
 class Mended:
     """What makes a way work: remedies in the order in which they were needed, and the fit that they lead to."""
@@ -61,11 +35,19 @@ class Mended:
 
 
 def named(word: str) -> Remedy:
-    """Raises UnknownRemedy, NothingToSee."""
+    """The remedy of this name, of those whose effect is seen in facts. Raises UsageError."""
     if word not in catalogue.remedies():
-        raise UnknownRemedy(word)
+        raise UsageError(
+            "UnknownRemedy",
+            what=f"there is no remedy '{visible(word)}'{did_you_mean(word, catalogue.remedies())}",
+            hint="winhost assess --json and winhost explain CODE name the remedies of reasons",
+        )
     if not catalogue.remedies()[word].can_be_judged:
-        raise NothingToSee(word)
+        raise UsageError(
+            "NothingToSee",
+            what=f"the remedy '{word}' changes nothing that winhost can read, so a host cannot be judged as if it was "
+            "done",
+        )
     return catalogue.remedies()[word]
 
 

@@ -160,7 +160,7 @@ def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Fi
 
 
 def reason_of(finding: Finding, subject: str) -> Reason:
-    """With what the catalogue says of its code. Raises UnknownCode."""
+    """With what the catalogue says of its code. Raises UsageError: UnknownCode."""
     entry = catalogue.entry(finding.code)
     return Reason(
         code=finding.code,

@@ -13,17 +13,16 @@ from winhost.model.documents import read_document
 from winhost.model.facts import Json
 from winhost.model.once import once
 from winhost.model.plan import RISKS, Deferred, Plan, Step
-from winhost.model.yamlfile import Finding, Loc, file_faults
+from winhost.model.yamlfile import Finding, Loc, refuse_findings
 from winhost.resources.base import ResourceType
 from winhost.resources.factsfile import origin_findings
 from winhost.resources.registry import RESOURCE_TYPES
 
 
 def read_plan(path: Path) -> Plan:
-    """A plan from a file. Raises WrongDocument, FileFaults, and NotAPlan for what no host can be."""
+    """A plan from a file. Raises UsageError: WrongDocument, FileFaults, and NotAPlan for what no host can be."""
     plan = read_document(path, Plan)
-    if faults := file_faults(path, plan_findings(plan)):
-        raise faults
+    refuse_findings(path, plan_findings(plan))
     check_plan(plan)
     return plan
 

@@ -30,7 +30,7 @@ from pydantic import (
 from winhost import __version__
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.model.errors import Fault, FileFaults, UsageError, did_you_mean
+from winhost.model.errors import Fault, UsageError, did_you_mean, file_faults
 from winhost.model.facts import Answer, Facts, Json, Record, Unknown
 from winhost.model.once import once
 from winhost.model.shipped import example_hosts
@@ -125,45 +125,34 @@ class RecordedFacts(BaseModel):
         return origin
 
 
-class UnknownHostFile(UsageError):
-    """There is no host file of this name among those that are shipped."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-    @property
-    def what(self) -> str:
-        return f"there is no host file {self.name!r}{did_you_mean(self.name, [path.stem for path in host_files()])}"
-
-    @property
-    def hint(self) -> str:
-        return "Give the path of a host file, or one of these: winhost lab list"
-
-
 def host_files() -> list[Path]:
     """Those that are shipped, by name."""
     return list(example_hosts().values())
 
 
 def find(name: str) -> Path:
-    """The shipped host file of this name, or the path that `name` is. Raises UnknownHostFile."""
+    """The shipped host file of this name, or the path that `name` is. Raises UsageError: UnknownHostFile."""
     path = Path(name)
     if path.suffix and path.is_file():
         return path
     known = example_hosts().get(name)
     if known is None:
-        raise UnknownHostFile(name)
+        nearest = did_you_mean(name, [path.stem for path in host_files()])
+        raise UsageError(
+            "UnknownHostFile",
+            what=f"there is no host file {name!r}{nearest}",
+            hint="Give the path of a host file, or one of these: winhost lab list",
+        )
     return known
 
 
 def expand_all() -> dict[str, tuple[Facts, LabSection]]:
-    """All shipped host files, by name. Raises FileFaults."""
+    """All shipped host files, by name. Raises UsageError (FileFaults)."""
     return {path.stem: expand(path) for path in host_files()}
 
 
 def expand(path: Path) -> tuple[Facts, LabSection]:
-    """The facts that a session sees of this host, and what they do not show. Raises FileFaults."""
+    """The facts that a session sees of this host, and what they do not show. Raises UsageError (FileFaults)."""
     facts, lab = _expanded_shipped(path) if path in example_hosts().values() else _expanded(path)
     return deepcopy(facts), lab.model_copy(deep=True)
 
@@ -199,7 +188,7 @@ def _recorded(path: Path) -> Facts:
 
 
 class _Whole:
-    """A host file with all that it is based on. Raises FileFaults."""
+    """A host file with all that it is based on. Raises UsageError (FileFaults)."""
 
     def __init__(self, path: Path, above: tuple[Path, ...] = ()) -> None:
         self.path = path
@@ -235,7 +224,7 @@ class _Whole:
     def _check(self, findings: Iterable[Finding]) -> None:
         faults = tuple(self._fault(loc, message) for loc, message in findings)
         if faults:
-            raise FileFaults(faults)
+            raise file_faults(faults)
 
     def _fault(self, loc: Loc, message: str) -> Fault:
         places = self.loaded.places

@@ -30,7 +30,7 @@ class Lab:
     `folder` gets fleet.yaml, the certificates, the password's file and an SSH key (both the owner's alone; the public
     half lies beside it). `scale`: real seconds per lab second. Hosts in `tls` (or ALL) answer on HTTPS, the others on
     HTTP, where NTLM encrypts the messages. `engine`: CONTRACT answers as the scripts would, PWSH runs them in a
-    PowerShell of this computer (raises NoEngine).
+    PowerShell of this computer (raises UsageError: NoEngine).
     """
 
     def __init__(

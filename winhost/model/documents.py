@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,42 +22,30 @@ SCHEMAS: Mapping[type[Any], str] = {Facts: FACTS, Plan: PLAN}
 _PRINTED = ("winhost.detection/", "winhost.planning/")
 
 
-@dataclass(eq=False)
-class WrongDocument(UsageError):
-    """A file of another kind, or of a version that this winhost does not read."""
-
-    file: str
-    found: str
-    wanted: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(self.file)}: schema is {visible(self.found)!r}, not {self.wanted!r}"
-
-    @property
-    def meaning(self) -> str:
-        if self.found.rpartition("/")[0] == self.wanted.rpartition("/")[0]:
-            return "It was written by another version of winhost, whose fields this one could misread."
-        if self.found.startswith(_PRINTED):
-            return "It is what --json printed: an answer that holds such a document, and not the document itself."
-        return "It is another kind of file."
-
-    @property
-    def hint(self) -> str:
-        return "Make it again with this winhost: `winhost detect -o` writes facts, `winhost plan -o` writes plans."
-
-
 def read_document(path: Path, kind: type[T]) -> T:
-    """Facts or a plan from a file. Raises WrongDocument, or FileFaults with every fault."""
+    """Facts or a plan from a file. Raises UsageError: WrongDocument, or FileFaults with every fault."""
 
     def check(data: object) -> None:
         schema = data.get("schema") if isinstance(data, dict) else None
         found = schema if isinstance(schema, str) else "missing"
         if isinstance(data, dict) and found != SCHEMAS[kind]:
-            raise WrongDocument(str(path), found, SCHEMAS[kind])
+            raise UsageError(
+                "WrongDocument",
+                what=f"{visible(str(path))}: schema is {visible(found)!r}, not {SCHEMAS[kind]!r}",
+                meaning=_other_schema(found, SCHEMAS[kind]),
+                hint="Write it again with this winhost: `winhost detect -o` writes facts, `winhost plan -o` plans.",
+            )
 
     value: T = load_json(path, RootModel[kind], check).root  # type: ignore[valid-type]
     return value
+
+
+def _other_schema(found: str, expected: str) -> str:
+    if found.rpartition("/")[0] == expected.rpartition("/")[0]:
+        return "It was written by another version of winhost, whose fields this one could misread."
+    if found.startswith(_PRINTED):
+        return "It is what --json printed: an answer that contains such a document, not the document itself."
+    return "It is another kind of file."
 
 
 def is_document(path: Path, kind: type[Any]) -> bool:

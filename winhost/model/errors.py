@@ -1,9 +1,8 @@
-"""Errors that a user sees: fields, and the three sentences made of them (what, what it means, what to do)."""
+"""Errors that a user sees, each raised where it happens: what happened, what it means, what to do next."""
 
 import json
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
@@ -20,29 +19,39 @@ class Exit(IntEnum):
     UNREACHABLE = 5
 
 
-class WinhostError(Exception, ABC):
-    """The base of all errors that a user sees; anything else that escapes is a defect of winhost.
+class WinhostError(Exception):
+    """An error that a user sees; anything else that escapes is a defect of winhost.
 
-    Subclasses are `@dataclass(eq=False)` with the facts of the case as fields. Not frozen, because
-    `contextlib` sets `__traceback__` on exceptions that pass through it.
+    code: its name for programs, which never changes; what: what happened, in one sentence; meaning: what that means
+    for the user, where `what` does not say it all; hint: what to do next, mostly a command; host: whose error it is,
+    where it is about one host.
+
+    There is a subclass for each exit code, and for whatever some code catches by name.
     """
 
     exit_code: Exit = Exit.FAILURE
 
+    def __init__(
+        self, code: str, what: str, meaning: str | None = None, hint: str | None = None, *, host: str | None = None
+    ) -> None:
+        self._code, self._what, self._meaning, self._hint = code, what, meaning, hint
+        self.host = host
+
     @property
-    @abstractmethod
+    def code(self) -> str:
+        return str(self.__dict__.get("_code", type(self).__name__))
+
+    @property
     def what(self) -> str:
-        """What happened, in one sentence."""
+        return self._what
 
     @property
     def meaning(self) -> str | None:
-        """What it means for the user, where `what` does not say it all."""
-        return None
+        return self.__dict__.get("_meaning")
 
     @property
     def hint(self) -> str | None:
-        """What to do next, mostly a command."""
-        return None
+        return self.__dict__.get("_hint")
 
     def __str__(self) -> str:
         return self.what
@@ -50,7 +59,7 @@ class WinhostError(Exception, ABC):
 
 @dataclass(frozen=True)
 class ErrorDocument:
-    """An error for programs. kind: its class; exit_code: as in Exit."""
+    """An error for programs. kind: its code; exit_code: as in Exit."""
 
     kind: str
     exit_code: int
@@ -70,19 +79,37 @@ class ErrorResult:
 def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
     """An error for programs. The host is asked of the error where it is not given."""
     whose = host or getattr(error, "host", None)
-    document = ErrorDocument(type(error).__name__, int(error.exit_code), error.what, error.meaning, error.hint)
+    document = ErrorDocument(error.code, int(error.exit_code), error.what, error.meaning, error.hint)
     return ErrorResult(whose if isinstance(whose, str) else None, document)
 
 
 class UsageError(WinhostError):
-    """What we were given cannot be used: a word, a file, a secret."""
+    """What winhost was given cannot be used: an argument, a file, a secret. Nothing was done."""
 
     exit_code = Exit.USAGE
 
 
+class RefusedError(WinhostError):
+    """winhost refuses what is known to fail, or what nobody has verified."""
+
+    exit_code = Exit.REFUSED
+
+
+class DriftError(WinhostError):
+    """The host is not as it was planned, or not as it is compared with."""
+
+    exit_code = Exit.DRIFT
+
+
+class UnreachableError(WinhostError):
+    """The host, or the session with it, cannot be reached."""
+
+    exit_code = Exit.UNREACHABLE
+
+
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a file. Line and column count from 1; None where the place cannot be told."""
+    """One fault of a file. Line and column count from 1; None where its position is not known."""
 
     file: str
     line: int | None
@@ -91,33 +118,23 @@ class Fault:
     message: str
 
     def __str__(self) -> str:
-        place = [str(part) for part in (self.file, self.line, self.column) if part is not None]
-        return visible(": ".join(part for part in (":".join(place), self.path, self.message) if part))
+        position = [str(part) for part in (self.file, self.line, self.column) if part is not None]
+        return visible(": ".join(part for part in (":".join(position), self.path, self.message) if part))
 
 
 MOST_FAULTS = 50
-"""How many faults of one file are told: nobody mends more at a time, and a hostile file has millions."""
+"""How many faults of one file are listed: nobody mends more at a time, and a hostile file has millions."""
 
 
-@dataclass(eq=False)
-class FileFaults(UsageError):
-    """The faults of one file, in the order of their places. more: how many there are beside these."""
-
-    faults: tuple[Fault, ...]
-    more: int = 0
-
-    @property
-    def what(self) -> str:
-        if len(self.faults) == 1 and not self.more:
-            return str(self.faults[0])
-        return f"{visible(self.faults[0].file)} has {len(self.faults) + self.more:,} faults"
-
-    @property
-    def meaning(self) -> str | None:
-        if len(self.faults) == 1 and not self.more:
-            return None
-        more = (f"and {self.more:,} more",) if self.more else ()
-        return "\n".join((*map(str, self.faults), *more))
+def file_faults(faults: Sequence[Fault], more: int = 0) -> UsageError:
+    """The error for a file with faults, listed in this order. more: how many it has that are not listed."""
+    total = len(faults) + more
+    unlisted = (f"and {more:,} more",) if more else ()
+    return UsageError(
+        "FileFaults",
+        what=str(faults[0]) if total == 1 else f"{visible(faults[0].file)} has {total:,} faults",
+        meaning=None if total == 1 else "\n".join((*map(str, faults), *unlisted)),
+    )
 
 
 def visible(text: str) -> str:

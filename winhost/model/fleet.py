@@ -84,7 +84,7 @@ class Fleet:
     def select(self, words: Sequence[str]) -> list[Host]:
         """The hosts meant by names, patterns (`gpu-*`) and groups (`@dda`), each once, in the order of the words.
 
-        Raises UnknownHost for a word that means no host.
+        Raises UsageError: UnknownHost, for a word that means no host.
         """
         chosen: dict[str, Host] = {}
         for word in words:
@@ -99,60 +99,36 @@ class Fleet:
             found = [host for host in self.hosts if fnmatchcase(host.name.lower(), word.lower())]
             known = {host.name for host in self.hosts}
         if not found:
-            raise UnknownHost(word, self.file, tuple(sorted(known)))
+            raise self._unknown(word, sorted(known))
         return found
+
+    def _unknown(self, word: str, known: Sequence[str]) -> UsageError:
+        kind, name = ("group", word[1:]) if word.startswith("@") else ("host", word)
+        more = f" and {len(known) - _MOST_KNOWN:,} more" if len(known) > _MOST_KNOWN else ""
+        return UsageError(
+            "UnknownHost",
+            what=f"no {kind} '{visible(name)}' in {visible(self.file.name)}{did_you_mean(word, known)}",
+            hint=f"known: {', '.join(known[:_MOST_KNOWN])}{more}" if known else None,
+        )
 
 
 _MOST_KNOWN = 40
 
-
-@dataclass(eq=False)
-class UnknownHost(UsageError):
-    """A name, pattern or group that means no host of the fleet."""
-
-    word: str
-    file: Path
-    known: tuple[str, ...]
-
-    @property
-    def what(self) -> str:
-        thing, word = ("group", self.word[1:]) if self.word.startswith("@") else ("host", self.word)
-        nearest = did_you_mean(self.word, self.known)
-        return f"no {thing} '{visible(word)}' in {visible(self.file.name)}{nearest}"
-
-    @property
-    def hint(self) -> str | None:
-        more = f" and {len(self.known) - _MOST_KNOWN:,} more" if len(self.known) > _MOST_KNOWN else ""
-        return f"known: {', '.join(self.known[:_MOST_KNOWN])}{more}" if self.known else None
-
-
-@dataclass(eq=False)
-class NoFleet(UsageError):
-    """There is no fleet.yaml where we looked."""
-
-    looked: tuple[Path, ...]
-
-    @property
-    def what(self) -> str:
-        return "no fleet.yaml: looked for " + ", then ".join(visible(str(path)) for path in self.looked)
-
-    @property
-    def hint(self) -> str:
-        return "write one:\n" + "\n".join(
-            (
-                "  schema: winhost.fleet/1",
-                "  hosts:",
-                "    gpu-01:",
-                "      address: gpu-01.example.com",
-                "      transport:",
-                r"        user: EXAMPLE\svc-gpu",
-                "        password: env:GPU01_PASSWORD",
-            )
-        )
+_SMALLEST_FLEET = r"""write one:
+  schema: winhost.fleet/1
+  hosts:
+    gpu-01:
+      address: gpu-01.example.com
+      transport:
+        user: EXAMPLE\svc-gpu
+        password: env:GPU01_PASSWORD"""
 
 
 def find_fleet(path: Path | None = None) -> Path:
-    """The file that is named, else in WINHOST_FLEET, else ./fleet.yaml, else the user's own. Raises NoFleet."""
+    """The file that is named, else in WINHOST_FLEET, else ./fleet.yaml, else the user's own.
+
+    Raises UsageError: NoFleet.
+    """
     named = path or os.environ.get("WINHOST_FLEET")
     places = (Path(named),) if named else (Path("fleet.yaml"), _config_folder() / "fleet.yaml")
     for place in places:
@@ -160,7 +136,8 @@ def find_fleet(path: Path | None = None) -> Path:
             place /= "fleet.yaml"  # of a lab's folder
         if place.exists():
             return place
-    raise NoFleet(places)
+    looked = ", then ".join(visible(str(path)) for path in places)
+    raise UsageError("NoFleet", what=f"no fleet.yaml: looked for {looked}", hint=_SMALLEST_FLEET)
 
 
 def _config_folder() -> Path:

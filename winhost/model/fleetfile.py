@@ -177,7 +177,7 @@ class FleetFile(Written):
 
 
 def load_fleet(path: Path) -> Fleet:
-    """Reads a fleet.yaml. Raises FileFaults with all of its faults. Resolves no secret."""
+    """Reads a fleet.yaml. Raises UsageError (FileFaults) with all of its faults. Resolves no secret."""
     loaded = load_placed(path, FleetFile, _disagreements)
     return Fleet(path, tuple(_host(loaded, name) for name in loaded.value.hosts))
 

@@ -51,23 +51,6 @@ class Secret:
         raise TypeError("a secret is neither copied nor pickled")
 
 
-@dataclass(eq=False)
-class SecretUnreadable(UsageError):
-    """A secret reference led to no secret. Names the reference, never what was found."""
-
-    reference: str
-    why: str
-    mend: str | None = None
-
-    @property
-    def what(self) -> str:
-        return f"the secret {visible(self.reference)} cannot be read: {visible(self.why)}"
-
-    @property
-    def hint(self) -> str | None:
-        return None if self.mend is None else visible(self.mend)
-
-
 @dataclass(frozen=True, repr=False)
 class SecretRef:
     """Where a secret is: an environment variable, a file of one's own, a program's first line, the keyring."""
@@ -86,15 +69,16 @@ class SecretRef:
         return cls(scheme, target)
 
     def resolve(self) -> Secret:
-        """Reads the secret now. Raises SecretUnreadable."""
+        """Reads the secret now. Raises UsageError: SecretUnreadable."""
         value = _SCHEMES[self.scheme].read(self)
         if not value:
             raise self.unreadable("it is empty")
         return Secret(value)
 
-    def unreadable(self, why: str, mend: str | None = None) -> SecretUnreadable:
-        """The error that names this reference."""
-        return SecretUnreadable(str(self), why, mend)
+    def unreadable(self, why: str, hint: str | None = None) -> UsageError:
+        """The error that names this reference, never what was found."""
+        what = f"the secret {visible(str(self))} cannot be read: {visible(why)}"
+        return UsageError("SecretUnreadable", what=what, hint=None if hint is None else visible(hint))
 
     def __str__(self) -> str:
         # The arguments of a program may themselves be telling, such as a token.

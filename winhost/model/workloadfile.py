@@ -262,7 +262,7 @@ class WorkloadFile(Written):
 
 
 def load_workload(path: Path) -> Workload:
-    """Reads a workload.yaml. Raises FileFaults with all of its faults."""
+    """Reads a workload.yaml. Raises UsageError (FileFaults) with all of its faults."""
     return _meant(load_placed(path, WorkloadFile, _disagreements).value)
 
 

@@ -24,7 +24,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from winhost.model.errors import MOST_FAULTS, Fault, FileFaults, did_you_mean, visible
+from winhost.model.errors import MOST_FAULTS, Fault, UsageError, did_you_mean, file_faults, visible
 from winhost.model.files import TooLarge, read_within
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
@@ -67,14 +67,14 @@ class Loaded(Generic[Model]):
 
 
 def load(path: Path, model: type[Model]) -> Model:
-    """Reads a YAML file. Raises FileFaults."""
+    """Reads a YAML file. Raises UsageError (FileFaults)."""
     return load_placed(path, model, lambda _: ()).value
 
 
 def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterable[Finding]]) -> Loaded[Model]:
-    """Reads a YAML file whose parts must also agree with each other. Raises FileFaults.
+    """Reads a YAML file whose parts must also agree with each other. Raises UsageError (FileFaults).
 
-    `check` tells what a model alone cannot. It is also asked about the rest of a file that has other faults.
+    `check` finds what a model alone cannot. It is also asked about the rest of a file that has other faults.
     """
     document = _Document(str(path))
     data = document.read(_text(path))
@@ -88,13 +88,14 @@ def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterabl
     findings = [finding for finding in findings if finding[0] not in document.unread]
     faults = [*document.faults, *(document.fault(loc, message) for loc, message in findings)]
     if value is None or faults:
-        raise _told(faults, more + document.more)
+        raise _listed(faults, more + document.more)
     return Loaded(path, value, document.places)
 
 
 def load_json(path: Path, model: type[Model], first: Callable[[Any], None] = lambda data: None) -> Model:
-    """Reads a JSON file. Places are known for broken syntax only. Raises FileFaults, and what `first` does, which is
-    shown the data before they are held against the model.
+    """Reads a JSON file. Line and column are known for broken syntax only.
+
+    `first` sees the data before the model does. Raises UsageError (FileFaults), and what `first` raises.
     """
     text = _text(path)
     findings: list[Finding] = []
@@ -103,27 +104,26 @@ def load_json(path: Path, model: type[Model], first: Callable[[Any], None] = lam
     value, invalid, more = _validated(text, data, model)
     findings += invalid
     if value is None or findings:
-        raise _told([Fault(str(path), None, None, dotted(loc), message) for loc, message in findings], more)
+        raise _listed([Fault(str(path), None, None, dotted(loc), message) for loc, message in findings], more)
     return value
 
 
-def file_faults(path: Path, findings: Iterable[Finding]) -> FileFaults | None:
-    """The same of what else was found in a JSON file; None where nothing was."""
+def refuse_findings(path: Path, findings: Iterable[Finding]) -> None:
+    """Raises UsageError (FileFaults) for what else was found in a JSON file."""
     found, more = _first(findings)
-    return (
-        _told([Fault(str(path), None, None, dotted(loc), message) for loc, message in found], more) if found else None
-    )
+    if found:
+        raise _listed([Fault(str(path), None, None, dotted(loc), message) for loc, message in found], more)
 
 
 def _first(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
-    """As many as are told, and how many there are beside them."""
+    """As many as are listed, and how many more there are."""
     rest = iter(findings)
     return list(islice(rest, MOST_FAULTS)), sum(1 for _ in rest)
 
 
-def _told(faults: Sequence[Fault], more: int) -> FileFaults:
+def _listed(faults: Sequence[Fault], more: int) -> UsageError:
     found = sorted(dict.fromkeys(faults), key=lambda fault: (fault.line or 0, fault.column or 0))
-    return FileFaults(tuple(found[:MOST_FAULTS]), more + len(found[MOST_FAULTS:]))
+    return file_faults(found[:MOST_FAULTS], more + len(found[MOST_FAULTS:]))
 
 
 def dotted(loc: Loc) -> str:
@@ -164,8 +164,8 @@ def _text(path: Path) -> str:
     raise _single(path, f"is not {coding.removesuffix('-sig').upper()} text (byte {start + 1})")
 
 
-def _single(path: Path, message: str, line: int | None = None, column: int | None = None) -> FileFaults:
-    return FileFaults((Fault(str(path), line, column, "", message),))
+def _single(path: Path, message: str, line: int | None = None, column: int | None = None) -> UsageError:
+    return file_faults([Fault(str(path), line, column, "", message)])
 
 
 # ---- JSON
@@ -221,20 +221,20 @@ class _Document:
         self.places: dict[Loc, Place] = {}
         self.faults: list[Fault] = []
         self.more = 0
-        """Faults that are counted and not told."""
+        """Faults that are counted and not listed."""
         self.unread: set[Loc] = set()
         """Where something is written that we refused to read, so that nothing can be said of its value."""
         self._events: Iterator[Any] = iter(())
 
     def read(self, text: str) -> object:
-        """The data of the one document in the text. Raises FileFaults where the text cannot be parsed."""
+        """The data of the one document in the text. Raises UsageError (FileFaults) where the text cannot be parsed."""
         try:
             self._refuse_control_characters(text)
             self._events = iter(yaml.parse(text, Loader=_PARSER))
             return self._only_document()
         except yaml.YAMLError as error:
             fault = _syntax_fault(self.file, error)
-        raise FileFaults((fault,))
+        raise file_faults([fault])
 
     def fault(self, loc: Loc, message: str) -> Fault:
         """A fault at the nearest place that is written in the file."""

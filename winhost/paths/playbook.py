@@ -118,7 +118,7 @@ class Playbook(BaseModel):
 
 
 def read_playbook(path: Path) -> Playbook:
-    """With names spelled out. Raises FileFaults with every fault of the file."""
+    """With names spelled out. Raises UsageError (FileFaults) with every fault of the file."""
     playbook = load_placed(path, Playbook, _faults).value
     return playbook.model_copy(update={"settings": spelled_out(playbook.path, playbook.settings)})
 

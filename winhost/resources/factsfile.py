@@ -6,17 +6,16 @@ from pathlib import Path
 
 from winhost.model.documents import read_document
 from winhost.model.facts import ORIGINS, Facts, Record
-from winhost.model.yamlfile import Finding, file_faults
+from winhost.model.yamlfile import Finding, refuse_findings
 from winhost.resources.base import ResourceType
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import RESOURCE_TYPES
 
 
 def read_facts(path: Path) -> Facts:
-    """Facts from a file. Raises WrongDocument, and FileFaults with its faults, of each record one sentence."""
+    """Facts from a file. Raises UsageError: WrongDocument, or FileFaults with one sentence for each faulty record."""
     facts = read_document(path, Facts)
-    if faults := file_faults(path, _findings(facts)):
-        raise faults
+    refuse_findings(path, _findings(facts))
     return facts
 
 

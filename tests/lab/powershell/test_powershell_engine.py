@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raises
 from winhost.cli import run
-from winhost.lab.powershell.powershell_engine import NoEngine, find_engine
+from winhost.lab.powershell.powershell_engine import find_engine
 
 
 @pytest.mark.parametrize("command", [["demo"], ["lab", "up", "server2025-3gpu"]])
@@ -27,7 +28,7 @@ def test_an_engine_that_is_missing_is_wrong_usage(
 
 def test_an_engine_that_was_named_and_is_not_there_is_not_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINHOST_PWSH", "no-such-shell")
-    with pytest.raises(NoEngine) as caught:
+    with raises("NoEngine") as caught:
         find_engine()
     assert "no-such-shell" in caught.value.what
 

@@ -33,30 +33,21 @@ _MODULES = "PSMODULEPATH"  # where this program was started from PowerShell 7, i
 _END_S = 5.0
 
 
-class NoEngine(UsageError):
-    """There is no PowerShell on this computer, or not where it was said to be."""
-
-    def __init__(self, chosen: str | None) -> None:
-        super().__init__(chosen)
-        self.chosen = chosen
-
-    @property
-    def what(self) -> str:
-        if self.chosen:
-            return f"{CHOSEN} names {self.chosen!r}, which is no program here"
-        return "there is no PowerShell on this computer: neither pwsh nor powershell is on PATH"
-
-    @property
-    def hint(self) -> str | None:
-        return f"Install PowerShell 7 (https://aka.ms/powershell), or name an engine with {CHOSEN}=PATH."
-
-
 def find_engine() -> str:
-    """The program that WINHOST_PWSH names, else pwsh or powershell on PATH. Raises NoEngine."""
+    """The program that WINHOST_PWSH names, else pwsh or powershell on PATH.
+
+    Raises UsageError: NoEngine.
+    """
     chosen = os.environ.get(CHOSEN)
     found = [path for name in ([chosen] if chosen else _NAMES) if (path := shutil.which(name))]
     if not found:
-        raise NoEngine(chosen)
+        raise UsageError(
+            "NoEngine",
+            what=f"{CHOSEN} names {chosen!r}, which is not a program on this computer"
+            if chosen
+            else "there is no PowerShell on this computer: neither pwsh nor powershell is on PATH",
+            hint=f"Install PowerShell 7 (https://aka.ms/powershell), or name an engine with {CHOSEN}=PATH.",
+        )
     return found[0]
 
 
@@ -65,7 +56,7 @@ class EngineStopped(Exception):
 
 
 class PowerShellEngine:
-    """One PowerShell process with one runspace, which reaches its host through `lab`. Raises NoEngine."""
+    """One PowerShell process with one runspace, which reaches its host through `lab`. Raises UsageError: NoEngine."""
 
     def __init__(self, lab: Loopback) -> None:
         program = find_engine()
@@ -191,7 +182,7 @@ class EngineRunspace(LabRunspace):
 
 
 class EngineHost(LabHost):
-    """A host whose runspaces are PowerShell processes, while it is open. Raises NoEngine at once."""
+    """A host whose runspaces are PowerShell processes, while it is open. Raises UsageError (NoEngine) at once."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)

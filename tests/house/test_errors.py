@@ -1,0 +1,65 @@
+"""The code of an error is what programs know it by: it never changes, and stands at one place of the code."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import winhost
+
+HOUSE = Path(winhost.__file__).parent
+
+# Those of version 0.1, and whatever came since.
+CODES = """
+AlreadyUsed AuthenticationFailed BundleUnusable Busy CannotTell CannotWrite CardShared CardsDoNotMatch
+CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect Drifted FileFaults ForeignJournal
+Gone Halted HostKeyRefused InTheWay KeyRefused KeyUnusable Nameless NeverBegun NeverCame NoEngine NoFactsOf NoFileName
+NoFleet NoLinuxKey NoPlan NoPlaybook NoProfile NoSession NoShell NoStore NoSuchThing NobodyThere NotAPlan NotAsShown
+NotAsked NotAvailable NotBack NotBegun NotBeside NotChosen NotFound NotKnown NotOfPath NotPrivate NotReadable
+NotSigned NotTaken NotThere NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherKind
+OtherPath OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable SessionDropped SeveralFiles
+SeveralLinuxes SeveralNamed SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished UnknownCapability
+UnknownCode UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace
+WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
+"""
+
+
+FAMILIES = {"WinhostError", "UsageError", "RefusedError", "DriftError", "UnreachableError", "WireError", "EndOfRun"}
+
+
+def trees() -> Iterator[ast.Module]:
+    for file in sorted(HOUSE.rglob("*.py")):
+        yield ast.parse(file.read_text(encoding="utf-8"))
+
+
+def error_classes() -> dict[str, ast.ClassDef]:
+    """All that derive from WinhostError, by name."""
+    classes = {node.name: node for tree in trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    found: dict[str, ast.ClassDef] = {}
+    names = {"WinhostError"}
+    while names:
+        found |= {name: classes[name] for name in names}
+        names = {name for name, node in classes.items() if {*map(last_name, node.bases)} & names}
+    return found
+
+
+def last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def codes() -> Iterator[str]:
+    """Whatever is given as a code: first to a class of errors, or by name."""
+    errors = error_classes()
+    for node in (node for tree in trees() for node in ast.walk(tree)):
+        if isinstance(node, ast.Call):
+            makes = last_name(node.func) in errors or ast.unparse(node.func) == "super().__init__"
+            given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "code")] if makes else []
+            named = (each.value for each in given if isinstance(each, ast.Constant))
+            yield from (name for name in named if isinstance(name, str) and name.isidentifier())
+    for name, node in errors.items():
+        if "super().__init__" not in ast.unparse(node) and name not in FAMILIES:
+            yield name  # until it is raised where it happens
+
+
+def test_every_code_is_used_at_one_place_and_known() -> None:
+    assert Counter(codes()) == Counter(CODES.split())
