@@ -11,7 +11,7 @@ from tests.cli.conftest import Line
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.paths.dda_decisions import DdaDecisions
-from winhost.paths.playbook import VOCABULARIES
+from winhost.paths.vocabulary import VOCABULARIES
 
 HOST = "server2025-role-installed"
 

@@ -26,7 +26,8 @@ from winhost.lab.physics.wsl_distros import Distros
 from winhost.model.errors import UsageError
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
-from winhost.paths.playbook import expand, read_playbook
+from winhost.paths.expansion import expand
+from winhost.paths.playbook import read_playbook
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.base import Keep

@@ -58,7 +58,8 @@ class PlanOptions:
 
     def _belongings(self) -> Iterator[tuple[str, frozenset[str]]]:
         """Each option that was given, with the paths that it says something to."""
-        from winhost.paths.playbook import VOCABULARIES, read_playbook
+        from winhost.paths.playbook import read_playbook
+        from winhost.paths.vocabulary import VOCABULARIES
 
         for name, option in OPTIONS.items():
             if getattr(self, name) not in (None, ()):
@@ -74,7 +75,7 @@ class PlanOptions:
     def _of_variant(self, path: str) -> Iterator[str]:
         """`network=nat` of `--path wsl2/nat`. Raises BadParameter where a setting says otherwise."""
         from winhost.model.path import variant_of
-        from winhost.paths.playbook import VOCABULARIES
+        from winhost.paths.vocabulary import VOCABULARIES
 
         variant = variant_of(self.way) if self.way else None
         if variant is None:
@@ -161,7 +162,7 @@ def _meant(path: str, name: str, value: str) -> object:
     import yaml
 
     from winhost.model.yamlfile import kinds_at
-    from winhost.paths.playbook import VOCABULARIES
+    from winhost.paths.vocabulary import VOCABULARIES
 
     kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
     try:

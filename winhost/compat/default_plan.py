@@ -10,7 +10,8 @@ from winhost.model.path import path_of
 from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.paths.dda_decisions import Selection
-from winhost.paths.playbook import VOCABULARIES, Playbook, read_playbook
+from winhost.paths.playbook import Playbook, read_playbook
+from winhost.paths.vocabulary import VOCABULARIES
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import Card, HostFacts

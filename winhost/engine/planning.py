@@ -17,7 +17,8 @@ from winhost.model.path import path_of, variant_of
 from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Stage, Step, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
-from winhost.paths.playbook import Playbook, expand, faults_of
+from winhost.paths.expansion import expand
+from winhost.paths.playbook import Playbook, faults_of
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, answer, unread
 from winhost.resources.shared import ACCESS

@@ -1,85 +1,20 @@
 """Playbooks: which resources a path wants, in YAML. Values come from the path's decisions, order comes from needs."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from winhost.model.errors import did_you_mean
-from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.model.plan import Deferred, DesiredResource
+from winhost.model.facts import Json
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
-from winhost.paths.images import images
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.vocabulary import VOCABULARIES, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 SETTABLE = sorted(name for name, noun in RESOURCE_TYPES.items() if noun.sets)
-
-
-class NoSettings(BaseModel):
-    """Of a path where options of `winhost plan` say everything."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
-
-    named: settings that may be a name, and what the names stand for; options: what of a Wish says something to it;
-    variant: the setting that its variants are values of.
-    """
-
-    decisions: tuple[str, ...]
-    lists: Mapping[str, tuple[str, ...]]
-    settings: type[BaseModel] = NoSettings
-    named: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
-    options: frozenset[str] = frozenset()
-    variant: str | None = None
-
-
-_FUNCTION = ("location", "device", "name")
-_STAGED = ("sha256", "name", "source", "title")
-VOCABULARIES = {
-    "dda": Vocabulary(
-        ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
-        {"gpus": _FUNCTION, "companions": _FUNCTION},
-        options=frozenset({"vm", "cards", "low", "high", "power"}),
-    ),
-    "wsl2": Vocabulary(
-        (
-            "network",
-            "account",
-            "administrator",
-            "distro",
-            *(f"image.{part}" for part in _STAGED),
-            "wsl.version",
-            "memory.why",
-            *(f"config.{part}" for part in ("text", "encoding", "digest")),
-            *(f"conf.{part}" for part in ("text", "network", "resolver")),
-        ),
-        {
-            "packages": _STAGED,
-            "invisible": _FUNCTION,
-            "switches": ("name", "adapter"),
-            "ways_in": ("port", "listen", "keys", "allowed", "who"),
-            "forwards": ("port", "connect", "allowed", "who"),
-            "openings": ("creator", "ports", "allowed", "who"),
-            "sources": ("name", "title", "uri", "suite", "components", "key", "key_sha256"),
-            "packages_inside": ("name", "version", "title"),
-            "files": ("path", "text", "title", "why"),
-            "units": ("name",),
-            "specs": ("title",),
-        },
-        Settings,
-        {"image": images()},
-        variant="network",
-    ),
-}
 
 
 class PlaybookResource(BaseModel):
@@ -180,91 +115,3 @@ def _texts(entry: PlaybookResource) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from ((("key", name), value) for name, value in entry.key.items())
     yield from ((("want", name), value) for name, value in entry.want.items() if isinstance(value, str))
     yield from ((("title",), entry.title), (("why",), entry.why))
-
-
-def expand(playbook: Playbook, decisions: object) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
-    """What is wanted now, and what can only be said once something else is there.
-
-    `decisions` is the path's; an attribute that raises MissingFact for an unavailable noun defers the entry.
-    """
-    wanted: list[DesiredResource] = []
-    deferred: list[Deferred] = []
-    for entry in playbook.resources:
-        try:
-            wanted += _each(entry, decisions)
-        except MissingFact as missing:
-            if not isinstance(missing.missing, Unavailable):
-                raise
-            title, why = (_as_far_as_known(text, decisions) for text in (entry.title, entry.why))
-            deferred.append(
-                Deferred(entry.noun, title, missing.missing.unavailable, why, RESOURCE_TYPES[entry.noun].asks)
-            )
-    return tuple(wanted), tuple(deferred)
-
-
-class _Scope:
-    """What a reference may name: the path's decisions, and `each`."""
-
-    def __init__(self, decisions: object, each: object = None) -> None:
-        self.decisions = decisions
-        self.each = each
-
-
-def _each(entry: PlaybookResource, decisions: object) -> list[DesiredResource]:
-    return [
-        DesiredResource(
-            noun=entry.noun,
-            key={name: str(_filled(value, scope)) for name, value in entry.key.items()},
-            want={name: _filled(value, scope) for name, value in entry.want.items()},
-            title=str(_filled(entry.title, scope)),
-            why=str(_filled(entry.why, scope)),
-        )
-        for scope in _scopes(entry, decisions)
-    ]
-
-
-def _scopes(entry: PlaybookResource, decisions: object) -> Iterator[_Scope]:
-    if entry.for_each is None:
-        yield _Scope(decisions)
-        return
-    items: Iterable[Any] = _look_up(entry.for_each, _Scope(decisions))
-    for item in items:
-        yield _Scope(decisions, item)
-
-
-def _filled(value: Json, scope: _Scope) -> Json:
-    """A lone reference gives its value with its type; inside text it is written out."""
-    if not isinstance(value, str):
-        return value
-    alone = REFERENCE.fullmatch(value)
-    if alone:
-        found = _look_up(alone[1], scope)
-        return list(found) if isinstance(found, tuple) else found  # what a host answers is JSON
-    return REFERENCE.sub(lambda match: str(_look_up(match[1], scope)), value)
-
-
-def _as_far_as_known(text: str, decisions: object) -> str:
-    """What a reference will say that cannot be decided yet is left open; of a list that waits, so is each of it."""
-
-    def known(match: re.Match[str]) -> str:
-        try:
-            return "…" if match[1].strip().startswith("each.") else str(_look_up(match[1], _Scope(decisions)))
-        except MissingFact:
-            return "…"
-
-    return REFERENCE.sub(known, text)
-
-
-def _look_up(reference: str, scope: _Scope) -> Any:
-    """Names joined by dots, nothing else: a playbook is data, not a program."""
-    first, *rest = reference.strip().split(".")
-    found: Any = scope.each if first == "each" else getattr(scope.decisions, _public(first, reference))
-    for name in rest:
-        found = found[name] if isinstance(found, Mapping) else getattr(found, _public(name, reference))
-    return found
-
-
-def _public(name: str, reference: str) -> str:
-    if name.startswith("_"):
-        raise AttributeError(f"${{{reference}}}: no such decision")
-    return name

@@ -1,0 +1,71 @@
+"""What the playbook of each path may refer to, and which settings it has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict
+
+from winhost.paths.images import images
+from winhost.paths.wsl2_settings import Settings
+
+
+class NoSettings(BaseModel):
+    """Of a path where options of `winhost plan` say everything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
+
+    named: settings that may be a name, and what the names stand for; options: what of a Wish says something to it;
+    variant: the setting that its variants are values of.
+    """
+
+    decisions: tuple[str, ...]
+    lists: Mapping[str, tuple[str, ...]]
+    settings: type[BaseModel] = NoSettings
+    named: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    options: frozenset[str] = frozenset()
+    variant: str | None = None
+
+
+_FUNCTION = ("location", "device", "name")
+_STAGED = ("sha256", "name", "source", "title")
+VOCABULARIES = {
+    "dda": Vocabulary(
+        ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
+        {"gpus": _FUNCTION, "companions": _FUNCTION},
+        options=frozenset({"vm", "cards", "low", "high", "power"}),
+    ),
+    "wsl2": Vocabulary(
+        (
+            "network",
+            "account",
+            "administrator",
+            "distro",
+            *(f"image.{part}" for part in _STAGED),
+            "wsl.version",
+            "memory.why",
+            *(f"config.{part}" for part in ("text", "encoding", "digest")),
+            *(f"conf.{part}" for part in ("text", "network", "resolver")),
+        ),
+        {
+            "packages": _STAGED,
+            "invisible": _FUNCTION,
+            "switches": ("name", "adapter"),
+            "ways_in": ("port", "listen", "keys", "allowed", "who"),
+            "forwards": ("port", "connect", "allowed", "who"),
+            "openings": ("creator", "ports", "allowed", "who"),
+            "sources": ("name", "title", "uri", "suite", "components", "key", "key_sha256"),
+            "packages_inside": ("name", "version", "title"),
+            "files": ("path", "text", "title", "why"),
+            "units": ("name",),
+            "specs": ("title",),
+        },
+        Settings,
+        {"image": images()},
+        variant="network",
+    ),
+}
