@@ -13,7 +13,7 @@ from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, MissingFact
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths import dda_decisions
+from winhost.paths import dda_mmio
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS_STATES
@@ -61,7 +61,7 @@ def _held_against_reading(
     def work() -> None:
         for facts in read:
             # A command judges once: layouts that an earlier turn remembered would flatter us.
-            dda_decisions.forget()
+            dda_mmio.forget()
             host = HostFacts(facts)
             judged(host)
             with suppress(WinhostError):  # refused, as most clients are

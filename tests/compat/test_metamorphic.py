@@ -29,7 +29,7 @@ from winhost.lab.hostfile import host_files
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
 from winhost.model.path import WAYS
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
-from winhost.paths import dda_decisions
+from winhost.paths import dda_mmio
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS
 
@@ -246,7 +246,7 @@ def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.Mo
     assess(HostFacts(SHIPPED["server2025-3gpu"]))  # catalogues are read once
     for read in (catalogue.entries, catalogue.evidence, catalogue.remedies, catalogue.topics):
         read()
-    dda_decisions.forget()
+    dda_mmio.forget()
     with monkeypatch.context() as patched:
         for name in CLOCKS:
             patched.setattr(time, name, forbidden)

@@ -19,7 +19,7 @@ from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Reason, Severity, Verdict
-from winhost.paths.dda_decisions import Selection
+from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS
 

@@ -11,7 +11,7 @@ from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.shipped import shipped
-from winhost.paths.dda_decisions import WhichVm
+from winhost.paths.dda_selection import WhichVm
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 

@@ -20,7 +20,7 @@ from winhost.lab.physics.local_accounts import BATCH
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.errors import WinhostError
 from winhost.model.plan import Plan
-from winhost.paths.wsl2_decisions import networks
+from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
 
 TWO = "win11-two-networks"

@@ -14,7 +14,9 @@ from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts, Record
 from winhost.model.refusal import Refusal
 from winhost.model.units import GiB, MiB
-from winhost.paths.wsl2_decisions import Mode, Wsl2Decisions, WslMemory, adapter, mac_address, memory
+from winhost.paths.wsl2_decisions import Wsl2Decisions
+from winhost.paths.wsl2_memory import WslMemory, memory
+from winhost.paths.wsl2_network import Mode, adapter, mac_address
 from winhost.paths.wsl2_settings import Bridge, Settings
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.network_adapter.resource import NetworkAdapter

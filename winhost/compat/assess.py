@@ -21,7 +21,7 @@ from winhost.model.path import PATHS, VARIANTS, WAYS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.workload import AvailableMemory
-from winhost.paths.dda_decisions import Selection
+from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm.resource import Vm
 

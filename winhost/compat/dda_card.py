@@ -14,7 +14,8 @@ from winhost.compat.rule import (
 )
 from winhost.hardware.bars import MmioRefused
 from winhost.hardware.cards import partitions, runs_cuda, serves, shows
-from winhost.paths.dda_decisions import Selection, windows
+from winhost.paths.dda_mmio import windows
+from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.assignable_device.resource import owner
 

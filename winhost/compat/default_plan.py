@@ -9,7 +9,7 @@ from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
-from winhost.paths.dda_decisions import Selection
+from winhost.paths.dda_selection import Selection
 from winhost.paths.playbook import Playbook, read_playbook
 from winhost.paths.vocabulary import VOCABULARIES
 from winhost.paths.wsl2_refusals import refusals

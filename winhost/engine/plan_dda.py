@@ -11,7 +11,8 @@ from winhost.model.facts import Instance, MissingFact, Unavailable
 from winhost.model.plan import Deferred, DesiredResource, PlanRequest, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
-from winhost.paths.dda_decisions import DdaDecisions, Selection, WhichVm, choose_cards, choose_vm
+from winhost.paths.dda_decisions import DdaDecisions
+from winhost.paths.dda_selection import Selection, WhichVm, choose_cards, choose_vm
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.pci_device.resource import PciDevice
 from winhost.resources.windows.vm.resource import Vm

@@ -11,7 +11,8 @@ from winhost.model.plan import Deferred, DesiredResource, PlanRequest, Unchecked
 from winhost.model.reason import PathVerdict
 from winhost.model.refusal import Caution
 from winhost.paths.wsl2_cautions import cautions
-from winhost.paths.wsl2_decisions import UNBRIDGED, Mode, Wsl2Decisions, adapter
+from winhost.paths.wsl2_decisions import Wsl2Decisions
+from winhost.paths.wsl2_network import UNBRIDGED, Mode, adapter
 from winhost.paths.wsl2_refusals import refusals
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts

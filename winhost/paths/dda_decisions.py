@@ -2,116 +2,22 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 
-from winhost.hardware import allocation, bars, mmio
-from winhost.hardware.cards import as_mmio_sees, card_name
-from winhost.model.errors import UsageError, visible
+from winhost.hardware import mmio
+from winhost.hardware.cards import card_name
+from winhost.model.errors import visible
 from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
-from winhost.model.no_such_thing import NoSuchThing, listed
 from winhost.model.plan import DesiredResource, PlanRequest
 from winhost.model.units import Bytes, mib, size
+from winhost.paths.dda_mmio import MmioWindows, windows
+from winhost.paths.dda_selection import Selection, choose_vm
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.assignable_device.resource import DISMOUNTED, assigned, owner
+from winhost.resources.windows.assignable_device.resource import DISMOUNTED, assigned
 from winhost.resources.windows.pci_device.resource import PciDevice
-from winhost.resources.windows.vm.resource import Vm
 from winhost.resources.windows.vm_mmio.resource import VmMmio
 from winhost.resources.windows.vm_power.resource import VmPower
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The cards that go, and the VM that gets them; None where no VM was chosen."""
-
-    cards: tuple[Card, ...]
-    vm: Instance[Vm] | None = None
-
-
-@dataclass(frozen=True)
-class MmioWindows:
-    """The MMIO windows that a selection needs."""
-
-    high: mmio.HighWindow
-    low: mmio.LowWindow
-
-
-@dataclass(eq=False)
-class WhichVm(UsageError):
-    """The path needs a VM and the user named none. verdicts: what is said of each, where that was asked."""
-
-    host: str
-    known: Mapping[str, str]
-    verdicts: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def what(self) -> str:
-        return f"{self.host} has {len(self.known)} VMs: say which one gets the cards"
-
-    @property
-    def hint(self) -> str | None:
-        if not self.known:
-            return "winhost adopts a VM and never makes one: create it on the host (generation 2), then plan again."
-        said = {vm: f" ({verdict})" for vm, verdict in self.verdicts.items()}
-        return (
-            f"Add --vm with a name or id:\n{listed({vm: name + said.get(vm, '') for vm, name in self.known.items()})}"
-        )
-
-
-def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
-    """By GUID or exact name; the only one where none is asked for. Raises NoSuchThing, WhichVm, MissingFact."""
-    known = {vm.key["vm"]: vm.state.name for vm in facts.vms}
-    if asked is None:
-        if len(known) != 1:
-            raise WhichVm(facts.host, known)
-        return facts.vms[0]
-    found = [vm for vm in facts.vms if vm.key["vm"] == asked.strip("{}").lower()]
-    found = found or [vm for vm in facts.vms if vm.state.name == asked]
-    if len(found) != 1:
-        raise NoSuchThing(facts.host, "VM", asked, known, several=bool(found))
-    return found[0]
-
-
-def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
-    """By location path or exact name. Raises NoSuchThing."""
-    known = {card.location: card.gpu.state.name for card in facts.cards}
-    chosen: dict[str, Card] = {}
-    for word in asked:
-        found = [c for c in facts.cards if word in (c.location, c.gpu.key["location"])]
-        found = found or [c for c in facts.cards if c.gpu.state.name.casefold() == word.casefold()]
-        if len(found) != 1:
-            raise NoSuchThing(facts.host, "card", word, known, several=bool(found))
-        chosen[found[0].location] = found[0]
-    return tuple(chosen[location] for location in sorted(chosen))
-
-
-def windows(facts: HostFacts, selection: Selection) -> MmioWindows:
-    """The windows for the cards of a selection and those that its VM has already. Raises MmioRefused, MissingFact."""
-    cards = {card.location: card for card in selection.cards}
-    if selection.vm is not None:
-        vm = selection.vm.key["vm"]
-        cards |= {card.location: card for card in facts.cards if owner(facts.place(card.gpu)) == vm}
-    return _windows(tuple(as_mmio_sees(cards[location]) for location in sorted(cards)), address_width(facts))
-
-
-@lru_cache(maxsize=64)
-def _windows(seen: tuple[bars.CardBars, ...], width: int | None) -> MmioWindows:
-    """Two rules and the plan ask for the same ones."""
-    return MmioWindows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
-
-
-def forget() -> None:
-    """Drop the windows that were worked out before: for measuring what a first one costs."""
-    _windows.cache_clear()
-    allocation.forget()
-
-
-def address_width(facts: HostFacts) -> int | None:
-    """Physical address bits, where the host could tell; not knowing limits nothing here, and a rule says so."""
-    try:
-        return facts.firmware.address_width
-    except MissingFact:
-        return None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from winhost.model.facts import MissingFact
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.model.units import about, size
-from winhost.paths.wsl2_decisions import memory
+from winhost.paths.wsl2_memory import memory
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import WINDOWS_USABLE

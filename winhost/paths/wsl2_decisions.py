@@ -4,16 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from ipaddress import ip_interface
-from typing import Literal
 
 from packaging.version import Version
 
-from winhost.hardware.cards import card_label, memory_of, runs_cuda
-from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.model.no_such_thing import NoSuchThing
-from winhost.model.refusal import Refusal
-from winhost.model.units import Bytes, MiB, about, size
+from winhost.hardware.cards import card_label, runs_cuda
+from winhost.model.facts import Json
+from winhost.model.units import MiB
 from winhost.paths.wsl2_linux import (
     CDI_PATH,
     CDI_PATH_FILE,
@@ -27,24 +23,18 @@ from winhost.paths.wsl2_linux import (
     docker,
     network_file,
 )
-from winhost.paths.wsl2_settings import AUTO, Bridge, File, Settings
+from winhost.paths.wsl2_memory import WslMemory, memory
+from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
+from winhost.paths.wsl2_settings import File, Settings
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.external_switch.resource import ExternalSwitch
 from winhost.resources.windows.hyperv_firewall.resource import WSL
-from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, WIFI, NetworkAdapter
 from winhost.resources.windows.wsl.resource import Wsl
 from winhost.resources.windows.wsl_config.resource import WslConfig
-from winhost.sizing.budget import WINDOWS_USABLE, wsl_default_ram
 from winhost.wslconfig import WSLCONF, changed
-
-Mode = Literal["bridged", "mirrored", "nat"]
-UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first
 
 SSH, BESIDE_WINDOWS = 22, 2222
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - of the distro; who may come there, a firewall of Windows says
 FOR_EVER = "-1"  # of both idle times: no client window has to stay open
-# Of the group that nobody gave out: locally administered, and no multicast.
-LOCAL_MAC = 0x02
 
 
 @dataclass(frozen=True)
@@ -87,122 +77,6 @@ class WayIn:
     keys: list[str]
     allowed: list[str] | None
     who: str
-
-
-@dataclass(frozen=True)
-class WslMemory:
-    """Of the Linux VM, in bytes; why: the same for people, with the reason."""
-
-    given: Bytes
-    why: str
-
-
-def mac_address(machine_id: str, account: str) -> str:
-    """An address of our own for the bridged VM of an account: the same on every run, another on every machine.
-
-    Left to itself WSL takes 5e:bb:f6:9e:ee:fa everywhere: it "draws" it from a generator that is never seeded
-    (microsoft/WSL #9492, and its source).
-    """
-    drawn = sha256(f"winhost {machine_id.lower()} {account.lower()}".encode()).digest()
-    return ":".join(f"{byte:02x}" for byte in (LOCAL_MAC, *drawn[:5]))
-
-
-def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> WslMemory:
-    """At least the memory of all GPUs, where the host has it beside what Windows needs. Raises MissingFact.
-
-    With less than the cards have, WSL was seen to fail on them (microsoft/WSL #40678); half of the host is what it
-    takes by itself.
-    """
-    total = facts.memory.total
-    if stated is not None:
-        return WslMemory(stated, f"{size(stated)} as you set it")
-    half, most = wsl_default_ram(total), total - WINDOWS_USABLE
-    if most < half:
-        given = half // MiB * MiB
-        small = f"half of the host's {about(total)}, as WSL takes by itself: beside what Windows needs there is no more"
-        return WslMemory(given, f"{size(given)}, {small}")
-    try:
-        cards_have = sum(map(memory_of, cards))
-    except MissingFact as missing:
-        given = half // MiB * MiB
-        return WslMemory(given, f"{size(given)}, half of the host's {about(total)}, because {missing}")
-    given = max(half, min(cards_have, most)) // MiB * MiB
-    larger = f"the larger of half the host's {about(total)} and the {size(cards_have)} of its GPUs"
-    return WslMemory(given, f"{size(given)}, {larger}, and {size(WINDOWS_USABLE)} stay with Windows")
-
-
-def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
-    """The interface GUID of the adapter for a switch: by that or by its exact name, or the one that suits best.
-
-    None where none is asked for. Raises NoSuchThing, Refusal where none suits, MissingFact.
-    """
-    if bridge.adapter is None:
-        return None
-    return _best_adapter(facts, bridge.switch) if bridge.adapter == AUTO else _adapter_named(facts, bridge.adapter)
-
-
-def _best_adapter(facts: HostFacts, switch: str) -> str:
-    """That of the switch, once it is made; else a wired one with a link, if possible not the one that leads to us."""
-    if made := _adapter_of(facts, switch):
-        return made
-    wired = [each for each in facts.all(NetworkAdapter) if each.state.kind == ETHERNET and each.state.switch is None]
-    fit = sorted(
-        (each.state.management, each.state.name, each.key["adapter"]) for each in wired if each.state.status == "up"
-    )
-    if not fit:
-        raise Refusal(
-            "wsl.no-adapter",
-            "No wired network adapter with a link is free for a switch.",
-            "Plug one in, name another one: --set bridge.adapter=NAME, or use --set network=nat",
-        )
-    return fit[0][-1]
-
-
-def _adapter_of(facts: HostFacts, switch: str) -> str | None:
-    """None before Hyper-V is there, and so no switch."""
-    try:
-        found = facts.of(ExternalSwitch, {"name": switch})
-    except MissingFact as missing:
-        if isinstance(missing.missing, Unavailable):
-            return None
-        raise
-    return found.adapter if found else None
-
-
-def _adapter_named(facts: HostFacts, asked: str) -> str:
-    known = {each.key["adapter"]: each.state.name for each in facts.all(NetworkAdapter)}
-    found = [guid for guid, name in known.items() if asked.strip("{}").lower() == guid or asked == name]
-    if len(found) != 1:
-        raise NoSuchThing(facts.host, "network adapter", asked, known, several=bool(found))
-    return found[0]
-
-
-def networks(facts: HostFacts) -> tuple[str, ...]:
-    """IPv4 networks of the adapters that lead out of the host, as `192.0.2.0/24`. Raises MissingFact.
-
-    The same before and after a switch was made on one of them: then the host's own port on it has the addresses.
-    """
-    adapters = [each.state for each in facts.all(NetworkAdapter)]
-    outward = [adapter for adapter in adapters if adapter.kind in (ETHERNET, WIFI, TEAM)]
-    bound = {adapter.mac for adapter in outward} - {None}
-    outward += [each for each in adapters if each.kind == VIRTUAL and (each.mac in bound or each.gateway is not None)]
-    found = [ip_interface(f"{each.address}/{each.prefix}") for adapter in outward for each in adapter.addresses]
-    return tuple(sorted({str(each.network) for each in found if each.version == 4 and not each.is_link_local}))
-
-
-def allowed(facts: HostFacts, settings: Settings) -> tuple[str, ...]:
-    """Networks that may come in: those that were named, else those that the host itself is in.
-
-    Raises Refusal where it is in none, MissingFact.
-    """
-    named = _texts(settings.access.allow) or networks(facts)
-    if not named:
-        raise Refusal(
-            "wsl.nobody-allowed",
-            "No network adapter of the host has an address, so nobody is known who may come into the distro.",
-            "Name the networks that may: --set access.allow=[192.0.2.0/24]",
-        )
-    return named
 
 
 class Wsl2Decisions:

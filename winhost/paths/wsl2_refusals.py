@@ -8,7 +8,7 @@ from winhost.model.facts import Instance, MissingFact, Unavailable
 from winhost.model.plan import DesiredResource
 from winhost.model.refusal import Refusal
 from winhost.model.units import about, size
-from winhost.paths.wsl2_decisions import adapter, allowed
+from winhost.paths.wsl2_network import adapter, allowed
 from winhost.paths.wsl2_settings import Bridge, Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts

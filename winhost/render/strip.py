@@ -9,7 +9,8 @@ from winhost.hardware.cards import serves
 from winhost.model.facts import MissingFact
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
-from winhost.paths.dda_decisions import MmioWindows, Selection, windows
+from winhost.paths.dda_mmio import MmioWindows, windows
+from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 
 _WIDE_ENOUGH = 4.0  # percent of a strip that a number needs

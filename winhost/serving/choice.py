@@ -15,7 +15,7 @@ from winhost.model.path import VARIANTS, path_of, variant_of
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory, Model, Needs, Workload
-from winhost.paths.wsl2_decisions import UNBRIDGED
+from winhost.paths.wsl2_network import UNBRIDGED
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl_config.resource import WslConfig
 from winhost.resources.windows.wsl_vm.resource import WslVm

@@ -1,0 +1,48 @@
+"""The MMIO windows for the cards of a VM."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from winhost.hardware import allocation, bars, mmio
+from winhost.hardware.cards import as_mmio_sees
+from winhost.model.facts import MissingFact
+from winhost.paths.dda_selection import Selection
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.assignable_device.resource import owner
+
+
+@dataclass(frozen=True)
+class MmioWindows:
+    """The MMIO windows that a selection needs."""
+
+    high: mmio.HighWindow
+    low: mmio.LowWindow
+
+
+def windows(facts: HostFacts, selection: Selection) -> MmioWindows:
+    """The windows for the cards of a selection and those that its VM has already. Raises MmioRefused, MissingFact."""
+    cards = {card.location: card for card in selection.cards}
+    if selection.vm is not None:
+        vm = selection.vm.key["vm"]
+        cards |= {card.location: card for card in facts.cards if owner(facts.place(card.gpu)) == vm}
+    return _windows(tuple(as_mmio_sees(cards[location]) for location in sorted(cards)), address_width(facts))
+
+
+@lru_cache(maxsize=64)
+def _windows(seen: tuple[bars.CardBars, ...], width: int | None) -> MmioWindows:
+    """Two rules and the plan ask for the same ones."""
+    return MmioWindows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
+
+
+def forget() -> None:
+    """Drop the windows that were worked out before: for measuring what a first one costs."""
+    _windows.cache_clear()
+    allocation.forget()
+
+
+def address_width(facts: HostFacts) -> int | None:
+    """Physical address bits, where the host could tell; not knowing limits nothing here, and a rule says so."""
+    try:
+        return facts.firmware.address_width
+    except MissingFact:
+        return None

@@ -1,0 +1,42 @@
+"""How much memory the Linux VM of WSL gets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from winhost.hardware.cards import memory_of
+from winhost.model.facts import MissingFact
+from winhost.model.units import Bytes, MiB, about, size
+from winhost.resources.host import Card, HostFacts
+from winhost.sizing.budget import WINDOWS_USABLE, wsl_default_ram
+
+
+@dataclass(frozen=True)
+class WslMemory:
+    """Of the Linux VM, in bytes; why: the same for people, with the reason."""
+
+    given: Bytes
+    why: str
+
+
+def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> WslMemory:
+    """At least the memory of all GPUs, where the host has it beside what Windows needs. Raises MissingFact.
+
+    With less than the cards have, WSL was seen to fail on them (microsoft/WSL #40678); half of the host is what it
+    takes by itself.
+    """
+    total = facts.memory.total
+    if stated is not None:
+        return WslMemory(stated, f"{size(stated)} as you set it")
+    half, most = wsl_default_ram(total), total - WINDOWS_USABLE
+    if most < half:
+        given = half // MiB * MiB
+        small = f"half of the host's {about(total)}, as WSL takes by itself: beside what Windows needs there is no more"
+        return WslMemory(given, f"{size(given)}, {small}")
+    try:
+        cards_have = sum(map(memory_of, cards))
+    except MissingFact as missing:
+        given = half // MiB * MiB
+        return WslMemory(given, f"{size(given)}, half of the host's {about(total)}, because {missing}")
+    given = max(half, min(cards_have, most)) // MiB * MiB
+    larger = f"the larger of half the host's {about(total)} and the {size(cards_have)} of its GPUs"
+    return WslMemory(given, f"{size(given)}, {larger}, and {size(WINDOWS_USABLE)} stay with Windows")
