@@ -19,8 +19,7 @@ from winhost.connect.errors import Unreachable
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths import wsl2_linux
-from winhost.paths.wsl2_linux import StaticAddress, network_file
+from winhost.paths.distro_network import NETWORK_FILE, StaticAddress, network_file
 from winhost.resources.linux.scripts import session_text
 
 # Addresses of the documentation (TEST-NET-3), the last ones.
@@ -120,7 +119,7 @@ class Debian:
         """What the way in puts there, by the text that winhost writes."""
         static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
         texts = {
-            wsl2_linux.NETWORK_FILE: network_file(static),
+            NETWORK_FILE: network_file(static),
             SSHD_FILE: sshd_file(static.address.ip),
             SSH_UNIT_FILE: SSH_UNIT,
             "/root/.ssh/authorized_keys": self.key.with_suffix(".pub").read_text(),

@@ -14,7 +14,7 @@ from winhost.connect.errors import RemoteError, SessionDropped
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
 from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage
-from winhost.paths import wsl2_linux
+from winhost.paths import distro_containers
 from winhost.resources.base import Keep
 from winhost.resources.registry import LINUX, LINUX_STATES
 
@@ -141,8 +141,8 @@ def unit(agent: Agent, name: str) -> Any:
 
 def test_a_unit_that_winhost_writes_is_enabled_started_and_taken_back(agent: Agent) -> None:
     for path, text in (
-        (wsl2_linux.CDI_SERVICE_FILE, wsl2_linux.CDI_SERVICE),
-        (wsl2_linux.CDI_PATH_FILE, wsl2_linux.CDI_PATH),
+        (distro_containers.CDI_SERVICE_FILE, distro_containers.CDI_SERVICE),
+        (distro_containers.CDI_PATH_FILE, distro_containers.CDI_PATH),
     ):
         change(agent, "LinuxFile", {"path": path}, {"text": text})
     want = {"enabled": "enabled", "active": True}
@@ -153,7 +153,7 @@ def test_a_unit_that_winhost_writes_is_enabled_started_and_taken_back(agent: Age
 
 
 def test_without_gpus_of_windows_the_cdi_service_does_nothing_and_does_not_fail(agent: Agent) -> None:
-    change(agent, "LinuxFile", {"path": wsl2_linux.CDI_SERVICE_FILE}, {"text": wsl2_linux.CDI_SERVICE})
+    change(agent, "LinuxFile", {"path": distro_containers.CDI_SERVICE_FILE}, {"text": distro_containers.CDI_SERVICE})
     answer = change(agent, "SystemdUnit", {"unit": "winhost-cdi.service"}, {"active": True})
     assert (answer.after["active"], answer.after["failed"]) == (False, False)
 
@@ -350,7 +350,10 @@ def test_what_cannot_be_installed_leaves_nothing_of_ours(sourced: Agent, debian:
 
 def stages(keyring: Keyring) -> tuple[tuple[DesiredResource, ...], ...]:
     """What could be planned at first, and what only then."""
-    units = {wsl2_linux.CDI_SERVICE_FILE: wsl2_linux.CDI_SERVICE, wsl2_linux.CDI_PATH_FILE: wsl2_linux.CDI_PATH}
+    units = {
+        distro_containers.CDI_SERVICE_FILE: distro_containers.CDI_SERVICE,
+        distro_containers.CDI_PATH_FILE: distro_containers.CDI_PATH,
+    }
     first = (
         wanted("AptSource", {"name": "winhost-docker"}, source(keyring)),
         *(wanted("LinuxFile", {"path": path}, {"text": text, "mode": "0644"}) for path, text in units.items()),
@@ -380,7 +383,7 @@ def by_hand(debian: Debian, number: int, *words: str) -> Any:
 
 
 def test_bundles_by_hand_end_as_over_ssh_and_go_back(no_source: Agent, debian: Debian, keyring: Keyring) -> None:
-    for path in (wsl2_linux.CDI_SERVICE_FILE, wsl2_linux.CDI_PATH_FILE):
+    for path in (distro_containers.CDI_SERVICE_FILE, distro_containers.CDI_PATH_FILE):
         change(no_source, "LinuxFile", {"path": path}, {"text": None})
     found, both = states(no_source), stages(keyring)
     for number, wishes in enumerate(both):

@@ -18,7 +18,7 @@ from winhost.connect.errors import AuthenticationFailed
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.wsl2_linux import StaticAddress, network_file
+from winhost.paths.distro_network import StaticAddress, network_file
 from winhost.resources.linux.scripts import session_text
 from winhost.resources.windows.scripts import inside_script
 

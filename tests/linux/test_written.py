@@ -8,18 +8,20 @@ from shutil import which
 import pytest
 
 from tests.linux.debian import Keyring
+from tests.linux.openpgp import fingerprint
 from tests.linux.sandbox import Sandbox
 from tests.linux.test_agent import CTK
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, sshd_file
-from winhost.paths.wsl2_linux import (
+from winhost.paths.distro_containers import (
     CDI_PATH,
     CDI_PATH_FILE,
     CDI_SERVICE,
     CDI_SERVICE_FILE,
-    StaticAddress,
-    fingerprint,
-    network_file,
+    TOOLKIT,
+    Repository,
+    docker,
 )
+from winhost.paths.distro_network import StaticAddress, network_file
 
 
 def needs(*programs: str) -> None:
@@ -125,3 +127,8 @@ def test_a_fingerprint_is_the_one_that_gpg_tells(tmp_path: Path, algorithm: str)
 def test_what_is_no_key_has_no_fingerprint(text: str) -> None:
     with pytest.raises(ValueError, match="it is no"):
         fingerprint(text)
+
+
+@pytest.mark.parametrize("source", [TOOLKIT, docker("noble")], ids=lambda source: source.name)
+def test_each_key_that_we_ship_is_the_one_that_its_maker_publishes(source: Repository) -> None:
+    assert fingerprint(source.key) == source.fingerprint

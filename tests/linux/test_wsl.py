@@ -10,7 +10,7 @@ import pytest
 from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.test_agent import CTK
 from tests.linux.wsl import FAILED, OF_WSL, Wsl
-from winhost.paths.wsl2_linux import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
+from winhost.paths.distro_containers import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
 

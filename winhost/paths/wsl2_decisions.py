@@ -10,7 +10,7 @@ from packaging.version import Version
 from winhost.hardware.cards import card_label, runs_cuda
 from winhost.model.facts import Json
 from winhost.model.units import MiB
-from winhost.paths.wsl2_linux import (
+from winhost.paths.distro_containers import (
     CDI_PATH,
     CDI_PATH_FILE,
     CDI_SERVICE,
@@ -19,10 +19,9 @@ from winhost.paths.wsl2_linux import (
     DOCKER_SETTINGS,
     TOOLKIT,
     Repository,
-    StaticAddress,
     docker,
-    network_file,
 )
+from winhost.paths.distro_network import StaticAddress, network_file
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
 from winhost.paths.wsl2_settings import File, Settings

@@ -1,0 +1,50 @@
+"""The network of a distro that has an address of its own: a file for systemd-networkd."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Self
+
+NETWORK_FILE = "/etc/systemd/network/10-winhost.network"
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True)
+class StaticAddress:
+    """An address of the distro where bridged WSL is told `dhcp=false`, which leaves its adapter unconfigured."""
+
+    address: ipaddress.IPv4Interface | ipaddress.IPv6Interface
+    gateway: Address | None = None
+    dns: tuple[Address, ...] = ()
+
+    @classmethod
+    def parse(cls, address: str, gateway: str | None = None, dns: tuple[str, ...] = ()) -> Self:
+        """From text. Raises ValueError: no address with its prefix, or a gateway beyond it."""
+        if "/" not in address:
+            raise ValueError(f"{address!r} has no prefix length, as 192.0.2.10/24 has")
+        found = ipaddress.ip_interface(address)
+        way_out = ipaddress.ip_address(gateway) if gateway else None
+        if way_out is not None and (way_out not in found.network or way_out == found.ip):
+            raise ValueError(f"the gateway {way_out} is not another address of {found.network}")
+        return cls(found, way_out, tuple(ipaddress.ip_address(each) for each in dns))
+
+
+def network_file(static: StaticAddress, interface: str = "eth0") -> str:
+    """For systemd-networkd. All distros of one WSL share their adapter: exactly one of them has this file."""
+    if re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", interface) is None:
+        raise ValueError(f"{interface!r} is not the name of an interface")
+    lines = [
+        "# Written by winhost.",
+        "[Match]",
+        f"Name={interface}",
+        "",
+        "[Network]",
+        f"Address={static.address.with_prefixlen}",
+        *([f"Gateway={static.gateway}"] if static.gateway else []),
+        *(f"DNS={each}" for each in static.dns),
+        # Otherwise it waits for a router of IPv6, and all that wants the network waits for it: two minutes a boot.
+        "IPv6AcceptRA=no",
+    ]
+    return "\n".join(lines) + "\n"
