@@ -56,7 +56,7 @@ def test_the_nouns_are_those_that_can_be_changed_in_the_order_of_changes() -> No
 
 
 def test_no_noun_asks_for_more_than_it_does() -> None:
-    plain = ResourceType("Plain")
+    plain = ResourceType("Plain", "plain things")
     for noun in LINUX.values():
         assert not noun.restarts
         assert not noun.asks

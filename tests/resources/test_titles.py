@@ -1,13 +1,13 @@
 """Each noun is called by something that people say, in winhost as in the scripts that run without it."""
 
 from winhost.render import on_linux
-from winhost.resources.registry import LINUX, RESOURCE_TYPES, TITLES
+from winhost.resources.registry import LINUX, RESOURCE_TYPES, titled
 
 
 def test_every_noun_has_a_title_of_its_own() -> None:
-    assert list(TITLES) == list(RESOURCE_TYPES)
-    assert len(set(TITLES.values())) == len(TITLES)
-    assert not set(TITLES.values()) & set(RESOURCE_TYPES) - {"BitLocker"}
+    titles = [titled(name) for name in RESOURCE_TYPES]
+    assert len(set(titles)) == len(titles)
+    assert not set(titles) & {"", *RESOURCE_TYPES} - {"BitLocker"}
 
 
 def test_what_runs_in_linux_has_a_word_for_all_that_it_reads() -> None:

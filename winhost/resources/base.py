@@ -109,7 +109,8 @@ def undo_property_by_property(before: Mapping[str, Json], after: Mapping[str, Js
 class ResourceType:
     """A resource's declaration.
 
-    name: as in `Get-Winhost<name>`; order: lower ones are read first, and without one the last; key: names of the
+    name: as in `Get-Winhost<name>`; title: what sentences for people call it, in the plural but for what a host has
+    once; order: lower ones are read first, and without one the last; key: names of the
     key's parts; sets: the properties that `set` can change, and to
     what; after: nouns whose steps come first; requires: the noun without which this one is unavailable; absent: the
     state of an instance that the host does not list, where `set` can make one;
@@ -122,6 +123,7 @@ class ResourceType:
     """
 
     name: str
+    title: str
     order: int = 10_000
     key: tuple[str, ...] = ()
     sets: Mapping[str, Value] = field(default_factory=dict)

@@ -1,6 +1,5 @@
 """Every resource that winhost knows: those of Windows, and those of the Linux in its WSL distro."""
 
-from collections.abc import Mapping
 from importlib import import_module
 from importlib.resources import files
 from types import ModuleType
@@ -41,62 +40,9 @@ def answer(facts: Facts, noun: str) -> Answer:
     return facts.answer(noun)
 
 
-# What sentences for people call each. What has to be there before others can be read is one thing; the rest are many,
-# but for those that a host has once.
-TITLES: Mapping[str, str] = {
-    "Session": "the session",
-    "OperatingSystem": "the operating system",
-    "Boot": "the last start",
-    "Firmware": "the firmware",
-    "Processor": "processors",
-    "Memory": "the memory",
-    "Disk": "disks",
-    "HyperVRole": "the Hyper-V role",
-    "VirtualMachinePlatform": "the Windows feature that WSL runs on",
-    "HyperVHost": "the settings of Hyper-V",
-    "VmSwitch": "virtual switches",
-    "NetworkAdapter": "network adapters",
-    "ExternalSwitch": "external switches",
-    "PartitionableGpu": "GPUs that can be partitioned",
-    "PciDevice": "PCI devices",
-    "GpuDriverModel": "driver models of cards",
-    "AssignableDevice": "devices that can be assigned",
-    "Vm": "VMs",
-    "VmMmio": "MMIO windows of VMs",
-    "VmActions": "automatic actions of VMs",
-    "VmCheckpoints": "checkpoints of VMs",
-    "VmMemory": "memory modes of VMs",
-    "VmPower": "power of VMs",
-    "PendingReboot": "whether a restart is pending",
-    "BitLocker": "BitLocker",
-    "StagedFile": "staged files",
-    "Wsl": "WSL",
-    "LocalAccount": "local accounts",
-    "AccountRight": "rights of accounts",
-    "AccountTasks": "the account's task",
-    "WslConfig": ".wslconfig files",
-    "WslVm": "VMs of WSL",
-    "WslDistro": "the distro",
-    "WslConf": "settings inside the distro",
-    "WslAccess": "SSH access to the distro",
-    "WslPolicy": "policies for WSL",
-    "PortForward": "forwarded ports",
-    "HyperVFirewall": "the Hyper-V firewall",
-    "ClusterService": "the cluster service",
-    "DeviceAssignmentPolicy": "policies for device assignment",
-    "LinuxSystem": "the Linux in the distro",
-    "LinuxGpuDriver": "GPU drivers in the distro",
-    "LinuxFile": "files in the distro",
-    "AptSource": "package sources in the distro",
-    "DebianPackage": "packages in the distro",
-    "SystemdUnit": "units in the distro",
-    "CdiSpec": "the CDI spec in the distro",
-}
-
-
 def titled(noun: str) -> str:
     """What sentences for people call it. A journal or facts may name one that nobody knows: that by its name."""
-    return TITLES.get(noun, noun)
+    return RESOURCE_TYPES[noun].title if noun in RESOURCE_TYPES else noun
 
 
 def label(noun: str) -> str:

@@ -18,6 +18,7 @@ def _undo_source(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
 @resource(
     ResourceType(
         "AptSource",
+        title="package sources in the distro",
         order=40,
         key=("name",),
         sets={

@@ -17,6 +17,7 @@ def _undo_spec(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 @resource(
     ResourceType(
         "CdiSpec",
+        title="the CDI spec in the distro",
         order=70,
         sets={"present": FLAG, "fresh": FLAG},
         after=("DebianPackage", "LinuxFile"),

@@ -19,6 +19,7 @@ def _undo_package(before: Mapping[str, Json], after: Mapping[str, Json], now: Ma
 @resource(
     ResourceType(
         "DebianPackage",
+        title="packages in the distro",
         order=50,
         key=("package",),
         sets={

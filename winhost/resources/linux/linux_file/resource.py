@@ -17,6 +17,7 @@ def _undo_file(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 @resource(
     ResourceType(
         "LinuxFile",
+        title="files in the distro",
         order=30,
         key=("path",),
         sets={

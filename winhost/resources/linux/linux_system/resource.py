@@ -4,7 +4,7 @@ from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
-@resource(ResourceType("LinuxSystem", order=10, requires=ACCESS))
+@resource(ResourceType("LinuxSystem", title="the Linux in the distro", order=10, requires=ACCESS))
 class LinuxSystem(State):
     """id, version: as in os-release (`ubuntu`, `24.04`); kernel: its release; architecture: as `uname -m` says.
 

@@ -17,6 +17,7 @@ def _undo_unit(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 @resource(
     ResourceType(
         "SystemdUnit",
+        title="units in the distro",
         order=60,
         key=("unit",),
         sets={"enabled": text(r"[a-z-]+", "enabled, disabled, masked, or what it was"), "active": FLAG},

@@ -8,6 +8,7 @@ from winhost.resources.values import FLAG
 @resource(
     ResourceType(
         "AccountRight",
+        title="rights of accounts",
         order=290,
         key=("account", "right"),
         sets={"granted": FLAG},

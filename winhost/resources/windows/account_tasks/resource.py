@@ -46,6 +46,7 @@ def mended_for_good(change: Change) -> str | None:
 @resource(
     ResourceType(
         "AccountTasks",
+        title="the account's task",
         order=300,
         key=("account",),
         sets={

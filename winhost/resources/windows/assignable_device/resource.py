@@ -48,6 +48,7 @@ def _undo(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[st
 @resource(
     ResourceType(
         "AssignableDevice",
+        title="devices that can be assigned",
         order=170,
         key=("location", "device"),
         sets={

@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(ResourceType("BitLocker", order=250, key=("volume",)))
+@resource(ResourceType("BitLocker", title="BitLocker", order=250, key=("volume",)))
 class BitLocker(State):
     """A volume by its mount point. protection: on, off or unknown."""
 

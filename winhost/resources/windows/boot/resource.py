@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(ResourceType("Boot", order=30))
+@resource(ResourceType("Boot", title="the last start", order=30))
 class Boot(State):
     """boot_id is opaque: compare for inequality only, because clocks are set and time zones change.
 

@@ -29,6 +29,7 @@ def undo_switch(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
 @resource(
     ResourceType(
         "ExternalSwitch",
+        title="external switches",
         order=130,
         key=("name",),
         sets={"adapter": Value("the interface GUID of an adapter, or nothing", lambda v: v is None or _guid(v))},

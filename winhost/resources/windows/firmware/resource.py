@@ -7,7 +7,7 @@ from winhost.resources.base import ResourceType, State, Within, resource
 DMA_PROTECTION = 3  # Win32_DeviceGuard.AvailableSecurityProperties
 
 
-@resource(ResourceType("Firmware", order=40))
+@resource(ResourceType("Firmware", title="the firmware", order=40))
 class Firmware(State):
     """Firmware, virtualization and IOMMU, as far as Windows tells.
 

@@ -18,6 +18,7 @@ def _may_need(change: Change) -> Iterable[str]:
 @resource(
     ResourceType(
         "GpuDriverModel",
+        title="driver models of cards",
         order=160,
         key=("location", "device"),
         sets={"pending": one_of(WDDM, MCDM)},

@@ -10,6 +10,7 @@ WSL = "40e0ac32-46a5-438a-a0b2-2b479e8f2e90"  # Microsoft: "Configure Hyper-V fi
 @resource(
     ResourceType(
         "HyperVFirewall",
+        title="the Hyper-V firewall",
         order=380,
         key=("creator",),
         sets={

@@ -36,6 +36,7 @@ def _role_risks(change: Change) -> tuple[str, ...]:
 @resource(
     ResourceType(
         "HyperVRole",
+        title="the Hyper-V role",
         order=80,
         sets={"role": one_of(INSTALLED, "available"), "tools": one_of(INSTALLED, "available")},
         restarts=True,

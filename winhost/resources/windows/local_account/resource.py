@@ -20,6 +20,7 @@ def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
 @resource(
     ResourceType(
         "LocalAccount",
+        title="local accounts",
         order=280,
         key=("account",),
         sets={"there": FLAG, "administrator": FLAG},

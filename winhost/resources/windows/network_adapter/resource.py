@@ -23,7 +23,7 @@ class Address:
             raise ValueError("should be an IP address with the length of its prefix") from None
 
 
-@resource(ResourceType("NetworkAdapter", order=120, key=("adapter",)))
+@resource(ResourceType("NetworkAdapter", title="network adapters", order=120, key=("adapter",)))
 class NetworkAdapter(State):
     """A network adapter by its interface GUID, which survives renaming.
 

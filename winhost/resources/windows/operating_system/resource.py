@@ -21,7 +21,7 @@ class OsFamily(StrEnum):
     ALTERED = "product type altered"
 
 
-@resource(ResourceType("OperatingSystem", order=20))
+@resource(ResourceType("OperatingSystem", title="the operating system", order=20))
 class OperatingSystem(State):
     """The six values that decide the family, and what identifies the host.
 

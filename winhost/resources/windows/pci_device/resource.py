@@ -25,7 +25,7 @@ def card_location(location: str) -> str:
     return FUNCTION.sub(r"#PCI(\g<1>00)", location)
 
 
-@resource(ResourceType("PciDevice", order=150, key=("location", "device")))
+@resource(ResourceType("PciDevice", title="PCI devices", order=150, key=("location", "device")))
 class PciDevice(State):
     """A display, audio or USB function of a graphics card; its key is what survives dismounting and renumbering.
 

@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(ResourceType("PendingReboot", order=240))
+@resource(ResourceType("PendingReboot", title="whether a restart is pending", order=240))
 class PendingReboot(State):
     """Why Windows waits for a restart; empty when it does not."""
 

@@ -18,6 +18,7 @@ def _ipv4(value: Json) -> bool:
 @resource(
     ResourceType(
         "PortForward",
+        title="forwarded ports",
         order=370,
         key=("port",),
         sets={

@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(ResourceType("Processor", order=50, key=("socket",)))
+@resource(ResourceType("Processor", title="processors", order=50, key=("socket",)))
 class Processor(State):
     """One socket."""
 

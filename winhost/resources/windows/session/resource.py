@@ -5,7 +5,7 @@ from typing import Annotated
 from winhost.resources.base import ADDRESS, ResourceType, State, resource
 
 
-@resource(ResourceType("Session", order=10))
+@resource(ResourceType("Session", title="the session", order=10))
 class Session(State):
     """The logon and engine that answer. `simulated` is true on lab hosts and makes their facts `synthetic`.
 

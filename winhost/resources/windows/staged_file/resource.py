@@ -31,6 +31,7 @@ def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
 @resource(
     ResourceType(
         "StagedFile",
+        title="staged files",
         order=260,
         key=("sha256", "name", "source"),
         sets={"present": FLAG},

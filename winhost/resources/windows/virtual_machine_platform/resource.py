@@ -17,6 +17,7 @@ def undo_feature(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
 @resource(
     ResourceType(
         "VirtualMachinePlatform",
+        title="the Windows feature that WSL runs on",
         order=90,
         sets={"feature": one_of(INSTALLED, "available")},
         restarts=True,

@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(ResourceType("Vm", order=180, key=("vm",), requires="HyperVRole"))
+@resource(ResourceType("Vm", title="VMs", order=180, key=("vm",), requires="HyperVRole"))
 class Vm(State):
     """A VM by its GUID. Names are for people: Hyper-V allows the same one twice.
 

@@ -9,6 +9,7 @@ from winhost.resources.windows.vm_power.resource import vm_off
 @resource(
     ResourceType(
         "VmActions",
+        title="automatic actions of VMs",
         order=200,
         key=("vm",),
         sets={

@@ -8,6 +8,7 @@ from winhost.resources.values import FLAG, one_of
 @resource(
     ResourceType(
         "VmCheckpoints",
+        title="checkpoints of VMs",
         order=210,
         key=("vm",),
         sets={"kind": one_of("disabled", "production", "production-only", "standard"), "automatic": FLAG},

@@ -9,7 +9,14 @@ from winhost.resources.windows.vm_power.resource import vm_off
 
 @resource(
     ResourceType(
-        "VmMemory", order=220, key=("vm",), sets={"dynamic": FLAG}, requires="HyperVRole", needs=vm_off, rests=DEVICES
+        "VmMemory",
+        title="memory modes of VMs",
+        order=220,
+        key=("vm",),
+        sets={"dynamic": FLAG},
+        requires="HyperVRole",
+        needs=vm_off,
+        rests=DEVICES,
     )
 )
 class VmMemory(State):

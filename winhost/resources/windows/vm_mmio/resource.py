@@ -10,6 +10,7 @@ from winhost.resources.windows.vm_power.resource import vm_off
 @resource(
     ResourceType(
         "VmMmio",
+        title="MMIO windows of VMs",
         order=190,
         key=("vm",),
         sets={"low": sizes(2 * MiB), "high": sizes(2 * MiB), "cache": FLAG},

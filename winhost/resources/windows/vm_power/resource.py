@@ -25,6 +25,7 @@ def _power_may_need(change: Change) -> Iterable[str]:
 @resource(
     ResourceType(
         "VmPower",
+        title="power of VMs",
         order=230,
         key=("vm",),
         sets={"state": one_of(OFF, RUNNING, "saved", "paused")},

@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(ResourceType("VmSwitch", order=110, key=("switch",), requires="HyperVRole"))
+@resource(ResourceType("VmSwitch", title="virtual switches", order=110, key=("switch",), requires="HyperVRole"))
 class VmSwitch(State):
     """A virtual switch by its GUID. kind: external, internal or private; adapter: the card an external one sits on."""
 

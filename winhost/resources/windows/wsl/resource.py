@@ -30,6 +30,7 @@ def undo_wsl(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping
 @resource(
     ResourceType(
         "Wsl",
+        title="WSL",
         order=270,
         sets={
             "version": text(r"[0-9]{1,5}(\.[0-9]{1,5}){2,3}", "a version, as 2.7.14.0"),

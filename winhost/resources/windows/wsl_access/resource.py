@@ -49,6 +49,7 @@ def _keys(value: Json) -> bool:
 @resource(
     ResourceType(
         "WslAccess",
+        title="SSH access to the distro",
         order=350,
         key=("account", "distro"),
         sets={

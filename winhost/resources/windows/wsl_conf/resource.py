@@ -16,6 +16,7 @@ _WAY_IN = Rests("WslAccess", on=("account", "distro"), unless=("active", (False,
 @resource(
     ResourceType(
         "WslConf",
+        title="settings inside the distro",
         order=340,
         key=("account", "distro"),
         sets={"conf": _FILE, "network": _FILE, "resolver": _FILE},

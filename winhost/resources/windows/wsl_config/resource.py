@@ -8,6 +8,7 @@ from winhost.resources.values import Value, one_of, or_nothing
 @resource(
     ResourceType(
         "WslConfig",
+        title=".wslconfig files",
         order=310,
         key=("account",),
         sets={

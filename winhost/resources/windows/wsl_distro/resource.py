@@ -38,6 +38,7 @@ def undo_distro(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
 @resource(
     ResourceType(
         "WslDistro",
+        title="the distro",
         order=330,
         key=("account", "distro"),
         sets={"installed": FLAG, "image": SHA256_OR_NOTHING, "running": FLAG},

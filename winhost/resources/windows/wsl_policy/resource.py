@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 
 
-@resource(ResourceType("WslPolicy", order=360))
+@resource(ResourceType("WslPolicy", title="policies for WSL", order=360))
 class WslPolicy(State):
     """Group Policy for WSL (microsoft/WSL, intune/WSL.admx): null where it says nothing, and then all is allowed.
 

@@ -25,6 +25,7 @@ def may_end_distros(change: Change) -> Iterable[str]:
 @resource(
     ResourceType(
         "WslVm",
+        title="VMs of WSL",
         order=320,
         key=("account",),
         sets={"config": SHA256_OR_NOTHING, "mode": _MODE},
