@@ -1,4 +1,4 @@
-"""The cases of differential.yaml, and the worlds in which each of them happens."""
+"""The cases in which scripts and lab are compared: of each resource, and of several; and the worlds they happen in."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -9,11 +9,24 @@ from typing import Any
 import yaml
 
 from tests.powershell.twins import machine
+from winhost import resources
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 
-DATA = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "differential.yaml").read_text("utf-8"))
-KEYS, CASES = DATA["keys"], DATA["cases"]
+SHARED = Path(__file__).parents[1] / "data" / "powershell" / "differential.yaml"
+OWN = sorted(Path(resources.__path__[0]).glob("windows/*/cases.yaml"))
+
+
+def _all(part: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path in (SHARED, *OWN):
+        given = yaml.safe_load(path.read_text("utf-8")).get(part, {})
+        assert not set(given) & set(found), f"{path} says again what another file says"
+        found |= given
+    return found
+
+
+KEYS, CASES = _all("keys"), _all("cases")
 WORLDS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "in German": {"language": "de-DE"},
