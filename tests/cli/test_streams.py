@@ -63,7 +63,7 @@ def test_a_full_disk_is_one_sentence(line: Line, words: tuple[str, ...], unbuffe
     with Path("/dev/full").open("wb") as full:
         done = winhost(*words, stdout=full, PYTHONUNBUFFERED=unbuffered)
     assert done.returncode == 1
-    assert done.stderr.splitlines() == [b"error: the system that winhost runs on refused: No space left on device"]
+    assert done.stderr.splitlines() == [b"error: the operating system refused: No space left on device"]
 
 
 @posix

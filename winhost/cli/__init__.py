@@ -104,15 +104,15 @@ def _refused(error: click.ClickException, words: list[str]) -> int:
         error.show()
     else:
         from winhost.cli.envelope import asked_form
-        from winhost.cli.foreign_errors import WrongUsage
+        from winhost.cli.foreign_errors import from_click
 
-        _show(WrongUsage(error), asked_form(words), words)
+        _show(from_click(error), asked_form(words), words)
     return error.exit_code
 
 
 def _told(error: Exception, words: list[str]) -> int:
     from winhost.cli.envelope import asked_form
-    from winhost.cli.foreign_errors import NotKnown, from_os_error
+    from winhost.cli.foreign_errors import from_missing_fact, from_os_error
     from winhost.model.errors import WinhostError
     from winhost.model.facts import MissingFact
 
@@ -122,7 +122,7 @@ def _told(error: Exception, words: list[str]) -> int:
         form = form if error.filename is not None else None  # else it may be stdout itself that takes nothing
         error = from_os_error(error)
     elif isinstance(error, MissingFact):
-        error = NotKnown(str(error))
+        error = from_missing_fact(error)
     if not isinstance(error, WinhostError):
         raise error
     _show(error, form, words)

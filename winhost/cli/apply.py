@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,57 +19,6 @@ if TYPE_CHECKING:
     from winhost.cli.answers import Checked, EndedHost
     from winhost.engine.run import Outcome, RunContext
     from winhost.model.plan import Plan
-
-
-@dataclass(eq=False)
-class NotBegun(WinhostError):
-    """Another host failed first, and --stop-on-failure was given."""
-
-    host: str
-    failed: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.host}: not begun, because {self.failed} failed"
-
-    @property
-    def meaning(self) -> str:
-        return "Nothing was changed there: --stop-on-failure begins no other host after that."
-
-    @property
-    def hint(self) -> str:
-        return f"Apply its plan again once {self.failed} is mended."
-
-
-@dataclass(eq=False)
-class SeveralPlans(UsageError):
-    """Two plans for one host would be carried out at the same time."""
-
-    host: str
-
-    @property
-    def what(self) -> str:
-        return f"several of these plans are for {visible(self.host)}, and plans are applied at the same time"
-
-    @property
-    def hint(self) -> str:
-        return "Apply one of them; once it is through, the next: winhost apply PLAN"
-
-
-@dataclass(eq=False)
-class TooOld(UsageError):
-    """A plan that is older than --max-age allows."""
-
-    host: str
-    age: str
-
-    @property
-    def what(self) -> str:
-        return f"the plan for {visible(self.host)} is older than --max-age allows: {self.age}"
-
-    @property
-    def hint(self) -> str:
-        return f"Nothing was changed. Plan anew: winhost plan {visible(self.host)} -o plan.json"
 
 
 @click.command(cls=WinhostCommand)
@@ -118,7 +66,11 @@ def apply(
     read = [read_plan(path) for path in plans]
     for host, count in Counter(plan.host for plan in read).items():
         if count > 1:
-            raise SeveralPlans(host)
+            raise UsageError(
+                "SeveralPlans",
+                what=f"several of these plans are for {visible(host)}, and plans are applied at the same time",
+                hint="Apply one of them; when it has finished, the next: winhost apply PLAN",
+            )
     hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
     for plan in read:
         check_reach(hosts[plan.host], plan)
@@ -142,7 +94,7 @@ def apply(
                 return run(plan, given[plan.host], run_context(hosts[plan.host], deadlines, stop, watch, file))
 
         results = each(works, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
-    errors = [r.error or (NotBegun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
+    errors = [r.error or (_not_begun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
     shown: list[tuple[str, EndedHost | WinhostError]] = [
         (plan.host, error or EndedHost(plan.host, result.given))
         for plan, result, error in zip(read, results, errors, strict=True)
@@ -167,6 +119,16 @@ def _changed(shown: "tuple[str, EndedHost | WinhostError]") -> bool:
     if isinstance(ended, WinhostError):
         return isinstance(ended, EndOfRun) and ended.run is not None and ended.exit_code != Exit.USAGE
     return ended.outcome.changed > 0
+
+
+def _not_begun(host: str, failed: str) -> WinhostError:
+    return WinhostError(
+        "NotBegun",
+        what=f"{host}: not begun, because {failed} failed",
+        meaning="Nothing was changed there: --stop-on-failure begins no other host after that.",
+        hint=f"Apply its plan again once {failed} is repaired.",
+        host=host,
+    )
 
 
 def _with_code(outcome: "Outcome") -> "tuple[Outcome, int]":
@@ -219,13 +181,18 @@ def _show_checked(checked: "Checked") -> None:
 
 
 def _say_age(plan: "Plan", max_age: int | None) -> None:
-    """A plan of another day, on stderr. Raises TooOld."""
+    """A plan of another day, on stderr. Raises UsageError: TooOld."""
     from winhost.cli.output import say
     from winhost.model.durations import DAY, render_age
 
     age = _age(plan)
     if max_age is not None and (age is None or age > max_age):
-        raise TooOld(plan.host, "it does not tell when it was made" if age is None else render_age(age))
+        found = "it does not say when it was made" if age is None else render_age(age)
+        raise UsageError(
+            "TooOld",
+            what=f"the plan for {visible(plan.host)} is older than --max-age allows: {found}",
+            hint=f"Nothing was changed. Plan again: winhost plan {visible(plan.host)} -o plan.json",
+        )
     if age is not None and age > DAY:
         text = f"{plan.host}: this plan was made {render_age(age)} ago; the host is compared with it before a change."
         say(text, hang=2, err=True)

@@ -1,7 +1,6 @@
 """winhost bundle: the plan as files for a person to run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -75,13 +74,20 @@ def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> 
 
 
 def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -> dict[str, bytes]:
-    """Make the folder at once and whole, or not at all. Returns what is in it. Raises InTheWay, NotSigned."""
+    """Make the folder at once and whole, or not at all. Returns what is in it.
+
+    Raises WinhostError: InTheWay, NotSigned.
+    """
     from tempfile import TemporaryDirectory
 
     from winhost.render.bundle import SUMS, sums
 
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InTheWay(output)
+        raise UsageError(
+            "InTheWay",
+            what=f"{visible(str(output))} is there already and is not an empty folder",
+            hint="Name another folder with -o",
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
         beside = TemporaryDirectory(dir=output.parent, prefix=".bundle-")
@@ -113,45 +119,17 @@ def _sign(command: tuple[str, ...], script: Path) -> None:
             [*command, str(script)], capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
         )
     except OSError as error:
-        raise NotSigned(script.name, command[0], str(error)) from error
+        raise _not_signed(script.name, command[0], str(error)) from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip() or f"exit {done.returncode}"
-        raise NotSigned(script.name, command[0], said)
+        raise _not_signed(script.name, command[0], said)
 
 
-@dataclass(eq=False)
-class InTheWay(UsageError):
-    """A bundle is made whole or not at all: it is mixed with no other files."""
-
-    output: Path
-
-    @property
-    def what(self) -> str:
-        return f"{visible(str(self.output))} is there already and not an empty folder"
-
-    @property
-    def hint(self) -> str:
-        return "Name another folder with -o"
-
-
-@dataclass(eq=False)
-class NotSigned(WinhostError):
-    """The site's own signing command failed; no bundle was made."""
-
-    script: str
-    command: str
-    said: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.script} was not signed: {visible(self.command)} failed"
-
-    @property
-    def meaning(self) -> str:
-        return "\n".join(map(visible, self.said.splitlines()))
-
-    @property
-    def hint(self) -> str:
-        return (
-            "No bundle was made. The command gets the script's path as its last argument and changes the file in place."
-        )
+def _not_signed(script: str, command: str, output: str) -> WinhostError:
+    return WinhostError(
+        "NotSigned",
+        what=f"{script} was not signed: {visible(command)} failed",
+        meaning="\n".join(map(visible, output.splitlines())),
+        hint="No bundle was made. "
+        "The command gets the script's path as its last argument and changes the file in place.",
+    )

@@ -9,10 +9,10 @@ import click
 from winhost.cli.groups import WinhostCommand
 from winhost.cli.options import at_once_option, fleet_option, force_option, hosts_argument
 from winhost.cli.outputs import Output, answers
+from winhost.model.errors import WinhostError
 
 if TYPE_CHECKING:
     from winhost.cli.reach import Read
-    from winhost.model.errors import WinhostError
 
 
 @click.command(cls=WinhostCommand)
@@ -44,11 +44,10 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
     return max(codes)
 
 
-def _written(folder: Path | None, read: "Read", force: bool) -> "WinhostError | None":
+def _written(folder: Path | None, read: "Read", force: bool) -> WinhostError | None:
     """Why a host's facts could not be written: the others' can still be."""
     from winhost.cli.foreign_errors import from_os_error
     from winhost.cli.output import write_file
-    from winhost.cli.overwrite import OtherKind
     from winhost.model.documents import write_document
 
     if folder is None:
@@ -56,7 +55,7 @@ def _written(folder: Path | None, read: "Read", force: bool) -> "WinhostError | 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / f"{read.host}.json", write_document(read.facts), "facts", force)
-    except OtherKind as error:
+    except WinhostError as error:
         return error
     except OSError as error:
         return from_os_error(error)

@@ -1,7 +1,6 @@
 """winhost diff: two readings of a host, or of each of several."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +8,7 @@ import click
 
 from winhost.cli.groups import WinhostCommand
 from winhost.cli.outputs import Output, answers
-from winhost.model.errors import Exit, WinhostError, visible
+from winhost.model.errors import DriftError, Exit, WinhostError, visible
 
 if TYPE_CHECKING:
     from winhost.compat.answer import Diff
@@ -72,7 +71,10 @@ def _show(found: "Diff", compared: "Comparison", everything: bool, wide: bool, m
 
 
 def _readings(before: Path, after: Path) -> "Iterator[tuple[str, tuple[Facts, Facts] | WinhostError]]":
-    """What is compared, by host. Raises NothingOfTheKind, SameHost, and for two files what reading them raises."""
+    """What is compared, by host.
+
+    Raises UsageError (NothingOfTheKind, SameHost), and for two files what reading them raises.
+    """
     from winhost.resources.factsfile import read_facts
 
     if not (before.is_dir() or after.is_dir()):
@@ -116,23 +118,9 @@ def _pair(
     if one and other:
         return one, other
     there, lacks = places if one else reversed(places)
-    return OnlyThere(host, str(there), str(lacks))
-
-
-@dataclass(eq=False)
-class OnlyThere(WinhostError):
-    """A host of one folder that the other lacks."""
-
-    exit_code = Exit.DRIFT
-
-    host: str
-    there: str
-    lacks: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(self.host)} is in {visible(self.there)}, and not in {visible(self.lacks)}"
-
-    @property
-    def meaning(self) -> str:
-        return "There is nothing to compare it with, which counts as a difference."
+    return DriftError(
+        "OnlyThere",
+        what=f"{visible(host)} is in {visible(str(there))}, and not in {visible(str(lacks))}",
+        meaning="There is nothing to compare it with, which counts as a difference.",
+        host=host,
+    )

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,98 +11,46 @@ from winhost.model.errors import UsageError, visible
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
-@dataclass(eq=False)
-class NothingOfTheKind(UsageError):
-    """A folder without a file of the kind that a command reads."""
-
-    folder: str
-    kind: str
-
-    @property
-    def what(self) -> str:
-        return f"there are no {self.kind} in {visible(self.folder)}"
-
-    @property
-    def hint(self) -> str:
-        return "winhost detect HOST -o FOLDER writes facts into a folder, winhost plan HOST... -o FOLDER/ plans."
-
-
-@dataclass(eq=False)
-class SeveralFiles(UsageError):
-    """A folder with several files, for a command that takes one."""
-
-    folder: str
-    files: tuple[str, ...]
-
-    @property
-    def what(self) -> str:
-        return f"this command takes one file, and there are {len(self.files)} in {visible(self.folder)}"
-
-    @property
-    def hint(self) -> str:
-        return f"Name one of: {', '.join(map(visible, self.files))}"
-
-
-@dataclass(eq=False)
-class SameHost(UsageError):
-    """Several of what was named are of one host, where each host can be there once."""
-
-    host: str
-    places: tuple[str, ...]
-
-    @property
-    def what(self) -> str:
-        return f"{len(self.places)} of these are of {visible(self.host)}: {', '.join(map(visible, self.places))}"
-
-    @property
-    def hint(self) -> str:
-        return "Name one of them."
-
-
-@dataclass(eq=False)
-class SaidTwice(UsageError):
-    """One thing was named by a word and by an option."""
-
-    word: str
-    option: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(self.word)} and {visible(self.option)} name the same thing twice"
-
-    @property
-    def hint(self) -> str:
-        return "Name one of them."
-
-
 def files_of(places: Iterable[Path], kind: type[Any]) -> list[Path]:
-    """Facts files or plans; of a folder those that lie in it, by name. Raises NothingOfTheKind."""
+    """Facts files or plans; of a folder those that lie in it, by name. Raises UsageError: NothingOfTheKind."""
     found: list[Path] = []
     for place in places:
         inside = _inside(place, kind) if place.is_dir() else [place]
         if not inside:
-            raise NothingOfTheKind(str(place), f"{kind.__name__.lower().removesuffix('s')}s")
+            raise UsageError(
+                "NothingOfTheKind",
+                what=f"there are no {kind.__name__.lower().removesuffix('s')}s in {visible(str(place))}",
+                hint="winhost detect HOST -o FOLDER writes facts into a folder, winhost plan HOST... -o FOLDER/ plans.",
+            )
         found += inside
     return found
 
 
 def the_file(place: Path, kind: type[Any]) -> Path:
-    """The one that is meant, for commands that take one. Raises NothingOfTheKind, SeveralFiles."""
+    """The one that is meant, for commands that take one. Raises UsageError: NothingOfTheKind, SeveralFiles."""
     files = files_of([place], kind)
     if len(files) > 1:
-        raise SeveralFiles(str(place), tuple(map(str, files)))
+        raise UsageError(
+            "SeveralFiles",
+            what=f"this command takes one file, and there are {len(files)} in {visible(str(place))}",
+            hint=f"Name one of: {', '.join(visible(str(file)) for file in files)}",
+        )
     return files[0]
 
 
 def facts_file(word: Path | None, option: Path | None, name: str) -> Path | None:
     """The facts file that a word or an option of this name means; None where neither is said.
 
-    FOLDER is the only one in it, FOLDER/HOST that of a host. Raises SaidTwice, and what `the_file` does.
+    FOLDER is the only one in it, FOLDER/HOST that of a host. Raises UsageError: SaidTwice, and what `the_file` does.
     """
     from winhost.model.facts import Facts
 
     if word and option:
-        raise SaidTwice(str(word), f"{name} {option}")
+        raise UsageError(
+            "SaidTwice",
+            what=f"{visible(str(word))} and {name} {visible(str(option))} name the same thing twice",
+            hint="Name one of them.",
+        )
     place = word or option
     if place and not place.exists() and place.parent.is_dir():
         place = next((file for host, file in by_host(_inside(place.parent, Facts)) if host == place.name), place)
@@ -111,7 +58,7 @@ def facts_file(word: Path | None, option: Path | None, name: str) -> Path | None
 
 
 def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
-    """That each host is there once, among facts files and other hosts. Raises SameHost.
+    """That each host is there once, among facts files and other hosts. Raises UsageError: SameHost.
 
     Names that differ in capitals alone are one: so they are as files on Windows.
     """
@@ -120,7 +67,11 @@ def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
         found.setdefault(host.casefold(), []).append(place)
     for host, places in found.items():
         if len(places) > 1:
-            raise SameHost(host, tuple(places))
+            raise UsageError(
+                "SameHost",
+                what=f"{len(places)} of these are of {visible(host)}: {', '.join(map(visible, places))}",
+                hint="Name one of them.",
+            )
 
 
 def by_host(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
@@ -148,7 +99,7 @@ def _inside(folder: Path, kind: type[Any]) -> list[Path]:
 
 def hosts_and_files(words: Sequence[str], kind: type[Any]) -> tuple[list[str], list[Path]]:
     """Words that stand for hosts, and the files meant by the others: those that end in .json or are files, and folders
-    that hold such files or are written as a path. Raises NothingOfTheKind.
+    that hold such files or are written as a path. Raises UsageError: NothingOfTheKind.
     """
     places = [word for word in words if _is_place(word, kind)]
     return [word for word in words if word not in places], files_of(map(Path, places), kind)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +9,6 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.outputs import answers
-from winhost.model.errors import UsageError
 
 if TYPE_CHECKING:
     from winhost.resources.stated import Statement
@@ -186,19 +184,3 @@ def run_options(command: F) -> F:
     ):
         command = option(command)
     return command
-
-
-@dataclass(eq=False)
-class NothingNamed(UsageError):
-    """A command for hosts was given none. offline: whether facts files would do."""
-
-    offline: bool
-
-    @property
-    def what(self) -> str:
-        return "no host named, and no --facts file" if self.offline else "no host named"
-
-    @property
-    def hint(self) -> str:
-        hosts = "Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
-        return f"{hosts}, or a facts file." if self.offline else f"{hosts}."

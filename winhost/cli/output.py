@@ -76,7 +76,10 @@ def _echo_json(document: object, indent: int | None = None) -> None:
 
 
 def write_file(path: Path, text: str | Iterable[str], kind: Kind, force: bool) -> None:
-    """A file that the user named, whole or in pieces. Raises OtherKind, and OSError as `write_whole` does."""
+    """A file that the user named, whole or in pieces.
+
+    Raises UsageError (OtherKind), and OSError as `write_whole` does.
+    """
     refuse_other_kind(path, kind, force)
     write_whole(path, [text] if isinstance(text, str) else text)
 

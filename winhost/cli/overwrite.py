@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -22,34 +21,18 @@ _LAB = b"# Simulated hosts: "
 _SCHEMA = re.compile(rb"^schema: *[\"']?winhost\.([a-z-]+)/", re.MULTILINE)
 
 
-@dataclass(eq=False)
-class OtherKind(UsageError):
-    """A file that is to be written is there, and is something else."""
-
-    path: Path
-    found: str
-    kind: Kind
-
-    @property
-    def what(self) -> str:
-        return f"{visible(str(self.path))} is {_WORDS.get(self.found, self.found)}, not {_WORDS[self.kind]}"
-
-    @property
-    def meaning(self) -> str:
-        return "Nothing was written."
-
-    @property
-    def hint(self) -> str:
-        return "Name another file with -o, or write over this one with --force."
-
-
 def refuse_other_kind(path: Path, kind: Kind, force: bool = False) -> None:
-    """Raises OtherKind for what is there and not of this kind; nothing of what is not there, is empty or is no file."""
+    """Raises UsageError (OtherKind) for a file that holds something else; an empty one may be written over."""
     if force or not path.is_file():
         return
     found = _kind(path)
     if found not in (None, kind):
-        raise OtherKind(path, found or "", kind)
+        raise UsageError(
+            "OtherKind",
+            what=f"{visible(str(path))} is {_WORDS.get(found or '', found)}, not {_WORDS[kind]}",
+            meaning="Nothing was written.",
+            hint="Name another file with -o, or write over this one with --force.",
+        )
 
 
 def _kind(path: Path) -> str | None:

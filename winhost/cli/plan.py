@@ -142,7 +142,7 @@ class Into:
     force: bool
 
     def write(self, made: "Plan") -> Path:
-        """Raises OtherKind, UnusablePlace, SystemFault, NoFileName."""
+        """Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
         from winhost.cli.foreign_errors import from_os_error
         from winhost.cli.output import write_file
         from winhost.model.documents import write_document
@@ -163,41 +163,19 @@ class Into:
         try:
             return self.place / f"{host_name(host)}.json"
         except ValueError:
-            raise NoFileName(host) from None
+            raise UsageError(
+                "NoFileName",
+                what=f"no file can be named after the host '{visible(host)}'",
+                hint="Plan it alone and name the file: winhost plan FACTS -o plan.json",
+            ) from None
 
 
 def _into(place: Path | None, many: bool, force: bool) -> Into | None:
-    """Raises OneFile for several plans and what is, or looks like, one file."""
+    """Raises UsageError (OneFile) for several plans and what is, or looks like, one file."""
     if place and many and not place.is_dir() and (place.suffix or place.exists()):
-        raise OneFile(str(place))
+        raise UsageError(
+            "OneFile",
+            what=f"several hosts are named, and {visible(str(place))} is one file",
+            hint="Name a folder, which gets a plan for each host: -o plans/",
+        )
     return Into(place, many, force) if place else None
-
-
-@dataclass(eq=False)
-class NoFileName(UsageError):
-    """Facts of a host whose name cannot be that of a file."""
-
-    host: str
-
-    @property
-    def what(self) -> str:
-        return f"no file can be named after the host '{visible(self.host)}'"
-
-    @property
-    def hint(self) -> str:
-        return "Plan it alone and name the file: winhost plan FACTS -o plan.json"
-
-
-@dataclass(eq=False)
-class OneFile(UsageError):
-    """Plans of several hosts, and one file to write them to."""
-
-    file: str
-
-    @property
-    def what(self) -> str:
-        return f"several hosts are named, and {visible(self.file)} is one file"
-
-    @property
-    def hint(self) -> str:
-        return "Name a folder, which gets a plan for each host: -o plans/"

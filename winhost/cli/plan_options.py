@@ -1,6 +1,6 @@
 """From the options of `winhost plan` to what is wished for: which path, its playbook and its settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,7 @@ class PlanOptions:
     def path(self) -> str | None:
         """The one that is named, else the one that other options belong to; None where nothing says which.
 
-        Raises UnknownPath, NotOfPath.
+        Raises UsageError: UnknownPath, NotOfPath.
         """
         from winhost.cli.show_verdicts import check_path
         from winhost.model.path import path_of
@@ -45,12 +45,12 @@ class PlanOptions:
         possible: frozenset[str] | None = None
         for option, paths in said.items():
             if possible is not None and not possible & paths:
-                raise NotOfPath(option, tuple(sorted(paths)), tuple(sorted(possible)), self.way is not None)
+                raise _not_of_path(option, sorted(paths), sorted(possible))
             possible = paths if possible is None else possible & paths
         return next(iter(possible)) if possible and len(possible) == 1 else None
 
     def wish(self, path: str) -> PlanRequest:
-        """Raises NoPlaybook, OtherPath, BadParameter, and what reading a playbook raises."""
+        """Raises UsageError (NoPlaybook, OtherPath), BadParameter, and what reading a playbook raises."""
         content = _playbook(path, self.playbook, (*self._of_variant(path), *self.settings))
         return PlanRequest(
             path, content, self.vm, self.cards, self.low, self.high, self.power or "as-found", self.allow_unverified
@@ -88,22 +88,12 @@ class PlanOptions:
         yield f"{name}={variant}"
 
 
-@dataclass(eq=False)
-class NotOfPath(UsageError):
-    """An option that says nothing to the path of a plan."""
-
-    option: str
-    belongs: tuple[str, ...]
-    path: tuple[str, ...]
-    named: bool
-
-    @property
-    def what(self) -> str:
-        return f"{visible(self.option)} belongs to {' or '.join(self.belongs)}, and not to {' or '.join(self.path)}"
-
-    @property
-    def hint(self) -> str:
-        return f"Leave it out, or plan that path: --path {self.belongs[0]}"
+def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> UsageError:
+    return UsageError(
+        "NotOfPath",
+        what=f"{visible(option)} belongs to {' or '.join(belongs)}, and not to {' or '.join(path)}",
+        hint=f"Leave it out, or plan that path: --path {belongs[0]}",
+    )
 
 
 def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dict[str, object]":
@@ -114,10 +104,15 @@ def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dic
     check_path(path)
     known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
     if path not in known:
-        raise NoPlaybook(path, tuple(sorted(known)))
+        raise UsageError(
+            "NoPlaybook",
+            what=f"winhost judges {path} and cannot plan it yet; it plans: {', '.join(sorted(known))}",
+            hint="Which of them this host supports: winhost assess HOST",
+        )
     playbook = read_playbook(chosen or known[path])
     if playbook.path != path:
-        raise OtherPath(str(chosen), playbook.path, path)
+        what = f"{visible(str(chosen))} is a playbook for {visible(playbook.path)}, not for {path}"
+        raise UsageError("OtherPath", what=what, hint=f"Plan that path: --path {visible(playbook.path)}")
     return decided(path, playbook.model_dump(by_alias=True, mode="json"), settings)
 
 
@@ -171,32 +166,3 @@ def _meant(path: str, name: str, value: str) -> object:
         meant = value
     none = meant is None and type(None) in kinds
     return value.strip() if str in kinds and not isinstance(meant, str) and not none else meant
-
-
-@dataclass(eq=False)
-class OtherPath(UsageError):
-    """A playbook for another path than the one that is asked for."""
-
-    file: str
-    found: str
-    asked: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(self.file)} is a playbook for {visible(self.found)}, not for {self.asked}"
-
-
-@dataclass(eq=False)
-class NoPlaybook(UsageError):
-    """A path that winhost judges but cannot plan yet."""
-
-    path: str
-    known: tuple[str, ...]
-
-    @property
-    def what(self) -> str:
-        return f"winhost judges {self.path} and cannot plan it yet; it plans: {', '.join(self.known)}"
-
-    @property
-    def hint(self) -> str:
-        return "Which of them this host supports: winhost assess HOST"

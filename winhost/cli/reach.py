@@ -6,7 +6,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from winhost.cli.options import NothingNamed
 from winhost.model.errors import UsageError, WinhostError, visible
 
 if TYPE_CHECKING:
@@ -43,22 +42,6 @@ class Read:
         return self.error
 
 
-@dataclass(eq=False)
-class SeveralNamed(UsageError):
-    """A command that is about one host was given several."""
-
-    asked: str
-    found: tuple[str, ...]
-
-    @property
-    def what(self) -> str:
-        return f"this command takes one host, and {visible(self.asked)} names {len(self.found)}"
-
-    @property
-    def hint(self) -> str:
-        return f"Name one of: {', '.join(map(visible, self.found))}"
-
-
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
     """Those that are to be reached; warns of each whose certificate is not checked.
 
@@ -68,10 +51,20 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> "list[Host]":
     from winhost.model.fleetfile import load_fleet
 
     if not words:
-        raise NothingNamed(offline=False)
+        raise _nothing_named(offline=False)
     hosts = load_fleet(find_fleet(fleet_file)).select(words)
     _warn_of_unverified(hosts)
     return hosts
+
+
+def _nothing_named(*, offline: bool) -> UsageError:
+    """offline: whether facts files would do as well."""
+    hosts = "Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
+    return UsageError(
+        "NothingNamed",
+        what="no host named, and no --facts file" if offline else "no host named",
+        hint=f"{hosts}, or a facts file." if offline else f"{hosts}.",
+    )
 
 
 def _warn_of_unverified(hosts: "Iterable[Host]") -> None:
@@ -152,7 +145,7 @@ def read_each(
     """Facts from files first, then from hosts, one by one: nothing is kept of those before.
 
     Words are hosts, facts files and folders of them. A file that cannot be used is that reading's error. Raises, before
-    anything is read, NothingNamed when there are neither, and what `hosts_named` and `files_of` raise.
+    anything is read, UsageError (NothingNamed) when there are neither, and what `hosts_named` and `files_of` raise.
     """
     hosts, files = _sorted(words, facts_files)
     watch.hosts += len(files)
@@ -167,7 +160,10 @@ def several(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path 
 
 
 def check_each_once(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> None:
-    """That no two of them are one host, where each gets a file of its name. Raises SameHost, else as `read_each`."""
+    """That no two of them are one host, where each gets a file of its name.
+
+    Raises UsageError: SameHost, else as `read_each`.
+    """
     from winhost.cli.named_files import check_hosts
 
     hosts, files = _sorted(words, facts_files)
@@ -185,7 +181,7 @@ def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[str
     from winhost.model.facts import Facts
 
     if not words and not facts_files:
-        raise NothingNamed(offline=True)
+        raise _nothing_named(offline=True)
     hosts, files = hosts_and_files(words, Facts)
     return hosts, [*files_of(facts_files, Facts), *files]
 
@@ -220,14 +216,22 @@ def judge_each(reads: Iterable[Read], wish: "Requirements", watch: "Watch") -> "
 
 
 def read_one(word: str | None, facts_file: Path | None, fleet_file: Path | None) -> "Facts":
-    """Facts of exactly one host. Raises NothingNamed, SeveralNamed, and whatever reading it raises."""
+    """Facts of exactly one host. Raises UsageError (NothingNamed, SeveralNamed), and whatever reading it raises."""
     words = (word,) if word else ()
     if words and not facts_file and len(several := hosts_named(words, fleet_file)) > 1:
-        raise SeveralNamed(str(word), tuple(host.name for host in several))
+        raise _several_named(str(word), [host.name for host in several])
     if facts_file and word:
-        raise SeveralNamed(f"{word} and --facts {facts_file}", (word, str(facts_file)))
+        raise _several_named(f"{word} and --facts {facts_file}", [word, str(facts_file)])
     (read,) = watched(lambda watch: read_each(words, (facts_file,) if facts_file else (), fleet_file, 1, watch))
     return read.known
+
+
+def _several_named(words: str, found: Sequence[str]) -> UsageError:
+    return UsageError(
+        "SeveralNamed",
+        what=f"this command takes one host, and {visible(words)} names {len(found)}",
+        hint=f"Name one of: {', '.join(map(visible, found))}",
+    )
 
 
 def _read(host: "Host", watch: "Watch") -> "Facts":

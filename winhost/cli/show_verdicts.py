@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -24,26 +23,15 @@ if TYPE_CHECKING:
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
 
 
-@dataclass(eq=False)
-class UnknownPath(UsageError):
-    """A path that is not judged."""
-
-    asked: str
-
-    @property
-    def what(self) -> str:
-        return f"there is no path '{visible(self.asked)}'{did_you_mean(self.asked, (*PATHS, *WAYS))}"
-
-    @property
-    def hint(self) -> str:
-        variants = [way for way in WAYS if way not in PATHS]
-        return f"There are: {', '.join(PATHS)}; and of one of them alone {', '.join(variants)}."
-
-
 def check_path(path: str | None) -> None:
-    """A path or one of its variants. Raises UnknownPath."""
+    """A path or one of its variants. Raises UsageError: UnknownPath."""
     if path is not None and path not in (*PATHS, *WAYS):
-        raise UnknownPath(path)
+        variants = [way for way in WAYS if way not in PATHS]
+        raise UsageError(
+            "UnknownPath",
+            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*PATHS, *WAYS))}",
+            hint=f"There are: {', '.join(PATHS)}; and of one of them alone {', '.join(variants)}.",
+        )
 
 
 def possible(found: Sequence[Fit], path: str | None) -> bool:

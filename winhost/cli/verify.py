@@ -1,7 +1,6 @@
 """winhost verify: is it still so?"""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +61,11 @@ def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Pat
     facts = [place for place in places if holds(place, Facts) and not holds(place, Plan)]
     plans = files_of([place for place in places if place not in facts], Plan)
     if not plans:
-        raise NoPlan(", ".join(map(str, facts)))
+        raise UsageError(
+            "NoPlan",
+            what=f"no plan is named, only facts: {visible(', '.join(map(str, facts)))}",
+            hint="Name the plan first: winhost verify PLAN FACTS",
+        )
     files = files_of([*facts_files, *facts], Facts)
     check_hosts(files)
     return plans, files
@@ -83,11 +86,20 @@ def _paired(
         return
     hosts = list(dict.fromkeys(plan.host for _, plan in read_plans if plan.host not in known))
     if facts and hosts:
-        known |= {host: Read(host, error=NoFactsOf(host)) for host in hosts}
+        known |= {host: Read(host, error=_no_facts_of(host)) for host in hosts}
     elif hosts:
         known = _read(hosts, (), fleet_file, at_once)
     for file, plan in read_plans:
         yield file, plan, known[plan.host]
+
+
+def _no_facts_of(host: str) -> UsageError:
+    return UsageError(
+        "NoFactsOf",
+        what=f"none of the facts that were named are of {visible(host)}",
+        hint="Name facts of each plan's host, or none: then the hosts are read.",
+        host=host,
+    )
 
 
 def _read(hosts: Sequence[str], facts: Sequence[Path], fleet_file: Path | None, at_once: int) -> "dict[str, Read]":
@@ -124,33 +136,3 @@ def _show(found: "Verified", wide: bool) -> None:
     )
     table(("", "what", "property", "wanted", "found"), rows)
     say(f"{found.host}: " + ("as planned." if found.holds else "not as planned. Plan again to repair it."))
-
-
-@dataclass(eq=False)
-class NoPlan(UsageError):
-    """Only facts were named."""
-
-    named: str
-
-    @property
-    def what(self) -> str:
-        return f"no plan is named, only facts: {visible(self.named)}"
-
-    @property
-    def hint(self) -> str:
-        return "Name the plan first: winhost verify PLAN FACTS"
-
-
-@dataclass(eq=False)
-class NoFactsOf(UsageError):
-    """Facts were named, and none of a plan's host."""
-
-    host: str
-
-    @property
-    def what(self) -> str:
-        return f"none of the facts that were named are of {visible(self.host)}"
-
-    @property
-    def hint(self) -> str:
-        return "Name facts of each plan's host, or none: then the hosts are read."
