@@ -3,10 +3,11 @@
 import re
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from winhost.lab.contract.set_call import SetCall, Setter
 from winhost.lab.physics.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
 from winhost.lab.physics.scheduled_tasks import job_folder, jobs_task, keep_alive_task, script_path
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.text_files import encoded
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, own_error
@@ -16,10 +17,6 @@ from winhost.lab.physics.wsl_distros import vm_record
 from winhost.model.facts import Json
 from winhost.resources.windows.account_tasks.resource import REFUSED, STALE
 from winhost.resources.windows.scripts import job_script
-
-if TYPE_CHECKING:
-    from winhost.lab.contract.set_call import SetCall, Setter
-    from winhost.lab.physics.simulated_machine import Machine
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")
 _SID = re.compile(r"S-1-[0-9]+(-[0-9]+)+")
@@ -33,7 +30,7 @@ _WSL = "SOFTWARE\\Microsoft\\Windows\\CurrentVersion\\Lxss\\MSI"
 _ENCODINGS = ("utf-8", "utf-8-bom", "utf-16le")
 
 
-def _set_account(machine: "Machine", wish: "SetCall") -> bool:
+def _set_account(machine: Machine, wish: SetCall) -> bool:
     name, want = wish.key["account"], wish.want
     check_account_name(name)
     _check_flags(want)
@@ -53,7 +50,7 @@ def _set_account(machine: "Machine", wish: "SetCall") -> bool:
     return False
 
 
-def _remove_account(machine: "Machine", account: Account) -> None:
+def _remove_account(machine: Machine, account: Account) -> None:
     _check_ours(account)
     distros = machine.accounts.distros(account)
     if distros:
@@ -65,7 +62,7 @@ def _remove_account(machine: "Machine", account: Account) -> None:
     machine.accounts.remove_local_user(account.sid)
 
 
-def _set_right(machine: "Machine", wish: "SetCall") -> bool:
+def _set_right(machine: Machine, wish: SetCall) -> bool:
     account, right = wish.key["account"], wish.key["right"]
     if right not in RIGHTS[:2]:
         raise own_error(
@@ -78,14 +75,14 @@ def _set_right(machine: "Machine", wish: "SetCall") -> bool:
     return False
 
 
-def _holder(machine: "Machine", name: str) -> str:
+def _holder(machine: Machine, name: str) -> str:
     if _SID.fullmatch(name):
         return name
     check_account_name(name)
     return _account(machine, name).sid
 
 
-def _account(machine: "Machine", name: str) -> Account:
+def _account(machine: Machine, name: str) -> Account:
     if machine.accounts.is_controller:
         raise no_local_accounts()
     account = machine.accounts.find(name)
@@ -94,7 +91,7 @@ def _account(machine: "Machine", name: str) -> Account:
     return account
 
 
-def _set_tasks(machine: "Machine", wish: "SetCall") -> bool:
+def _set_tasks(machine: Machine, wish: SetCall) -> bool:
     name, accounts = wish.key["account"], machine.accounts
     check_account_name(name)
     now = accounts.tasks_of(name)
@@ -114,7 +111,7 @@ def _set_tasks(machine: "Machine", wish: "SetCall") -> bool:
     return False
 
 
-def _goal(machine: "Machine", want: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
+def _goal(machine: Machine, want: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
     for property_, words in _WORDS.items():
         word = want.get(property_)
         if word is not None and word not in [each.lower() for each in words]:
@@ -139,12 +136,12 @@ def _goal(machine: "Machine", want: Mapping[str, Json], now: Mapping[str, Json])
     return goal
 
 
-def _wsl_program(machine: "Machine") -> str:
+def _wsl_program(machine: Machine) -> str:
     folder = (registry(machine, _WSL) or {}).get("InstallLocation") or "C:\\Program Files\\WSL"
     return str(folder).rstrip("\\") + "\\wsl.exe"
 
 
-def _remove_tasks(machine: "Machine", name: str, goal: Mapping[str, Json]) -> None:
+def _remove_tasks(machine: Machine, name: str, goal: Mapping[str, Json]) -> None:
     for kind in ("jobs", "keep_alive"):
         task = machine.accounts.task(kind.replace("_", "-"), name)
         if goal[kind] == "absent" and task is not None:
@@ -155,7 +152,7 @@ def _remove_tasks(machine: "Machine", name: str, goal: Mapping[str, Json]) -> No
         machine.files.remove(vm_record(name))
 
 
-def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Json]) -> None:
+def _register_tasks(machine: Machine, account: Account, goal: Mapping[str, Json]) -> None:
     secret, logon = None, str(goal["logon"])
     if goal["jobs"] != "absent":
         folder = job_folder(account.name)
@@ -172,7 +169,7 @@ def _register_tasks(machine: "Machine", account: Account, goal: Mapping[str, Jso
         machine.accounts.register_task(keep_alive_task(account.name, logon, secret, program, distro))
 
 
-def _switch(machine: "Machine", name: str, goal: str) -> None:
+def _switch(machine: Machine, name: str, goal: str) -> None:
     task = machine.accounts.tasks.get(name.casefold())
     if task is None:
         return
@@ -183,7 +180,7 @@ def _switch(machine: "Machine", name: str, goal: str) -> None:
         machine.accounts.switch_scheduled_task(name, cmdlet, enabled=goal != "disabled")
 
 
-def _set_config(machine: "Machine", wish: "SetCall") -> bool:
+def _set_config(machine: Machine, wish: SetCall) -> bool:
     want = wish.want
     _check_config(want)
     account = machine.accounts.find(wish.key["account"])
@@ -242,7 +239,7 @@ def _new_secret() -> str:
     return secrets.token_urlsafe(36) + "Aa1-"
 
 
-SETTERS: "Mapping[str, Setter]" = {
+SETTERS: Mapping[str, Setter] = {
     "LocalAccount": _set_account,
     "AccountRight": _set_right,
     "AccountTasks": _set_tasks,

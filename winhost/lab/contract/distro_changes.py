@@ -4,9 +4,11 @@ import base64
 import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.lab.contract.account_changes import check_account_name
+from winhost.lab.contract.set_call import SetCall, Setter
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import folder_of, record_of
@@ -16,10 +18,6 @@ from winhost.resources.values import NETWORKS, is_device
 from winhost.resources.windows.scripts import inside_script
 from winhost.resources.windows.wsl_access.resource import PUBLIC_KEY
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
-
-if TYPE_CHECKING:
-    from winhost.lab.contract.set_call import SetCall, Setter
-    from winhost.lab.physics.simulated_machine import Machine
 
 DATA, STOP = "data", "vm-stop"
 
@@ -33,7 +31,7 @@ _GOES = "wsl.exe"
 class _Wsl:
     """wsl.exe as one account."""
 
-    def __init__(self, machine: "Machine", account: str) -> None:
+    def __init__(self, machine: Machine, account: str) -> None:
         self.machine, self.account = machine, account
 
     def run(self, *arguments: str, content: str = "") -> str:
@@ -75,7 +73,7 @@ class _Wsl:
 # ---- the distro
 
 
-def _set_distro(machine: "Machine", wish: "SetCall") -> bool:
+def _set_distro(machine: Machine, wish: SetCall) -> bool:
     want, key = wish.want, wish.key
     _check_key(key)
     for name in ("installed", "running"):
@@ -111,7 +109,7 @@ def _check_image(image: Json) -> None:
         raise own_error("BadRequest", "InvalidArgument", "image is the SHA-256 of a staged file.")
 
 
-def _check_ours(machine: "Machine", key: Key) -> None:
+def _check_ours(machine: Machine, key: Key) -> None:
     account, distro = key["account"], key["distro"]
     if not _Wsl(machine, account).has(distro):
         raise own_error("WrongPlace", "InvalidOperation", f"{account} has no distro {distro}.")
@@ -120,14 +118,14 @@ def _check_ours(machine: "Machine", key: Key) -> None:
         raise own_error("NotOurs", "InvalidOperation", message)
 
 
-def _check_made_of(machine: "Machine", key: Key, image: Json) -> None:
+def _check_made_of(machine: Machine, key: Key, image: Json) -> None:
     record = machine.distros.ours(key["account"], key["distro"])
     if record is None or record["image"] != image:
         message = f"{key['distro']} was imported from another image: take it away first."
         raise own_error("WrongPlace", "InvalidOperation", message)
 
 
-def _add(machine: "Machine", wish: "SetCall") -> None:
+def _add(machine: Machine, wish: SetCall) -> None:
     account, distro, image = wish.key["account"], wish.key["distro"], wish.want.get("image")
     _check_image(image)
     image, wsl = str(image), _Wsl(machine, account)
@@ -162,12 +160,12 @@ def _add(machine: "Machine", wish: "SetCall") -> None:
     machine.distros.write_record(account, distro, record_of(image))
 
 
-def _full(machine: "Machine", path: str) -> bool:
+def _full(machine: Machine, path: str) -> bool:
     """There is such a file, or a folder with something in it."""
     return machine.files.read(path) is not None or any(True for _ in machine.files.below(path))
 
 
-def _remove(machine: "Machine", wish: "SetCall") -> None:
+def _remove(machine: Machine, wish: SetCall) -> None:
     account, distro = wish.key["account"], wish.key["distro"]
     if wish.want.get("running") is True or wish.want.get("image") is not None:
         raise own_error("BadRequest", "InvalidArgument", "What is not installed has no image and does not run.")
@@ -186,7 +184,7 @@ def _remove(machine: "Machine", wish: "SetCall") -> None:
     wsl.stop_idle_vm()
 
 
-def _start(machine: "Machine", key: Key) -> None:
+def _start(machine: Machine, key: Key) -> None:
     wsl = _Wsl(machine, key["account"])
     wsl.stop_idle_vm()
     _resume(machine, key)
@@ -199,25 +197,25 @@ def _start(machine: "Machine", key: Key) -> None:
         raise own_error("NotHeld", "InvalidResult", message)
 
 
-def _stop(machine: "Machine", key: Key) -> None:
+def _stop(machine: Machine, key: Key) -> None:
     _suspend(machine, key)
     _Wsl(machine, key["account"]).run("--terminate", key["distro"])
 
 
-def _keeper(machine: "Machine", key: Key) -> str | None:
+def _keeper(machine: Machine, key: Key) -> str | None:
     """The task that keeps this distro alive, if there is one that may run."""
     task = machine.accounts.task("keep-alive", key["account"])
     keeps = task is not None and task.enabled and (task.distro or "").casefold() == key["distro"].casefold()
     return task.name if task is not None and keeps else None
 
 
-def _resume(machine: "Machine", key: Key) -> None:
+def _resume(machine: Machine, key: Key) -> None:
     if (task := _keeper(machine, key)) is not None:
         machine.accounts.start_scheduled_task(task)
     _Wsl(machine, key["account"]).inside(key["distro"], "/bin/true")
 
 
-def _suspend(machine: "Machine", key: Key) -> None:
+def _suspend(machine: Machine, key: Key) -> None:
     if (task := _keeper(machine, key)) is not None:
         machine.accounts.stop_scheduled_task(task)
 
@@ -225,7 +223,7 @@ def _suspend(machine: "Machine", key: Key) -> None:
 # ---- its VM
 
 
-def _set_vm(machine: "Machine", wish: "SetCall") -> bool:
+def _set_vm(machine: Machine, wish: SetCall) -> bool:
     account = wish.key["account"]
     check_account_name(account)
     _check_vm(wish.want)
@@ -261,7 +259,7 @@ def _check_vm(want: Mapping[str, Json]) -> None:
 # ---- what it starts with, and the way in
 
 
-def _installed(machine: "Machine", key: Key) -> tuple[_Wsl, Distro, dict[str, Any]]:
+def _installed(machine: Machine, key: Key) -> tuple[_Wsl, Distro, dict[str, Any]]:
     """Raises CmdletError, NotYet."""
     wsl = _Wsl(machine, key["account"])
     if not wsl.has(key["distro"]):
@@ -274,7 +272,7 @@ def _installed(machine: "Machine", key: Key) -> tuple[_Wsl, Distro, dict[str, An
     return wsl, distro, record
 
 
-def _set_conf(machine: "Machine", wish: "SetCall") -> bool:
+def _set_conf(machine: Machine, wish: SetCall) -> bool:
     _check_key(wish.key)
     lines = [f"{name} {_encoded(name, text)}" for name, text in wish.want.items()]
     wsl, distro, record = _installed(machine, wish.key)
@@ -299,7 +297,7 @@ def _encoded(name: str, text: Json) -> str:
         raise own_error("BadRequest", "InvalidArgument", "This text cannot be written as utf-8.") from None
 
 
-def _set_access(machine: "Machine", wish: "SetCall") -> bool:
+def _set_access(machine: Machine, wish: SetCall) -> bool:
     _check_key(wish.key)
     _check_access_values(wish.want)
     wsl, distro, record = _installed(machine, wish.key)
@@ -362,7 +360,7 @@ _ACCESS: Mapping[str, Callable[[Json], bool]] = {
 }
 
 
-SETTERS: Mapping[str, "Setter"] = {
+SETTERS: Mapping[str, Setter] = {
     "WslDistro": _set_distro,
     "WslVm": _set_vm,
     "WslConf": _set_conf,

@@ -7,14 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import TYPE_CHECKING
 
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
 from winhost.model.facts import Json, Key, Record
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 State = dict[str, Json]
 
@@ -160,7 +157,7 @@ def refused(code: str, category: str, message: str, program: str = "") -> Cmdlet
 class Linux:
     """Of one distro. What Windows can put there or look at is kept by the distro, all else here."""
 
-    machine: "Machine"
+    machine: Machine
     distro: Distro
     files: dict[str, State] = field(default_factory=dict)
     sources: dict[str, State] = field(default_factory=dict)

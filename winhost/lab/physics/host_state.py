@@ -4,9 +4,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from winhost.lab.physics.guest_mmio import seen
+from winhost.lab.physics.host_protocol import HostPart
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import DevicePhysics, LabSection
 from winhost.lab.physics.pci_function import Device, device
@@ -46,16 +47,6 @@ _ASKED_OF_THE_HOST = {
 
 
 _BOOT_STEP = 3600 * 10**7
-
-
-class HostPart(Protocol):
-    """A piece of a host with a state and cmdlets of its own, which the machine holds and shows."""
-
-    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """What tells all that is there of each of its nouns; it is asked for that noun alone."""
-
-    def restarted(self) -> bool:
-        """The host came up again: whether Windows has changes to finish."""
 
 
 class HostState:

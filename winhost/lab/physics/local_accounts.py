@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from winhost.lab.physics.host_protocol import Host
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, own_error
 from winhost.lab.physics.windows_objects import Shown, shown
 from winhost.model.facts import Json, Record
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 MARKER = "winhost: owns the Linux distro; see winhost docs"
 ADMINISTRATORS = "S-1-5-32-544"
@@ -57,7 +55,7 @@ class Account:
 class LocalAccounts:
     """What Windows keeps of accounts. Its methods are cmdlets in snake case."""
 
-    def __init__(self, machine: "Machine", given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: Host, given: Mapping[str, Sequence[Record]]) -> None:
         self._machine = machine
         self.accounts: dict[str, Account] = {}
         self.rights: dict[str, list[str]] = {}

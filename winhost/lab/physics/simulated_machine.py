@@ -12,6 +12,7 @@ from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.switch_task import switch_task
 from winhost.lab.physics.vm_cmdlets import VmCmdlets
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError
@@ -40,7 +41,7 @@ class Machine(VmCmdlets, FeatureCmdlets):
         self.parts.append(self.accounts)
         self.software = Software(self, self._given)
         self.parts.append(self.software)
-        self.network = Network(self)
+        self.network = Network(self, switch_task)
         self.parts.append(self.network)
         self.distros = Distros(self, self._given)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from winhost.lab.physics.host_protocol import Host
 from winhost.lab.physics.local_accounts import (
     ADMINISTRATORS,
     BATCH,
@@ -42,9 +43,6 @@ from winhost.model.facts import Json, Key, Record
 from winhost.resources.windows.account_tasks.resource import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.scripts import job_script
 
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
-
 _MENDS = {
     "Winhost.NoBatchRight": "AccountRight",
     "Winhost.PasswordChanged": "AccountTasks",
@@ -55,7 +53,7 @@ _MENDS = {
 class Accounts(LocalAccounts):
     """A part of the machine. Its methods are cmdlets in snake case."""
 
-    def __init__(self, machine: "Machine", given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: Host, given: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(machine, given)
         machine.files.links |= {path.casefold() for path in machine.lab.accounts.links}
         machine.files.taken |= {path.casefold() for path in machine.lab.accounts.taken}

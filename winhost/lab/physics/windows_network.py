@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.host_protocol import Host
 from winhost.lab.physics.host_state import told
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.switch_records import Records, found, in_flight
@@ -15,9 +17,6 @@ from winhost.lab.physics.windows_objects import Shown, shown
 from winhost.model.facts import Json, Record
 from winhost.resources.windows.hyperv_firewall.resource import WSL
 from winhost.resources.windows.network_adapter.resource import VIRTUAL
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 POLICIES = {
     "AllowWSL": "allow_wsl",
@@ -116,8 +115,9 @@ class Switch:
 class Network:
     """What a host has of it, in the facts' words. `now` counts its lab seconds from the start."""
 
-    def __init__(self, host: "Machine") -> None:
+    def __init__(self, host: Host, switch_task: Callable[["Network"], Iterator[None]]) -> None:
         self.host = host
+        self._switch_task = switch_task
         self.now = 0.0
         self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
         self.wire = 1
@@ -289,17 +289,13 @@ class Network:
 
     def start(self) -> None:
         """The scheduled task begins."""
-        from winhost.lab.physics.switch_task import switch_task
-
-        self._task = switch_task(self)
+        self._task = self._switch_task(self)
         if self.host.clock.scale:
             threading.Thread(
                 target=self._run, args=(self._task,), name=f"switch of {self.host.name}", daemon=True
             ).start()
 
     def _run(self, task: Iterator[None]) -> None:
-        from winhost.lab.physics.cmdlet_host import HostDown
-
         # With the host goes the task.
         with suppress(HostDown):
             while self._task is task:

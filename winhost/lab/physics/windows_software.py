@@ -4,15 +4,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
-from typing import TYPE_CHECKING
 
+from winhost.lab.physics.host_protocol import Host
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
 from winhost.model.facts import Json, Record
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 RECORD = "SOFTWARE\\winhost"
 PRODUCT = "{5C9D4D3B-7A3E-4C52-9B1F-2E6A0D84F7C1}"
@@ -30,7 +27,7 @@ _NOT_FOUND = 6  # of nvidia-smi
 class Software:
     """What is installed, and what an installation may meet."""
 
-    def __init__(self, machine: "Machine", given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: Host, given: Mapping[str, Sequence[Record]]) -> None:
         self._machine = machine
         self._given = given
         self.platform = self._first_platform()

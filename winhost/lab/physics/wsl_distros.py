@@ -3,19 +3,16 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.lab.physics.wsl_exe import BOOTED, WslExe
+from winhost.lab.physics.wsl_exe import BOOTED, WslExe, WslHost
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
 from winhost.model.facts import Json, Record
 from winhost.resources.windows.wsl_access.resource import NO_ACCESS
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
@@ -23,7 +20,7 @@ DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 class Distros(WslExe):
     """A part of the machine."""
 
-    def __init__(self, machine: "Machine", given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: WslHost, given: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(machine)
         for record in given.get("WslDistro", ()):
             self._take_over(record)

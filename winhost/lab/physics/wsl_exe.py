@@ -6,17 +6,18 @@ documentation, and public reports of WSL in session 0.
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
+from winhost.lab.physics.host_protocol import Host
 from winhost.lab.physics.lab_section import ImagePhysics
 from winhost.lab.physics.scheduled_tasks import Task
+from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.physics.windows_network import Network
+from winhost.lab.physics.windows_software import Software
 from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
 from winhost.model.facts import Json
 from winhost.resources.windows.scripts import inside_script
-
-if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
 
 BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
 
@@ -30,6 +31,18 @@ _NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
 Ended = tuple[int, str, str]
 
 
+class WslHost(Host, Protocol):
+    """A host, as its WSL sees it."""
+
+    accounts: Accounts
+    software: Software
+    network: Network
+
+    @property
+    def runs_wsl(self) -> bool:
+        """Whether the VM of WSL can be made."""
+
+
 class _Failure(Exception):
     """wsl.exe tells it and ends."""
 
@@ -41,7 +54,7 @@ class _Failure(Exception):
 class WslExe:
     """wsl.exe, and the sessions that its service keeps, by account."""
 
-    def __init__(self, machine: "Machine") -> None:
+    def __init__(self, machine: WslHost) -> None:
         self._machine = machine
         self.sessions: dict[str, WslSession] = {}
 
