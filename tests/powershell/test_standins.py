@@ -12,8 +12,9 @@ import yaml
 from tests.powershell.twins import NO_PIPELINE_STOPS, Scripts, machine, scripts
 from winhost.lab.lab_host import INVOKE
 from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.powershell.powershell_engine import EngineHost, EngineRunspace, EngineStopped
+from winhost.lab.powershell.powershell_engine import EngineStopped
 from winhost.lab.powershell.standins import cmdlets
+from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire import PipelineError
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.resources.windows.scripts import session_text

@@ -12,7 +12,7 @@ from winhost.lab.hostfile import expand_all
 from winhost.lab.lab_host import INVOKE
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.powershell.powershell_engine import EngineHost, EngineRunspace
+from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.model.facts import Facts
 from winhost.resources.windows.scripts import session_text

@@ -127,6 +127,6 @@ class Lab:
 def _host(machine: Machine, engine: str) -> LabHost:
     if engine == CONTRACT:
         return LabHost(machine)
-    from winhost.lab.powershell.powershell_engine import EngineHost
+    from winhost.lab.powershell_host import EngineHost
 
     return EngineHost(machine)

@@ -12,7 +12,6 @@ from winhost.lab.physics.text_files import encoded
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, own_error
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.lab.physics.windows_objects import registry
 from winhost.lab.physics.wsl_distros import vm_record
 from winhost.model.facts import Json
 from winhost.resources.windows.account_tasks.resource import REFUSED, STALE
@@ -26,7 +25,7 @@ _WORDS = {
     "keep_alive": ("Absent", "Ready", "Disabled"),
     "logon": ("Password", "S4u"),
 }
-_WSL = "SOFTWARE\\Microsoft\\Windows\\CurrentVersion\\Lxss\\MSI"
+_WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
 _ENCODINGS = ("utf-8", "utf-8-bom", "utf-16le")
 
 
@@ -132,13 +131,8 @@ def _goal(machine: Machine, want: Mapping[str, Json], now: Mapping[str, Json]) -
                 "InvalidArgument",
                 "A distro of winhost has a name of letters, digits, dots and dashes, 64 at most.",
             )
-        goal["program"] = _wsl_program(machine)
+        goal["program"] = _WSL_PROGRAM
     return goal
-
-
-def _wsl_program(machine: Machine) -> str:
-    folder = (registry(machine, _WSL) or {}).get("InstallLocation") or "C:\\Program Files\\WSL"
-    return str(folder).rstrip("\\") + "\\wsl.exe"
 
 
 def _remove_tasks(machine: Machine, name: str, goal: Mapping[str, Json]) -> None:

@@ -13,7 +13,7 @@ from winhost.lab.physics.host_protocol import Host
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, own_error
-from winhost.lab.physics.windows_objects import Shown, shown
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.facts import Json, Record
 
 MARKER = "winhost: owns the Linux distro; see winhost docs"
@@ -144,10 +144,10 @@ class LocalAccounts:
             if account.profile is not None:
                 yield f"{PROFILES}\\{account.sid}", {"ProfileImagePath": account.profile}
 
-    def _profiles(self) -> Iterator[Shown]:
+    def _profiles(self) -> Iterator[WindowsObject]:
         for account in self.accounts.values():
             if account.profile is not None:
-                yield shown(
+                yield of_type(
                     "Win32_UserProfile",
                     DeviceID=account.sid,
                     SID=account.sid,
@@ -166,15 +166,15 @@ class LocalAccounts:
         yield "ELSEWHERE", "Administrator", _PEOPLE
         yield "NT AUTHORITY", "LOCAL SERVICE", _SERVICE
 
-    def _sessions(self) -> Iterator[Shown]:
+    def _sessions(self) -> Iterator[WindowsObject]:
         for number, (_, _, kind) in enumerate(self._logged_on()):
-            yield shown("Win32_LogonSession", LogonId=str(1000 + number), LogonType=kind)
+            yield of_type("Win32_LogonSession", LogonId=str(1000 + number), LogonType=kind)
 
-    def _logons(self) -> Iterator[Shown]:
+    def _logons(self) -> Iterator[WindowsObject]:
         for number, (domain, name, _) in enumerate(self._logged_on()):
-            who = shown("Win32_Account", Domain=domain, Name=name)
-            session = shown("Win32_LogonSession", LogonId=str(1000 + number))
-            yield shown("Win32_LoggedOnUser", Antecedent=who, Dependent=session)
+            who = of_type("Win32_Account", Domain=domain, Name=name)
+            session = of_type("Win32_LogonSession", LogonId=str(1000 + number))
+            yield of_type("Win32_LoggedOnUser", Antecedent=who, Dependent=session)
 
     # ---- accounts
 

@@ -13,7 +13,7 @@ from winhost.lab.physics.host_protocol import Host
 from winhost.lab.physics.host_state import told
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.switch_records import Records, found, in_flight
-from winhost.lab.physics.windows_objects import Shown, shown
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.facts import Json, Record
 from winhost.resources.windows.hyperv_firewall.resource import WSL
 from winhost.resources.windows.network_adapter.resource import VIRTUAL
@@ -189,7 +189,7 @@ class Network:
         }
 
     def _adapters(self) -> Iterator[Record]:
-        for each in self.shown():
+        for each in self.visible_adapters():
             switch = next((s.guid for s in self.external() if s.bound == each.guid), None)
             management: Json = {"unknown": _NOT_EXPOSED}
             if self.carrier is not None:
@@ -205,7 +205,7 @@ class Network:
                 {"adapter": each.guid},
             )
 
-    def shown(self) -> list[Adapter]:
+    def visible_adapters(self) -> list[Adapter]:
         """Those that are there. Without Hyper-V there are no ports of switches: adapters have their addresses back."""
         hidden = {self._hidden_port(guid): guid for guid in self.adapters}
         there = [each for each in self.adapters.values() if each.shows_at <= self.now]
@@ -266,14 +266,14 @@ class Network:
             self.start()
         return False
 
-    def _configurations(self) -> Iterator[Shown]:
-        for each in self.shown():
+    def _configurations(self) -> Iterator[WindowsObject]:
+        for each in self.visible_adapters():
             servers = each.state["dns"] or None
-            yield shown("Win32_NetworkAdapterConfiguration", InterfaceIndex=each.index, DNSServerSearchOrder=servers)
+            yield of_type("Win32_NetworkAdapterConfiguration", InterfaceIndex=each.index, DNSServerSearchOrder=servers)
 
     def _registry_keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         services = "SYSTEM\\CurrentControlSet\\Services"
-        for each in self.shown():
+        for each in self.visible_adapters():
             for family, of_it in (
                 ("Tcpip", lambda server: ":" not in server),
                 ("Tcpip6", lambda server: ":" in server),
@@ -349,7 +349,11 @@ class Network:
 
     def peers(self) -> list[str]:
         """Where those are who manage this host."""
-        return list(self.controllers) if any(self.carries(each) and each.addresses for each in self.shown()) else []
+        return (
+            list(self.controllers)
+            if any(self.carries(each) and each.addresses for each in self.visible_adapters())
+            else []
+        )
 
     def lets_through(self, port: int) -> bool:
         """Whether rules of winhost's that lead to a port of a VM are for whoever manages this host, too."""
@@ -368,7 +372,7 @@ class Network:
     def new_vm_switch(self, name: str, adapter_name: str) -> Switch:
         """External, with a port of the host's own on it, which takes over what the adapter had."""
         with self.host.at_work("New-VMSwitch"):
-            adapter = next((a for a in self.shown() if a.state["name"] == adapter_name), None)
+            adapter = next((a for a in self.visible_adapters() if a.state["name"] == adapter_name), None)
             bound = adapter is not None and any(each.bound == adapter.guid for each in self.external())
             if adapter is None or bound or self.physics(adapter.guid).refuses:
                 raise self.host.fail("switch-not-made", "New-VMSwitch", switch=name)

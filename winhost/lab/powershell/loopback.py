@@ -11,7 +11,7 @@ from typing import Any, Self
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.physics.windows_objects import FileTime, Shown
+from winhost.lab.physics.windows_objects import FileTime, WindowsObject
 from winhost.lab.powershell.calls import Cmdlets
 
 VARIABLE = "WINHOST_LAB"  # the environment variable that leads a process here
@@ -84,7 +84,7 @@ def _answer(desk: Cmdlets, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _on_wire(value: Any) -> Any:
     match value:
-        case Shown():
+        case WindowsObject():
             return {"type": value.type, "with": {name: _on_wire(each) for name, each in value.properties.items()}}
         case FileTime():
             return {"filetime": value.ticks}

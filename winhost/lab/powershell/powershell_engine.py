@@ -1,4 +1,4 @@
-"""Simulated hosts that run the real scripts: each runspace is a PowerShell process with stand-ins for Windows."""
+"""A PowerShell process of this computer, in which stand-ins take the place of Windows."""
 
 import json
 import logging
@@ -11,16 +11,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.resources import as_file, files
 from itertools import count
-from typing import IO, Any, Self
+from typing import IO, Any
 
-from winhost.lab.lab_host import INVOKE, LabHost, LabRunspace
-from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell.loopback import VARIABLE, Loopback
-from winhost.lab.powershell.standins import seams, standins
+from winhost.lab.powershell.standins import standins
 from winhost.lab.wire import PipelineError
-from winhost.lab.wire.wire_troubles import ConnectionDropped
 from winhost.model.errors import UsageError
-from winhost.resources.windows.scripts import agent_text
 
 log = logging.getLogger(__name__)
 
@@ -139,67 +135,3 @@ class PowerShellEngine:
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.upper() != _MODULES} | _QUIET
-
-
-class EngineRunspace(LabRunspace):
-    """Runs the agent's real text in a real PowerShell; like its sibling, it takes no other script."""
-
-    def __init__(self, host: "EngineHost") -> None:
-        super().__init__(host.answers)
-        self._machine = host.machine
-        self._boot = host.machine.boot
-        self.engine = PowerShellEngine(host.loopback)
-        host.machine.when_down(self.close)
-
-    def close(self) -> None:
-        """Its process ends with it."""
-        self.engine.close()
-
-    @property
-    def running(self) -> bool:
-        """Whether its process is there."""
-        return self.engine.running
-
-    def _prepare(self) -> None:
-        for text in (agent_text(), seams()):
-            self._ask({"script": text}, threading.Event())
-
-    def _answer(self, request: str, stop: threading.Event) -> str:
-        (answer,) = self._ask({"command": INVOKE, "parameters": {"Json": request}}, stop)
-        return answer
-
-    def _ask(self, message: Mapping[str, Any], stop: threading.Event) -> list[str]:
-        try:
-            return self.engine.ask(message, lambda: self._up() and not stop.is_set())
-        except EngineStopped:
-            self.close()
-            if not self._up():
-                raise PipelineError("The host went down.", "HostDown", "ConnectionError") from None
-            raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
-
-    def _up(self) -> bool:
-        return self._machine.accepting() and self._machine.boot == self._boot
-
-
-class EngineHost(LabHost):
-    """A host whose runspaces are PowerShell processes, while it is open. Raises UsageError (NoEngine) at once."""
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        find_engine()
-        self.loopback = Loopback(machine)
-
-    def open_runspace(self, user: str) -> EngineRunspace:
-        """Raises ConnectionDropped where there is none to be had: the client sees a host that went away."""
-        try:
-            return EngineRunspace(self)
-        except EngineStopped:
-            log.error("%s ended before it answered; is it a PowerShell?", find_engine())
-            raise ConnectionDropped from None
-
-    def __enter__(self) -> Self:
-        self.loopback.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.loopback.__exit__()

@@ -7,7 +7,7 @@ from typing import Any
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import on_wire
 from winhost.lab.physics.windows_network import TASK
-from winhost.lab.physics.windows_objects import FileTime, Shown, shown
+from winhost.lab.physics.windows_objects import FileTime, WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers
 
 _EXPIRES = FileTime(134104320000000000)
@@ -16,9 +16,9 @@ _EXPIRES = FileTime(134104320000000000)
 # ---- accounts
 
 
-def _user(desk: Cmdlets, name: str) -> Shown:
+def _user(desk: Cmdlets, name: str) -> WindowsObject:
     account = desk.machine.accounts.accounts[name]
-    return shown(
+    return of_type(
         "LocalUser",
         Name=account.name,
         SID=account.sid,
@@ -87,18 +87,18 @@ def _remove_profile(desk: Cmdlets, given: Given) -> Iterable[Any]:
 # ---- tasks
 
 
-def account_tasks(desk: Cmdlets) -> Iterator[Shown]:
+def account_tasks(desk: Cmdlets) -> Iterator[WindowsObject]:
     """Those in the folder of winhost."""
     for task in desk.machine.accounts.tasks.values():
-        action = shown("MSFT_TaskExecAction", Execute=_execute(task), Arguments=task.arguments)
-        yield shown(
+        action = of_type("MSFT_TaskExecAction", Execute=_execute(task), Arguments=task.arguments)
+        yield of_type(
             "MSFT_ScheduledTask",
             DeviceID=task.name,
             TaskName=task.name,
             TaskPath="\\winhost\\",
             State=task.state,
             Actions=[action],
-            Principal=shown("MSFT_TaskPrincipal2", LogonType={"password": "Password", "s4u": "S4U"}[task.logon]),
+            Principal=of_type("MSFT_TaskPrincipal2", LogonType={"password": "Password", "s4u": "S4U"}[task.logon]),
         )
 
 
@@ -126,7 +126,7 @@ def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
 @answers("Get-ScheduledTaskInfo", "InputObject")
 def _info(desk: Cmdlets, given: Given) -> Iterable[Any]:
     task = desk.machine.accounts.tasks[given["InputObject"]["DeviceID"].casefold()]
-    return [shown("MSFT_TaskDynamicInfo", LastTaskResult=task.result)]
+    return [of_type("MSFT_TaskDynamicInfo", LastTaskResult=task.result)]
 
 
 @answers("Start-ScheduledTask", "InputObject")

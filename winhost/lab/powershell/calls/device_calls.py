@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from winhost.lab.physics.windows_objects import Entity, entities
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers
+from winhost.lab.powershell.windows_views import Entity, entities
 
 
 @answers("Get-PnpDevice", "PresentOnly")
 def _pnp(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [entity.shown() for entity in entities(desk.machine)]
+    return [entity.as_object() for entity in entities(desk.machine)]
 
 
 @answers("Get-PnpDeviceProperty", "InputObject", "KeyName")

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
-from winhost.lab.physics.windows_objects import Properties, Shown, cim, registry, services, shown
+from winhost.lab.physics.windows_objects import Properties, WindowsObject, of_type
 from winhost.lab.powershell.calls.account_calls import account_tasks
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, windows_word
 from winhost.lab.powershell.calls.software_calls import msiexec, nvidia_smi
 from winhost.lab.powershell.standins import cmdlets
+from winhost.lab.powershell.windows_views import cim, registry, services
 from winhost.model.facts import Record
 
 _WAIT = 0.5  # real seconds that a process may wait for the mutex before it is asked whether it still wants it
@@ -22,13 +23,15 @@ _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 def _vm_host(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     for record in desk.machine.there("HyperVHost"):
         reasons = record.state["iov_reasons"]
-        yield shown("VMHost", Name=desk.machine.name, IovSupport=record.state["iov_support"], IovSupportReasons=reasons)
+        yield of_type(
+            "VMHost", Name=desk.machine.name, IovSupport=record.state["iov_support"], IovSupportReasons=reasons
+        )
 
 
 @answers("Get-VMHostPartitionableGpu")
 def _partitionable(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     for record in desk.machine.there("PartitionableGpu"):
-        yield shown(
+        yield of_type(
             "VMHostPartitionableGpu",
             Name=record.key["gpu"],
             PartitionCount=record.state["partitions"],
@@ -42,7 +45,7 @@ def _partitionable(desk: Cmdlets, _given: Given) -> Iterable[Any]:
 @answers("Get-WindowsFeature", "Name")
 def _features(desk: Cmdlets, given: Given) -> Iterable[Any]:
     there = {ROLE: desk.machine.role, TOOLS: desk.machine.tools, "Web-Server": "available"}
-    return [shown("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in given["Name"]]
+    return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in given["Name"]]
 
 
 @answers("Install-WindowsFeature", "Name")
@@ -55,8 +58,8 @@ def _uninstall(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [_result(desk.machine.uninstall_windows_feature(*(each["Name"] for each in given["Name"])))]
 
 
-def _result(restart: bool) -> Shown:
-    return shown("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
+def _result(restart: bool) -> WindowsObject:
+    return of_type("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
 
 
 @answers("Get-Disk")
@@ -64,9 +67,9 @@ def _disks(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     return [_disk(record) for record in desk.machine.there("Disk")]
 
 
-def _disk(record: Record) -> Shown:
+def _disk(record: Record) -> WindowsObject:
     state: Properties = record.state
-    return shown(
+    return of_type(
         "MSFT_Disk",
         UniqueId=record.key["disk"],
         FriendlyName=state["model"],
@@ -81,7 +84,7 @@ def _disk(record: Record) -> Shown:
 @answers("Get-BitLockerVolume")
 def _volumes(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     for record in desk.machine.there("BitLocker"):
-        yield shown(
+        yield of_type(
             "BitLockerVolume",
             MountPoint=record.key["volume"],
             ProtectionStatus=windows_word(record.state["protection"]),
@@ -95,12 +98,12 @@ def _services(desk: Cmdlets, given: Given) -> Iterable[Any]:
     for name in given["Name"]:
         if name not in there:
             raise desk.machine.fail("no-service", "Get-Service", service=name)
-        yield shown("ServiceController", Name=name, Status=windows_word(there[name]))
+        yield of_type("ServiceController", Name=name, Status=windows_word(there[name]))
 
 
 @answers("Get-Module", "ListAvailable", "Name")
 def _modules(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    return [shown("ModuleInfo", Name=name) for name in given["Name"] if desk.machine.has_module(name)]
+    return [of_type("ModuleInfo", Name=name) for name in given["Name"] if desk.machine.has_module(name)]
 
 
 @answers("Get-Command", "Name")
@@ -108,7 +111,7 @@ def _commands(desk: Cmdlets, given: Given) -> Iterable[Any]:
     for name in given["Name"]:
         if name not in cmdlets() or not _has_command(desk, name):
             raise desk.machine.fail("no-command", "Get-Command", asked=name)
-        yield shown("ShownCommand", Name=name)
+        yield of_type("ShownCommand", Name=name)
 
 
 def _has_command(desk: Cmdlets, name: str) -> bool:
@@ -131,7 +134,7 @@ def _cim(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 def _part_of_a_task(name: str, class_name: str, *parameters: str) -> None:
     def answer(_: Cmdlets, given: Given) -> Iterable[Any]:
-        return [shown(class_name, DeviceID=" ".join(str(given[p]) for p in parameters if p in given))]
+        return [of_type(class_name, DeviceID=" ".join(str(given[p]) for p in parameters if p in given))]
 
     answers(name, *parameters)(answer)
 
@@ -149,8 +152,8 @@ def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [task for task in _all_tasks(desk) if task.properties["TaskName"] == given["TaskName"]]
 
 
-def _all_tasks(desk: Cmdlets) -> list[Shown]:
-    bundles = [shown("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
+def _all_tasks(desk: Cmdlets) -> list[WindowsObject]:
+    bundles = [of_type("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
     return [*bundles, *account_tasks(desk)]
 
 
@@ -183,7 +186,7 @@ def _unregister(desk: Cmdlets, given: Given) -> Iterable[Any]:
 @answers("Open-WinhostRegistry", "Path")
 def _registry(desk: Cmdlets, given: Given) -> Iterable[Any]:
     values = registry(desk.machine, given["Path"])
-    return [] if values is None else [Shown(None, values)]
+    return [] if values is None else [WindowsObject(None, values)]
 
 
 @answers("Invoke-WinhostNative", "Program", "Arguments")
@@ -191,13 +194,13 @@ def _program(desk: Cmdlets, given: Given) -> Iterable[Any]:
     match given["Program"]:
         case "shutdown.exe":
             code, errors = desk.machine.run_shutdown()
-            return [Shown(None, {"code": code, "output": "", "errors": errors})]
+            return [WindowsObject(None, {"code": code, "output": "", "errors": errors})]
         case "secedit.exe":
             code, output = desk.machine.accounts.run_secedit(given["Arguments"])
-            return [Shown(None, {"code": code, "output": output, "errors": ""})]
+            return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case "netsh.exe":
             code, output = desk.machine.network.run_netsh(given["Arguments"][2:])
-            return [Shown(None, {"code": code, "output": output, "errors": ""})]
+            return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case "nvidia-smi.exe":
             ended = nvidia_smi(desk, given["Arguments"])
             return [] if ended is None else [ended]
@@ -222,4 +225,4 @@ def _exit(desk: Cmdlets, _given: Given) -> Iterable[Any]:
 @answers("Get-WinhostSession")
 def _session(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     for record in desk.machine.there("Session"):
-        yield Shown(None, {"user": record.state["user"], "administrator": desk.machine.lab.administrator})
+        yield WindowsObject(None, {"user": record.state["user"], "administrator": desk.machine.lab.administrator})

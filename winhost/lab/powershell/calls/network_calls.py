@@ -5,7 +5,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from winhost.lab.physics.windows_network import ANY, Adapter, Network, Switch
-from winhost.lab.physics.windows_objects import Shown, shown
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
 from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
@@ -26,14 +26,14 @@ _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "d
 
 @answers("Get-NetAdapter")
 def _adapters(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [_adapter(desk.machine.network, each) for each in desk.machine.network.shown()]
+    return [_adapter(desk.machine.network, each) for each in desk.machine.network.visible_adapters()]
 
 
-def _adapter(network: Network, each: Adapter) -> Shown:
+def _adapter(network: Network, each: Adapter) -> WindowsObject:
     component, medium, interface_type, hardware = _DRIVERS.get(each.state["kind"], _OTHER)
     operational, administrative, connected = _STATUS[network.status(each)]
     mac = each.state["mac"]
-    return shown(
+    return of_type(
         "MSFT_NetAdapter",
         Name=each.state["name"],
         InterfaceDescription=each.state["description"],
@@ -55,11 +55,11 @@ def _adapter(network: Network, each: Adapter) -> Shown:
 
 @answers("Get-NetAdapterBinding", "AllBindings")
 def _bindings(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for each in desk.machine.network.shown():
+    for each in desk.machine.network.visible_adapters():
         own = [("ms_tcpip", "Internet Protocol Version 4 (TCP/IPv4)", True), ("vms_pp", "Hyper-V", False)]
         others = [(f"filter_{number}", name, True) for number, name in enumerate(each.state["filters"])]
         for component, name, enabled in [*own, *others, ("filter_off", "A filter that is off", False)]:
-            yield shown(
+            yield of_type(
                 "MSFT_NetAdapterBindingSettingData",
                 Name=each.state["name"],
                 ComponentID=component,
@@ -71,29 +71,31 @@ def _bindings(desk: Cmdlets, _given: Given) -> Iterable[Any]:
 @answers("Get-NetIPAddress")
 def _addresses(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     yield _address(1, "127.0.0.1", 8, "WellKnown")
-    for each in desk.machine.network.shown():
+    for each in desk.machine.network.visible_adapters():
         yield _address(each.index, f"fe80::{each.index}%{each.index}", 64, "WellKnown")
         for found in each.addresses:
             yield _address(each.index, found["address"], found["prefix"], _ORIGINS[str(found["origin"])])
 
 
-def _address(index: int, address: Any, prefix: Any, origin: str) -> Shown:
-    return shown("MSFT_NetIPAddress", InterfaceIndex=index, IPAddress=address, PrefixLength=prefix, PrefixOrigin=origin)
+def _address(index: int, address: Any, prefix: Any, origin: str) -> WindowsObject:
+    return of_type(
+        "MSFT_NetIPAddress", InterfaceIndex=index, IPAddress=address, PrefixLength=prefix, PrefixOrigin=origin
+    )
 
 
 @answers("Get-NetRoute")
 def _routes(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for each in desk.machine.network.shown():
+    for each in desk.machine.network.visible_adapters():
         on_link = [["ff00::/8", "::"]]
         for to, by in [*on_link, *each.all_routes()]:
-            yield shown("MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256)
+            yield of_type("MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256)
 
 
 @answers("Get-NetIPInterface", "AddressFamily")
 def _interfaces(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for each in desk.machine.network.shown():
+    for each in desk.machine.network.visible_adapters():
         fixed = each.metric is not None
-        yield shown(
+        yield of_type(
             "MSFT_NetIPInterface",
             InterfaceIndex=each.index,
             AutomaticMetric="Disabled" if fixed else "Enabled",
@@ -103,17 +105,17 @@ def _interfaces(desk: Cmdlets, _given: Given) -> Iterable[Any]:
 
 @answers("Get-NetConnectionProfile")
 def _profiles(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for each in desk.machine.network.shown():
+    for each in desk.machine.network.visible_adapters():
         if each.state["profile"] is not None:
             category = _CATEGORIES[each.state["profile"]]
-            yield shown("MSFT_NetConnectionProfile", InterfaceIndex=each.index, NetworkCategory=category)
+            yield of_type("MSFT_NetConnectionProfile", InterfaceIndex=each.index, NetworkCategory=category)
 
 
 @answers("Get-NetTCPConnection")
 def _connections(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     network = desk.machine.network
     yield _connection("::", _WINRM, "Listen")
-    for each in network.shown():
+    for each in network.visible_adapters():
         for found in each.addresses[:1]:
             address = str(found["address"])
             yield _connection(address, 445, "Established")
@@ -121,8 +123,8 @@ def _connections(desk: Cmdlets, _given: Given) -> Iterable[Any]:
                 yield _connection(address, _WINRM, "Established", peer)
 
 
-def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> Shown:
-    return shown("MSFT_NetTCPConnection", LocalAddress=address, LocalPort=port, State=state, RemoteAddress=peer)
+def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> WindowsObject:
+    return of_type("MSFT_NetTCPConnection", LocalAddress=address, LocalPort=port, State=state, RemoteAddress=peer)
 
 
 # ---- what changes them
@@ -175,8 +177,8 @@ def _switches(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     return [_switch(each) for each in network.switches]
 
 
-def _switch(each: Switch) -> Shown:
-    return shown(
+def _switch(each: Switch) -> WindowsObject:
+    return of_type(
         "VMSwitch",
         Id=each.guid,
         Name=each.state["name"],
@@ -208,11 +210,11 @@ def _ports(desk: Cmdlets, given: Given) -> Iterable[Any]:
     network = desk.machine.network
     for each in network.switches:
         if each.port is not None:
-            yield shown(
+            yield of_type(
                 "VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=True, DeviceId=f"{{{each.port.upper()}}}"
             )
         for _ in range(network.users(each) if given.get("All") else 0):
-            yield shown("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
+            yield of_type("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
 
 
 @answers("Set-VMNetworkAdapterVlan", "VMNetworkAdapter", "Access", "VlanId")
@@ -241,14 +243,14 @@ def _rules(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [_shown_rule(name, "True" if remote else "False") for name, remote in rules.items()]
 
 
-def _shown_rule(name: str, enabled: str) -> Shown:
-    return shown("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled=enabled)
+def _shown_rule(name: str, enabled: str) -> WindowsObject:
+    return of_type("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled=enabled)
 
 
 @answers("Get-NetFirewallAddressFilter", "AssociatedNetFirewallRule")
 def _filter(desk: Cmdlets, given: Given) -> Iterable[Any]:
     remote = desk.machine.network.rules[given["AssociatedNetFirewallRule"]["DeviceID"]]
-    return [shown("MSFT_NetAddressFilter", RemoteAddress=[_as_windows_shows(each) for each in remote])]
+    return [of_type("MSFT_NetAddressFilter", RemoteAddress=[_as_windows_shows(each) for each in remote])]
 
 
 _RULE = ("Name", "DisplayName", "Group", "Enabled", "Direction", "Action", "Protocol", "LocalPort", "RemoteAddress")
@@ -282,8 +284,8 @@ def _vm_setting(desk: Cmdlets, _given: Given) -> Iterable[Any]:
         yield _setting("{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}", windows_word(network.inbound))
 
 
-def _setting(name: str, action: str) -> Shown:
-    return shown("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=action)
+def _setting(name: str, action: str) -> WindowsObject:
+    return of_type("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=action)
 
 
 @_change("Set-NetFirewallHyperVVMSetting", "Name", "DefaultInboundAction")
@@ -298,9 +300,9 @@ def _vm_rules(desk: Cmdlets, _given: Given) -> Iterator[Any]:
         yield _vm_rule(f"winhost-vm-port-{port}", remote)
 
 
-def _vm_rule(name: str, remote: list[str]) -> Shown:
+def _vm_rule(name: str, remote: list[str]) -> WindowsObject:
     addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
-    return shown("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
+    return of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
 
 
 _VM_RULE = ("Name", "DisplayName", "Direction", "VMCreatorId", "Protocol", "LocalPorts", "RemoteAddresses", "Action")

@@ -4,9 +4,10 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from winhost.lab.physics.windows_objects import Shown, driver_models, gpu_places, shown
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers
+from winhost.lab.powershell.windows_views import driver_models, gpu_places
 
 _STATES = {
     "available": "Disabled",
@@ -19,38 +20,38 @@ _STATES = {
 @answers("Get-WindowsOptionalFeature", "Online")
 def _optional_features(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     there = desk.machine.optional_features
-    return [shown("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in there.items()]
+    return [of_type("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in there.items()]
 
 
 @answers("Enable-WindowsOptionalFeature", "Online", "FeatureName", "All", "NoRestart")
 def _enable(desk: Cmdlets, given: Given) -> Iterable[Any]:
     restart = desk.machine.enable_windows_optional_feature(*given["FeatureName"])
-    return [shown("ImageObject", RestartNeeded=restart)]
+    return [of_type("ImageObject", RestartNeeded=restart)]
 
 
 @answers("Disable-WindowsOptionalFeature", "Online", "FeatureName", "NoRestart")
 def _disable(desk: Cmdlets, given: Given) -> Iterable[Any]:
     restart = desk.machine.disable_windows_optional_feature(*given["FeatureName"])
-    return [shown("ImageObject", RestartNeeded=restart)]
+    return [of_type("ImageObject", RestartNeeded=restart)]
 
 
 @answers("Get-AuthenticodeSignature", "LiteralPath")
 def _signature(desk: Cmdlets, given: Given) -> Iterable[Any]:
     for path in given["LiteralPath"]:
         status, subject = desk.machine.software.signature(path)
-        signer = shown("SignerCertificate", Subject=subject) if subject else None
-        yield shown("Signature", Status=status, SignerCertificate=signer)
+        signer = of_type("SignerCertificate", Subject=subject) if subject else None
+        yield of_type("Signature", Status=status, SignerCertificate=signer)
 
 
 # ---- programs
 
 
-def msiexec(desk: Cmdlets, arguments: list[str]) -> Shown:
+def msiexec(desk: Cmdlets, arguments: list[str]) -> WindowsObject:
     """As Invoke-WinhostNative tells of it."""
     return _ended(desk.machine.software.run_msiexec(arguments))
 
 
-def nvidia_smi(desk: Cmdlets, arguments: list[str]) -> Shown | None:
+def nvidia_smi(desk: Cmdlets, arguments: list[str]) -> WindowsObject | None:
     """The same, or None where there is no such program."""
     found = driver_models(desk.machine, desk.machine.software.driver_models())
     if found is None or "-dm" not in arguments:
@@ -60,8 +61,8 @@ def nvidia_smi(desk: Cmdlets, arguments: list[str]) -> Shown | None:
     return _ended(*desk.machine.software.set_driver_model(places[asked["-i"]].location, int(asked["-dm"])))
 
 
-def _ended(code: int, output: str = "") -> Shown:
-    return Shown(None, {"code": code, "output": output, "errors": ""})
+def _ended(code: int, output: str = "") -> WindowsObject:
+    return WindowsObject(None, {"code": code, "output": output, "errors": ""})
 
 
 # ---- the agent's own helpers

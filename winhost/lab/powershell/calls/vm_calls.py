@@ -5,7 +5,7 @@ from typing import Any
 
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
-from winhost.lab.physics.windows_objects import Shown, shown
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
 
 
@@ -17,8 +17,8 @@ def _get_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [_vm(vm) for vm in desk.machine.vms.values() if wanted in (None, vm.guid)]
 
 
-def _vm(vm: VirtualMachine) -> Shown:
-    return shown(
+def _vm(vm: VirtualMachine) -> WindowsObject:
+    return of_type(
         "VirtualMachine",
         Id=vm.guid,
         Name=vm.name,
@@ -40,32 +40,32 @@ def _vm(vm: VirtualMachine) -> Shown:
     )
 
 
-def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[Shown]]) -> None:
+def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[WindowsObject]]) -> None:
     def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
         return [each for guid in desk.each_vm(given) for each in make(desk.machine, desk.machine.vms[guid])]
 
     answers(name, "VM")(answer)
 
 
-def _processor(_: Machine, vm: VirtualMachine) -> Iterable[Shown]:
-    yield shown("VMProcessor", VMId=vm.guid, ExposeVirtualizationExtensions=vm.says("nested", False))
+def _processor(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
+    yield of_type("VMProcessor", VMId=vm.guid, ExposeVirtualizationExtensions=vm.says("nested", False))
 
 
-def _snapshots(_: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+def _snapshots(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
     for number in range(vm.says("checkpoints", 0)):
-        yield shown("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
+        yield of_type("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
 
 
-def _firmware(machine: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+def _firmware(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
     if vm.says("generation", 2) < 2:
         raise machine.fail("generation-1", "Get-VMFirmware", vm=vm.name)
     secure = "On" if vm.says("secure_boot", False) else "Off"
-    yield shown("VMFirmware", SecureBoot=secure, SecureBootTemplate=vm.says("secure_boot_template", None))
+    yield of_type("VMFirmware", SecureBoot=secure, SecureBootTemplate=vm.says("secure_boot_template", None))
 
 
-def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
     for claim in vm.assignments:
-        yield shown(
+        yield of_type(
             "VMAssignedDevice",
             VMId=vm.guid,
             VMName=vm.name,
@@ -74,14 +74,14 @@ def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[Shown]:
         )
 
 
-def _partitions(machine: Machine, vm: VirtualMachine) -> Iterable[Shown]:
+def _partitions(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
     """Which VM has a partition of which GPU, facts do not tell: in the order of both."""
     used = [gpu.key["gpu"] for gpu in machine.there("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
         mine, used = used[: other.says("partitions", 0)], used[other.says("partitions", 0) :]
         if other is vm:
             for number in range(vm.says("partitions", 0)):
-                yield shown("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=mine[number] if mine[number:] else "")
+                yield of_type("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=mine[number] if mine[number:] else "")
 
 
 _of_each_vm("Get-VMProcessor", _processor)
@@ -142,7 +142,7 @@ def _stop_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
     for guid in desk.each_vm(given):
         desk.stopping[guid] = desk.slept + desk.machine.ask_guest_to_stop(guid)
     desk.jobs += 1
-    return [shown("VMJob", State="Running", JobStateInfo=shown("VMJobStateInfo"))]
+    return [of_type("VMJob", State="Running", JobStateInfo=of_type("VMJobStateInfo"))]
 
 
 @answers("Remove-Job", "Job", "Force")
