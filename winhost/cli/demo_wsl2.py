@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
 
 if TYPE_CHECKING:
-    from winhost.lab.physics.simulated_machine import Machine
     from winhost.lab.running_lab import Lab
 
 FILE, HOST = "win11-pro-1gpu", "desk-01"
@@ -30,11 +29,10 @@ class Wsl2Demo(Demo):
             Lab([find(FILE)], self.folder, scale=SCALE, engine=self.engine) as lab,
             environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
         ):
-            machine = lab.hosts[HOST].machine
-            found = machine.settled_state()
+            found = lab.hosts[HOST].machine.settled_state()
             self.look(lab)
-            self.change(machine)
-            self.give_back(machine, found)
+            self.change(lab)
+            self.give_back(lab, found)
         say(f"That was it, in {time.monotonic() - began:.0f} s. A real host takes as long as its downloads.")
 
     def look(self, lab: "Lab") -> None:
@@ -44,11 +42,12 @@ class Wsl2Demo(Demo):
         chapter("2. What would change, and how is it taken back?")
         run("plan", HOST, "--path", "wsl2", "--set", f"access.key={lab.public_key}", "-o", str(self.plan))
 
-    def change(self, machine: "Machine") -> None:
+    def change(self, lab: "Lab") -> None:
         """Done, restarted, verified, and the settings that the engines of this path take."""
         chapter("3. Do it, from Windows to a Linux that runs containers")
         run("apply", str(self.plan), "--accept", CONSENTS, "--yes")
         chapter("4. The host restarts; nobody logs on. Is it still so?")
+        machine = lab.hosts[HOST].machine
         machine.restart_computer()
         machine.settle()
         run("verify", str(self.plan))
@@ -64,11 +63,11 @@ class Wsl2Demo(Demo):
 
         return shipped("examples") / "workloads" / "one-7b-on-24gb.yaml"
 
-    def give_back(self, machine: "Machine", found: Mapping[str, Any]) -> None:
+    def give_back(self, lab: "Lab", found: Mapping[str, Any]) -> None:
         """To the very state found, but for what the plan said would stay."""
         chapter("6. Give the host back")
         run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
-        now = machine.settled_state()
+        now = lab.hosts[HOST].machine.settled_state()
         different = {noun for noun in {*found, *now} if found.get(noun) != now.get(noun)}
         require(different == STAYS, f"{HOST} differs from how it was found in {', '.join(sorted(different - STAYS))}")
         say(f"Compared with how it was found: {len(found)} nouns, no difference but WSL itself, which stays upgraded.")

@@ -35,7 +35,7 @@ class WslRunner(Protocol):
         """wsl.exe as this account: its exit code, its output and its errors."""
 
 
-class Host(Protocol):
+class WindowsHost(Protocol):
     """A host, as its parts see it. The mappings and lists are there for parts to add to."""
 
     lab: LabSection

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from winhost.lab.physics.host_protocol import Host
+from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, own_error
@@ -55,7 +55,7 @@ class Account:
 class LocalAccounts:
     """What Windows keeps of accounts. Its methods are cmdlets in snake case."""
 
-    def __init__(self, machine: Host, given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: WindowsHost, given: Mapping[str, Sequence[Record]]) -> None:
         self._machine = machine
         self.accounts: dict[str, Account] = {}
         self.rights: dict[str, list[str]] = {}

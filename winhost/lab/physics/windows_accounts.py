@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from winhost.lab.physics.host_protocol import Host
+from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.local_accounts import (
     ADMINISTRATORS,
     BATCH,
@@ -53,7 +53,7 @@ _MENDS = {
 class Accounts(LocalAccounts):
     """A part of the machine. Its methods are cmdlets in snake case."""
 
-    def __init__(self, machine: Host, given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: WindowsHost, given: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(machine, given)
         machine.files.links |= {path.casefold() for path in machine.lab.accounts.links}
         machine.files.taken |= {path.casefold() for path in machine.lab.accounts.taken}

@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.host_protocol import Host
+from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.host_state import told
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.switch_records import Records, found, in_flight
@@ -115,7 +115,7 @@ class Switch:
 class Network:
     """What a host has of it, in the facts' words. `now` counts its lab seconds from the start."""
 
-    def __init__(self, host: Host, switch_task: Callable[["Network"], Iterator[None]]) -> None:
+    def __init__(self, host: WindowsHost, switch_task: Callable[["Network"], Iterator[None]]) -> None:
         self.host = host
         self._switch_task = switch_task
         self.now = 0.0

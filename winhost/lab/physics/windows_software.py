@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
 
-from winhost.lab.physics.host_protocol import Host
+from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
@@ -27,7 +27,7 @@ _NOT_FOUND = 6  # of nvidia-smi
 class Software:
     """What is installed, and what an installation may meet."""
 
-    def __init__(self, machine: Host, given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: WindowsHost, given: Mapping[str, Sequence[Record]]) -> None:
         self._machine = machine
         self._given = given
         self.platform = self._first_platform()

@@ -8,7 +8,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from winhost.lab.physics.host_protocol import Host
+from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.lab_section import ImagePhysics
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.windows_accounts import Accounts
@@ -31,7 +31,7 @@ _NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
 Ended = tuple[int, str, str]
 
 
-class WslHost(Host, Protocol):
+class WslHost(WindowsHost, Protocol):
     """A host, as its WSL sees it."""
 
     accounts: Accounts
