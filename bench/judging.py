@@ -36,7 +36,7 @@ def explaining(folder: Path) -> Iterator[Case]:
     """What `winhost assess --json` writes: all that every way offers, 34 capabilities on each."""
 
     def judged(host: HostFacts) -> object:
-        return [tuple(way.capabilities) for path in assess(host).paths for way in path.ways]
+        return [tuple(variant.capabilities) for path in assess(host).paths for variant in path.every_variant]
 
     with _held_against_reading(folder, "assess everything and plan", judged) as case:
         yield case

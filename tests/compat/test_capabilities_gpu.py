@@ -11,7 +11,7 @@ from winhost.compat.assess import assess
 from winhost.compat.capabilities.nccl import transport
 from winhost.compat.capability import offers
 from winhost.compat.target import Target
-from winhost.model.path import VARIANTS, WAYS
+from winhost.model.path import ALL_VARIANTS, VARIANTS
 from winhost.model.reason import CapabilityVerdict
 from winhost.resources.host import HostFacts
 
@@ -43,12 +43,12 @@ def host(situation: Mapping[str, Any]) -> HostFacts:
     return facts_of(merged(nouns, {"PciDevice": changes}))
 
 
-def target(way: str, situation: Mapping[str, Any], **stated: str) -> Target:
-    return Target(host(situation), way, {name: Version(version) for name, version in stated.items()})
+def target(variant: str, situation: Mapping[str, Any], **stated: str) -> Target:
+    return Target(host(situation), variant, {name: Version(version) for name, version in stated.items()})
 
 
-def offered(way: str, situation: Mapping[str, Any], **stated: str) -> dict[str, CapabilityVerdict]:
-    return {verdict.capability: verdict for verdict in offers(target(way, situation, **stated))}
+def offered(variant: str, situation: Mapping[str, Any], **stated: str) -> dict[str, CapabilityVerdict]:
+    return {verdict.capability: verdict for verdict in offers(target(variant, situation, **stated))}
 
 
 def kept(*names: str) -> dict[str, list[str]]:
@@ -60,7 +60,7 @@ TWO_H100, TWO_4090, TWO_3090, TWO_PRO = map(kept, ("two-h100", "two-rtx-4090", "
 
 
 @pytest.mark.parametrize(
-    ("capability", "way", "situation", "verdict", "because"),
+    ("capability", "variant", "situation", "verdict", "because"),
     [
         ("gpu-compute", "dda", ONE, "supported", ()),
         ("gpu-compute", "bare-metal", ONE, "supported", ()),
@@ -102,9 +102,9 @@ TWO_H100, TWO_4090, TWO_3090, TWO_PRO = map(kept, ("two-h100", "two-rtx-4090", "
     ],
 )
 def test_cards_of_every_kind_are_told_apart(
-    capability: str, way: str, situation: Mapping[str, Any], verdict: str, because: tuple[str, ...]
+    capability: str, variant: str, situation: Mapping[str, Any], verdict: str, because: tuple[str, ...]
 ) -> None:
-    found = offered(way, situation)[capability]
+    found = offered(variant, situation)[capability]
     assert (found.verdict.value, found.because) == (verdict, because)
 
 
@@ -157,7 +157,7 @@ def test_only_nvidias_drivers_are_read_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capability", "way", "situation", "measure"),
+    ("capability", "variant", "situation", "measure"),
     [
         ("gpu-memory", "dda", ONE, "45 GiB"),
         ("gpu-memory", "dda", TWO_L40S, "45 GiB + 45 GiB = 90 GiB"),
@@ -176,25 +176,25 @@ def test_only_nvidias_drivers_are_read_as_such() -> None:
         ("nccl-transport", "gpu-p", TWO_L40S, None),
     ],
 )
-def test_how_much_there_is(capability: str, way: str, situation: Mapping[str, Any], measure: str | None) -> None:
-    assert offered(way, situation)[capability].measure == measure
+def test_how_much_there_is(capability: str, variant: str, situation: Mapping[str, Any], measure: str | None) -> None:
+    assert offered(variant, situation)[capability].measure == measure
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way.startswith(("wsl2", "wslc"))])
-def test_behind_windows_nccl_is_set_to_host_memory_and_told_which_vllm_setting_pins(way: str) -> None:
-    found = transport(target(way, TWO_H100))
+@pytest.mark.parametrize("variant", [variant for variant in ALL_VARIANTS if variant.startswith(("wsl2", "wslc"))])
+def test_behind_windows_nccl_is_set_to_host_memory_and_told_which_vllm_setting_pins(variant: str) -> None:
+    found = transport(target(variant, TWO_H100))
     assert found is not None
     settings = {"NCCL_P2P_DISABLE": "1", "NCCL_CUMEM_ENABLE": "0", "NCCL_CUMEM_HOST_ENABLE": "0"}
     assert settings.items() <= found.settings.items()
     assert "NCCL_SHM_DISABLE" not in found.settings
     assert "--disable-custom-all-reduce" in found.engine
-    measure = offered(way, TWO_H100)["pinned-memory"].measure
+    measure = offered(variant, TWO_H100)["pinned-memory"].measure
     assert measure is not None
     assert "VLLM_WSL2_ENABLE_PIN_MEMORY=1" in measure
 
 
 @pytest.mark.parametrize(
-    ("way", "situation", "peers_off"),
+    ("variant", "situation", "peers_off"),
     [
         ("dda", TWO_H100, True),
         ("bare-metal", TWO_4090, True),
@@ -205,9 +205,9 @@ def test_behind_windows_nccl_is_set_to_host_memory_and_told_which_vllm_setting_p
     ],
 )
 def test_peers_are_switched_off_where_there_are_none_or_nobody_has_shown_any(
-    way: str, situation: Mapping[str, Any], *, peers_off: bool
+    variant: str, situation: Mapping[str, Any], *, peers_off: bool
 ) -> None:
-    found = transport(target(way, situation))
+    found = transport(target(variant, situation))
     assert found is not None
     assert ("NCCL_P2P_DISABLE" in found.settings) is peers_off
 
@@ -216,26 +216,26 @@ def test_the_network_of_wsl_changes_nothing_about_gpus() -> None:
     facts = host(TWO_L40S)
     path = assess(facts).path("wsl2")
     told = {
-        tuple((v.capability, v.verdict, v.because, v.measure) for v in way.capabilities if v.capability in GROUP)
-        for way in path.ways
+        tuple((v.capability, v.verdict, v.because, v.measure) for v in variant.capabilities if v.capability in GROUP)
+        for variant in path.every_variant
     }
-    assert len(path.ways) == len(VARIANTS["wsl2"])
+    assert len(path.every_variant) == len(VARIANTS["wsl2"])
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_takes_two_gpus_is_never_offered_with_one(way: str) -> None:
-    found = offered(way, ONE, vllm="0.33.0", toolkit="1.20.0", cuda="13.0", driver="591.59")
+@pytest.mark.parametrize("variant", ALL_VARIANTS)
+def test_what_takes_two_gpus_is_never_offered_with_one(variant: str) -> None:
+    found = offered(variant, ONE, vllm="0.33.0", toolkit="1.20.0", cuda="13.0", driver="591.59")
     two = ("multi-gpu", "gpu-p2p", "nvlink", "tensor-parallel", "pipeline-parallel", "data-parallel")
     assert {name: found[name].verdict.value for name in two} == dict.fromkeys(two, "unsupported")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("variant", ALL_VARIANTS)
 @pytest.mark.parametrize("fact", ["name", "vram", "driver_model", "driver_version"])
-def test_not_knowing_a_fact_of_a_card_makes_nothing_supported(way: str, fact: str) -> None:
+def test_not_knowing_a_fact_of_a_card_makes_nothing_supported(variant: str, fact: str) -> None:
     unread = {"unknown": {"category": "PermissionDenied"}}
     for situation in (ONE, TWO_L40S, TWO_4090, ROCM):
         blind = {**situation, "change": {**situation.get("change", {}), "gpu": {fact: unread}}}
-        before, after = offered(way, situation), offered(way, blind)
+        before, after = offered(variant, situation), offered(variant, blind)
         worse = [n for n in GROUP if after[n].verdict.value == "supported" != before[n].verdict.value]
         assert worse == []

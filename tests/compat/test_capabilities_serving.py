@@ -8,19 +8,19 @@ import pytest
 from tests.compat.test_capabilities_gpu import ONE, ROCM, TWO_H100, TWO_L40S, offered
 from winhost.compat.capabilities.serving import ON_CUDA
 from winhost.compat.capability import MEASURES
-from winhost.model.path import WAYS
+from winhost.model.path import ALL_VARIANTS
 
 LATEST = {"vllm": "0.33.0", "driver": "610.10", "cuda": "13.0"}
 SERVING = (*ON_CUDA, "sleep-data-parallel", "criu", "kv-peer-copies")
 
 
-def told(capability: str, way: str, situation: Mapping[str, Any], **stated: str) -> tuple[str, tuple[str, ...]]:
-    found = offered(way, situation, **stated)[capability]
+def told(capability: str, variant: str, situation: Mapping[str, Any], **stated: str) -> tuple[str, tuple[str, ...]]:
+    found = offered(variant, situation, **stated)[capability]
     return found.verdict.value, found.because
 
 
 @pytest.mark.parametrize(
-    ("capability", "way", "stated", "verdict", "because"),
+    ("capability", "variant", "stated", "verdict", "because"),
     [
         ("sleep-l1", "dda", {}, "unverified", ("sleep-l1.unknown",)),
         ("sleep-l1", "dda", {"vllm": "0.16.0"}, "degraded", ("sleep-l1.request-kills",)),
@@ -92,13 +92,13 @@ def told(capability: str, way: str, situation: Mapping[str, Any], **stated: str)
     ],
 )
 def test_one_card_serves(
-    capability: str, way: str, stated: dict[str, str], verdict: str, because: tuple[str, ...]
+    capability: str, variant: str, stated: dict[str, str], verdict: str, because: tuple[str, ...]
 ) -> None:
-    assert told(capability, way, ONE, **stated) == (verdict, because)
+    assert told(capability, variant, ONE, **stated) == (verdict, because)
 
 
 @pytest.mark.parametrize(
-    ("capability", "way", "stated", "verdict", "because"),
+    ("capability", "variant", "stated", "verdict", "because"),
     [
         ("sleep-data-parallel", "bare-metal", {"vllm": "0.23.0"}, "unsupported", ("sleep-data-parallel.crashes",)),
         ("sleep-data-parallel", "bare-metal", {"vllm": "0.24.0"}, "supported", ()),
@@ -111,27 +111,29 @@ def test_one_card_serves(
     ],
 )
 def test_two_cards_serve(
-    capability: str, way: str, stated: dict[str, str], verdict: str, because: tuple[str, ...]
+    capability: str, variant: str, stated: dict[str, str], verdict: str, because: tuple[str, ...]
 ) -> None:
-    assert told(capability, way, TWO_H100, **stated) == (verdict, because)
+    assert told(capability, variant, TWO_H100, **stated) == (verdict, because)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_serves_without_cuda(way: str) -> None:
-    found = offered(way, ROCM, **LATEST)
+@pytest.mark.parametrize("variant", ALL_VARIANTS)
+def test_nothing_serves_without_cuda(variant: str) -> None:
+    found = offered(variant, ROCM, **LATEST)
     assert {name: "gpu-compute.no-cuda" in found[name].because for name in ON_CUDA} == dict.fromkeys(ON_CUDA, True)
 
 
 @pytest.mark.parametrize(("vllm", "code"), [("0.16.0", "sleep-l1.request-kills"), ("0.33.0", "sleep-l1.request-hangs")])
 @pytest.mark.parametrize("capability", ["sleep-l1", "sleep-l2", "sleep-data-parallel"])
-@pytest.mark.parametrize("way", WAYS)
-def test_what_a_request_does_to_a_sleeper_is_told_everywhere(way: str, capability: str, vllm: str, code: str) -> None:
-    codes = {reason.code for reason in offered(way, TWO_L40S, vllm=vllm)[capability].reasons}
+@pytest.mark.parametrize("variant", ALL_VARIANTS)
+def test_what_a_request_does_to_a_sleeper_is_told_everywhere(
+    variant: str, capability: str, vllm: str, code: str
+) -> None:
+    codes = {reason.code for reason in offered(variant, TWO_L40S, vllm=vllm)[capability].reasons}
     assert codes & {"sleep-l1.request-kills", "sleep-l1.request-hangs"} == {code}
 
 
 @pytest.mark.parametrize(
-    ("capability", "way", "parts"),
+    ("capability", "variant", "parts"),
     [
         ("sleep-l1", "dda", ("55.6 GB/s from pinned memory", "90 GiB in 1.7 s")),
         ("sleep-l1", "wsl2/nat", ("10.8 GB/s from pageable memory", "not in WSL", "90 GiB in 8.9 s")),
@@ -142,8 +144,8 @@ def test_what_a_request_does_to_a_sleeper_is_told_everywhere(way: str, capabilit
         ("async-checkpoints", "bare-metal", ("55.5 GB/s into pinned", "20.2 GB/s into pageable")),
     ],
 )
-def test_amounts_come_from_measurements(capability: str, way: str, parts: tuple[str, ...]) -> None:
-    measure = offered(way, TWO_L40S)[capability].measure or ""
+def test_amounts_come_from_measurements(capability: str, variant: str, parts: tuple[str, ...]) -> None:
+    measure = offered(variant, TWO_L40S)[capability].measure or ""
     assert [part for part in parts if part not in measure] == []
 
 

@@ -19,7 +19,7 @@ from winhost.compat import catalogue
 from winhost.compat.explanation import explain
 from winhost.compat.related import MOST, bond
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import PATHS, WAYS
+from winhost.model.path import ALL_VARIANTS, PATHS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Kind, Mender
 from winhost.serving import lost
@@ -102,7 +102,7 @@ def test_only_gaps_and_what_the_eye_sees_go_without_evidence() -> None:
 def test_each_path_and_capability_is_told_and_its_grounds_are_of_a_way() -> None:
     topics = catalogue.topics()
     assert topics.keys() == set(TOPICS)
-    assert {way for topic in topics.values() for way in topic.grounds} <= {*PATHS, *WAYS}
+    assert {variant for topic in topics.values() for variant in topic.grounds} <= {*PATHS, *ALL_VARIANTS}
     assert all(topics[path].loses for path in PATHS)
 
 

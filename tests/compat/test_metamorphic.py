@@ -27,7 +27,7 @@ from winhost.compat.capability import offers
 from winhost.compat.target import Target
 from winhost.lab.hostfile import host_files
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
-from winhost.model.path import WAYS
+from winhost.model.path import ALL_VARIANTS
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.paths import dda_mmio
 from winhost.resources.host import HostFacts
@@ -60,8 +60,9 @@ def with_states(facts: Facts, noun: str, change: Callable[[Record], Mapping[str,
 
 def everything(assessment: Assessment) -> dict[str, Judged]:
     """Each way, and each of its capabilities."""
-    ways = {way.path: way for path in assessment.paths for way in path.ways}
-    return {**ways, **{f"{name}: {each.capability}": each for name, way in ways.items() for each in way.capabilities}}
+    variants = {variant.path: variant for variant in assessment.every_variant}
+    offered = {f"{name}: {each.capability}": each for name, found in variants.items() for each in found.capabilities}
+    return {**variants, **offered}
 
 
 def reasons(judged: Judged) -> tuple[Reason, ...]:
@@ -219,14 +220,14 @@ STATED = {"vllm": Version("0.33.0"), "cuda": Version("13.0"), "driver": Version(
 
 
 @settings(max_examples=100, deadline=None)
-@given(some_host, st.sampled_from(({}, STATED)), st.permutations(WAYS))
+@given(some_host, st.sampled_from(({}, STATED)), st.permutations(ALL_VARIANTS))
 def test_what_is_answered_once_is_what_each_way_alone_answers(
-    host: str, stated: Mapping[str, Version], ways: list[str]
+    host: str, stated: Mapping[str, Version], variants: list[str]
 ) -> None:
     facts = HostFacts(HOSTS[host])
-    shared = Target(facts, ways[0], stated)
-    for way in ways:
-        assert offers(shared.on(way)) == offers(Target(facts, way, stated))
+    shared = Target(facts, variants[0], stated)
+    for variant in variants:
+        assert offers(shared.on(variant)) == offers(Target(facts, variant, stated))
 
 
 # --- Purity --------------------------------------------------------------------------------------------------------

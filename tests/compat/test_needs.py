@@ -27,16 +27,16 @@ ANY = Needs()
 WIDE = load_workload(EXAMPLES / "70b-awq-on-2x48gb.yaml")
 
 
-def fit(host: str, way: str, needs: Needs = ANY, workload: Workload | None = None) -> Fit:
+def fit(host: str, variant: str, needs: Needs = ANY, workload: Workload | None = None) -> Fit:
     judged = assess(HostFacts(HOSTS[host]), stated=workload.versions if workload else None)
-    return next(fit for fit in fits(judged, needs, workload) if fit.way == way)
+    return next(fit for fit in fits(judged, needs, workload) if fit.variant == variant)
 
 
 def test_the_best_fit_comes_first_and_each_path_once() -> None:
     found = fits(assess(HostFacts(HOSTS["server2025-role-installed"])), Needs())
     assert [fit.verdict.rank for fit in found] == sorted(fit.verdict.rank for fit in found)
-    assert len({fit.way.partition("/")[0] for fit in found}) == len(found)
-    assert found[0].way == "dda"
+    assert len({fit.variant.partition("/")[0] for fit in found}) == len(found)
+    assert found[0].variant == "dda"
 
 
 def test_a_need_that_is_not_offered_rules_a_way_out() -> None:
@@ -129,7 +129,7 @@ def test_a_workload_that_is_a_little_too_large_is_told_how_much_and_nothing_is_t
     assert "gpu0, gpu1: 18.81 GiB of 19.19 GiB" in answer.nearest.fix.shows
     assert answer.nearest.fix.unknown == ("what may be pinned under WSL",)
     assert answer.nearest.verdict is Verdict.UNVERIFIED
-    wsl = next(fit for fit in answer.fits if fit.way.startswith("wsl2"))
+    wsl = next(fit for fit in answer.fits if fit.variant.startswith("wsl2"))
     assert wsl.short is not None
     assert wsl.short.fixes[0] == wsl.short.nearest == answer.nearest.fix
     assert [fix.tier for fix in wsl.short.fixes] == sorted(fix.tier for fix in wsl.short.fixes)
@@ -164,15 +164,15 @@ WORKLOADS = st.lists(MODELS, min_size=1, max_size=2).map(
 @given(WORKLOADS, st.sampled_from(["win11-pro-2xl20-wddm", "server2025-2x4090", "win11-pro-1gpu"]))
 def test_the_nearest_workload_gets_the_verdict_that_it_is_promised(workload: Workload, host: str) -> None:
     judged = assess(HostFacts(HOSTS[host]), stated=workload.versions)
-    ways = {way.path: way for path in judged.paths for way in path.ways}
+    variants = {variant.path: variant for path in judged.paths for variant in path.every_variant}
     best = fits(judged, needs_of(workload), workload)[0]
-    found = nearest(ways.values(), needs_of(workload), workload, best)
+    found = nearest(variants.values(), needs_of(workload), workload, best)
     if found is None:
         return
-    room = ways[found.way].room
+    room = variants[found.variant].room
     assert room is not None
     after, then = applied(workload, room, found.fix)
-    fit = fit_of(replace(ways[found.way], room=then), needs_of(after), after)
+    fit = fit_of(replace(variants[found.variant], room=then), needs_of(after), after)
     assert fit.verdict is found.verdict is not Verdict.UNSUPPORTED
     assert fit.budget is not None
     assert fit.budget.fits is True or found.fix.unknown

@@ -15,7 +15,7 @@ from winhost.compat.needs import Needs
 from winhost.compat.rule import STATING
 from winhost.compat.stated import Stated, after
 from winhost.model.facts import Facts
-from winhost.model.path import WAYS
+from winhost.model.path import ALL_VARIANTS
 from winhost.model.reason import PathVerdict, Reason, Remedy, Verdict
 from winhost.model.workload import VERSIONS, Workload
 from winhost.model.workloadfile import load_workload
@@ -37,22 +37,22 @@ CHOICES_AND_ACTS = {
 }
 
 
-def ways(facts: Facts, versions: Stated | None = None) -> list[PathVerdict]:
-    return [way for path in assess(HostFacts(facts), stated=versions).paths for way in path.ways]
+def variants(facts: Facts, versions: Stated | None = None) -> list[PathVerdict]:
+    return [variant for path in assess(HostFacts(facts), stated=versions).paths for variant in path.every_variant]
 
 
 def said(found: Iterable[PathVerdict]) -> list[Reason]:
-    reasons = [reason for way in found for reason in way.every_reason]
-    return reasons + [reason for way in found for offered in way.capabilities for reason in offered.reasons]
+    reasons = [reason for variant in found for reason in variant.every_reason]
+    return reasons + [reason for variant in found for offered in variant.capabilities for reason in offered.reasons]
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_remedy_removes_its_reason(host: str) -> None:
     facts, versions = HOSTS[host], stated(host)
-    for what, key in {(named(reason), reason.remedy) for reason in said(ways(facts, versions))}:
+    for what, key in {(named(reason), reason.remedy) for reason in said(variants(facts, versions))}:
         mend = catalogue.remedies().get(key or "")
         if mend and mend.can_be_judged:
-            mended = ways(remedy.as_if(facts, [mend]), after(versions, [mend]))
+            mended = variants(remedy.as_if(facts, [mend]), after(versions, [mend]))
             assert what not in {named(reason) for reason in said(mended)}, (what, key)
 
 
@@ -129,11 +129,11 @@ CHEAPEST = {
 }
 
 
-@pytest.mark.parametrize(("host", "way"), CHEAPEST)
-def test_the_cheapest_remedies_are_found(host: str, way: str) -> None:
-    found = remedy.cheapest(HOSTS[host], Needs(), way)
+@pytest.mark.parametrize(("host", "variant"), CHEAPEST)
+def test_the_cheapest_remedies_are_found(host: str, variant: str) -> None:
+    found = remedy.cheapest(HOSTS[host], Needs(), variant)
     assert found is not None
-    assert sorted(mend.id for mend in found.remedies) == sorted(CHEAPEST[host, way])
+    assert sorted(mend.id for mend in found.remedies) == sorted(CHEAPEST[host, variant])
     assert found.fit.verdict.rank <= Verdict.DEGRADED.rank
 
 
@@ -150,10 +150,10 @@ STATED = {
 }
 
 
-@pytest.mark.parametrize(("host", "way", "need", "name"), STATED)
-def test_a_newer_version_is_found_where_an_older_one_is_stated(host: str, way: str, need: str, name: str) -> None:
-    version, wanted = STATED[host, way, need, name]
-    found = remedy.cheapest(HOSTS[host], Needs(must=(need,)), way, stating(**{name: version}))
+@pytest.mark.parametrize(("host", "variant", "need", "name"), STATED)
+def test_a_newer_version_is_found_where_an_older_one_is_stated(host: str, variant: str, need: str, name: str) -> None:
+    version, wanted = STATED[host, variant, need, name]
+    found = remedy.cheapest(HOSTS[host], Needs(must=(need,)), variant, stating(**{name: version}))
     assert found is not None
     assert [mend.id for mend in found.remedies] == wanted
 
@@ -192,4 +192,4 @@ def test_a_remedy_that_cannot_be_looked_at_is_refused(word: str) -> None:
 
 
 def test_every_way_is_searched() -> None:
-    assert {way.path for way in ways(HOSTS["server2025-3gpu"])} == set(WAYS)
+    assert {variant.path for variant in variants(HOSTS["server2025-3gpu"])} == set(ALL_VARIANTS)

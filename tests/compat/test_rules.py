@@ -93,9 +93,9 @@ def stated(code: str) -> dict[str, Version]:
 def found(assessment: Assessment) -> Iterator[Reason]:
     """But what only a plan lacks, which tests/engine/test_default_plans.py is about."""
     for path in assessment.paths:
-        for way in path.ways:
-            yield from (each for each in way.every_reason if each.subject != PLAN or each.code == "dda.no-vm")
-            for offered in way.capabilities:
+        for variant in path.every_variant:
+            yield from (each for each in variant.every_reason if each.subject != PLAN or each.code == "dda.no-vm")
+            for offered in variant.capabilities:
                 yield from offered.reasons
 
 
@@ -155,8 +155,8 @@ def test_nothing_is_supported_that_nothing_but_a_conclusion_supports() -> None:
     kinds = {key: evidence.kind for key, evidence in catalogue.evidence().items()}
     for facts, _ in expand_all().values():
         for path in assess(HostFacts(facts)).paths:
-            for way in path.ways:
-                for judged in (way, *way.capabilities):
+            for variant in path.every_variant:
+                for judged in (variant, *variant.capabilities):
                     if judged.verdict is Verdict.SUPPORTED:
                         assert {kinds[key] for key in judged.grounds} - {"inferred"}, (facts.host, judged)
 

@@ -19,7 +19,7 @@ from packaging.version import Version
 from winhost.compat.assess import assess
 from winhost.hardware.cards import serves
 from winhost.lab.hostfile import expand, find, host_files
-from winhost.model.path import PATHS, WAYS
+from winhost.model.path import ALL_VARIANTS, PATHS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
 from winhost.paths.dda_selection import Selection, choose_cards, choose_vm
 from winhost.resources.host import HostFacts
@@ -43,9 +43,9 @@ def named(subjects: tuple[SubjectVerdict, ...], wanted: Mapping[str, str]) -> di
     return {name: s.verdict.value for name in wanted for s in subjects if s.name.startswith(name)}
 
 
-def offered(way: PathVerdict, wanted: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
+def offered(variant: PathVerdict, wanted: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
     """As much of each capability as the case tells."""
-    found = {name: way.offers(name) for name in wanted}
+    found = {name: variant.offers(name) for name in wanted}
     return {
         name: found[name].verdict.value if isinstance(told, str) else [found[name].verdict.value, *found[name].because]
         for name, told in wanted.items()
@@ -83,9 +83,9 @@ def answered(assessment: Assessment, name: str, wanted: Any) -> Any:
     if name == "recommended":
         return assessment.recommended
     if name == "ways":
-        assert wanted.keys() <= set(WAYS)
-        ways = {way.path: way for path in assessment.paths for way in path.ways}
-        return {way: said(ways[way], told) for way, told in wanted.items()}
+        assert wanted.keys() <= set(ALL_VARIANTS)
+        variants = {variant.path: variant for path in assessment.paths for variant in path.every_variant}
+        return {variant: said(variants[variant], told) for variant, told in wanted.items()}
     return said(assessment.path(name), wanted)
 
 
@@ -109,5 +109,5 @@ def test_every_shipped_host_has_a_case() -> None:
 def test_every_shipped_host_is_judged_whole(host: Path) -> None:
     assessment = assess(HostFacts(expand(host)[0]))
     assert [path.path for path in assessment.paths] == list(PATHS)
-    assert [way.path for path in assessment.paths for way in path.ways] == list(WAYS)
+    assert [variant.path for path in assessment.paths for variant in path.every_variant] == list(ALL_VARIANTS)
     assert assessment.origin == "synthetic"

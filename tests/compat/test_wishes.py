@@ -28,7 +28,7 @@ def example(name: str) -> Path:
 
 
 def workload_of(case: dict[str, Any], folder: Path) -> Workload:
-    assert case.keys() <= {"workload", "change", "host", "way", "says"}
+    assert case.keys() <= {"workload", "change", "host", "variant", "says"}
     file = merged(yaml.safe_load(example(case["workload"]).read_text(encoding="utf-8")), case.get("change", {}))
     (folder / "workload.yaml").write_text(yaml.safe_dump(without_nulls(file)), encoding="utf-8")
     return load_workload(folder / "workload.yaml")
@@ -42,14 +42,14 @@ def without_nulls(value: Any) -> Any:
 
 def fit(workload: Workload, host: str, name: str) -> Fit:
     judged = assess(HostFacts(HOSTS[host]), stated=workload.versions)
-    (way,) = (way for path in judged.paths for way in path.ways if way.path == name)
-    return fit_of(way, needs_of(workload), workload)
+    (variant,) = (variant for path in judged.paths for variant in path.every_variant if variant.path == name)
+    return fit_of(variant, needs_of(workload), workload)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_wish_is_judged_as_its_case_says(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    found = fit(workload_of(case, tmp_path), case["host"], case["way"])
+    found = fit(workload_of(case, tmp_path), case["host"], case["variant"])
     assert {reason.code: reason.severity.value for reason in found.denied} == case["says"]
     assert found.verdict.rank >= Verdict.of(found.denied).rank
 
@@ -75,9 +75,9 @@ def test_no_loader_that_streams_to_one_rank_or_invents_weights_reloads_them() ->
 # ---- the time of a swap
 
 
-def code_after_general(host: str, way: str) -> Swap:
+def code_after_general(host: str, variant: str) -> Swap:
     sharing = load_workload(example("three-share-a-card"))
-    budget = fit(sharing, host, way).budget
+    budget = fit(sharing, host, variant).budget
     assert budget is not None
     pairs = {(swap.model, swap.after): swap for swap in swaps(sharing, budget)}
     assert len(pairs) == 3 + 6, "each alone, and after each other one"

@@ -33,7 +33,9 @@ def plan(facts: HostFacts, path: str, vm: str | None = None, cards: tuple[str, .
 
 def shown(verdict: PathVerdict) -> str:
     """Codes of a path and its variants, and what was observed, of which one may be that a fact lacks."""
-    return " ".join(f"{reason.code} {reason.observed}" for way in verdict.ways for reason in way.every_reason)
+    return " ".join(
+        f"{reason.code} {reason.observed}" for each in verdict.every_variant for reason in each.every_reason
+    )
 
 
 def error_of(facts: HostFacts, path: str, vm: str | None = None) -> WhichVm | Refused | None:

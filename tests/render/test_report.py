@@ -19,7 +19,7 @@ from winhost.compat import catalogue
 from winhost.compat.answer import judge
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import visible
-from winhost.model.path import WAYS
+from winhost.model.path import ALL_VARIANTS
 from winhost.model.reason import Severity, Verdict
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB
@@ -28,7 +28,7 @@ from winhost.render.fact_text import columns, fitted
 from winhost.render.machine_view import machine
 from winhost.render.memory_bars import memory
 from winhost.render.picture import HEADING, LETTER, Box, picture
-from winhost.render.report import COLUMNS, INDEX, NO_WAY, SHORT, WIDTH
+from winhost.render.report import COLUMNS, INDEX, NO_VARIANT, SHORT, WIDTH
 from winhost.render.strip import Layout, layout
 from winhost.resources.host import HostFacts
 
@@ -85,26 +85,26 @@ def test_the_same_facts_give_the_same_file(line: Line) -> None:
 @some_hosts
 def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(host: str) -> None:
     judged = judge(read(host), wish())
-    ways = {way.path: way for path in judged.assessment.paths for way in path.ways}
+    variants = {variant.path: variant for variant in judged.assessment.every_variant}
     root = parsed(page_of(read(host)))
     grid = one(root.every("div", kind="matrix"))
     itself = one(grid.every("div", kind="itself"))
-    assert classes(itself) == [SHORT[way.verdict] for way in ways.values()]
+    assert classes(itself) == [SHORT[variant.verdict] for variant in variants.values()]
     rows = grid.every("details")
     assert len(rows) == len(CAPABILITIES)
-    possible = [way for way in ways.values() if way.verdict is not Verdict.UNSUPPORTED]
+    possible = [variant for variant in variants.values() if variant.verdict is not Verdict.UNSUPPORTED]
     for name, row in zip(CAPABILITIES, rows, strict=True):
         assert catalogue.topics()[name].title in one(row.every("summary")).text
         assert classes(row) == [
-            SHORT[way.offers(name).verdict] + "m" * (way not in possible) for way in ways.values()
+            SHORT[variant.offers(name).verdict] + "m" * (variant not in possible) for variant in variants.values()
         ]  # what an unsupported way would offer is not green
         linked = {link.attributes["href"] for link in row.every("a")}
-        assert linked == {f"#c-{name}", *(f"#r-{r.code}" for way in possible for r in way.offers(name).reasons)}
+        assert linked == {f"#c-{name}", *(f"#r-{r.code}" for variant in possible for r in variant.offers(name).reasons)}
         about = one(root.every("details", id=f"c-{name}"))
-        assert {f"#e-{key}" for way in possible for key in way.offers(name).grounds} == {
+        assert {f"#e-{key}" for variant in possible for key in variant.offers(name).grounds} == {
             link.attributes["href"] for link in about.every("a")
         }
-    assert set(ways) == set(WAYS)
+    assert set(variants) == set(ALL_VARIANTS)
 
 
 def classes(root: Element) -> list[str]:
@@ -115,14 +115,14 @@ def classes(root: Element) -> list[str]:
 def test_every_way_stands_with_all_of_its_reasons_or_with_what_rules_it_out(host: str) -> None:
     judged = judge(read(host), wish())
     root = parsed(page_of(read(host)))
-    told = root.every("details", kind="way")
-    assert [one(way.every("summary")).text.split()[0] for way in told] == [fit.way for fit in judged.fits]
-    ways = {way.path: way for path in judged.assessment.paths for way in path.ways}
+    told = root.every("details", kind="variant")
+    assert [one(variant.every("summary")).text.split()[0] for variant in told] == [fit.variant for fit in judged.fits]
+    variants = {variant.path: variant for variant in judged.assessment.every_variant}
     for fit, shown in zip(judged.fits, told, strict=True):
-        way = ways[fit.way]
+        variant = variants[fit.variant]
         codes = [link.text for link in shown.every("a", kind="code")]
-        for reason in way.every_reason:
-            if way.verdict is not Verdict.UNSUPPORTED or reason.severity is Severity.UNSUPPORTED:
+        for reason in variant.every_reason:
+            if variant.verdict is not Verdict.UNSUPPORTED or reason.severity is Severity.UNSUPPORTED:
                 assert " ".join(visible(reason.observed).split()) in shown.text
                 assert reason.code in codes
         assert codes
@@ -279,7 +279,7 @@ def test_as_many_cards_as_one_vm_can_have_are_drawn_and_why_not_all() -> None:
 def test_bars_of_memory_hold_every_line_of_the_budget() -> None:
     workload = load_workload(WORKLOADS / "70b-awq-on-2x48gb.yaml")
     judged = judge(read("server2025-3gpu"), wish(workload))
-    (fit,) = (fit for fit in judged.fits if fit.way == "dda")
+    (fit,) = (fit for fit in judged.fits if fit.variant == "dda")
     made = memory(fit, ["Card 2", "Card 3", "Card 4"])
     assert made is not None
     assert fit.budget is not None
@@ -324,7 +324,7 @@ def test_the_command_writes_the_file_and_names_it(line: Line) -> None:
 
 def test_what_speaks_against_a_workloads_wishes_stands_with_its_way() -> None:
     page = parsed(page_of(read("win11-pro-1gpu"), workload="one-7b-on-24gb"))
-    wslc, _ = [way for way in page.every("details", kind="way") if way.text.split()[0] == "wslc"]  # and its memory
+    wslc, _ = [each for each in page.every("details", kind="variant") if each.text.split()[0] == "wslc"]  # and memory
     assert "wslc.loopback" in [link.text for link in wslc.every("a", kind="code")]
     assert "r-wslc.loopback" in [entry.attributes["id"] for entry in page.every("details", kind="entry")]
 
@@ -375,7 +375,7 @@ def test_counts_and_tables_of_contents_say_where_each_host_is(line: Line) -> Non
         row.every("th")[0].text: row.every("td")[-1].text for row in one(page.every(kind="counts")).every("tr")[1:]
     }
     assert sum(map(int, counts.values())) == len(hosts)
-    assert counts[NO_WAY] == "1"
+    assert counts[NO_VARIANT] == "1"
     lists = one(page.every("nav")).every("details")
     assert [one(each.every("summary")).text for each in lists] == [
         "By verdict",
@@ -419,7 +419,7 @@ def test_in_brief_stands_what_decides_and_no_more(line: Line) -> None:
     chapter = one(page.every("article"))
     judged = judge(read("server2025-role-installed"), wish())
     (table, _) = chapter.every("table")
-    assert [row.every("th")[0].text for row in table.every("tr")[1:]] == [fit.way for fit in judged.fits]
+    assert [row.every("th")[0].text for row in table.every("tr")[1:]] == [fit.variant for fit in judged.fits]
     assert not chapter.every("div", kind="matrix")
     ids = {element.attributes["id"] for element in page.every() if "id" in element.attributes}
     assert {link.attributes["href"][1:] for link in page.every("a")} <= ids

@@ -108,8 +108,8 @@ def test_nothing_is_complained_of_and_nothing_runs_over(
 @each_width
 def test_the_name_of_a_way_stays_on_one_line(browser: webdriver.Chrome, page: Path, width: int) -> None:
     look(browser, page, width, "light")
-    ways = "[...document.querySelectorAll('.stacked td > strong')].map(each => each.getClientRects().length)"
-    assert set(browser.execute_script(f"return {ways}")) == {1}
+    variants = "[...document.querySelectorAll('.stacked td > strong')].map(each => each.getClientRects().length)"
+    assert set(browser.execute_script(f"return {variants}")) == {1}
 
 
 @each_width

@@ -302,7 +302,7 @@ def test_every_reference_is_well_formed() -> None:
 
 def test_the_mode_that_wsl_runs_in_now_is_the_one_that_is_told() -> None:
     found = serving(shipped("win11-wsl-served"), workload(model("chat")))
-    assert (found.way, found.chosen) == ("wsl2/nat", "the network mode that WSL runs in now")
+    assert (found.variant, found.chosen) == ("wsl2/nat", "the network mode that WSL runs in now")
 
 
 @pytest.mark.parametrize("host", [ONE_CARD, "win11-home-1gpu", "win11-policy-fixes-nat", "win10-pro-1gpu"])
@@ -310,7 +310,7 @@ def test_before_anything_runs_the_mode_is_that_of_a_plan_without_settings(host: 
     facts = shipped(host)
     found = serving(facts, workload(model("chat")))
     playbook = read_playbook(folder("playbooks") / "wsl2.yaml").model_dump(by_alias=True, mode="json")
-    assert found.way == Wsl2Planner(facts, PlanRequest("wsl2", playbook)).verdict.path
+    assert found.variant == Wsl2Planner(facts, PlanRequest("wsl2", playbook)).verdict.path
     assert (
         found.chosen
         == "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
@@ -318,13 +318,15 @@ def test_before_anything_runs_the_mode_is_that_of_a_plan_without_settings(host: 
 
 
 @pytest.mark.parametrize(
-    ("host", "way", "told"),
+    ("host", "variant", "told"),
     [
         ("win11-home-1gpu", "wsl2/nat", "--set network=nat"),
         (ONE_CARD, "wsl2/bridged", "--set network=bridged --set bridge.switch=NAME"),
     ],
 )
-def test_a_mode_that_a_plan_does_not_take_by_itself_is_told_with_how_to_plan_it(host: str, way: str, told: str) -> None:
+def test_a_mode_that_a_plan_does_not_take_by_itself_is_told_with_how_to_plan_it(
+    host: str, variant: str, told: str
+) -> None:
     found = serving(shipped(host), workload(model("chat"), needs=Needs(("criu",))))
-    assert found.way == way
+    assert found.variant == variant
     assert found.chosen == f"wsl2/mirrored cannot carry this workload here; winhost plan takes this with {told}"

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from winhost.model.path import WAYS
+from winhost.model.path import ALL_VARIANTS
 from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
     Attention,
@@ -51,8 +51,9 @@ def workload_of(case: dict[str, Any], folder: Path) -> Workload:
 
 
 def room_of(case: dict[str, Any]) -> AvailableMemory:
-    sizes = {key: parse_size(value) for key, value in case["room"].items() if key not in ("way", "cards")}
-    return AvailableMemory(way=case["room"]["way"], cards=tuple(map(parse_size, case["room"]["cards"])), **sizes)
+    sizes = {key: parse_size(value) for key, value in case["room"].items() if key not in ("variant", "cards")}
+    cards = tuple(map(parse_size, case["room"]["cards"]))
+    return AvailableMemory(variant=case["room"]["variant"], cards=cards, **sizes)
 
 
 def lines_of(found: Budget) -> dict[str, int]:
@@ -144,7 +145,7 @@ WORKLOADS = st.builds(
 SIZES = mostly(st.integers(64, 256), st.integers(1, 64)).map(lambda n: n * GiB)
 ROOMS = st.builds(
     AvailableMemory,
-    way=st.sampled_from(WAYS),
+    variant=st.sampled_from(ALL_VARIANTS),
     cards=st.lists(st.sampled_from([12 * GiB, 24 * GiB, 48 * GiB]), max_size=3).map(tuple),
     ram=SIZES,
     host_ram=SIZES.map(lambda size: size * 2),
@@ -310,9 +311,9 @@ def load(card: int, claims: list[Claim], cards: dict[str, tuple[int, ...]]) -> i
 
 def some_placement_fits(claims: list[Claim], capacities: list[int]) -> bool:
     """Every way, one after the other, without any thought."""
-    ways = product(*(combinations(range(len(capacities)), claim.cards) for claim in claims))
-    named = ({claim.name: on for claim, on in zip(claims, way, strict=True)} for way in ways)
-    return any(all(load(i, claims, way) <= room for i, room in enumerate(capacities)) for way in named)
+    variants = product(*(combinations(range(len(capacities)), claim.cards) for claim in claims))
+    named = ({claim.name: on for claim, on in zip(claims, variant, strict=True)} for variant in variants)
+    return any(all(load(i, claims, variant) <= room for i, room in enumerate(capacities)) for variant in named)
 
 
 @given(CLAIMS, st.lists(st.integers(0, 20), max_size=3))

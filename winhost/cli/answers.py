@@ -12,7 +12,7 @@ from winhost.engine.verify import Check
 from winhost.model.documents import answer_schema
 from winhost.model.errors import ErrorResult
 from winhost.model.facts import Facts
-from winhost.model.path import path_of, variant_of
+from winhost.model.path import path_of, variant_name
 from winhost.model.plan import Plan, Step, in_order
 from winhost.model.reason import Explanation, Verdict
 from winhost.serving.choice import Served, Serving
@@ -164,8 +164,8 @@ class Profiled:
         models = tuple(
             Commanded(**vars(served), command=" ".join(command(served, found.vllm))) for served in found.models
         )
-        way = path_of(found.way), variant_of(found.way)
-        return cls(found.host, found.origin, *way, found.chosen, found.verdict, found.vllm, models)
+        variant = path_of(found.variant), variant_name(found.variant)
+        return cls(found.host, found.origin, *variant, found.chosen, found.verdict, found.vllm, models)
 
 
 @dataclass(frozen=True)

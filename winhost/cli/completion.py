@@ -113,9 +113,9 @@ def _remedies(context: click.Context) -> Iterable[str]:
 
 
 def _paths(context: click.Context) -> Iterable[str]:
-    from winhost.model.path import PATHS, WAYS
+    from winhost.model.path import ALL_VARIANTS, PATHS
 
-    return dict.fromkeys((*PATHS, *WAYS))
+    return dict.fromkeys((*PATHS, *ALL_VARIANTS))
 
 
 def _capabilities(context: click.Context) -> Iterable[str]:

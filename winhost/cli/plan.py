@@ -120,7 +120,7 @@ def _planned(
     try:
         facts = HostFacts(stated(read.known, assumed))
         best = None if asked.path else recommended(facts)
-        made = make_plan(facts, asked.wish(path_of(best.way) if best else str(asked.path)))
+        made = make_plan(facts, asked.wish(path_of(best.variant) if best else str(asked.path)))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
         if best:
             check_unasked(made, best)

@@ -74,10 +74,10 @@ class PlanOptions:
 
     def _of_variant(self, path: str) -> Iterator[str]:
         """`network=nat` of `--path wsl2/nat`. Raises BadParameter where a setting says otherwise."""
-        from winhost.model.path import variant_of
+        from winhost.model.path import variant_name
         from winhost.paths.vocabulary import VOCABULARIES
 
-        variant = variant_of(self.way) if self.way else None
+        variant = variant_name(self.way) if self.way else None
         if variant is None:
             return
         name = VOCABULARIES[path].variant

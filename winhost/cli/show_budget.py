@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def show_budget(budget: "Budget", short: "WhatWouldFit | None") -> None:
     """Of the way that fits best."""
-    click.secho(f"\nMemory of the workload by {budget.way}:", bold=True)
+    click.secho(f"\nMemory of the workload by {budget.variant}:", bold=True)
     rows = ((place.where, gib(place.used), _given(place), _left(place)) for place in budget.places)
     table(("place", "taken", "there is", "left"), rows)
     table(

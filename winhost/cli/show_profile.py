@@ -17,8 +17,8 @@ from winhost.serving.lost import Lost
 def show_serving(found: Serving, everything: bool) -> None:
     """One block for each model. Everything that is no command is a comment, so that the whole can be run."""
     simulated = " (simulated)" if found.origin == "synthetic" else ""
-    _comment(f"{found.host}{simulated} by {found.way}: {found.verdict}", bold=True)
-    _comment(f"  {found.way}: {found.chosen}")
+    _comment(f"{found.host}{simulated} by {found.variant}: {found.verdict}", bold=True)
+    _comment(f"  {found.variant}: {found.chosen}")
     for served in found.models:
         click.echo()
         _show(served, found.vllm, everything)

@@ -12,7 +12,7 @@ from winhost.cli.show_budget import show_budget
 from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
-from winhost.model.path import PATHS, WAYS, is_meant
+from winhost.model.path import ALL_VARIANTS, PATHS, is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import verdict_text
 
@@ -25,18 +25,18 @@ COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", 
 
 def check_path(path: str | None) -> None:
     """A path or one of its variants. Raises UsageError: UnknownPath."""
-    if path is not None and path not in (*PATHS, *WAYS):
-        variants = [way for way in WAYS if way not in PATHS]
+    if path is not None and path not in (*PATHS, *ALL_VARIANTS):
+        variants = [variant for variant in ALL_VARIANTS if variant not in PATHS]
         raise UsageError(
             "UnknownPath",
-            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*PATHS, *WAYS))}",
+            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*PATHS, *ALL_VARIANTS))}",
             hint=f"There are: {', '.join(PATHS)}; and of one of them alone {', '.join(variants)}.",
         )
 
 
 def possible(found: Sequence[Fit], path: str | None) -> bool:
     """Whether the path, or any, is not ruled out."""
-    return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.way))
+    return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.variant))
 
 
 def show_rows(results: "Iterable[tuple[str, Judged | WinhostError]]", wish: "Requirements", wide: bool) -> None:
@@ -57,14 +57,14 @@ def show_rows(results: "Iterable[tuple[str, Judged | WinhostError]]", wish: "Req
 
 
 def _row(host: str, found: "Judged", path: str | None, wide: bool) -> tuple[object, ...]:
-    best, *others = (fit for fit in found.fits if is_meant(path, fit.way))
-    ways = {way.path: way for verdict in found.assessment.paths for way in verdict.ways}
-    reason = verdict_text.decisive(ways[best.way], best)
+    best, *others = (fit for fit in found.fits if is_meant(path, fit.variant))
+    variants = {variant.path: variant for variant in found.assessment.every_variant}
+    reason = verdict_text.decisive(variants[best.variant], best)
     none = best.verdict is Verdict.UNSUPPORTED
-    row = (host, "none" if none else _best_way(found), _coloured(best.verdict), reason.code if reason else "")
+    row = (host, "none" if none else _best_variant(found), _coloured(best.verdict), reason.code if reason else "")
     if not wide:
         return row
-    also = [f"{fit.way} ({fit.verdict})" for fit in others if fit.verdict is not Verdict.UNSUPPORTED]
+    also = [f"{fit.variant} ({fit.verdict})" for fit in others if fit.verdict is not Verdict.UNSUPPORTED]
     mends = [mend.id for mend in found.changes.remedies] if found.changes else []
     return (*row, ", ".join(also), ", ".join(mends))
 
@@ -74,8 +74,8 @@ def _show_supposed(wish: "Requirements") -> None:
         say(verdict_text.supposed(wish.supposed), bold=True)
 
 
-def _best_way(answer: "Judged") -> str:
-    return answer.fits[0].way if answer.assessment.recommended else "none"
+def _best_variant(answer: "Judged") -> str:
+    return answer.fits[0].variant if answer.assessment.recommended else "none"
 
 
 def show_assessment(answer: "Judged", wish: "Requirements", everything: bool) -> None:
@@ -84,9 +84,9 @@ def show_assessment(answer: "Judged", wish: "Requirements", everything: bool) ->
     simulated = "  (simulated)" if judged.origin == "synthetic" else ""
     say(f"{judged.host}{simulated}", bold=True)
     _show_supposed(wish)
-    found = [fit for fit in answer.fits if is_meant(path, fit.way)]
-    ways = {way.path: way for verdict in judged.paths for way in verdict.ways}
-    rows = ((fit.way, _coloured(fit.verdict), _deciding(ways[fit.way], fit)) for fit in found)
+    found = [fit for fit in answer.fits if is_meant(path, fit.variant)]
+    variants = {variant.path: variant for variant in judged.every_variant}
+    rows = ((fit.variant, _coloured(fit.verdict), _deciding(variants[fit.variant], fit)) for fit in found)
     table(("way", "verdict", "what decides"), rows)
     _show_recommendation(answer, found[0], wish.needs)
     for line in verdict_text.nearest(answer.nearest) if answer.nearest else ():
@@ -95,15 +95,15 @@ def show_assessment(answer: "Judged", wish: "Requirements", everything: bool) ->
         show_budget(found[0].budget, found[0].short)
     for fit in found:
         if everything or path or fit is found[0]:
-            _show_way(ways[fit.way], fit, everything)
+            _show_variant(variants[fit.variant], fit, everything)
     _show_changes(answer.changes, found[0], path)
     say(f"{'' if everything else 'Everything: --explain. '}The whole story of a reason: winhost explain CODE")
 
 
-def _deciding(way: PathVerdict, fit: Fit) -> str:
-    reason = verdict_text.decisive(way, fit)
+def _deciding(variant: PathVerdict, fit: Fit) -> str:
+    reason = verdict_text.decisive(variant, fit)
     text = f"{reason.sentence} [{reason.code}]" if reason else ""
-    return " ".join(filter(None, (text, mark(way.stated) if way.stated else "")))
+    return " ".join(filter(None, (text, mark(variant.stated) if variant.stated else "")))
 
 
 def _show_recommendation(answer: "Judged", fit: Fit, needs: Needs) -> None:
@@ -131,16 +131,16 @@ def _coloured(verdict: Verdict) -> object:
     return Text(verdict, style=COLOURS[verdict])
 
 
-def _show_way(way: PathVerdict, fit: Fit, everything: bool) -> None:
-    click.secho(f"\n{way.path}: {way.verdict}", fg=COLOURS[way.verdict])
+def _show_variant(variant: PathVerdict, fit: Fit, everything: bool) -> None:
+    click.secho(f"\n{variant.path}: {variant.verdict}", fg=COLOURS[variant.verdict])
     if fit.denied:
         say("  What speaks against the workload's wishes:")
         _show_reasons(fit.denied, everything, indent="    ")
-    _show_reasons(way.reasons, everything)
-    for subject in (*way.cards, *way.vms):
+    _show_reasons(variant.reasons, everything)
+    for subject in (*variant.cards, *variant.vms):
         _show_verdict(f"  {visible(subject.name)}: ", subject.verdict)
         _show_reasons(subject.reasons, everything, indent="    ")
-    _show_capabilities(way.capabilities, everything)
+    _show_capabilities(variant.capabilities, everything)
     click.echo()
 
 

@@ -12,7 +12,7 @@ from winhost.compat.needs import Fit, Nearest, Needs, fit_of, fits, nearest
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
 from winhost.compat.settle import Settling, shopping_list
 from winhost.model.facts import Facts
-from winhost.model.path import is_meant, path_of, variant_of
+from winhost.model.path import is_meant, path_of, variant_name
 from winhost.model.reason import (
     PLAN,
     Assessment,
@@ -98,7 +98,7 @@ class Recommended:
 
 
 @dataclass(frozen=True)
-class NearestWay:
+class NearestVariant:
     """The smallest change of a workload by which an option would carry it: see Nearest."""
 
     path: str
@@ -169,7 +169,7 @@ class Brief:
     recommended: Recommended | None
     options: tuple[BriefOption, ...]
     changes: tuple[str, ...] | None
-    nearest: NearestWay | None
+    nearest: NearestVariant | None
     settle: tuple[Settling, ...]
 
 
@@ -240,7 +240,7 @@ class Full:
     recommended: Recommended | None
     options: tuple[FullOption, ...]
     changes: FullChanges | None
-    nearest: NearestWay | None
+    nearest: NearestVariant | None
     settle: tuple[Settling, ...]
 
 
@@ -285,51 +285,53 @@ def _without(facts: Facts, left_out: Statement, wish: Requirements) -> Assessmen
 def _nearest(judged: Assessment, found: Sequence[Fit], wish: Requirements) -> Nearest | None:
     if wish.workload is None:
         return None
-    best = next(fit for fit in found if is_meant(wish.path, fit.way))
-    ways = [way for path in judged.paths for way in path.ways if is_meant(wish.path, way.path)]
-    return nearest(ways, wish.needs, wish.workload, best)
+    best = next(fit for fit in found if is_meant(wish.path, fit.variant))
+    variants = [variant for variant in judged.every_variant if is_meant(wish.path, variant.path)]
+    return nearest(variants, wish.needs, wish.workload, best)
 
 
 def brief(found: Judged, wish: Requirements) -> Brief:
     """What decides, without evidence and sentences."""
-    paths = {way.path: (path, way) for path in found.assessment.paths for way in path.ways}
-    options = tuple(_brief_option(fit, *paths[fit.way]) for fit in found.fits if is_meant(wish.path, fit.way))
+    paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
+    options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(wish.path, fit.variant))
     changes = tuple(remedy.id for remedy in found.changes.remedies) if found.changes else None
-    recommended, near = _recommended(found, wish), _nearest_way(found.nearest)
+    recommended, near = _recommended(found, wish), _nearest_variant(found.nearest)
     origin = found.assessment.origin
     return Brief(found.host, origin, wish.supposed, recommended, options, changes, near, found.settle)
 
 
 def _recommended(found: Judged, wish: Requirements) -> Recommended | None:
     """None where nothing works, or it is not known which Windows it is."""
-    best = next(fit for fit in found.fits if is_meant(wish.path, fit.way))
+    best = next(fit for fit in found.fits if is_meant(wish.path, fit.variant))
     if found.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
         return None
-    return Recommended(path_of(best.way), variant_of(best.way), best.verdict)
+    return Recommended(path_of(best.variant), variant_name(best.variant), best.verdict)
 
 
-def _nearest_way(found: Nearest | None) -> NearestWay | None:
-    return NearestWay(path_of(found.way), variant_of(found.way), found.verdict, found.fix) if found else None
+def _nearest_variant(found: Nearest | None) -> NearestVariant | None:
+    return (
+        NearestVariant(path_of(found.variant), variant_name(found.variant), found.verdict, found.fix) if found else None
+    )
 
 
-def _brief_option(fit: Fit, path: PathVerdict, way: PathVerdict) -> BriefOption:
+def _brief_option(fit: Fit, path: PathVerdict, variant: PathVerdict) -> BriefOption:
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]
-    heavy = [each for each in (*way.reasons, *lacking, *fit.denied) if each.severity is not Severity.NOTE]
-    told = dict.fromkeys((*heavy, *(reason for reason in way.reasons if reason.subject == PLAN)))
+    heavy = [each for each in (*variant.reasons, *lacking, *fit.denied) if each.severity is not Severity.NOTE]
+    told = dict.fromkeys((*heavy, *(reason for reason in variant.reasons if reason.subject == PLAN)))
     offers: dict[Verdict, list[str]] = {}
-    for offered in way.capabilities:
+    for offered in variant.capabilities:
         offers.setdefault(offered.verdict, []).append(offered.capability)
     return BriefOption(
         path.path,
-        variant_of(fit.way),
+        variant_name(fit.variant),
         fit.verdict,
         tuple(BriefReason(each.code, each.severity, each.subject, each.observed, each.remedy) for each in told),
-        tuple(BriefVariant(variant_of(each.path) or "", each.verdict) for each in path.variants),
-        tuple(map(_brief_subject, (*way.cards, *way.vms))),
+        tuple(BriefVariant(variant_name(each.path) or "", each.verdict) for each in path.variants),
+        tuple(map(_brief_subject, (*variant.cards, *variant.vms))),
         tuple(offered.capability for offered in fit.lacking),
         {str(verdict): tuple(names) for verdict, names in offers.items()},
         fit.budget.fits if fit.budget else None,
-        way.stated,
+        variant.stated,
     )
 
 
@@ -341,8 +343,8 @@ def _brief_subject(subject: SubjectVerdict) -> BriefSubject:
 
 def full(found: Judged, wish: Requirements) -> Full:
     """Everything, of each variant by itself."""
-    ways = [way for path in found.assessment.paths for way in path.ways if is_meant(wish.path, way.path)]
-    options = tuple(_full_option(way, fit_of(way, wish.needs, wish.workload)) for way in ways)
+    variants = [variant for variant in found.assessment.every_variant if is_meant(wish.path, variant.path)]
+    options = tuple(_full_option(variant, fit_of(variant, wish.needs, wish.workload)) for variant in variants)
     options = tuple(sorted(options, key=lambda option: option.meets.rank))
     return Full(
         found.host,
@@ -351,38 +353,38 @@ def full(found: Judged, wish: Requirements) -> Full:
         _recommended(found, wish),
         options,
         _full_changes(found.changes),
-        _nearest_way(found.nearest),
+        _nearest_variant(found.nearest),
         found.settle,
     )
 
 
-def _full_option(way: PathVerdict, fit: Fit) -> FullOption:
+def _full_option(variant: PathVerdict, fit: Fit) -> FullOption:
     return FullOption(
-        path_of(way.path),
-        variant_of(way.path),
-        way.verdict,
+        path_of(variant.path),
+        variant_name(variant.path),
+        variant.verdict,
         fit.verdict,
-        way.because,
-        way.reasons,
-        way.cards,
-        way.vms,
-        way.grounds,
-        way.capabilities,
+        variant.because,
+        variant.reasons,
+        variant.cards,
+        variant.vms,
+        variant.grounds,
+        variant.capabilities,
         fit.lacking,
         fit.missed,
         fit.denied,
-        _as(FullRoom, way.room),
+        _as(FullRoom, variant.room),
         _as(FullBudget, fit.budget),
         fit.short,
-        way.stated,
+        variant.stated,
     )
 
 
 def _full_changes(changes: Mended | None) -> FullChanges | None:
     if changes is None:
         return None
-    way = changes.fit.way
-    return FullChanges(changes.remedies, path_of(way), variant_of(way), changes.fit.verdict)
+    variant = changes.fit.variant
+    return FullChanges(changes.remedies, path_of(variant), variant_name(variant), changes.fit.verdict)
 
 
 def _as(kind: type[T], value: object | None) -> T | None:

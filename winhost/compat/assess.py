@@ -17,7 +17,7 @@ from winhost.compat.target import Target
 from winhost.hardware.cards import card_label, serves
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.lazy import LazySequence
-from winhost.model.path import PATHS, VARIANTS, WAYS, path_of
+from winhost.model.path import ALL_VARIANTS, PATHS, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.workload import AvailableMemory
@@ -57,8 +57,8 @@ def _knows_windows(facts: HostFacts) -> bool:
 
 def recommended(facts: HostFacts, but: str) -> PathVerdict | None:
     """The way that assess would recommend if there were not that one, without a look at what ways offer."""
-    ways = [judge(facts, way) for way in WAYS if way != but]
-    possible = [judged for judged in ways if judged.verdict is not Verdict.UNSUPPORTED]
+    variants = [judge(facts, variant) for variant in ALL_VARIANTS if variant != but]
+    possible = [judged for judged in variants if judged.verdict is not Verdict.UNSUPPORTED]
     return min(possible, key=lambda judged: judged.verdict.rank, default=None)
 
 
@@ -67,7 +67,7 @@ def _best(verdicts: Mapping[str, Verdict]) -> str | None:
     return min(possible, key=lambda path: verdicts[path].rank, default=None)
 
 
-def _ways(path: str) -> list[str]:
+def _variants(path: str) -> list[str]:
     return [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
 
 
@@ -77,7 +77,7 @@ def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
 
 def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdict:
     """With its variants, the best of which counts, and with what it offers."""
-    judged = [_with_offers(judge(target.facts, way, selection), target.on(way)) for way in _ways(path)]
+    judged = [_with_offers(judge(target.facts, variant, selection), target.on(variant)) for variant in _variants(path)]
     best = min(judged, key=lambda verdict: verdict.verdict.rank)
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
 
@@ -89,31 +89,31 @@ def _room(target: Target) -> AvailableMemory | None:
         return None
 
 
-def judge(facts: HostFacts, way: str, selection: Selection | None = None) -> PathVerdict:
+def judge(facts: HostFacts, variant: str, selection: Selection | None = None) -> PathVerdict:
     """Judge one path or variant; with a selection, exactly its cards and VM together."""
-    return _judged(facts, way) if selection is None else _judge(facts, way, selection)
+    return _judged(facts, variant) if selection is None else _judge(facts, variant, selection)
 
 
-@lru_cache(maxsize=2 * len(WAYS))
-def _judged(facts: HostFacts, way: str) -> PathVerdict:
+@lru_cache(maxsize=2 * len(ALL_VARIANTS))
+def _judged(facts: HostFacts, variant: str) -> PathVerdict:
     """The same facts are judged more than once on the way to a plan: for its cards, for what is possible instead."""
-    return _judge(facts, way, None)
+    return _judge(facts, variant, None)
 
 
-def _judge(facts: HostFacts, way: str, selection: Selection | None) -> PathVerdict:
-    host, cards, vms = _open(facts, way) if selection is None else _chosen(facts, way, selection)
-    judged_cards = tuple(_card(facts, way, card, alone=selection is None) for card in cards)
-    judged_vms = tuple(_vm(facts, way, vm) for vm in vms)
+def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathVerdict:
+    host, cards, vms = _open(facts, variant) if selection is None else _chosen(facts, variant, selection)
+    judged_cards = tuple(_card(facts, variant, card, alone=selection is None) for card in cards)
+    judged_vms = tuple(_vm(facts, variant, vm) for vm in vms)
     counted = (*_counted(judged_cards, selection), *_counted(judged_vms, selection))
-    grounds = catalogue.topics()[path_of(way)].rests_on(way)
+    grounds = catalogue.topics()[path_of(variant)].rests_on(variant)
     verdict = Verdict.worst([Verdict.of(host), *(subject.verdict for subject in counted)])
     if verdict is Verdict.SUPPORTED and not grounds:
-        host = (*host, reason_of(unverified(f"{path_of(way)}.unshown", observed=f"on {way}"), THE_HOST))
+        host = (*host, reason_of(unverified(f"{path_of(variant)}.unshown", observed=f"on {variant}"), THE_HOST))
         verdict = Verdict.UNVERIFIED
     if selection is None:
-        host = (*host, *refused_by_default(facts, way, judged_cards))
+        host = (*host, *refused_by_default(facts, variant, judged_cards))
     because = _because(verdict, [*host, *(reason for subject in counted for reason in subject.reasons)])
-    return PathVerdict(way, verdict, because, host, judged_cards, judged_vms, grounds)
+    return PathVerdict(variant, verdict, because, host, judged_cards, judged_vms, grounds)
 
 
 def _open(facts: HostFacts, path: str) -> Wanted:

@@ -64,8 +64,8 @@ def measure(name: str) -> Callable[[Measure], Measure]:
 
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """What the target can do, capability by capability."""
-    way = target.way
-    return tuple([_verdict(question.capability, way, *target.answer(question)) for question in _questions(way)])
+    variant = target.variant
+    return tuple([_verdict(question.capability, variant, *target.answer(question)) for question in _questions(variant)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +83,8 @@ class Question:
 
 
 @once
-def _questions(way: str) -> tuple[Question, ...]:
-    places = {way, path_of(way)}
+def _questions(variant: str) -> tuple[Question, ...]:
+    places = {variant, path_of(variant)}
     asked = ((name, tuple(r for r in RULES if r.capability == name and r.on & places)) for name in CAPABILITIES)
     return tuple(_question(name, rules) for name, rules in asked)
 
@@ -96,12 +96,12 @@ def _question(capability: str, rules: tuple[CapabilityRule, ...]) -> Question:
 
 
 @lru_cache(maxsize=4096)
-def _verdict(name: str, way: str, findings: tuple[Finding, ...], measured: str | None) -> CapabilityVerdict:
+def _verdict(name: str, variant: str, findings: tuple[Finding, ...], measured: str | None) -> CapabilityVerdict:
     """Most cells are the same on most hosts, so they are made once."""
-    found = tuple(reason_of(finding, way) for finding in findings)
-    grounds = catalogue.topics()[name].rests_on(way)
+    found = tuple(reason_of(finding, variant) for finding in findings)
+    grounds = catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
-        found += _doubt(name, way, grounds)
+        found += _doubt(name, variant, grounds)
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
     told = () if verdict is Verdict.SUPPORTED else because
@@ -115,12 +115,12 @@ def _judged(rule: CapabilityRule, target: Target) -> Finding | None:
         return finding_of_gap(rule.capability, rule.unknown, missing)
 
 
-def _doubt(name: str, way: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
+def _doubt(name: str, variant: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
     """Nothing is supported that nothing, or only a conclusion, supports."""
     if not grounds:
-        return (reason_of(unverified(f"{name}.unshown", observed=f"on {way}"), way),)
+        return (reason_of(unverified(f"{name}.unshown", observed=f"on {variant}"), variant),)
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
-        return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), way),)
+        return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), variant),)
     return ()
 
 

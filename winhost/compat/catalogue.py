@@ -60,9 +60,9 @@ class Topic:
     loses: str | None = None
     asks: Mapping[str, str] = field(default_factory=dict)
 
-    def rests_on(self, way: str) -> tuple[str, ...]:
+    def rests_on(self, variant: str) -> tuple[str, ...]:
         """Evidence that it works this way where no reason speaks against it: that of the variant, else of the path."""
-        return self.grounds.get(way, self.grounds.get(path_of(way), ()))
+        return self.grounds.get(variant, self.grounds.get(path_of(variant), ()))
 
 
 def unknown_code(code: str) -> UsageError:

@@ -41,9 +41,9 @@ def _owner(facts: HostFacts, card: Card) -> str | None:
         return None
 
 
-def refused_by_default(facts: HostFacts, way: str, judged: Sequence[SubjectVerdict]) -> tuple[Reason, ...]:
+def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectVerdict]) -> tuple[Reason, ...]:
     """Notes on what stands between a way and a plan of it, beyond what is said of the host and of each card and VM."""
-    path = path_of(way)
+    path = path_of(variant)
     if path not in VOCABULARIES:
         return ()
     if unread := _unread(facts, path):

@@ -12,11 +12,11 @@ class _Other:
     """What is said of one way without one statement."""
 
     word: str
-    way: PathVerdict
+    variant: PathVerdict
 
     @property
     def said(self) -> set[tuple[str, str, str]]:
-        return {(r.code, r.subject, r.observed) for r in self.way.every_reason}
+        return {(r.code, r.subject, r.observed) for r in self.variant.every_reason}
 
 
 def marked(judged: Assessment, without: Mapping[str, Assessment]) -> Assessment:
@@ -28,21 +28,22 @@ def marked(judged: Assessment, without: Mapping[str, Assessment]) -> Assessment:
 
 
 def _marked_path(path: PathVerdict, without: Mapping[str, PathVerdict]) -> PathVerdict:
-    ways = {word: {way.path: way for way in other.ways} for word, other in without.items()}
+    others = {word: {variant.path: variant for variant in other.every_variant} for word, other in without.items()}
     variants = tuple(
-        _marked(way, [_Other(word, others[way.path]) for word, others in ways.items()]) for way in path.variants
+        _marked(variant, [_Other(word, found[variant.path]) for word, found in others.items()])
+        for variant in path.variants
     )
     return replace(_marked(path, [_Other(word, other) for word, other in without.items()]), variants=variants)
 
 
-def _marked(way: PathVerdict, others: Sequence[_Other]) -> PathVerdict:
+def _marked(variant: PathVerdict, others: Sequence[_Other]) -> PathVerdict:
     return replace(
-        way,
-        stated=tuple(other.word for other in others if other.way.verdict is not way.verdict),
-        reasons=_reasons(way.reasons, others),
-        cards=_subjects(way.cards, others),
-        vms=_subjects(way.vms, others),
-        capabilities=LazySequence(lambda: _capabilities(way, others)),
+        variant,
+        stated=tuple(other.word for other in others if other.variant.verdict is not variant.verdict),
+        reasons=_reasons(variant.reasons, others),
+        cards=_subjects(variant.cards, others),
+        vms=_subjects(variant.vms, others),
+        capabilities=LazySequence(lambda: _capabilities(variant, others)),
     )
 
 
@@ -67,12 +68,12 @@ def mark(words: Iterable[str]) -> str:
     return f"(stated: {', '.join(words)})"
 
 
-def _capabilities(way: PathVerdict, others: Sequence[_Other]) -> Iterable[CapabilityVerdict]:
-    return [_capability(offered, others) for offered in way.capabilities]
+def _capabilities(variant: PathVerdict, others: Sequence[_Other]) -> Iterable[CapabilityVerdict]:
+    return [_capability(offered, others) for offered in variant.capabilities]
 
 
 def _capability(offered: CapabilityVerdict, others: Sequence[_Other]) -> CapabilityVerdict:
-    found = {other.word: other.way.offers(offered.capability) for other in others}
+    found = {other.word: other.variant.offers(offered.capability) for other in others}
     said = {word: {(r.code, r.subject, r.observed) for r in other.reasons} for word, other in found.items()}
     reasons = tuple(_marked_reason(reason, said) for reason in offered.reasons)
     words = tuple(word for word, other in found.items() if other.verdict is not offered.verdict)

@@ -32,7 +32,7 @@ class Fit:
     workload's other wishes; budget, short: of a workload, where there is one and the memory of the way is known.
     """
 
-    way: str
+    variant: str
     verdict: Verdict
     lacking: tuple[CapabilityVerdict, ...]
     missed: tuple[CapabilityVerdict, ...]
@@ -45,7 +45,7 @@ class Fit:
 class Nearest:
     """The smallest change of a workload by which a way would carry it. verdict: of the way, for what is then asked."""
 
-    way: str
+    variant: str
     verdict: Verdict
     fix: Fix
 
@@ -94,74 +94,75 @@ def _implied(model: Model) -> Iterator[str]:
 def fits(
     assessment: Assessment, needs: Needs, workload: Workload | None = None, asked: str | None = None
 ) -> tuple[Fit, ...]:
-    """Each path by the best of its ways, the best fit first; equally good ones in the order of PATHS.
+    """Each path by the best of its variants, the best fit first; equally good ones in the order of PATHS.
 
     asked: a variant by which its path is judged alone.
     """
-    ways = [[way for way in path.ways if way.path == asked] or path.ways for path in assessment.paths]
-    best = [min((fit_of(way, needs, workload) for way in each), key=_rank) for each in ways]
+    every = [path.every_variant for path in assessment.paths]
+    open_ = [[each for each in variants if each.path == asked] or variants for variants in every]
+    best = [min((fit_of(variant, needs, workload) for variant in variants), key=_rank) for variants in open_]
     return tuple(sorted(best, key=_rank))
 
 
-def fit_of(way: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
+def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
     """One way against the needs, and against the memory that a workload takes; where that does not fit, what would."""
-    fit = fit_as_it_is(way, needs, workload)
-    if workload is None or way.room is None or fit.budget is None or fit.budget.fits:
+    fit = fit_as_it_is(variant, needs, workload)
+    if workload is None or variant.room is None or fit.budget is None or fit.budget.fits:
         return fit
-    return replace(fit, short=what_would_fit(workload, way.room))
+    return replace(fit, short=what_would_fit(workload, variant.room))
 
 
-def fit_as_it_is(way: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
+def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
     """The same without a search for what would fit."""
-    must, nice = ([way.offers(name) for name in names] for names in (needs.must, needs.nice))
+    must, nice = ([variant.offers(name) for name in names] for names in (needs.must, needs.nice))
     lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
     missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
-    found = budget(workload, way.room) if workload and way.room else None
-    if workload and (reason := _memory(way, found)):
+    found = budget(workload, variant.room) if workload and variant.room else None
+    if workload and (reason := _memory(variant, found)):
         lacking = _with_memory(lacking, reason)
-    denied = wishes_denied(workload, way.path, found) if workload else ()
-    verdict = Verdict.worst([way.verdict, Verdict.of(denied), *(offered.verdict for offered in lacking)])
-    return Fit(way.path, verdict, tuple(lacking), missed, denied, found)
+    denied = wishes_denied(workload, variant.path, found) if workload else ()
+    verdict = Verdict.worst([variant.verdict, Verdict.of(denied), *(offered.verdict for offered in lacking)])
+    return Fit(variant.path, verdict, tuple(lacking), missed, denied, found)
 
 
-def nearest(ways: Iterable[PathVerdict], needs: Needs, workload: Workload, best: Fit) -> Nearest | None:
+def nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Workload, best: Fit) -> Nearest | None:
     """Of these ways the one that carries the workload best with the smallest change of it, where that is no worse than
     the best fit as it is. None where the best fit needs no change.
     """
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
-    found = [near for way in ways if (near := _nearest_by(way, needs, workload, best.verdict))]
+    found = [near for variant in variants if (near := _nearest_by(variant, needs, workload, best.verdict))]
     return min(found, key=lambda near: (near.verdict.rank, near.fix.tier, near.fix.lost), default=None)
 
 
-def _nearest_by(way: PathVerdict, needs: Needs, workload: Workload, best: Verdict) -> Nearest | None:
+def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Verdict) -> Nearest | None:
     """A fix must mend the way's verdict, too: a model that sleeps instead needs sleep, for one."""
-    now = fit_of(way, needs, workload)
+    now = fit_of(variant, needs, workload)
     besides = [need for need in needs.must if need not in needs_of(workload).must]
-    for fix in now.short.fixes if now.short and way.room else ():
+    for fix in now.short.fixes if now.short and variant.room else ():
         if fix.tier >= ADVICE:
             return None
-        after, room = applied(workload, way.room, fix) if way.room else (workload, None)
+        after, room = applied(workload, variant.room, fix) if variant.room else (workload, None)
         wished = Needs((*besides, *needs_of(after).must), needs.nice)
-        verdict = fit_as_it_is(replace(way, room=room), wished, after).verdict
+        verdict = fit_as_it_is(replace(variant, room=room), wished, after).verdict
         if verdict.rank < now.verdict.rank and verdict.rank <= best.rank and verdict is not Verdict.UNSUPPORTED:
-            return Nearest(way.path, verdict, fix)
+            return Nearest(variant.path, verdict, fix)
     return None
 
 
-def _memory(way: PathVerdict, found: Budget | None) -> Reason | None:
+def _memory(variant: PathVerdict, found: Budget | None) -> Reason | None:
     """What the workload's memory says, where that is not that it fits."""
     if found and found.fits:
         return None
     if found is None:
-        finding = unverified("gpu-memory.room-unknown", observed=f"the memory that {way.path} gives is not known")
+        finding = unverified("gpu-memory.room-unknown", observed=f"the memory that {variant.path} gives is not known")
     elif found.fits is None:
         lacking = "; ".join(not_known(found))
         finding = unverified("gpu-memory.fit-unknown", observed=lacking or "whether there is a way to place it all")
     else:
         full = ", ".join(place.where for place in found.places if place.fits is False) or "too few cards"
         finding = unsupported("gpu-memory.does-not-fit", observed=f"no room in: {full}")
-    return reason_of(finding, way.path)
+    return reason_of(finding, variant.path)
 
 
 def _with_memory(lacking: list[CapabilityVerdict], reason: Reason) -> list[CapabilityVerdict]:

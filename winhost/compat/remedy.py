@@ -80,17 +80,18 @@ def assess_as_if(facts: Facts, remedies: Iterable[Remedy], stated: Mapping[str, 
     doubtful = ", ".join(mend.id for mend in mends if mend.unverified)
     if not doubtful:
         return judged
-    before = {way.path: way for path in assess(HostFacts(facts), stated=stated).paths for way in (path, *path.ways)}
+    without = assess(HostFacts(facts), stated=stated)
+    before = {each.path: each for each in (*without.paths, *without.every_variant)}
     return replace(judged, paths=tuple(_doubted(path, before, doubtful) for path in judged.paths))
 
 
-def _doubted(way: PathVerdict, before: Mapping[str, PathVerdict], doubtful: str) -> PathVerdict:
-    variants = tuple(_doubted(variant, before, doubtful) for variant in way.variants)
-    if way.verdict.rank >= min(Verdict.UNVERIFIED.rank, before[way.path].verdict.rank):
-        return replace(way, variants=variants)
-    doubt = reason_of(unverified(f"{path_of(way.path)}.remedy-unseen", observed=doubtful), HOST)
-    reasons = (*way.reasons, doubt)
-    return replace(way, verdict=Verdict.UNVERIFIED, because=(doubt.code,), reasons=reasons, variants=variants)
+def _doubted(judged: PathVerdict, before: Mapping[str, PathVerdict], doubtful: str) -> PathVerdict:
+    variants = tuple(_doubted(variant, before, doubtful) for variant in judged.variants)
+    if judged.verdict.rank >= min(Verdict.UNVERIFIED.rank, before[judged.path].verdict.rank):
+        return replace(judged, variants=variants)
+    doubt = reason_of(unverified(f"{path_of(judged.path)}.remedy-unseen", observed=doubtful), HOST)
+    reasons = (*judged.reasons, doubt)
+    return replace(judged, verdict=Verdict.UNVERIFIED, because=(doubt.code,), reasons=reasons, variants=variants)
 
 
 def cheapest(facts: Facts, needs: Needs, path: str | None = None, workload: Workload | None = None) -> Mended | None:
@@ -106,12 +107,12 @@ def cheapest(facts: Facts, needs: Needs, path: str | None = None, workload: Work
             return None
         cost, *_, done = heappop(queue)
         judged = assess_as_if(facts, done, workload.versions if workload else None)
-        ways = [way for verdict in judged.paths for way in verdict.ways if is_meant(path, way.path)]
-        found = [fit_as_it_is(way, needs, workload) for way in ways]
+        variants = [variant for variant in judged.every_variant if is_meant(path, variant.path)]
+        found = [fit_as_it_is(variant, needs, workload) for variant in variants]
         best = min(found, key=lambda fit: fit.verdict.rank)
         if best.verdict.rank <= _GOOD.rank:
             return Mended(done, best)
-        for mend in _next(ways, found, done):
+        for mend in _next(variants, found, done):
             key = frozenset(each.id for each in (*done, mend))
             if key not in seen:
                 seen.add(key)
@@ -119,18 +120,18 @@ def cheapest(facts: Facts, needs: Needs, path: str | None = None, workload: Work
     return None
 
 
-def _next(ways: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[Remedy, ...]) -> Iterator[Remedy]:
+def _next(variants: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[Remedy, ...]) -> Iterator[Remedy]:
     """What is asked for by ways of which everything in the way can be remedied."""
     if len(done) == _MOST_REMEDIES:
         return
-    for way, fit in zip(ways, found, strict=True):
-        mends = [catalogue.remedies().get(reason.remedy or "") for reason in _blocking(way, fit)]
+    for variant, fit in zip(variants, found, strict=True):
+        mends = [catalogue.remedies().get(reason.remedy or "") for reason in _blocking(variant, fit)]
         if all(mend and mend.can_be_judged and mend not in done for mend in mends):
             yield from (mend for mend in mends if mend)
 
 
-def _blocking(way: PathVerdict, fit: Fit) -> Iterator[Reason]:
+def _blocking(variant: PathVerdict, fit: Fit) -> Iterator[Reason]:
     """Reasons that stand between a way and what is wanted of it."""
-    own = [reason for reason in way.every_reason if reason.code in way.because]
+    own = [reason for reason in variant.every_reason if reason.code in variant.because]
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]
     yield from (reason for reason in (*own, *lacking, *fit.denied) if reason.severity.rank > _GOOD.rank)

@@ -16,7 +16,7 @@ def room(target: Target) -> AvailableMemory:
     cards, host = tuple(map(memory_of, gpus(target))), target.facts.memory.total
     ram = _ram(target.path, host)
     shared = target.path in ("wsl2", "wslc")
-    return AvailableMemory(target.way, cards, ram, host, shm=ram // 2, pinned=None if shared else ram)
+    return AvailableMemory(target.variant, cards, ram, host, shm=ram // 2, pinned=None if shared else ram)
 
 
 def _ram(path: str, host: Bytes) -> Bytes:

@@ -102,21 +102,21 @@ def rule(path: str, *, unknown: WhenUnknown, each: Each = HOST) -> Callable[[Jud
     return declare
 
 
-def reasons(way: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
+def reasons(variant: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
     """What the rules of a way say of one subject, each observation once. `seen`: what the rules are shown."""
     heaviest: dict[tuple[str, str], Finding] = {}
-    for finding in _findings(way, each, seen):
+    for finding in _findings(variant, each, seen):
         told = heaviest.setdefault((finding.code, finding.observed), finding)
         if finding.severity.rank > told.severity.rank:
             heaviest[finding.code, finding.observed] = finding
     return tuple(reason_of(finding, subject) for finding in heaviest.values())
 
 
-def _findings(way: str, each: Each, seen: tuple[Any, ...]) -> Iterable[Finding]:
+def _findings(variant: str, each: Each, seen: tuple[Any, ...]) -> Iterable[Finding]:
     """Of a path's variant: what is said of the path, and its own."""
-    path = path_of(way)
+    path = path_of(variant)
     of_path = _of_host(path, *seen) if each is HOST else _of(path, each, seen)
-    return of_path if path == way else (*of_path, *_of(way, each, seen))
+    return of_path if path == variant else (*of_path, *_of(variant, each, seen))
 
 
 @lru_cache(maxsize=8)
@@ -129,9 +129,9 @@ def _of(topic: str, each: Each, seen: tuple[Any, ...]) -> tuple[Finding, ...]:
     return tuple([finding for rule in _rules(topic, each) if (finding := _judged(rule, seen))])
 
 
-def asks(way: str, each: Each) -> bool:
+def asks(variant: str, each: Each) -> bool:
     """Whether a way has rules about this kind of subject."""
-    return bool(_rules(path_of(way), each) or _rules(way, each))
+    return bool(_rules(path_of(variant), each) or _rules(variant, each))
 
 
 @once
@@ -139,9 +139,9 @@ def _rules(topic: str, each: Each) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.path == topic and rule.each is each)
 
 
-def gap(way: str, subject: str, missing: MissingFact) -> Reason:
+def gap(variant: str, subject: str, missing: MissingFact) -> Reason:
     """The reason where a noun could not be read at all, so that there is nothing to ask the rules about."""
-    return reason_of(finding_of_gap(path_of(way), BLOCKS, missing), subject)
+    return reason_of(finding_of_gap(path_of(variant), BLOCKS, missing), subject)
 
 
 def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:

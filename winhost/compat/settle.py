@@ -46,7 +46,7 @@ def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
     """At most three commands: each time the one for which most reasons wait; where the last of them would leave
     something open, the one that tells everything in its place.
     """
-    open_ = Counter(_awaited(way for path in assessment.paths for way in path.ways))
+    open_ = Counter(_awaited(assessment.every_variant))
     *single, everything = commands()
     found: list[Settling] = []
     while open_ and len(found) < MOST:
@@ -60,11 +60,10 @@ def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
     return tuple(found)
 
 
-def _awaited(ways: Iterable[PathVerdict]) -> Iterable[str]:
+def _awaited(variants: Iterable[PathVerdict]) -> Iterable[str]:
     """The fact of each reason that waits for one."""
-    return (
-        reason.lacks for way in ways for reason in dict.fromkeys(way.every_reason) if _waits(reason) and reason.lacks
-    )
+    every = (reason for variant in variants for reason in dict.fromkeys(variant.every_reason))
+    return (reason.lacks for reason in every if _waits(reason) and reason.lacks)
 
 
 def _waits(reason: Reason) -> bool:

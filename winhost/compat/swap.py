@@ -57,7 +57,7 @@ class Swap:
 
 def swaps(workload: Workload, budget: Budget) -> Iterator[Swap]:
     """Of each model that sleeps and whose size is known: when nobody is awake, and after each that shares a card."""
-    rates = PAGEABLE_RATES if budget.way.startswith(SHARED_WITH_WINDOWS) else PINNED_RATES
+    rates = PAGEABLE_RATES if budget.variant.startswith(SHARED_WITH_WINDOWS) else PINNED_RATES
     sleepers = [model for model in workload.models if model.sleeps and _held(model) is not None]
     for model in sleepers:
         best, worst = _waking(model, rates)

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from winhost.hardware.cards import runs_cuda, serves
 from winhost.model.facts import MissingFact, RemoteFault, Unknown
-from winhost.model.path import path_of, variant_of
+from winhost.model.path import path_of
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.wsl.resource import Wsl
 
@@ -27,7 +27,7 @@ _KERNELS = (
 )
 _WINDOWS_DRIVER = re.compile(r"(\d)\.(\d{2})(\d{2})$")
 _SHARED_WITH_WINDOWS = ("wsl2", "wslc")
-_NOWHERE, _AT_THE_PATH, _AT_THE_WAY = range(3)  # how closely a question looked
+_NOWHERE, _AT_THE_PATH, _AT_THE_VARIANT = range(3)  # how closely a question looked
 _NOT_STATED = Unknown(RemoteFault("NotStated", message="nobody states it"))
 
 T = TypeVar("T")
@@ -39,17 +39,17 @@ class Target:
     Reading a version that neither facts nor user tell raises MissingFact: unknown is a value, never a guess.
     """
 
-    def __init__(self, facts: HostFacts, way: str, stated: Mapping[str, Version] | None = None) -> None:
+    def __init__(self, facts: HostFacts, variant: str, stated: Mapping[str, Version] | None = None) -> None:
         self.facts = facts
         self.stated = stated or {}
-        self._way, self._path = way, path_of(way)
+        self._variant, self._path = variant, path_of(variant)
         self._looked = _NOWHERE
         self._answers: dict[object, Any] = {}
 
-    def on(self, way: str) -> "Target":
+    def on(self, variant: str) -> "Target":
         """The same host by another way. What holds on both is answered once."""
         other = copy(self)
-        other._way, other._path = way, path_of(way)
+        other._variant, other._path = variant, path_of(variant)
         return other
 
     def answer(self, question: Callable[["Target"], T]) -> T:
@@ -58,28 +58,24 @@ class Target:
         Questions are pure: one that does not look at the way has the same answer on all ways, and one that looks at the
         path only has it on all variants. Each is asked no more often than that.
         """
-        for place in (question, (question, self._path), (question, self._way)):
+        for place in (question, (question, self._path), (question, self._variant)):
             if place in self._answers:
                 known: T = self._answers[place]
                 return known
         self._looked = _NOWHERE
         answer = question(self)
-        self._answers[(question, (question, self._path), (question, self._way))[self._looked]] = answer
+        self._answers[(question, (question, self._path), (question, self._variant))[self._looked]] = answer
         return answer
 
     @property
-    def way(self) -> str:
-        self._looked = _AT_THE_WAY
-        return self._way
+    def variant(self) -> str:
+        self._looked = _AT_THE_VARIANT
+        return self._variant
 
     @property
     def path(self) -> str:
         self._looked = max(self._looked, _AT_THE_PATH)
         return self._path
-
-    @property
-    def variant(self) -> str | None:
-        return variant_of(self.way)
 
     @cached_property
     def cards(self) -> tuple[Card, ...]:

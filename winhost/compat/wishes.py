@@ -34,7 +34,7 @@ class Asked:
     """A workload on a way, with its memory where that is known."""
 
     workload: Workload
-    way: str
+    variant: str
     budget: Budget | None
 
     @property
@@ -66,10 +66,10 @@ class Asked:
 Wish = Callable[[Asked], Finding | None]
 
 
-def wishes_denied(workload: Workload, way: str, budget: Budget | None) -> tuple[Reason, ...]:
+def wishes_denied(workload: Workload, variant: str, budget: Budget | None) -> tuple[Reason, ...]:
     """All that speaks against it, in the order of the wishes below."""
-    asked = Asked(workload, way, budget)
-    return tuple(reason_of(finding, way) for wish in WISHES if (finding := wish(asked)))
+    asked = Asked(workload, variant, budget)
+    return tuple(reason_of(finding, variant) for wish in WISHES if (finding := wish(asked)))
 
 
 def _named(models: list[Model]) -> str:
@@ -127,7 +127,7 @@ def swaps_too_slowly(asked: Asked) -> Finding | None:
     """Copies alone take longer, where they were measured; not in WSL."""
     late = [swap for swap in asked.swaps if swap.best > asked.within]
     if late:
-        say = unverified if path_of(asked.way) in SHARED else unsupported
+        say = unverified if path_of(asked.variant) in SHARED else unsupported
         slowest = max(late, key=lambda swap: swap.best)
         return say("sleep-l1.swap-too-slow", observed=f"{slowest}, wanted within {asked.within:.0f} s")
     return None
@@ -147,21 +147,21 @@ def swap_is_untried(asked: Asked) -> Finding | None:
 
 def reached_through_nat(asked: Asked) -> Finding | None:
     """Windows has to forward it."""
-    if asked.exposed and asked.way == "wsl2/nat":
+    if asked.exposed and asked.variant == "wsl2/nat":
         return degraded("wsl2.nat-exposed", observed=f"exposure {asked.workload.exposure}")
     return None
 
 
 def reached_through_windows(asked: Asked) -> Finding | None:
     """By its address, behind a firewall of its own."""
-    if asked.exposed and asked.way == "wsl2/mirrored":
+    if asked.exposed and asked.variant == "wsl2/mirrored":
         return degraded("wsl2.mirrored-exposed", observed=f"exposure {asked.workload.exposure}")
     return None
 
 
 def published_to_loopback(asked: Asked) -> Finding | None:
     """Unless an address stands before the port."""
-    if asked.exposed and asked.way == "wslc":
+    if asked.exposed and asked.variant == "wslc":
         return degraded("wslc.loopback", observed=f"exposure {asked.workload.exposure}")
     return None
 

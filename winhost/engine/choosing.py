@@ -22,7 +22,7 @@ class NotChosen(WinhostError):
     exit_code = Exit.REFUSED
 
     host: str
-    way: str
+    variant: str
     verdict: str
     why: str | None
 
@@ -30,7 +30,7 @@ class NotChosen(WinhostError):
     def what(self) -> str:
         if self.why is None:
             return f"no option works on {visible(self.host)} as it is"
-        return f"the best option on {visible(self.host)} is {self.way} ({self.verdict}), which has to be named"
+        return f"the best option on {visible(self.host)} is {self.variant} ({self.verdict}), which has to be named"
 
     @property
     def meaning(self) -> str | None:
@@ -39,7 +39,7 @@ class NotChosen(WinhostError):
     @property
     def hint(self) -> str:
         unverified = " --allow-unverified" if self.verdict == Verdict.UNVERIFIED else ""
-        path = path_of(self.way)
+        path = path_of(self.variant)
         here = visible(self.host)
         if self.why is None:
             return f"What would make one work: winhost assess {here}"
@@ -55,9 +55,9 @@ def recommended(facts: HostFacts) -> Fit:
     """What assess recommends. Raises NotChosen where that is not planned without being named."""
     judged = assess(facts)
     best = fits(judged, Needs())[0]
-    path = path_of(best.way)
+    path = path_of(best.variant)
     if judged.recommended is None:
-        raise NotChosen(facts.host, best.way, best.verdict, None)
+        raise NotChosen(facts.host, best.variant, best.verdict, None)
     why = None
     if path in NEVER_UNASKED:
         why = "It takes the machine itself, and is never chosen by default."
@@ -66,11 +66,11 @@ def recommended(facts: HostFacts) -> Fit:
     elif path not in PLANNERS:
         why = "winhost recommends it and cannot plan it yet."
     if why is not None:
-        raise NotChosen(facts.host, best.way, best.verdict, why)
+        raise NotChosen(facts.host, best.variant, best.verdict, why)
     return best
 
 
 def check_unasked(plan: Plan, best: Fit) -> None:
     """Raises NotChosen for a plan of a path that nobody named, and that needs the consent `data`."""
     if "data" in plan.risks:
-        raise NotChosen(plan.host, best.way, best.verdict, f"It asks for the consent data: {RISKS['data']}.")
+        raise NotChosen(plan.host, best.variant, best.verdict, f"It asks for the consent data: {RISKS['data']}.")

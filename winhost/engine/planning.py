@@ -13,7 +13,7 @@ from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
-from winhost.model.path import path_of, variant_of
+from winhost.model.path import path_of, variant_name
 from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Stage, Step, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
@@ -199,7 +199,7 @@ def _make_plan(facts: HostFacts, wish: PlanRequest) -> Plan:
         stages=(stage,),
         notes=(*_stated(facts.document), *_notes(verdict, planned.cautions)),
         linux_key=_linux_key(facts.document),
-        variant=variant_of(verdict.path),
+        variant=variant_name(verdict.path),
         unchecked=planned.unchecked(stage.deferred),
         stated=facts.document.stated,
     )

@@ -1,25 +1,25 @@
-"""The ways to serve from a Windows GPU machine, by their names."""
+"""The paths to serve from a Windows GPU machine, and their variants, by name."""
 
-# Where two are equally good: what gives the most to a guest first, what costs the most later, previews last.
+# In the order of preference among equally good ones: what gives the guest most first, previews last.
 PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal", "wslc")
 
-# How a path can be set up where that decides what it can carry; the first is what winhost prefers.
+# Configurations of a path that differ in what they support; winhost prefers the first.
 VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 
-# Every way that is judged by itself: `wsl2/bridged` where a path has variants, else the path.
-WAYS = tuple(f"{path}/{variant}" if variant else path for path in PATHS for variant in VARIANTS.get(path, ("",)))
+# What is evaluated by itself: `wsl2/bridged` where a path has variants, else the path.
+ALL_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
 
 
-def is_meant(asked: str | None, way: str) -> bool:
-    """Whether a way is among those that somebody asked for by a path or by one of its variants."""
-    return asked in (None, way, path_of(way))
+def is_meant(asked: str | None, variant: str) -> bool:
+    """Whether a request for a path, for one of its variants, or for any (None) includes this variant."""
+    return asked in (None, variant, path_of(variant))
 
 
-def path_of(way: str) -> str:
+def path_of(variant: str) -> str:
     """`wsl2` of `wsl2/bridged`."""
-    return way.partition("/")[0]
+    return variant.partition("/")[0]
 
 
-def variant_of(way: str) -> str | None:
+def variant_name(variant: str) -> str | None:
     """`bridged` of `wsl2/bridged`."""
-    return way.partition("/")[2] or None
+    return variant.partition("/")[2] or None

@@ -139,7 +139,7 @@ class PathVerdict:
     stated: tuple[str, ...] = ()
 
     @property
-    def ways(self) -> tuple["PathVerdict", ...]:
+    def every_variant(self) -> tuple["PathVerdict", ...]:
         """Its variants, or itself where it has none."""
         return self.variants or (self,)
 
@@ -169,6 +169,11 @@ class Assessment:
         """Raises KeyError where there is no such path."""
         found = {path.path: path for path in self.paths}
         return found[name]
+
+    @property
+    def every_variant(self) -> tuple[PathVerdict, ...]:
+        """The variants of each path, or the path itself where it has none."""
+        return tuple(variant for path in self.paths for variant in path.every_variant)
 
     @property
     def why_not(self) -> dict[str, tuple[Reason, ...]]:

@@ -217,11 +217,11 @@ class Workload:
 class AvailableMemory:
     """What a path gives on this host, in bytes. None: not known.
 
-    way: as in `winhost.model.path.WAYS`; cards: memory of each; ram: what the target has or would get; host_ram: of the
-    machine; shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
+    variant: one of ALL_VARIANTS; cards: memory of each; ram: what the target has or would get; host_ram: of the host;
+    shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
     """
 
-    way: str
+    variant: str
     cards: tuple[Bytes, ...]
     ram: Bytes
     host_ram: Bytes
@@ -230,4 +230,4 @@ class AvailableMemory:
 
     @property
     def path(self) -> str:
-        return path_of(self.way)
+        return path_of(self.variant)

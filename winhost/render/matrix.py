@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 from winhost.compat import catalogue
 from winhost.compat.needs import Needs
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import WAYS, path_of
+from winhost.model.path import ALL_VARIANTS, path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 
 K = TypeVar("K", bound=Hashable)
@@ -18,7 +18,7 @@ Offered: TypeAlias = Sequence[tuple[str, CapabilityVerdict]]
 class Cell:
     """A capability on a way. moot: the way itself is unsupported, so nothing it would offer is to be had."""
 
-    way: str
+    variant: str
     verdict: Verdict
     moot: bool
 
@@ -27,7 +27,7 @@ class Cell:
 class VariantGroup:
     """Ways with the same verdict, and as much of the capability."""
 
-    ways: tuple[str, ...]
+    variants: tuple[str, ...]
     verdict: Verdict
     measure: str | None
 
@@ -36,7 +36,7 @@ class VariantGroup:
 class ObservedReason:
     """A reason, and the ways of which it is said. observed: nothing where that is only the way."""
 
-    ways: tuple[str, ...]
+    variants: tuple[str, ...]
     reason: Reason
     observed: str
 
@@ -45,7 +45,7 @@ class ObservedReason:
 class Ground:
     """Evidence that it works, and the ways of which that holds."""
 
-    ways: tuple[str, ...]
+    variants: tuple[str, ...]
     key: str
 
 
@@ -63,61 +63,71 @@ class MatrixRow:
     grounds: tuple[Ground, ...]
 
 
-def matrix(ways: Sequence[PathVerdict], needs: Needs) -> tuple[MatrixRow, ...]:
+def matrix(variants: Sequence[PathVerdict], needs: Needs) -> tuple[MatrixRow, ...]:
     """What is wanted first, else in the order of the catalogue."""
-    rows = [_row(name, ways, needs) for name in CAPABILITIES]
+    rows = [_row(name, variants, needs) for name in CAPABILITIES]
     return tuple(sorted(rows, key=lambda row: ("must", "nice", "").index(row.wanted)))
 
 
-def _row(name: str, ways: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
+def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
     """Behind the cells stand the reasons of ways that can be had at all."""
-    offered = [(way.path, way.offers(name)) for way in ways if way.verdict is not Verdict.UNSUPPORTED]
+    offered = [(each.path, each.offers(name)) for each in variants if each.verdict is not Verdict.UNSUPPORTED]
     topic = catalogue.topics()[name]
     return MatrixRow(
         capability=name,
         title=topic.title,
         means=topic.means,
         wanted="must" if name in needs.must else "nice" if name in needs.nice else "",
-        cells=tuple(Cell(way.path, way.offers(name).verdict, way.verdict is Verdict.UNSUPPORTED) for way in ways),
+        cells=tuple(
+            Cell(each.path, each.offers(name).verdict, each.verdict is Verdict.UNSUPPORTED) for each in variants
+        ),
         groups=_groups(offered),
         told=_told(offered),
         grounds=_grounds(offered),
     )
 
 
-def named(ways: Sequence[str]) -> str:
+def _cell(variant: PathVerdict, capability: str) -> Cell:
+    return Cell(variant.path, variant.offers(capability).verdict, variant.verdict is Verdict.UNSUPPORTED)
+
+
+def named(variants: Sequence[str]) -> str:
     """Ways for people; a path stands for all of its variants."""
-    whole = {path for path in map(path_of, ways) if {way for way in WAYS if path_of(way) == path} <= set(ways)}
-    return ", ".join(dict.fromkeys(path_of(way) if path_of(way) in whole else way for way in ways))
+    whole = {path for path in map(path_of, variants) if _of(path) <= set(variants)}
+    return ", ".join(dict.fromkeys(path_of(each) if path_of(each) in whole else each for each in variants))
+
+
+def _of(path: str) -> set[str]:
+    return {variant for variant in ALL_VARIANTS if path_of(variant) == path}
 
 
 def _groups(offered: Offered) -> tuple[VariantGroup, ...]:
     """Each at the place of its first way."""
-    found = _ways_by((way, (offer.verdict, offer.measure)) for way, offer in offered)
-    return tuple(VariantGroup(ways, verdict, measure) for (verdict, measure), ways in found.items())
+    found = _variants_by((variant, (offer.verdict, offer.measure)) for variant, offer in offered)
+    return tuple(VariantGroup(variants, verdict, measure) for (verdict, measure), variants in found.items())
 
 
 def _told(offered: Offered) -> tuple[ObservedReason, ...]:
     """The heaviest first."""
-    every = [(way, reason) for way, offer in offered for reason in offer.reasons]
-    found = _ways_by((way, (reason.code, reason.severity, _observed(reason, way))) for way, reason in every)
-    firsts = {(reason.code, reason.severity, _observed(reason, way)): reason for way, reason in reversed(every)}
-    told = [ObservedReason(ways, firsts[key], key[2]) for key, ways in found.items()]
+    every = [(variant, reason, _observed(reason, variant)) for variant, offer in offered for reason in offer.reasons]
+    found = _variants_by((variant, (reason.code, reason.severity, observed)) for variant, reason, observed in every)
+    firsts = {(reason.code, reason.severity, observed): reason for _, reason, observed in reversed(every)}
+    told = [ObservedReason(variants, firsts[key], key[2]) for key, variants in found.items()]
     return tuple(sorted(told, key=lambda each: -each.reason.severity.rank))
 
 
-def _observed(reason: Reason, way: str) -> str:
-    return "" if reason.observed in (f"on {way}", f"on {path_of(way)}") else reason.observed
+def _observed(reason: Reason, variant: str) -> str:
+    return "" if reason.observed in (f"on {variant}", f"on {path_of(variant)}") else reason.observed
 
 
 def _grounds(offered: Offered) -> tuple[Ground, ...]:
-    found = _ways_by((way, key) for way, offer in offered for key in offer.grounds)
-    return tuple(Ground(ways, key) for key, ways in found.items())
+    found = _variants_by((variant, key) for variant, offer in offered for key in offer.grounds)
+    return tuple(Ground(variants, key) for key, variants in found.items())
 
 
-def _ways_by(said: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
+def _variants_by(said: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
     """The ways of which each thing is said."""
-    ways: dict[K, tuple[str, ...]] = {}
-    for way, thing in said:
-        ways[thing] = (*ways.get(thing, ()), way)
-    return ways
+    variants: dict[K, tuple[str, ...]] = {}
+    for variant, thing in said:
+        variants[thing] = (*variants.get(thing, ()), variant)
+    return variants

@@ -51,7 +51,7 @@ class PlaceBar:
 class MemoryChart:
     """A workload on one way. missing: what must be stated; fixes: what would make it fit."""
 
-    way: str
+    variant: str
     verdict: str
     bars: tuple[PlaceBar, ...]
     homeless: tuple[str, ...]
@@ -68,7 +68,7 @@ def memory(fit: Fit, cards: Sequence[str]) -> MemoryChart | None:
     if found is None:
         return None
     return MemoryChart(
-        way=fit.way,
+        variant=fit.variant,
         verdict=FITS[found.fits],
         bars=tuple(_bar(place, found, cards) for place in found.places if place.used or not place.fits),
         homeless=found.placement.homeless,

@@ -21,7 +21,7 @@ from winhost.compat.remedy import Mended
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.once import once
-from winhost.model.path import PATHS, WAYS
+from winhost.model.path import ALL_VARIANTS, PATHS
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.render import verdict_text
@@ -43,7 +43,7 @@ SHORT: Mapping[str, str] = {"supported": "s", "degraded": "d", "unverified": "q"
 WIDTH, COLUMNS = 744, 3
 
 BY_NAME = "By name"
-NO_WAY = "none"
+NO_VARIANT = "none"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ReportLine:
     kind: str
     system: str
     cards: tuple[str, ...]
-    way: str
+    variant: str
     best: str
     verdict: Verdict
     decides: tuple[str, str] | None
@@ -131,7 +131,7 @@ class Chapter:
     html: str
     codes: frozenset[str]
     cited: frozenset[str]
-    ways: Mapping[str, tuple[str, ...]]
+    variants: Mapping[str, tuple[str, ...]]
     grounds: tuple[tuple[str, str, str], ...]
 
 
@@ -147,7 +147,7 @@ class Contents:
     unread: list[UnreadHost] = field(default_factory=list)
     codes: set[str] = field(default_factory=set)
     cited: set[str] = field(default_factory=set)
-    ways: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    variants: dict[str, tuple[str, ...]] = field(default_factory=dict)
     grounds: dict[str, dict[str, dict[str, None]]] = field(default_factory=dict)
 
     def add(self, chapter: Chapter) -> None:
@@ -155,11 +155,14 @@ class Contents:
         self.lines.append(chapter.line)
         self.codes |= chapter.codes
         self.cited |= chapter.cited
-        self.ways |= {way: tuple(dict.fromkeys((*self.ways.get(way, ()), *keys))) for way, keys in chapter.ways.items()}
-        for capability, way, key in chapter.grounds:
+        self.variants |= {
+            variant: tuple(dict.fromkeys((*self.variants.get(variant, ()), *keys)))
+            for variant, keys in chapter.variants.items()
+        }
+        for capability, variant, key in chapter.grounds:
             grounds = self.grounds.setdefault(capability, {})
             if key:
-                grounds.setdefault(key, {})[way] = None
+                grounds.setdefault(key, {})[variant] = None
 
     @property
     def title(self) -> str:
@@ -174,10 +177,10 @@ class Contents:
     @property
     def counts(self) -> list[tuple[str, Counter[Verdict]]]:
         """How many hosts have each best way, by verdict."""
-        found: dict[str, Counter[Verdict]] = {way: Counter() for way in (*WAYS, NO_WAY)}
+        found: dict[str, Counter[Verdict]] = {variant: Counter() for variant in (*ALL_VARIANTS, NO_VARIANT)}
         for line in self.lines:
             found[line.best][line.verdict] += 1
-        return [(way, row) for way, row in found.items() if row]
+        return [(variant, row) for variant, row in found.items() if row]
 
     @property
     def sorted(self) -> list[tuple[str, list[tuple[str, list[ReportLine]]]]]:
@@ -185,10 +188,13 @@ class Contents:
         lines = sorted(self.lines, key=lambda line: [_natural(part) for part in re.split(r"(\d+)", line.name)])
         return [
             ("By verdict", _grouped(lines, lambda line: (line.verdict,), Verdict)),
-            ("By best way", _grouped(lines, lambda line: (line.best,), (*WAYS, NO_WAY))),
+            ("By best way", _grouped(lines, lambda line: (line.best,), (*ALL_VARIANTS, NO_VARIANT))),
             (BY_NAME, [("", lines)]),
             ("By Windows", _grouped(lines, lambda line: (line.system,))),
-            ("By GPU", _grouped(lines, lambda line: {re.sub(r"^\d+x ", "", card) for card in line.cards} or (NO_WAY,))),
+            (
+                "By GPU",
+                _grouped(lines, lambda line: {re.sub(r"^\d+x ", "", card) for card in line.cards} or (NO_VARIANT,)),
+            ),
         ]
 
 
@@ -259,7 +265,7 @@ def reports(
         own.add(chapter)
         yield file, page(own, (chapter.html,), needs, supposed, brief=brief)
         code = {chapter.line.decides[1]} if chapter.line.decides else set()
-        every.add(replace(chapter, html="", codes=frozenset(code), cited=frozenset(), ways={}, grounds=()))
+        every.add(replace(chapter, html="", codes=frozenset(code), cited=frozenset(), variants={}, grounds=()))
     yield INDEX, page(every, (), needs, supposed, brief=brief)
 
 
@@ -310,9 +316,14 @@ def chapter_of(facts: Facts, judged: Judged, id_: str, href: str, needs: Needs, 
     html = _environment().get_template("brief.html.j2" if brief else "host.html.j2").render(host=host)
     html = _BEFORE_BLOCKS.sub("", html)
     if brief:
-        decisive = (way.decisive.code for way in (host.best, *host.others) if way.decisive)
+        decisive = (variant.decisive.code for variant in (host.best, *host.others) if variant.decisive)
         return Chapter(_line(host, href), html, frozenset(decisive), frozenset(), {}, ())
-    grounds = ((row.capability, way, ground.key) for row in host.rows for ground in row.grounds for way in ground.ways)
+    grounds = (
+        (row.capability, variant, ground.key)
+        for row in host.rows
+        for ground in row.grounds
+        for variant in ground.variants
+    )
     every = (*((row.capability, "", "") for row in host.rows), *grounds)
     return Chapter(_line(host, href), html, _codes(host), _cited(host), _grounds(host), every)
 
@@ -323,8 +334,8 @@ def chapter_of(facts: Facts, judged: Judged, id_: str, href: str, needs: Needs, 
 def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
     host = HostFacts(facts)
     shown = machine(host)
-    ways = [_way(judged.assessment, fit) for fit in judged.fits]
-    columns = [way for path in judged.assessment.paths for way in path.ways]
+    variants = [_variant(judged.assessment, fit) for fit in judged.fits]
+    columns = [variant for path in judged.assessment.paths for variant in path.every_variant]
     cards = [f"Card {card.number}: {card.name}" for card in shown.cards if card.cuda]
     return ReportHost(
         id=id_,
@@ -338,12 +349,12 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
         recommended=judged.assessment.recommended is not None and judged.fits[0].verdict is not Verdict.UNSUPPORTED,
         recommendation=(*verdict_text.recommendation(judged, judged.fits[0], needs), *verdict_text.settling(judged)),
         nearest=verdict_text.nearest(judged.nearest) if judged.nearest else (),
-        best=ways[0],
-        others=tuple(ways[1:]),
+        best=variants[0],
+        others=tuple(variants[1:]),
         changes=verdict_text.changes(judged.fits[0], judged.changes),
         cheapest=judged.changes,
-        offers=_offers(next(way for way in columns if way.path == judged.fits[0].way)),
-        columns=tuple((way.path, way.verdict) for way in columns),
+        offers=_offers(next(variant for variant in columns if variant.path == judged.fits[0].variant)),
+        columns=tuple((variant.path, variant.verdict) for variant in columns),
         rows=matrix(columns, needs),
         layout=layout(host, judged.assessment.path("dda"), {card.location: card.number for card in shown.cards}),
         memories=tuple(found for fit in judged.fits if (found := memory(fit, cards))),
@@ -358,45 +369,45 @@ def _line(host: ReportHost, href: str) -> ReportLine:
         kind=host.kind,
         system=host.machine.system,
         cards=host.machine.counted,
-        way=host.best.fit.way,
-        best=host.best.fit.way if host.recommended else NO_WAY,
+        variant=host.best.fit.variant,
+        best=host.best.fit.variant if host.recommended else NO_VARIANT,
         verdict=host.best.fit.verdict,
         decides=(reason.sentence, reason.code) if reason else None,
     )
 
 
-def _way(assessment: Assessment, fit: Fit) -> ReportVariant:
-    (way,) = (way for path in assessment.paths for way in path.ways if way.path == fit.way)
+def _variant(assessment: Assessment, fit: Fit) -> ReportVariant:
+    (variant,) = (variant for path in assessment.paths for variant in path.every_variant if variant.path == fit.variant)
     return ReportVariant(
         fit=fit,
-        decisive=verdict_text.decisive(way, fit),
-        reasons=_telling(way, way.reasons),
-        subjects=tuple(each for each in _alike(way) if each.reasons or way.verdict is not Verdict.UNSUPPORTED),
+        decisive=verdict_text.decisive(variant, fit),
+        reasons=_telling(variant, variant.reasons),
+        subjects=tuple(each for each in _alike(variant) if each.reasons or variant.verdict is not Verdict.UNSUPPORTED),
         lacking=tuple((verdict_text.named(offered), offered.verdict) for offered in fit.lacking),
-        grounds=way.grounds,
+        grounds=variant.grounds,
     )
 
 
-def _offers(way: PathVerdict) -> Mapping[Verdict, tuple[str, ...]]:
-    found = {verdict: tuple(o.capability for o in way.capabilities if o.verdict is verdict) for verdict in Verdict}
+def _offers(variant: PathVerdict) -> Mapping[Verdict, tuple[str, ...]]:
+    found = {verdict: tuple(o.capability for o in variant.capabilities if o.verdict is verdict) for verdict in Verdict}
     return {verdict: names for verdict, names in found.items() if names}
 
 
-def _telling(way: PathVerdict, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+def _telling(variant: PathVerdict, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """The heaviest first; of a way that is ruled out those that rule it out, the others change nothing."""
-    ruled_out = way.verdict is Verdict.UNSUPPORTED
+    ruled_out = variant.verdict is Verdict.UNSUPPORTED
     return tuple(r for r in verdict_text.heaviest_first(reasons) if not ruled_out or r.severity is Severity.UNSUPPORTED)
 
 
-def _alike(way: PathVerdict) -> Iterable[Subjects]:
+def _alike(variant: PathVerdict) -> Iterable[Subjects]:
     """Eight cards of one kind are said once."""
     groups: dict[object, list[SubjectVerdict]] = {}
-    for subject in (*way.cards, *way.vms):
+    for subject in (*variant.cards, *variant.vms):
         found = tuple((reason.code, reason.observed) for reason in subject.reasons)
         groups.setdefault((subject.kind, subject.verdict, found), []).append(subject)
     for alike in groups.values():
         first = alike[0]
-        yield Subjects(tuple(each.name for each in alike), first.verdict, _telling(way, first.reasons))
+        yield Subjects(tuple(each.name for each in alike), first.verdict, _telling(variant, first.reasons))
 
 
 # ---- what it rests on
@@ -404,24 +415,24 @@ def _alike(way: PathVerdict) -> Iterable[Subjects]:
 
 def _codes(host: ReportHost) -> frozenset[str]:
     """All that a chapter names: by ways, by what they offer, and by what speaks against the wish."""
-    ways = (host.best, *host.others)
-    own = (reason for way in ways for reason in (*way.reasons, *way.fit.denied))
-    subjects = (reason for way in ways for each in way.subjects for reason in each.reasons)
+    variants = (host.best, *host.others)
+    own = (reason for variant in variants for reason in (*variant.reasons, *variant.fit.denied))
+    subjects = (reason for variant in variants for each in variant.subjects for reason in each.reasons)
     offered = (told.reason for row in host.rows for told in row.told)
-    decisive = (way.decisive for way in ways if way.decisive)
+    decisive = (variant.decisive for variant in variants if variant.decisive)
     return frozenset(reason.code for reason in (*own, *subjects, *offered, *decisive))
 
 
 def _grounds(host: ReportHost) -> Mapping[str, tuple[str, ...]]:
-    found = {way.fit.way: way.grounds for way in (host.best, *host.others)}
-    return {way: found[way] for way in WAYS if way in found}
+    found = {variant.fit.variant: variant.grounds for variant in (host.best, *host.others)}
+    return {variant: found[variant] for variant in ALL_VARIANTS if variant in found}
 
 
 def _cited(host: ReportHost) -> frozenset[str]:
     """The evidence that a chapter names itself, by id; what its codes rest on comes with them."""
-    ways = {key for way in (host.best, *host.others) for key in way.grounds}
+    variants = {key for variant in (host.best, *host.others) for key in variant.grounds}
     rows = {ground.key for row in host.rows for ground in row.grounds}
-    return frozenset(ways | rows | {key for found in host.memories for bar in found.bars for key in bar.cited})
+    return frozenset(variants | rows | {key for found in host.memories for bar in found.bars for key in bar.cited})
 
 
 # ---- the page

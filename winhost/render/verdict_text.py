@@ -11,11 +11,11 @@ from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 
 
-def decisive(way: PathVerdict, fit: Fit) -> Reason | None:
+def decisive(variant: PathVerdict, fit: Fit) -> Reason | None:
     """The first reason that the verdict rests on, of the way or of what it lacks or denies; None where supported."""
     if fit.verdict is Verdict.SUPPORTED:
         return None
-    own = [reason for reason in way.every_reason if reason.code in way.because]
+    own = [reason for reason in variant.every_reason if reason.code in variant.because]
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]
     return next(r for r in (*own, *lacking, *fit.denied) if r.severity.rank == fit.verdict.rank)
 
@@ -35,9 +35,9 @@ def _recommended(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
         return (f"No way works here{wanted} as it is.",)
     if answer.assessment.recommended is None:
         return ("Nothing is recommended: it is not known which Windows this is.",)
-    topic = catalogue.topics()[path_of(fit.way)]
-    costs = " ".join(filter(None, (topic.loses, topic.asks.get(fit.way))))
-    return f"Recommended: {fit.way}. {topic.means}", f"What it costs: {costs}", _standing(fit, needs)
+    topic = catalogue.topics()[path_of(fit.variant)]
+    costs = " ".join(filter(None, (topic.loses, topic.asks.get(fit.variant))))
+    return f"Recommended: {fit.variant}. {topic.means}", f"What it costs: {costs}", _standing(fit, needs)
 
 
 def _standing(fit: Fit, needs: Needs) -> str:
@@ -81,13 +81,13 @@ def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str 
     if cheapest is None:
         return f"winhost knows no changes that would make {path or 'a way'} work here with a verified verdict."
     bought = ", which has to be bought" if any(mend.who == "money" for mend in cheapest.remedies) else ""
-    return f"What would make {cheapest.fit.way} {cheapest.fit.verdict} here, the cheapest way{bought}:"
+    return f"What would make {cheapest.fit.variant} {cheapest.fit.verdict} here, the cheapest way{bought}:"
 
 
 def nearest(found: Nearest) -> tuple[str, ...]:
     """The smaller workload that a way would carry, with its arithmetic: the first says what, the others how much."""
     unknown = (f"Not known even then: {', '.join(found.fix.unknown)}",) if found.fix.unknown else ()
-    said = f"With a smaller workload {found.way} would do ({found.verdict}): {found.fix.text}."
+    said = f"With a smaller workload {found.variant} would do ({found.verdict}): {found.fix.text}."
     return (said, *found.fix.shows, *unknown)
 
 

@@ -11,7 +11,7 @@ from winhost.compat.needs import Fit, fit_of, fits, needs_of
 from winhost.compat.room import room
 from winhost.compat.target import Target
 from winhost.model.facts import MissingFact
-from winhost.model.path import VARIANTS, path_of, variant_of
+from winhost.model.path import VARIANTS, path_of, variant_name
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory, Model, Needs, Workload
@@ -83,7 +83,7 @@ class Serving:
 
     host: str
     origin: str
-    way: str
+    variant: str
     chosen: str
     verdict: Verdict
     vllm: str | None
@@ -102,8 +102,8 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
     choices = [_choice(case, named) for case in _cases(target, workload, granted, set_now)]
     awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
     running, own = _running(facts), _own(judged)
-    way, verdict = _fit(judged, workload, awake, granted, running or frozenset(VARIANTS[PATH]), own)
-    cases = _cases(target.on(way), awake, granted, set_now)
+    variant, verdict = _fit(judged, workload, awake, granted, running or frozenset(VARIANTS[PATH]), own)
+    cases = _cases(target.on(variant), awake, granted, set_now)
     models = tuple(
         _served(case, choice, FIRST_PORT + position, _lost(replace(case, model=model), choice, read_speed))
         for position, (case, choice, model) in enumerate(zip(cases, choices, workload.models, strict=True))
@@ -111,7 +111,13 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
     vllm = workload.versions.get("vllm")
     document = facts.document
     return Serving(
-        document.host, document.origin, way, _chosen(way, own, running), verdict, str(vllm) if vllm else None, models
+        document.host,
+        document.origin,
+        variant,
+        _chosen(variant, own, running),
+        verdict,
+        str(vllm) if vllm else None,
+        models,
     )
 
 
@@ -136,7 +142,7 @@ def _set_now(facts: HostFacts, by_default: Bytes) -> Bytes:
 
 
 def _cases(target: Target, workload: Workload, granted: AvailableMemory, set_now: Bytes) -> list[Case]:
-    taken = budget(workload, replace(granted, way=target.way))
+    taken = budget(workload, replace(granted, variant=target.variant))
     return [Case(target, workload, model, taken, granted.cards, set_now) for model in workload.models]
 
 
@@ -177,19 +183,18 @@ def _running(facts: HostFacts) -> frozenset[str]:
 
 def _own(judged: Assessment) -> str:
     """The way that a plan takes by itself."""
-    verdicts = {way.path: way.verdict for way in judged.path(PATH).ways}
-    return min((f"{PATH}/{mode}" for mode in UNBRIDGED), key=lambda way: verdicts[way].rank)
+    verdicts = {variant.path: variant.verdict for variant in judged.path(PATH).every_variant}
+    return min((f"{PATH}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
 
 
-def _chosen(way: str, own: str, running: frozenset[str]) -> str:
+def _chosen(variant: str, own: str, running: frozenset[str]) -> str:
     if running:
         return "the network mode that WSL runs in now"
-    if way == own:
+    if variant == own:
         return "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
-    switch = " --set bridge.switch=NAME" if way == f"{PATH}/bridged" else ""
-    return (
-        f"{own} cannot carry this workload here; winhost plan takes this with --set network={variant_of(way)}{switch}"
-    )
+    switch = " --set bridge.switch=NAME" if variant == f"{PATH}/bridged" else ""
+    chosen = f"--set network={variant_name(variant)}{switch}"
+    return f"{own} cannot carry this workload here; winhost plan takes this with {chosen}"
 
 
 def _fit(
@@ -199,29 +204,29 @@ def _fit(
     chosen by. Raises NoProfile.
     """
     must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
-    offered = [way for way in judged.path(PATH).ways if variant_of(way.path) in modes]
-    ways = [replace(way, room=replace(granted, way=way.path)) for way in offered]
-    found = [(way, fit_of(way, Needs(must), awake)) for way in ways]
-    way, fit = min(found, key=lambda each: _preference(own, *each))
-    if _verdict(way, fit) is not Verdict.UNSUPPORTED:
-        return fit.way, _verdict(way, fit)
-    reasons = [reason for reason in way.every_reason if reason.code in way.because]
+    offered = [variant for variant in judged.path(PATH).every_variant if variant_name(variant.path) in modes]
+    variants = [replace(variant, room=replace(granted, variant=variant.path)) for variant in offered]
+    found = [(variant, fit_of(variant, Needs(must), awake)) for variant in variants]
+    variant, fit = min(found, key=lambda each: _preference(own, *each))
+    if _verdict(variant, fit) is not Verdict.UNSUPPORTED:
+        return fit.variant, _verdict(variant, fit)
+    reasons = [reason for reason in variant.every_reason if reason.code in variant.because]
     reasons += [reason for lacking in fit.lacking for reason in lacking.reasons]
     why = [_told(reason) for reason in reasons if reason.severity is Severity.UNSUPPORTED]
     why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
     best = fits(judged, needs_of(workload), workload)[0]
-    possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.way) != PATH
-    raise NoProfile(judged.host, tuple(dict.fromkeys(why)), path_of(best.way) if possible else None)
+    possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.variant) != PATH
+    raise NoProfile(judged.host, tuple(dict.fromkeys(why)), path_of(best.variant) if possible else None)
 
 
-def _preference(own: str, way: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:
+def _preference(own: str, variant: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:
     """The least is taken."""
-    verdict = _verdict(way, fit)
-    return verdict is Verdict.UNSUPPORTED, way.path != own, verdict.rank
+    verdict = _verdict(variant, fit)
+    return verdict is Verdict.UNSUPPORTED, variant.path != own, verdict.rank
 
 
-def _verdict(way: PathVerdict, fit: Fit) -> Verdict:
-    return Verdict.worst([way.verdict, *(lacking.verdict for lacking in fit.lacking)])
+def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
+    return Verdict.worst([variant.verdict, *(lacking.verdict for lacking in fit.lacking)])
 
 
 def _told(reason: Reason) -> str:

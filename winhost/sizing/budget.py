@@ -80,7 +80,7 @@ class MemoryPlace:
 class Budget:
     """A workload in a room. fits: False where it does not, None where that cannot be said."""
 
-    way: str
+    variant: str
     lines: tuple[BudgetLine, ...]
     places: tuple[MemoryPlace, ...]
     placement: Placement
@@ -109,7 +109,7 @@ def budget(workload: Workload, room: AvailableMemory) -> Budget:
     missing = tuple(lack for each in engines for lack in each.missing) + _missing_of_video(workload.video)
     verdicts = [not placement.homeless, *(place.fits for place in places)]
     fits = False if False in verdicts else None if None in verdicts else True
-    return Budget(room.way, lines, places, placement, missing, fits)
+    return Budget(room.variant, lines, places, placement, missing, fits)
 
 
 def wsl_default_ram(host_ram: Bytes) -> Bytes:

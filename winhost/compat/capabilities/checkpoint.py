@@ -78,7 +78,7 @@ def gpu_is_a_file_of_windows(target: Target) -> Finding | None:
 @capability("criu", on=("wsl2/mirrored",), unknown=BLOCKS)
 def every_process_is_filtered(target: Target) -> Finding | None:
     """Mirrored networking puts a seccomp filter on every process, and CRIU fails on it."""
-    return unsupported("criu.mirrored", observed=f"on {target.way}")
+    return unsupported("criu.mirrored", observed=f"on {target.variant}")
 
 
 @capability("criu", on=SHARED, unknown=BLOCKS)

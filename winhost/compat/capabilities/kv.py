@@ -35,13 +35,13 @@ def tier_is_not_pinned(target: Target) -> Finding | None:
 @capability("kv-write-through", on=EVERYWHERE, unknown=NOTES)
 def never_with_sleep(target: Target) -> Finding | None:
     """KV offloading together with sleep mode ended an engine; nobody has shown the two work."""
-    return note("kv-write-through.no-sleep", observed=f"on {target.way}")
+    return note("kv-write-through.no-sleep", observed=f"on {target.variant}")
 
 
 @capability("kv-write-through", on=EVERYWHERE, unknown=NOTES)
 def mirror_takes_settings(target: Target) -> Finding | None:
     """vLLM's default settings are those of a cache, not of a mirror."""
-    return note("kv-write-through.settings", observed=f"on {target.way}")
+    return note("kv-write-through.settings", observed=f"on {target.variant}")
 
 
 @measure("kv-write-through")
@@ -72,7 +72,7 @@ def server_maps_the_engine(target: Target) -> Finding | None:
 @capability("kv-lmcache", on=EVERYWHERE, unknown=NOTES)
 def sleep_clears(target: Target) -> Finding | None:
     """An engine that goes to sleep clears the LMCache server for every engine that uses it."""
-    return note("kv-lmcache.sleep-clears", observed=f"on {target.way}")
+    return note("kv-lmcache.sleep-clears", observed=f"on {target.variant}")
 
 
 # --- NIXL ----------------------------------------------------------------------------------------------------------
@@ -81,13 +81,13 @@ def sleep_clears(target: Target) -> Finding | None:
 @capability("kv-nixl", on=EVERYWHERE, unknown=NOTES)
 def pulled_when_asked_for(target: Target) -> Finding | None:
     """NIXL transfers KV blocks on request; it keeps no copy."""
-    return note("kv-nixl.pull", observed=f"on {target.way}")
+    return note("kv-nixl.pull", observed=f"on {target.variant}")
 
 
 @capability("kv-nixl", on=EVERYWHERE, unknown=NOTES)
 def sleeps_with_ucx_only(target: Target) -> Finding | None:
     """With sleep mode enabled, vLLM accepts NIXL with UCX only."""
-    return note("kv-nixl.sleep", observed=f"on {target.way}")
+    return note("kv-nixl.sleep", observed=f"on {target.variant}")
 
 
 @capability("kv-nixl", on=SHARED, unknown=BLOCKS)
@@ -99,7 +99,7 @@ def transports_behind_windows(target: Target) -> Finding | None:
 @capability("kv-nixl", on=("wsl2/nat",), unknown=BLOCKS)
 def nobody_reaches_it(target: Target) -> Finding | None:
     """Behind NAT, engines of other hosts cannot connect to the address that this engine announces."""
-    return unverified("kv-nixl.nat", observed=f"on {target.way}")
+    return unverified("kv-nixl.nat", observed=f"on {target.variant}")
 
 
 # --- From card to card ---------------------------------------------------------------------------------------------

@@ -13,13 +13,13 @@ PAYS_BELOW = 10  # GB/s of storage; above, reading is no longer what loading wai
 @capability("sharded-state", on=EVERYWHERE, unknown=NOTES)
 def split_for_one_number_of_cards(target: Target) -> Finding | None:
     """Sharded-state files hold the weights of each rank, so they fit one number of GPUs."""
-    return note("sharded-state.same-split", observed=f"on {target.way}")
+    return note("sharded-state.same-split", observed=f"on {target.variant}")
 
 
 @capability("tensorizer", on=EVERYWHERE, unknown=NOTES)
 def installed_apart(target: Target) -> Finding | None:
     """Tensorizer is installed separately, and models have to be converted for it."""
-    return note("tensorizer.extra", observed=f"on {target.way}")
+    return note("tensorizer.extra", observed=f"on {target.variant}")
 
 
 @capability("streaming-loaders", on=SHARED, unknown=BLOCKS)
@@ -42,7 +42,7 @@ def to_be_beaten(target: Target) -> str | None:
 @capability("compressed-checkpoints", on=EVERYWHERE, unknown=BLOCKS)
 def no_loader_unpacks(target: Target) -> Finding | None:
     """nvCOMP can decompress on the GPU, but no vLLM loader uses it."""
-    return unverified("compressed-checkpoints.no-loader", observed=f"on {target.way}")
+    return unverified("compressed-checkpoints.no-loader", observed=f"on {target.variant}")
 
 
 @capability("compressed-checkpoints", on=EVERYWHERE, unknown=NOTES)
@@ -66,7 +66,7 @@ def ratios(_: Target) -> str | None:
 @capability("async-checkpoints", on=EVERYWHERE, unknown=NOTES)
 def takes_host_memory(target: Target) -> Finding | None:
     """Asynchronous saving takes host memory for each training process."""
-    return note("async-checkpoints.host-memory", observed=f"on {target.way}")
+    return note("async-checkpoints.host-memory", observed=f"on {target.variant}")
 
 
 @capability("async-checkpoints", on=SHARED, unknown=BLOCKS)

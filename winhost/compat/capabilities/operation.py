@@ -52,13 +52,13 @@ def one_gpu_is_one(target: Target) -> Finding | None:
 @capability("kubernetes-per-gpu", on=("wsl2/nat",), unknown=BLOCKS)
 def node_behind_nat(target: Target) -> Finding | None:
     """Nodes on other hosts cannot reach pods behind NAT."""
-    return degraded("kubernetes-per-gpu.behind-nat", observed=f"on {target.way}")
+    return degraded("kubernetes-per-gpu.behind-nat", observed=f"on {target.variant}")
 
 
 @capability("kubernetes-per-gpu", on=("wsl2/mirrored",), unknown=BLOCKS)
 def node_is_windows(target: Target) -> Finding | None:
     """A mirrored node has the addresses and ports of Windows."""
-    return degraded("kubernetes-per-gpu.mirrored", observed=f"on {target.way}")
+    return degraded("kubernetes-per-gpu.mirrored", observed=f"on {target.variant}")
 
 
 @capability("kubernetes-per-gpu", on=("wslc",), unknown=BLOCKS)

@@ -36,14 +36,14 @@ def request_while_asleep(target: Target) -> Finding | None:
 @capability("sleep-data-parallel", on=EVERYWHERE, unknown=NOTES)
 def whoever_reaches_it_commands_it(target: Target) -> Finding | None:
     """Sleep is controlled through development endpoints, which need no API key."""
-    return note("sleep-l1.open-endpoints", observed=f"on {target.way}")
+    return note("sleep-l1.open-endpoints", observed=f"on {target.variant}")
 
 
 @capability("sleep-l1", on=EVERYWHERE, unknown=NOTES)
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 def one_at_a_time(target: Target) -> Finding | None:
     """Engines on the same GPU do not coordinate, so one must be asleep before another wakes."""
-    return note("sleep-l1.one-at-a-time", observed=f"on {target.way}")
+    return note("sleep-l1.one-at-a-time", observed=f"on {target.variant}")
 
 
 # --- Level 1: weights wait in host memory --------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def wakes_at(target: Target) -> str | None:
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 def wakes_in_three_steps(target: Target) -> Finding | None:
     """Waking from level 2 takes three calls; the first alone leaves an engine without weights."""
-    return note("sleep-l2.three-steps", observed=f"on {target.way}")
+    return note("sleep-l2.three-steps", observed=f"on {target.variant}")
 
 
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
@@ -112,19 +112,19 @@ def wakes_in_three_steps(target: Target) -> Finding | None:
 @capability("tensorizer", on=EVERYWHERE, unknown=NOTES)
 def reloads_with_some_loaders(target: Target) -> Finding | None:
     """Level 2 needs a loader that can load all weights again."""
-    return note("sleep-l2.loaders", observed=f"on {target.way}")
+    return note("sleep-l2.loaders", observed=f"on {target.variant}")
 
 
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 def reloads_plain_models(target: Target) -> Finding | None:
     """Level 2 loses what vLLM computes from the weights while loading, such as quantization scales."""
-    return note("sleep-l2.plain-models", observed=f"on {target.way}")
+    return note("sleep-l2.plain-models", observed=f"on {target.variant}")
 
 
 @capability("sleep-l2", on=EVERYWHERE, unknown=NOTES)
 def reloads_no_adapters(target: Target) -> Finding | None:
     """Reloading weights after level 2 ends an engine with LoRA adapters."""
-    return note("sleep-l2.no-adapters", observed=f"on {target.way}")
+    return note("sleep-l2.no-adapters", observed=f"on {target.variant}")
 
 
 @measure("sleep-l2")
