@@ -14,6 +14,7 @@ from winhost.model.facts import Facts, MissingFact
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths import dda_mmio
+from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS_STATES
@@ -65,7 +66,7 @@ def _held_against_reading(
             host = HostFacts(facts)
             judged(host)
             with suppress(WinhostError):  # refused, as most clients are
-                make_plan(host, PlanRequest("dda", playbook, _vm(host)))
+                make_plan(host, parse_request(PlanRequest("dda", playbook, _vm(host))))
 
     yield Case(
         what=f"{what}, {len(files)} hosts",

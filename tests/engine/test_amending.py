@@ -1,6 +1,5 @@
 """What only a later stage could find wrong is chosen anew in the middle of a run; what was used already is not."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from winhost.engine.run import preview_amended, resume
 from winhost.engine.run_state import RunState, replay
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.model.plan import PlanRequest
+from winhost.paths.path_request import PathRequest, parse_request
 
 REFUSAL = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
 
@@ -26,11 +25,11 @@ def record(here: World) -> RunState:
     return replay(here.run, read_journal(here.store.existing(here.run)))
 
 
-def otherwise(here: World, **values: Any) -> PlanRequest:
-    return dataclasses.replace(record(here).plan.wish, **values)
+def otherwise(here: World, **values: Any) -> PathRequest:
+    return parse_request(record(here).plan.wish).with_options(**values)
 
 
-def amended(here: World, wish: PlanRequest, accepted: tuple[str, ...] = EVERY_CONSENT) -> Any:
+def amended(here: World, wish: PathRequest, accepted: tuple[str, ...] = EVERY_CONSENT) -> Any:
     shown = preview_amended(here.run, wish, here.means)
     return resume(here.run, accepted, here.means, Amendment(wish, shown, "--vm NAME"))
 
@@ -175,9 +174,9 @@ def test_a_refusal_of_a_later_stage_offers_the_choice(tmp_path: Path) -> None:
 # ---- the same on the other path: settings of its playbook
 
 
-def with_settings(here: Wsl2World, **settings: Any) -> PlanRequest:
-    book = dict(record(here).plan.wish.playbook)
-    return dataclasses.replace(record(here).plan.wish, playbook={**book, "settings": {**book["settings"], **settings}})
+def with_settings(here: Wsl2World, **settings: Any) -> PathRequest:
+    wish = parse_request(record(here).plan.wish)
+    return wish.with_playbook(wish.playbook.with_settings({**wish.playbook.settings, **settings}))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from tests.engine.world import PLAYBOOK, World, world
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import make_plan
 from winhost.model.plan import Plan, PlanRequest
+from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 
 # Without the role the run restarts and has two stages; with it a VM runs whose power has to be as it was.
@@ -181,5 +182,5 @@ def cut(journal: bytes, lines: int) -> bytes:
 
 def need_only(here: World) -> Plan:
     resources = [wanted for wanted in PLAYBOOK["resources"] if wanted["noun"] != "VmPower"]
-    wish = PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01")
+    wish = parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
     return make_plan(HostFacts(here.facts()), wish)

@@ -12,6 +12,7 @@ from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.paths.dda_selection import WhichVm
+from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 
@@ -28,7 +29,7 @@ def host(name: str) -> HostFacts:
 
 
 def plan(facts: HostFacts, path: str, vm: str | None = None, cards: tuple[str, ...] = ()) -> Plan:
-    return make_plan(facts, PlanRequest(path, playbook(path), vm, cards))
+    return make_plan(facts, parse_request(PlanRequest(path, playbook(path), vm, cards)))
 
 
 def shown(verdict: PathVerdict) -> str:

@@ -25,6 +25,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.plan import Plan, PlanRequest, Step
+from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 
 CONTENT = os.urandom(1000) * 3 + b"its end"
@@ -83,7 +84,9 @@ class Sent(World):
         return Agent(Wire(self), 60)
 
     def plan(self, vm: str | None = "llm-01", **wish: Any) -> Plan:
-        return make_plan(HostFacts(self.facts()), PlanRequest("dda", {**PLAYBOOK, "resources": RESOURCES}, vm))
+        return make_plan(
+            HostFacts(self.facts()), parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": RESOURCES}, vm))
+        )
 
     def state(self) -> dict[str, Any]:
         """Also what no noun tells."""

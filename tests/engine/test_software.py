@@ -10,6 +10,7 @@ from winhost.engine.failures import ConsentNeeded, StepFailed
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.plan import Plan, PlanRequest
+from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 
 MSI = "db084e536279a59e90a26ec598d8aa8a4dff8309f41d078fd06242953ac1ebcd"
@@ -31,7 +32,9 @@ RESOURCES = [  # not in the order in which it has to happen
 
 
 def plan(here: World) -> Plan:
-    return make_plan(HostFacts(here.facts()), PlanRequest("dda", {**PLAYBOOK, "resources": RESOURCES}, "llm-01"))
+    return make_plan(
+        HostFacts(here.facts()), parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": RESOURCES}, "llm-01"))
+    )
 
 
 def physics(here: World, **lab: Any) -> None:

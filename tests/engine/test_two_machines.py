@@ -26,6 +26,7 @@ from winhost.engine.planning import Refused, make_plan
 from winhost.engine.verify import verify_plan
 from winhost.model.facts import Unknown
 from winhost.model.plan import PlanRequest
+from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 
@@ -222,7 +223,9 @@ def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachi
 
 def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines) -> None:
     resources = [entry for entry in PLAYBOOK["resources"] if entry["noun"] != "WslAccess"]
-    plan = make_plan(HostFacts(here.facts()), PlanRequest("two-machines", {**PLAYBOOK, "resources": resources}))
+    plan = make_plan(
+        HostFacts(here.facts()), parse_request(PlanRequest("two-machines", {**PLAYBOOK, "resources": resources}))
+    )
     with pytest.raises(NeverCame) as caught:
         here.apply(plan, CONSENTS)
     assert caught.value.waiting == dict.fromkeys(["SystemdUnit", "LinuxFile", "DebianPackage"], "WslAccess")

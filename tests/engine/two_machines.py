@@ -26,6 +26,7 @@ from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Unc
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.model.secrets import SecretRef
+from winhost.paths.path_request import PathRequest, parse_request
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_system.resource import LinuxSystem
 from winhost.resources.registry import LINUX
@@ -90,7 +91,7 @@ class Decisions:
 class TwoMachinesPlan:
     """As the engine asks of a path."""
 
-    def __init__(self, facts: HostFacts, wish: PlanRequest) -> None:
+    def __init__(self, facts: HostFacts, request: PathRequest) -> None:
         self._facts = facts
 
     @property
@@ -207,7 +208,7 @@ class TwoMachines(World):
     # ---- runs
 
     def plan(self, vm: str | None = None, **wish: Any) -> Plan:
-        return make_plan(HostFacts(self.facts()), PlanRequest("two-machines", PLAYBOOK))
+        return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("two-machines", PLAYBOOK)))
 
 
 @dataclass(frozen=True)

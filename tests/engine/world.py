@@ -23,6 +23,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
+from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.shape import misfit
@@ -92,7 +93,7 @@ class World:
         return read_facts(self.open())
 
     def plan(self, vm: str | None = "llm-01", **wish: Any) -> Plan:
-        return make_plan(HostFacts(self.facts()), PlanRequest("dda", PLAYBOOK, vm, **wish))
+        return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", PLAYBOOK, vm, **wish)))
 
     def apply(self, plan: Plan, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
         return apply(plan, accepted, self.means)

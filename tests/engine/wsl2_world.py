@@ -22,6 +22,7 @@ from winhost.lab.physics.wsl_session import Distro
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
+from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
@@ -86,7 +87,7 @@ class Wsl2World(TwoMachines):
         return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
 
     def plan(self, vm: str | None = None, **wish: Any) -> Plan:
-        wished = PlanRequest("wsl2", self.book, allow_unverified=self.unverified)
+        wished = parse_request(PlanRequest("wsl2", self.book, allow_unverified=self.unverified))
         return make_plan(HostFacts(self.facts()), wished)
 
     def apply(self, plan: Plan, accepted: Iterable[str] = CONSENTS) -> Outcome:

@@ -31,6 +31,7 @@ from winhost.model.facts import Facts, Json, MissingFact
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
+from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX, WINDOWS
@@ -139,7 +140,7 @@ def used(facts: Facts, mutator: Mutator) -> None:
         attempt(lambda: judge(facts, Wanted()))
     else:
         vm = mutator.random.choice((None, "llm-01"))
-        attempt(lambda: make_plan(typed, PlanRequest(path, PLAYBOOKS[path], vm)))
+        attempt(lambda: make_plan(typed, parse_request(PlanRequest(path, PLAYBOOKS[path], vm))))
 
 
 def one(mutator: Mutator) -> None:

@@ -13,6 +13,7 @@ from winhost.engine.planning import make_plan
 from winhost.model.documents import parse_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan, PlanRequest
+from winhost.paths.path_request import parse_request
 from winhost.render.bundle import SCRIPTS, bundle
 from winhost.resources.host import HostFacts
 
@@ -23,7 +24,7 @@ MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 @cache
 def plan_for(value: str) -> Plan:
-    return make_plan(HostFacts(called(value).facts()), PlanRequest("dda", PLAYBOOK, value))
+    return make_plan(HostFacts(called(value).facts()), parse_request(PlanRequest("dda", PLAYBOOK, value)))
 
 
 @cache

@@ -24,6 +24,7 @@ from winhost.model.errors import Exit, WinhostError, visible, visible_json
 from winhost.model.facts import Facts
 from winhost.model.no_such_thing import NoSuchThing
 from winhost.model.plan import Plan, PlanRequest
+from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 
 __all__ = ["line"]
@@ -52,7 +53,7 @@ def test_facts_verdicts_plan_progress_and_outcome_show_a_name_and_obey_none_of_i
         # A table folds what is too long for it.
         assert visible(value)[:40].strip() in said.out
 
-    plan = make_plan(facts, PlanRequest("dda", PLAYBOOK, value))
+    plan = make_plan(facts, parse_request(PlanRequest("dda", PLAYBOOK, value)))
     show_facts(facts.document)
     show_outcome(Outcome("run", HOST, "differs", 0, tuple(verify_plan(plan, facts)), (f"kept of {value}",)))
     told = watching()

@@ -17,6 +17,7 @@ from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.documents import parse_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
+from winhost.paths.path_request import parse_request
 from winhost.render import on_linux
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
@@ -80,7 +81,7 @@ class InLinux:
         return parse_document(result.document, Facts)
 
     def plan(self, made: Path) -> Plan:
-        return make_plan(HostFacts(self.facts(made)), PlanRequest("wsl2", self.here.book))
+        return make_plan(HostFacts(self.facts(made)), parse_request(PlanRequest("wsl2", self.here.book)))
 
     def linux_state(self) -> Any:
         return self.here.state()["linux"]

@@ -22,6 +22,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_network import ANY
 from winhost.lab.powershell import loopback
 from winhost.model.plan import Plan, PlanRequest
+from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 
 HOST = "win11-pro-1gpu"
@@ -41,7 +42,7 @@ class Wsl2ByHand(ByHand):
     """Somebody without any way in: all that is known of the host is what Facts.ps1 says."""
 
     def plan(self, reader: Path, book: Any) -> Plan:
-        return make_plan(HostFacts(self.facts(reader)), PlanRequest("wsl2", book))
+        return make_plan(HostFacts(self.facts(reader)), parse_request(PlanRequest("wsl2", book)))
 
     def there(self, made: Path) -> Done:
         return self.keeping(partial(self.apply, accept=CONSENTS), made)

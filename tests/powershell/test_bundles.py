@@ -43,6 +43,7 @@ from winhost.lab.powershell.calls import Given
 from winhost.model.documents import plain, read_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
+from winhost.paths.path_request import parse_request
 from winhost.render.bundle import SCRIPTS, SUMS, sums
 from winhost.resources.host import HostFacts
 
@@ -63,7 +64,7 @@ def person() -> Iterator[Person]:
 
 
 def plan_from(facts: Facts) -> Plan:
-    return make_plan(HostFacts(facts), PlanRequest("dda", PLAYBOOK, "llm-01"))
+    return make_plan(HostFacts(facts), parse_request(PlanRequest("dda", PLAYBOOK, "llm-01")))
 
 
 @dataclass
@@ -261,7 +262,9 @@ def test_a_run_that_goes_back_is_not_gone_on_with(story: Story) -> None:
 def needing_only(facts: Facts) -> Plan:
     """A plan that moves the VM's power for its other steps alone."""
     resources = [wanted for wanted in PLAYBOOK["resources"] if wanted["noun"] != "VmPower"]
-    return make_plan(HostFacts(facts), PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
+    return make_plan(
+        HostFacts(facts), parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
+    )
 
 
 def begun_in(journal: Path) -> list[dict[str, Any]]:

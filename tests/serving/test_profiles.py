@@ -30,6 +30,7 @@ from winhost.model.workload import (
     Quantization,
     Workload,
 )
+from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
@@ -310,7 +311,7 @@ def test_before_anything_runs_the_mode_is_that_of_a_plan_without_settings(host: 
     facts = shipped(host)
     found = serving(facts, workload(model("chat")))
     playbook = read_playbook(folder("playbooks") / "wsl2.yaml").model_dump(by_alias=True, mode="json")
-    assert found.variant == Wsl2Planner(facts, PlanRequest("wsl2", playbook)).verdict.path
+    assert found.variant == Wsl2Planner(facts, parse_request(PlanRequest("wsl2", playbook))).verdict.path
     assert (
         found.chosen
         == "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"

@@ -1,14 +1,20 @@
 """From the options of `winhost plan` to what is wished for: which path, its playbook and its settings."""
 
+import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import PlanRequest
+
+if TYPE_CHECKING:
+    from winhost.paths.path_request import PathRequest
+    from winhost.paths.playbook import Playbook
 
 # What of a Wish each option fills in.
 OPTIONS = {"vm": "--vm", "cards": "--card", "high": "--high", "low": "--low", "power": "--power"}
@@ -29,8 +35,9 @@ class PlanOptions:
     playbook: Path | None
     settings: tuple[str, ...]
     allow_unverified: bool
+    _parsed: "dict[str, PathRequest]" = field(default_factory=dict, init=False, compare=False)
 
-    @property
+    @cached_property
     def path(self) -> str | None:
         """The one that is named, else the one that other options belong to; None where nothing says which.
 
@@ -49,16 +56,50 @@ class PlanOptions:
             possible = paths if possible is None else possible & paths
         return next(iter(possible)) if possible and len(possible) == 1 else None
 
-    def wish(self, path: str) -> PlanRequest:
-        """Raises UsageError (NoPlaybook, OtherPath), BadParameter, and what reading a playbook raises."""
-        content = _playbook(path, self.playbook, (*self._of_variant(path), *self.settings))
-        return PlanRequest(
-            path, content, self.vm, self.cards, self.low, self.high, self.power or "as-found", self.allow_unverified
+    def wish(self, path: str) -> "PathRequest":
+        """Parsed once for all hosts.
+
+        Raises UsageError (NoPlaybook, OtherPath), BadParameter, and what reading a playbook raises.
+        """
+        from winhost.paths.path_request import PathRequest
+
+        if path in self._parsed:
+            return self._parsed[path]
+        playbook = decided(self._playbook(path), (*self._of_variant(path), *self.settings))
+        power = self.power or "as-found"
+        document = PlanRequest(
+            path, playbook.content, self.vm, self.cards, self.low, self.high, power, self.allow_unverified
         )
+        return self._parsed.setdefault(path, PathRequest(document, playbook))
+
+    @cached_property
+    def _edited(self) -> "Playbook | None":
+        """The user's copy."""
+        from winhost.paths.playbook import read_playbook
+
+        return read_playbook(self.playbook) if self.playbook else None
+
+    def _playbook(self, path: str) -> "Playbook":
+        from winhost.cli.show_verdicts import check_path
+        from winhost.model.shipped import shipped
+        from winhost.paths.playbook import read_playbook
+
+        check_path(path)
+        known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
+        if path not in known:
+            raise UsageError(
+                "NoPlaybook",
+                what=f"winhost judges {path} and cannot plan it yet; it plans: {', '.join(sorted(known))}",
+                hint="Which of them this host supports: winhost assess HOST",
+            )
+        playbook = self._edited or read_playbook(known[path])
+        if playbook.path != path:
+            what = f"{visible(str(self.playbook))} is a playbook for {visible(playbook.path)}, not for {path}"
+            raise UsageError("OtherPath", what=what, hint=f"Plan that path: --path {visible(playbook.path)}")
+        return playbook
 
     def _belongings(self) -> Iterator[tuple[str, frozenset[str]]]:
         """Each option that was given, with the paths that it says something to."""
-        from winhost.paths.playbook import read_playbook
         from winhost.paths.vocabulary import VOCABULARIES
 
         for name, option in OPTIONS.items():
@@ -69,8 +110,8 @@ class PlanOptions:
             paths = {path for path, words in VOCABULARIES.items() if name in words.settings.model_fields}
             if paths:  # else it is misspelt, and refused by name
                 yield f"--set {name}", frozenset(paths)
-        if self.playbook is not None and self.way is None:
-            yield f"--playbook {self.playbook}", frozenset([read_playbook(self.playbook).path])
+        if self._edited is not None and self.way is None:
+            yield f"--playbook {self.playbook}", frozenset([self._edited.path])
 
     def _of_variant(self, path: str) -> Iterator[str]:
         """`network=nat` of `--path wsl2/nat`. Raises BadParameter where a setting says otherwise."""
@@ -96,36 +137,18 @@ def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> Us
     )
 
 
-def _playbook(path: str, chosen: Path | None, settings: tuple[str, ...]) -> "dict[str, object]":
-    from winhost.cli.show_verdicts import check_path
-    from winhost.model.shipped import shipped
-    from winhost.paths.playbook import read_playbook
+def decided(playbook: "Playbook", settings: tuple[str, ...]) -> "Playbook":
+    """A playbook with settings of `--set`. Raises BadParameter."""
+    from winhost.paths.playbook import WrongPlaybook, spelled_out
 
-    check_path(path)
-    known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
-    if path not in known:
-        raise UsageError(
-            "NoPlaybook",
-            what=f"winhost judges {path} and cannot plan it yet; it plans: {', '.join(sorted(known))}",
-            hint="Which of them this host supports: winhost assess HOST",
-        )
-    playbook = read_playbook(chosen or known[path])
-    if playbook.path != path:
-        what = f"{visible(str(chosen))} is a playbook for {visible(playbook.path)}, not for {path}"
-        raise UsageError("OtherPath", what=what, hint=f"Plan that path: --path {visible(playbook.path)}")
-    return decided(path, playbook.model_dump(by_alias=True, mode="json"), settings)
-
-
-def decided(path: str, content: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
-    """A playbook's content with settings of `--set`. Raises BadParameter."""
-    from winhost.paths.playbook import faults_of, spelled_out
-
+    chosen = copy.deepcopy(playbook.settings)
     for setting in settings:
-        _decide(path, content["settings"], setting)
-        content["settings"] = spelled_out(path, content["settings"])
-    if settings and (faults := faults_of(content)):
-        raise click.BadParameter("; ".join(map(visible, faults)), param_hint="--set")
-    return content
+        _decide(playbook.path, chosen, setting)
+        chosen = spelled_out(playbook.path, chosen)
+    try:
+        return playbook.with_settings(chosen) if settings else playbook
+    except WrongPlaybook as wrong:
+        raise click.BadParameter(visible(str(wrong)), param_hint="--set") from None
 
 
 def _decide(path: str, settings: "dict[str, object]", setting: str) -> None:

@@ -1,6 +1,5 @@
 """winhost resume: go on after a crash, a stop or a missing consent, if need be with another value of the wish."""
 
-import copy
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from winhost.engine.amending import Amendment
     from winhost.engine.run import RunContext
     from winhost.engine.run_state import RunState
-    from winhost.model.plan import PlanRequest
+    from winhost.paths.path_request import PathRequest
 
 
 @click.command(cls=WinhostCommand)
@@ -49,6 +48,7 @@ def resume(
     wrong of the wish can be chosen anew: the rest is planned anew and shown, and every consent is asked for again.
     """
     from winhost.cli.running import Deadlines, go_either_way
+    from winhost.engine.planning import request_of
     from winhost.engine.run import resume as go_on
 
     amendment: Amendment | None = None
@@ -58,7 +58,7 @@ def resume(
         if not (vm or cards or settings):
             return given
         words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
-        wish = _wished(record.plan.wish, vm, cards, settings)
+        wish = _wished(request_of(record.plan), vm, cards, settings)
         amendment, given = _chosen_anew(record, wish, shlex.join(words), means, given, yes)
         return given
 
@@ -70,7 +70,7 @@ def resume(
 
 
 def _chosen_anew(
-    record: "RunState", wish: "PlanRequest", words: str, means: "RunContext", given: tuple[str, ...], yes: bool
+    record: "RunState", wish: "PathRequest", words: str, means: "RunContext", given: tuple[str, ...], yes: bool
 ) -> "tuple[Amendment, tuple[str, ...]]":
     """Plan the rest anew, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
     from winhost.cli.output import say
@@ -80,10 +80,10 @@ def _chosen_anew(
     from winhost.engine.run import preview_amended
 
     stage = preview_amended(record.run, wish, means)
-    for change in changes(record.plan.wish, wish):
+    for change in changes(record.plan.wish, wish.document):
         say(f"{record.host}: {change.name}: {shown(change.old)} → {shown(change.new)}. The rest, planned anew:")
     show_stage(stage)
-    asking = asking_for(replace(record.plan, wish=wish), [stage], run=record.run, changed=True, anew=words)
+    asking = asking_for(replace(record.plan, wish=wish.document), [stage], run=record.run, changed=True, anew=words)
     return Amendment(wish, stage, words), consents(asking, given, yes)
 
 
@@ -91,7 +91,7 @@ def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for value in values for word in (option, value))
 
 
-def _wished(wish: "PlanRequest", vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> "PlanRequest":
+def _wished(wish: "PathRequest", vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> "PathRequest":
     """The wish with other values. Raises click.UsageError for what the path does not have."""
     from winhost.cli.plan_options import decided
 
@@ -100,12 +100,12 @@ def _wished(wish: "PlanRequest", vm: str | None, cards: tuple[str, ...], setting
         return _with_options(wish, named, _OPTIONS[wish.path])
     if vm or cards:
         raise click.UsageError(f"--vm and --card do not belong to {wish.path}; its settings are chosen with --set")
-    return replace(wish, playbook=decided(wish.path, copy.deepcopy(dict(wish.playbook)), settings))
+    return wish.with_playbook(decided(wish.playbook, settings))
 
 
 def _with_options(
-    wish: "PlanRequest", named: list[str], options: "Mapping[str, Callable[[str], object]]"
-) -> "PlanRequest":
+    wish: "PathRequest", named: list[str], options: "Mapping[str, Callable[[str], object]]"
+) -> "PathRequest":
     chosen: dict[str, list[object]] = {}
     for setting in named:
         name, equals, value = setting.partition("=")
@@ -117,7 +117,7 @@ def _with_options(
     values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "card"}
     if "card" in chosen:
         values["cards"] = tuple(chosen["card"])
-    return replace(wish, **values)
+    return wish.with_options(**values)
 
 
 def _size(value: str) -> object:

@@ -77,7 +77,8 @@ def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]
 
 
 def _wsl2(facts: HostFacts) -> Iterator[Reason]:
-    settings = Settings.model_validate(_playbook("wsl2").settings)
+    settings = _playbook("wsl2").parsed_settings
+    assert isinstance(settings, Settings)
     for refusal in refusals(facts, settings, ()):
         yield reason_of(note(refusal.code, observed=f"{refusal.sentence} {refusal.remedy}"), PLAN)
 

@@ -13,6 +13,7 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts, Json
 from winhost.model.no_such_thing import NoSuchThing
 from winhost.model.plan import Plan, PlanRequest, Stage
+from winhost.paths.path_request import PathRequest
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Amendment:
     those of `resume` that chose it.
     """
 
-    wish: PlanRequest
+    wish: PathRequest
     shown: Stage | None = None
     words: str = ""
 
@@ -103,7 +104,7 @@ def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
     )
 
 
-def refuse_pointless(record: RunState, wish: PlanRequest) -> None:
+def refuse_pointless(record: RunState, wish: PathRequest) -> None:
     """Raises NothingAnew."""
     if record.unchanged:
         hint = f"Plan anew: winhost plan {visible(record.host)}"
@@ -111,7 +112,7 @@ def refuse_pointless(record: RunState, wish: PlanRequest) -> None:
     if record.restart_due or record.in_flight:
         hint = f"Bring that to its end first: winhost resume {record.run}"
         raise NothingAnew(record.run, "it was cut off in the middle of a step or a restart", hint)
-    if not changes(record.plan.wish, wish):
+    if not changes(record.plan.wish, wish.document):
         raise NothingAnew(record.run, "it is wished for so already", f"Go on: winhost resume {record.run}")
 
 
@@ -128,11 +129,11 @@ def as_found(record: RunState, facts: Facts) -> Facts:
     return replace(facts, nouns=nouns)
 
 
-def refuse_used(record: RunState, wish: PlanRequest, stage: Stage) -> None:
+def refuse_used(record: RunState, wish: PathRequest, stage: Stage) -> None:
     """Whatever was changed for the old wish has to be wished for by the new one, too. Raises AlreadyUsed."""
     used = tuple(dict.fromkeys(_used(record, stage)))
     if used:
-        names = tuple(change.name for change in changes(record.plan.wish, wish))
+        names = tuple(change.name for change in changes(record.plan.wish, wish.document))
         raise AlreadyUsed(record.run, record.host, names, used)
 
 

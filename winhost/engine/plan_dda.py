@@ -8,11 +8,12 @@ from winhost.compat.assess import judge
 from winhost.compat.default_plan import default_cards
 from winhost.engine.order import Id, identity
 from winhost.model.facts import Instance, MissingFact, Unavailable
-from winhost.model.plan import Deferred, DesiredResource, PlanRequest, Unchecked, in_order
+from winhost.model.plan import Deferred, DesiredResource, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.dda_selection import Selection, WhichVm, choose_cards, choose_vm
+from winhost.paths.path_request import PathRequest
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.pci_device.resource import PciDevice
 from winhost.resources.windows.vm.resource import Vm
@@ -23,9 +24,9 @@ _DOUBTFUL = Verdict.UNVERIFIED.rank
 class DdaPlanner:
     """A wish for Discrete Device Assignment on one host."""
 
-    def __init__(self, facts: HostFacts, wish: PlanRequest) -> None:
+    def __init__(self, facts: HostFacts, request: PathRequest) -> None:
         self._facts = facts
-        self._wish = wish
+        self._wish = request.document
 
     @cached_property
     def verdict(self) -> PathVerdict:

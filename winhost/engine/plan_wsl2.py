@@ -7,9 +7,10 @@ from functools import cached_property
 from winhost.compat.assess import judge
 from winhost.engine.order import Id, identity
 from winhost.model.facts import Answer, Facts, Json, Record
-from winhost.model.plan import Deferred, DesiredResource, PlanRequest, Unchecked, in_order
+from winhost.model.plan import Deferred, DesiredResource, Unchecked, in_order
 from winhost.model.reason import PathVerdict
 from winhost.model.refusal import Caution
+from winhost.paths.path_request import PathRequest
 from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_network import UNBRIDGED, Mode, adapter
@@ -28,10 +29,12 @@ _CHECKED_BY = {
 class Wsl2Planner:
     """A wish for WSL 2 on one host."""
 
-    def __init__(self, facts: HostFacts, wish: PlanRequest) -> None:
+    def __init__(self, facts: HostFacts, request: PathRequest) -> None:
         self._facts = facts
-        self._playbook = wish.playbook
-        self._settings = Settings.model_validate(wish.playbook.get("settings", {}))
+        self._resources = request.playbook.resources
+        settings = request.playbook.parsed_settings
+        assert isinstance(settings, Settings)
+        self._settings = settings
 
     @cached_property
     def verdict(self) -> PathVerdict:
@@ -44,7 +47,7 @@ class Wsl2Planner:
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        return tuple(cautions(self._facts, self._settings, self._playbook["resources"]))
+        return tuple(cautions(self._facts, self._settings, self._resources))
 
     @property
     def choices(self) -> str | None:

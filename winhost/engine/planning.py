@@ -14,11 +14,12 @@ from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.path import path_of, variant_name
-from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Stage, Step, Unchecked
+from winhost.model.plan import Deferred, DesiredResource, Plan, Stage, Step, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
 from winhost.paths.expansion import expand
-from winhost.paths.playbook import Playbook, faults_of
+from winhost.paths.path_request import PathRequest, parse_request
+from winhost.paths.playbook import WrongPlaybook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, answer, unread
 from winhost.resources.shared import ACCESS
@@ -27,7 +28,7 @@ from winhost.resources.shared import ACCESS
 class PathPlanner(Protocol):
     """What planning asks of a path, for one host and one wish."""
 
-    def __init__(self, facts: HostFacts, wish: PlanRequest) -> None: ...
+    def __init__(self, facts: HostFacts, request: PathRequest) -> None: ...
 
     @property
     def verdict(self) -> PathVerdict:
@@ -125,38 +126,46 @@ class NotAPlan(UsageError):
         return f"To change what is wanted, copy the playbook: winhost plan {self.host} --playbook my.yaml"
 
 
-def check_plan(plan: Plan) -> None:
-    """What can be said of a plan without its host. Raises NotAPlan."""
+def check_plan(plan: Plan) -> PathRequest:
+    """What can be said of a plan without its host; its request, parsed. Raises NotAPlan."""
     if plan.wish.path not in PLANNERS:
         raise NotAPlan(
             plan.host, f"there is no plan for the path '{plan.wish.path}'; there is for: {', '.join(PLANNERS)}"
         )
     if not plan.stages:
         raise NotAPlan(plan.host, "it has no stages")
-    if faults := faults_of(plan.wish.playbook):
-        raise NotAPlan(plan.host, f"its playbook: {'; '.join(faults)}")
-    if plan.wish.playbook["path"] != plan.wish.path:
-        raise NotAPlan(plan.host, f"its playbook is for {plan.wish.playbook['path']}, and not for {plan.wish.path}")
+    request = request_of(plan)
+    if request.playbook.path != request.path:
+        raise NotAPlan(plan.host, f"its playbook is for {request.playbook.path}, and not for {request.path}")
     for stage in plan.stages:
         _check_wanted(plan.host, stage.wanted)
     for step in plan.steps:
         _check_fits(plan.host, step)
+    return request
 
 
-def check_stage(facts: HostFacts, wish: PlanRequest, wanted: tuple[DesiredResource, ...]) -> None:
+def request_of(plan: Plan) -> PathRequest:
+    """Raises NotAPlan."""
+    try:
+        return parse_request(plan.wish)
+    except WrongPlaybook as wrong:
+        raise NotAPlan(plan.host, f"its playbook: {wrong}") from wrong
+
+
+def check_stage(facts: HostFacts, request: PathRequest, wanted: tuple[DesiredResource, ...]) -> None:
     """What only the host can tell of wanted values: a window that is too small, wherever it was written.
 
     Raises NotAPlan, Refused.
     """
     _check_wanted(facts.host, wanted)
     try:
-        PLANNERS[wish.path](facts, wish).check(wanted)
+        PLANNERS[request.path](facts, request).check(wanted)
     except Refusal as refusal:
-        raise _undecided(facts, wish, refusal) from refusal
+        raise _undecided(facts, request, refusal) from refusal
 
 
-def _undecided(facts: HostFacts, wish: PlanRequest, refusal: Refusal) -> Refused:
-    return Refused(facts.host, wish.path, "refused", (refusal.sentence, refusal.remedy), (refusal.code,))
+def _undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> Refused:
+    return Refused(facts.host, request.path, "refused", (refusal.sentence, refusal.remedy), (refusal.code,))
 
 
 def _check_wanted(host: str, wanted: Iterable[DesiredResource]) -> None:
@@ -176,26 +185,26 @@ def _check_fits(host: str, each: DesiredResource | Step) -> None:
         raise NotAPlan(host, f"{each.title}: {misfit}")
 
 
-def make_plan(facts: HostFacts, wish: PlanRequest) -> Plan:
+def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     """Raises Refused, and UsageError for a VM or card that is not there, or for a value that cannot be."""
     try:
-        return _make_plan(facts, wish)
+        return _make_plan(facts, request)
     except MissingFact as missing:
-        raise Refused(facts.host, wish.path, NOT_PLANNABLE, (f"{unread(missing)}.",)) from missing
+        raise Refused(facts.host, request.path, NOT_PLANNABLE, (f"{unread(missing)}.",)) from missing
 
 
-def _make_plan(facts: HostFacts, wish: PlanRequest) -> Plan:
-    planned = PLANNERS[wish.path](facts, wish)
+def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
+    planned = PLANNERS[request.path](facts, request)
     verdict = planned.verdict
-    _refuse(facts, planned, wish.allow_unverified)
-    stage = _stage(facts, wish, planned, number=1)
+    _refuse(facts, planned, request.document.allow_unverified)
+    stage = _stage(facts, request, planned, number=1)
     return Plan(
         host=facts.host,
         machine_id=facts.os.machine_id,
         origin=facts.document.origin,
         facts_read_at=facts.document.read_at,
         winhost=__version__,
-        wish=wish,
+        wish=request.document,
         stages=(stage,),
         notes=(*_stated(facts.document), *_notes(verdict, planned.cautions)),
         linux_key=_linux_key(facts.document),
@@ -228,9 +237,9 @@ def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]
     return tuple(dict.fromkeys(text for _, text in sorted(said, key=lambda each: -each[0])))
 
 
-def next_stage(facts: HostFacts, plan: Plan, number: int) -> Stage:
+def next_stage(facts: HostFacts, request: PathRequest, number: int) -> Stage:
     """What was deferred, planned from facts read since. Raises as make_plan does."""
-    stage = make_plan(facts, plan.wish).stages[0]
+    stage = make_plan(facts, request).stages[0]
     steps = (replace(step, id=f"{number}.{count}") for count, step in enumerate(stage.steps, start=1))
     return replace(stage, number=number, steps=tuple(steps))
 
@@ -241,13 +250,12 @@ def told(reason: Reason) -> str:
     return visible(f"{reason.severity}: {reason.subject}: {observed}. {reason.sentence} [{reason.code}]")
 
 
-def _stage(facts: HostFacts, wish: PlanRequest, planned: PathPlanner, number: int) -> Stage:
-    playbook = Playbook.model_validate(wish.playbook)
+def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number: int) -> Stage:
     try:
-        wanted, deferred = _until_there(*expand(playbook, planned.decisions), facts.document)
+        wanted, deferred = _until_there(*expand(request.playbook, planned.decisions), facts.document)
     except Refusal as refusal:
-        raise _undecided(facts, wish, refusal) from refusal
-    check_stage(facts, wish, wanted)
+        raise _undecided(facts, request, refusal) from refusal
+    check_stage(facts, request, wanted)
     steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, wanted, steps, deferred)
 
@@ -315,6 +323,6 @@ def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
     return f"{best.path} ({best.verdict}){command}" if better else None
 
 
-def asked_risks(facts: HostFacts, wish: PlanRequest) -> Mapping[Id, tuple[str, ...]]:
+def asked_risks(facts: HostFacts, request: PathRequest) -> Mapping[Id, tuple[str, ...]]:
     """Consents that the verdict asks for, by the resources whose steps they are asked for."""
-    return PLANNERS[wish.path](facts, wish).risks()
+    return PLANNERS[request.path](facts, request).risks()

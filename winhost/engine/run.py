@@ -31,7 +31,7 @@ from winhost.engine.failures import (
 from winhost.engine.host_session import HostSession, ProgressEvent
 from winhost.engine.journal import SCHEMA, Journal, RawEvent, read_journal
 from winhost.engine.order import Id, identity, state_of, steps_for
-from winhost.engine.planning import Refused, asked_risks, check_plan, check_stage, make_plan, next_stage
+from winhost.engine.planning import Refused, asked_risks, check_plan, check_stage, make_plan, next_stage, request_of
 from winhost.engine.resting import resting, seen
 from winhost.engine.run_state import RunState, fold, replay
 from winhost.engine.store import Store
@@ -39,7 +39,8 @@ from winhost.engine.verify import Check, verify_stages
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Json, Key, MissingFact
-from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage, Step, in_order
+from winhost.model.plan import DesiredResource, Plan, Stage, Step, in_order
+from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, unread
 
@@ -100,11 +101,11 @@ class Outcome:
 
 def apply(plan: Plan, accepted: Iterable[str], means: RunContext) -> Outcome:
     """A new run of a plan. Raises Unfinished, ConsentNeeded, Drifted, WrongHost, Refused before anything is changed."""
-    check_plan(plan)
+    request = check_plan(plan)
     with means.store.lock(plan.host, "apply"):
         _refuse_unfinished(plan, means.store)
         run = means.store.new_run(plan.host)
-        runner = Runner(run, means, plan, frozenset(accepted))
+        runner = Runner(run, means, plan, frozenset(accepted), request)
         return runner.forward()
 
 
@@ -120,7 +121,7 @@ def resume(run: str, accepted: Iterable[str], means: RunContext, amendment: Amen
         return runner.forward(amendment, frozenset(accepted))
 
 
-def preview_amended(run: str, wish: PlanRequest, means: RunContext) -> Stage:
+def preview_amended(run: str, wish: PathRequest, means: RunContext) -> Stage:
     """What `resume` would do with another wish; changes nothing. Raises as it does."""
     with means.store.lock(means.way.host, f"resume {run}"):
         runner = _forward(run, means)
@@ -130,10 +131,10 @@ def preview_amended(run: str, wish: PlanRequest, means: RunContext) -> Stage:
 
 def check(plan: Plan, means: RunContext) -> tuple[Step, ...]:
     """What `apply` would do now in its first stage; changes nothing and writes nothing. Raises as it does."""
-    check_plan(plan)
+    request = check_plan(plan)
     means.store.refuse_held(plan.host)
     _refuse_unfinished(plan, means.store)
-    runner = Runner("", means, plan)
+    runner = Runner("", means, plan, request=request)
     with runner.reaching():
         return runner.first_steps()
 
@@ -165,12 +166,18 @@ class Runner:
     """
 
     def __init__(
-        self, run: str, means: RunContext, plan: Plan | None = None, accepted: frozenset[str] = frozenset()
+        self,
+        run: str,
+        means: RunContext,
+        plan: Plan | None = None,
+        accepted: frozenset[str] = frozenset(),
+        request: PathRequest | None = None,
     ) -> None:
         self.run = run
         self.means = means
         self.changed = 0
         self._journal: Journal | None = None
+        self._request = request
         if plan is None:
             self._journal = Journal(means.store.existing(run), means.around)
             self.record = replay(run, self._journal.entries)
@@ -183,6 +190,13 @@ class Runner:
             means.way, means.patience, means.tell, means.within, self.folder, means.stop, means.cuttable
         )
 
+    @property
+    def request(self) -> PathRequest:
+        """Parsed once, when it is first needed: going back needs none. Raises NotAPlan."""
+        if self._request is None:
+            self._request = request_of(self.record.plan)
+        return self._request
+
     # ---- forward
 
     def forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
@@ -191,7 +205,7 @@ class Runner:
             facts = self.settle()
             if self._journal is None:
                 # Judged again before anything is done: a checkpoint made since the plan would fail it half-way.
-                make_plan(HostFacts(facts), self.record.plan.wish)
+                make_plan(HostFacts(facts), self.request)
             if amendment is not None:
                 self._amend(amendment, accepted, facts)
             while (stage := self._next_stage(facts)) is not None:
@@ -267,16 +281,16 @@ class Runner:
     def first_steps(self) -> tuple[Step, ...]:
         """Those of the first stage, as far as they are left to do."""
         facts = self.seen()
-        make_plan(HostFacts(facts), self.record.plan.wish)
+        make_plan(HostFacts(facts), self.request)
         return self._steps(self.record.stages[0], facts)
 
-    def planned_anew(self, facts: Facts, wish: PlanRequest) -> Stage:
+    def planned_anew(self, facts: Facts, wish: PathRequest) -> Stage:
         """What is left to do with another wish. Raises NothingAnew, AlreadyUsed, and as `next_stage` does."""
         amending.refuse_pointless(self.record, wish)
         number = 1 + max(self.record.finished_stages, default=0)
         found = HostFacts(amending.as_found(self.record, facts))
         try:
-            stage = next_stage(found, replace(self.record.plan, wish=wish), number)
+            stage = next_stage(found, wish, number)
         except WinhostError as error:
             raise self._to_choose(error) from error
         amending.refuse_used(self.record, wish, stage)
@@ -294,11 +308,12 @@ class Runner:
             raise ConsentNeeded(record.host, self.run, lacking, changed=True, anew=amendment.words)
         self.write(
             "amend",
-            changes=[plain(change) for change in amending.changes(record.plan.wish, wish)],
-            wish=plain(wish),
+            changes=[plain(change) for change in amending.changes(record.plan.wish, wish.document)],
+            wish=plain(wish.document),
             stage=plain(stage),
             accepted=sorted(accepted),
         )
+        self._request = wish
 
     def accept(self, accepted: Iterable[str]) -> None:
         """Consents given later."""
@@ -314,7 +329,7 @@ class Runner:
         if not last.deferred:
             return None
         try:
-            stage = next_stage(HostFacts(facts), self.record.plan, last.number + 1)
+            stage = next_stage(HostFacts(facts), self.request, last.number + 1)
         except WinhostError as error:
             raise self._to_choose(error) from error
         if (stage.wanted, stage.deferred) == (last.wanted, last.deferred):
@@ -346,10 +361,10 @@ class Runner:
 
     def _steps(self, stage: Stage, facts: Facts) -> tuple[Step, ...]:
         """What of a stage is left to do, if it may be done. Raises Refused, NotAPlan, Drifted, NotBeside."""
-        check_stage(HostFacts(facts), self.record.plan.wish, stage.wanted)
+        check_stage(HostFacts(facts), self.request, stage.wanted)
         self._refuse_drift(stage, facts)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
-        risks = asked_risks(HostFacts(facts), self.record.plan.wish)
+        risks = asked_risks(HostFacts(facts), self.request)
         owed = self._owed()
         steps = steps_for((*stage.wanted, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
         uploads.check(steps, self.folder)

@@ -1,6 +1,6 @@
 """Whether what was wanted is still so, property by property."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from winhost.engine.order import state_of
 from winhost.engine.planning import Refused, check_plan, make_plan
@@ -47,11 +47,11 @@ def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
 
     What forbids the path by now is one of them: what it had to defer cannot be told then. Raises NotAPlan, NoSuchThing.
     """
-    check_plan(plan)
+    request = check_plan(plan)
     if not plan.deferred:
         return verify_stages(plan.stages, facts.document)
     try:
-        later = make_plan(facts, replace(plan.wish, allow_unverified=True)).stages
+        later = make_plan(facts, request.with_options(allow_unverified=True)).stages
     except Refused as refused:
         return [*verify_stages(plan.stages, facts.document), _forbidden(plan.wish.path, refused)]
     return verify_stages((*plan.stages, *later), facts.document)

@@ -1,16 +1,17 @@
 """Playbooks: which resources a path wants, in YAML. Values come from the path's decisions, order comes from needs."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from winhost.model.errors import did_you_mean
 from winhost.model.facts import Json
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
-from winhost.paths.vocabulary import VOCABULARIES, Vocabulary
+from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
@@ -51,6 +52,31 @@ class Playbook(BaseModel):
     settings: dict[str, Json] = Field(default={}, description="What the path lets you decide; as plan --set does.")
     resources: list[PlaybookResource]
 
+    @cached_property
+    def parsed_settings(self) -> BaseModel:
+        """The settings in the model of their path; none of a path that nobody can plan. Raises ValidationError."""
+        known = VOCABULARIES.get(self.path)
+        return known.settings.model_validate(self.settings) if known else NoSettings()
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """As a plan holds it."""
+        return self.model_dump(by_alias=True, mode="json")
+
+    def with_settings(self, settings: Mapping[str, Json]) -> "Playbook":
+        """With other settings. Raises WrongPlaybook."""
+        changed = Playbook(schema=self.schema_, path=self.path, settings=dict(settings), resources=self.resources)
+        if faults := [*_wrong_settings(changed)]:
+            raise WrongPlaybook(faults)
+        return changed
+
+
+class WrongPlaybook(ValueError):
+    """What is wrong with a playbook that came without a file, each fault with its place in it."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in findings))
+
 
 def read_playbook(path: Path) -> Playbook:
     """With names spelled out. Raises UsageError (FileFaults) with every fault of the file."""
@@ -61,7 +87,7 @@ def read_playbook(path: Path) -> Playbook:
 def spelled_out(path: str, settings: Mapping[str, Json]) -> dict[str, Json]:
     """The settings with what their names stand for: a plan holds that, and no later winhost means another by it.
 
-    A name that is not known stays, for `faults_of` to tell.
+    A name that is not known stays, for the parser of the settings to refuse.
     """
     named = VOCABULARIES[path].named if path in VOCABULARIES else {}
     return {
@@ -70,13 +96,15 @@ def spelled_out(path: str, settings: Mapping[str, Json]) -> dict[str, Json]:
     }
 
 
-def faults_of(content: Json) -> list[str]:
-    """What is wrong with a playbook that travelled in a plan, each with its place."""
+def parse_playbook(content: Json) -> Playbook:
+    """A playbook that travelled in a plan. Raises WrongPlaybook."""
     try:
-        found = _faults(Playbook.model_validate(content))
-        return [f"{dotted(loc)}: {message}" for loc, message in found]
+        playbook = Playbook.model_validate(content)
     except ValidationError as error:
-        return [f"{dotted(loc)}: {message}" for loc, message in findings_of(error, content, Playbook)]
+        raise WrongPlaybook(findings_of(error, content, Playbook)) from None
+    if faults := [*_faults(playbook)]:
+        raise WrongPlaybook(faults)
+    return playbook
 
 
 def _faults(playbook: Playbook) -> Iterator[Finding]:
@@ -84,17 +112,17 @@ def _faults(playbook: Playbook) -> Iterator[Finding]:
     known = VOCABULARIES.get(playbook.path)
     if known is None:
         return
-    yield from _wrong_settings(playbook.settings, known.settings)
+    yield from _wrong_settings(playbook)
     for number, entry in enumerate(playbook.resources):
         for loc, wrong in _wrong_in(entry, known):
             yield ("resources", number, *loc), wrong
 
 
-def _wrong_settings(given: Mapping[str, Json], settings: type[BaseModel]) -> Iterator[Finding]:
+def _wrong_settings(playbook: Playbook) -> Iterator[Finding]:
     try:
-        settings.model_validate(given)
+        _ = playbook.parsed_settings
     except ValidationError as error:
-        for loc, message in findings_of(error, given, settings):
+        for loc, message in findings_of(error, playbook.settings, VOCABULARIES[playbook.path].settings):
             yield ("settings", *loc), message
 
 

@@ -1,23 +1,23 @@
 """What a plan of the WSL 2 path does because it was told to, and what should be known of that beforehand."""
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 from winhost.hardware.cards import memory_of, runs_cuda
 from winhost.model.facts import MissingFact
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.model.units import about, size
+from winhost.paths.playbook import PlaybookResource
 from winhost.paths.wsl2_memory import memory
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import WINDOWS_USABLE
 
 
-def cautions(facts: HostFacts, settings: Settings, resources: Collection[Mapping[str, Any]]) -> Iterator[Caution]:
+def cautions(facts: HostFacts, settings: Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
     """Of the settings, and of what a playbook's own resources want."""
     yield from _of_memory(facts, settings)
-    if settings.access.key is None and any(each["noun"] == "WslAccess" for each in resources):
+    if settings.access.key is None and any(each.noun == "WslAccess" for each in resources):
         yield Caution(
             "wsl.no-way-in",
             Severity.NOTE,
@@ -30,7 +30,7 @@ def cautions(facts: HostFacts, settings: Settings, resources: Collection[Mapping
             Severity.NOTE,
             f"Account {settings.account} becomes an administrator of this host, and so does whatever runs as it.",
         )
-    if any(each["noun"] == "AccountTasks" and each["want"].get("logon") == "s4u" for each in resources):
+    if any(each.noun == "AccountTasks" and each.want.get("logon") == "s4u" for each in resources):
         yield Caution(
             "wsl.logon-s4u",
             Severity.UNVERIFIED,

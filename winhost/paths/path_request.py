@@ -1,0 +1,31 @@
+"""What a user asks of a path, parsed once: where the command line, a plan file or a journal is read."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from winhost.model.plan import PlanRequest
+from winhost.paths.playbook import Playbook, parse_playbook
+
+
+@dataclass(frozen=True)
+class PathRequest:
+    """document: the same as plans and journals hold it."""
+
+    document: PlanRequest
+    playbook: Playbook
+
+    @property
+    def path(self) -> str:
+        return self.document.path
+
+    def with_options(self, **values: Any) -> "PathRequest":
+        """With other values of what is no setting of the playbook; see PlanRequest."""
+        return replace(self, document=replace(self.document, **values))
+
+    def with_playbook(self, playbook: Playbook) -> "PathRequest":
+        return PathRequest(replace(self.document, playbook=playbook.content), playbook)
+
+
+def parse_request(document: PlanRequest) -> PathRequest:
+    """Raises WrongPlaybook."""
+    return PathRequest(document, parse_playbook(document.playbook))
