@@ -29,8 +29,12 @@ from winhost.model.workload import (
 )
 from winhost.model.workloadfile import load_workload
 from winhost.sizing import placement
-from winhost.sizing.budget import PINNED, SHARED_WITH_WINDOWS, Budget, budget, wsl_default_ram
-from winhost.sizing.fit import STEP, Fix, applied, what_would_fit
+from winhost.sizing.budget import Budget, budget
+from winhost.sizing.fit import applied, what_would_fit
+from winhost.sizing.fit_changes import STEP
+from winhost.sizing.fit_fixes import Fix
+from winhost.sizing.host_memory import wsl_default_ram
+from winhost.sizing.memory_places import PINNED, SHARED_WITH_WINDOWS
 from winhost.sizing.placement import Claim, place
 
 ROOT = Path(__file__).parents[2]

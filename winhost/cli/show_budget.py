@@ -8,8 +8,9 @@ from winhost.cli.output import say, table
 from winhost.model.units import gib
 
 if TYPE_CHECKING:
-    from winhost.sizing.budget import Budget, MemoryPlace
+    from winhost.sizing.budget import Budget
     from winhost.sizing.fit import WhatWouldFit
+    from winhost.sizing.memory_places import MemoryPlace
 
 
 def show_budget(budget: "Budget", short: "WhatWouldFit | None") -> None:

@@ -27,9 +27,10 @@ from winhost.model.reason import (
 from winhost.model.units import Bytes
 from winhost.model.workload import Workload
 from winhost.resources.stated import Statement, stated
-from winhost.sizing.budget import BudgetLine, MemoryPlace
 from winhost.sizing.engines import Missing
-from winhost.sizing.fit import Fix, WhatWouldFit
+from winhost.sizing.fit import WhatWouldFit
+from winhost.sizing.fit_fixes import Fix
+from winhost.sizing.memory_places import BudgetLine, MemoryPlace
 from winhost.sizing.placement import Placement
 
 T = TypeVar("T")

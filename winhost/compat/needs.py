@@ -10,7 +10,9 @@ from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
 from winhost.model.workload import LoadFormat, Mirror, Model, Needs, Workload
 from winhost.sizing.budget import Budget, budget
-from winhost.sizing.fit import ADVICE, Fix, WhatWouldFit, applied, not_known, what_would_fit
+from winhost.sizing.fit import WhatWouldFit, applied, what_would_fit
+from winhost.sizing.fit_fixes import ADVICE, Fix
+from winhost.sizing.fit_judgement import not_known
 
 __all__ = ["Fit", "Nearest", "Needs", "check", "fit_of", "fits", "nearest", "needs_of", "wanted"]
 

@@ -6,7 +6,7 @@ from winhost.hardware.cards import memory_of
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.units import Bytes
 from winhost.model.workload import AvailableMemory
-from winhost.sizing.budget import WINDOWS, wsl_default_ram
+from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
 
 
 def room(target: Target) -> AvailableMemory:

@@ -11,7 +11,7 @@ from winhost.paths.playbook import PlaybookResource
 from winhost.paths.wsl2_memory import memory
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.host import HostFacts
-from winhost.sizing.budget import WINDOWS_USABLE
+from winhost.sizing.host_memory import WINDOWS_USABLE
 
 
 def cautions(facts: HostFacts, settings: Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:

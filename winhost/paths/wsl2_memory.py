@@ -7,7 +7,7 @@ from winhost.hardware.cards import memory_of
 from winhost.model.facts import MissingFact
 from winhost.model.units import Bytes, MiB, about, size
 from winhost.resources.host import Card, HostFacts
-from winhost.sizing.budget import WINDOWS_USABLE, wsl_default_ram
+from winhost.sizing.host_memory import WINDOWS_USABLE, wsl_default_ram
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from winhost.compat.needs import Fit
 from winhost.model.units import gib
-from winhost.sizing.budget import HOST, HOST_PER_CARDS, PINNED, RAM, SHM, Budget, BudgetLine, MemoryPlace
+from winhost.sizing.budget import Budget
+from winhost.sizing.memory_places import HOST, HOST_PER_CARDS, PINNED, RAM, SHM, BudgetLine, MemoryPlace
 
 _PLACES = {
     RAM: "Memory of the target",

@@ -24,7 +24,8 @@ from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, ProfileRow, profile
 from winhost.serving.refused import NoProfile, UnsafeSleep
 from winhost.serving.when import Case, held, told
-from winhost.sizing.budget import WINDOWS, WINDOWS_USABLE, budget
+from winhost.sizing.budget import budget
+from winhost.sizing.host_memory import WINDOWS, WINDOWS_USABLE
 from winhost.wslconfig import effective
 
 PATH = "wsl2"

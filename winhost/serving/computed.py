@@ -8,8 +8,10 @@ from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model
 from winhost.serving.refused import CardShared
 from winhost.serving.when import Case
-from winhost.sizing.budget import RAM, SHM, VIDEO, Budget, MemoryPlace
+from winhost.sizing.budget import Budget
+from winhost.sizing.card_memory import VIDEO
 from winhost.sizing.engines import engine
+from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
 
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB

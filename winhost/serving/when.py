@@ -14,7 +14,8 @@ from winhost.hardware.cards import card_name
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.serving.profile import When
-from winhost.sizing.budget import RAM, Budget
+from winhost.sizing.budget import Budget
+from winhost.sizing.memory_places import RAM
 
 Answer = Version | int | bool
 _BOUND = re.compile(r"(>=|<=|==|>|<)\s*(\S+)")

@@ -10,7 +10,7 @@ from winhost.compat.target import Target
 from winhost.hardware.cards import memory_of, partitions
 from winhost.model.units import Bytes, GiB, about, size
 from winhost.resources.host import Card
-from winhost.sizing.budget import SHARE_WSL, SHARE_WSL_SEVERAL
+from winhost.sizing.card_memory import SHARE_WSL, SHARE_WSL_SEVERAL
 
 KERNEL_THAT_PINS = Version("4.19.121")  # vLLM 0.33.0, platforms/cuda.py
 VLLM_THAT_PINS = Version("0.24.0")  # the first with VLLM_WSL2_ENABLE_PIN_MEMORY

@@ -1,0 +1,108 @@
+"""Changes of a workload, or of the memory that it gets: one at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from winhost.model.units import Bytes, gib
+from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
+from winhost.sizing.memory_places import SHARED_WITH_WINDOWS
+
+
+class ChangeKind(StrEnum):
+    """What is changed; `to` is a number, a size in bytes for memory, or a word for weights."""
+
+    SEQUENCES = "sequences"
+    CONTEXT = "context"
+    QUANTIZATION = "quantization"
+    SLEEP = "sleep"
+    SLEEP_LEVEL = "sleep-level"
+    TENSOR = "tensor"
+    MOVE = "move"
+    CARDS = "cards"
+    SHM = "shm"
+    RAM = "ram"
+    HOST_RAM = "host-ram"
+
+
+@dataclass(frozen=True)
+class FitChange:
+    """One thing that would be otherwise, of a model or, where that is None, of the room.
+
+    was is None where nobody said it. each: of how many bytes an added card is.
+    """
+
+    kind: ChangeKind
+    model: str | None
+    was: int | str | None
+    to: int | str
+    each: Bytes | None = None
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        of = f"{self.model}: " if self.model else ""
+        return of + _TEXTS[self.kind](self)
+
+
+def changed(workload: Workload, room: AvailableMemory, change: FitChange) -> tuple[Workload, AvailableMemory]:
+    """Both with the change made."""
+    if change.kind is ChangeKind.MOVE:
+        return replace(workload, models=tuple(m for m in workload.models if m.name != change.model)), room
+    if change.model is not None:
+        models = tuple(_with(model, change) if model.name == change.model else model for model in workload.models)
+        return replace(workload, models=models), room
+    to = int(change.to)
+    match change.kind:
+        case ChangeKind.CARDS:
+            assert change.each is not None
+            return workload, replace(room, cards=(*room.cards, *[change.each] * (to - len(room.cards))))
+        case ChangeKind.SHM:
+            return workload, replace(room, shm=to)
+        case ChangeKind.RAM:
+            return workload, _with_ram(room, to)
+        case ChangeKind.HOST_RAM:
+            return workload, replace(room, host_ram=to)
+    raise AssertionError(change.kind)
+
+
+def _with_ram(room: AvailableMemory, ram: Bytes) -> AvailableMemory:
+    """Where Linux has its own driver, what may be pinned grows with its memory."""
+    if room.pinned is None or room.path in SHARED_WITH_WINDOWS:
+        return replace(room, ram=ram)
+    return replace(room, ram=ram, pinned=max(0, room.pinned + ram - room.ram))
+
+
+def _with(model: Model, change: FitChange) -> Model:
+    match change.kind:
+        case ChangeKind.SEQUENCES:
+            return replace(model, sequences=int(change.to))
+        case ChangeKind.CONTEXT:
+            return replace(model, context=int(change.to))
+        case ChangeKind.QUANTIZATION:
+            return replace(model, quantization=Quantization(str(change.to)), weights=None)
+        case ChangeKind.SLEEP:
+            return replace(model, state=ModelState.SLEEPING)
+        case ChangeKind.SLEEP_LEVEL:
+            return replace(model, sleep_level=int(change.to))
+        case ChangeKind.TENSOR:
+            return replace(model, tensor=int(change.to))
+    raise AssertionError(change.kind)
+
+
+STEP = {ChangeKind.SEQUENCES: 1, ChangeKind.CONTEXT: 1024}  # sequences, tokens
+
+
+_TEXTS: dict[ChangeKind, Callable[[FitChange], str]] = {
+    ChangeKind.SEQUENCES: lambda c: f"sequences at once: {c.to:,} instead of {c.was:,}",
+    ChangeKind.CONTEXT: lambda c: f"a context of {c.to:,} tokens instead of {c.was:,}",
+    ChangeKind.QUANTIZATION: lambda c: f"weights in {c.to}",
+    ChangeKind.SLEEP: lambda _: "let it sleep and take turns",
+    ChangeKind.SLEEP_LEVEL: lambda c: f"sleep level {c.to}, which keeps no weights in host memory",
+    ChangeKind.TENSOR: lambda c: f"spread each layer over {c.to} cards",
+    ChangeKind.MOVE: lambda _: "serve it on another machine",
+    ChangeKind.CARDS: lambda c: f"{c.to} cards instead of {c.was}, each added one of {gib(c.each or 0)}",
+    ChangeKind.SHM: lambda c: f"{gib(int(c.to))} of /dev/shm",
+    ChangeKind.RAM: lambda c: f"{gib(int(c.to))} of memory for the target instead of {gib(int(c.was or 0))}",
+    ChangeKind.HOST_RAM: lambda c: f"{gib(int(c.to))} of memory in the machine instead of {gib(int(c.was or 0))}",
+}

@@ -1,0 +1,49 @@
+"""Whether a change helped, and the arithmetic that shows it."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from winhost.model.units import gib
+from winhost.sizing.budget import Budget
+from winhost.sizing.memory_places import (
+    NOT_KNOWN,
+)
+
+
+def holds_on_cards(found: Budget, now: Budget) -> bool:
+    """Where something is known not to fit, what is not known does not hold up a fix; else it must settle it."""
+    cards = [place.fits for place in found.places if place.card is not None]
+    known = now.fits is False
+    return found.placement.fits and all(fits if not known else fits is not False for fits in cards)
+
+
+def as_good_as(found: Budget, now: Budget) -> bool:
+    """Fits; or, where it was known not to, at least as far as anybody knows."""
+    return found.fits is True or (now.fits is False and found.fits is None and found.placement.fits)
+
+
+def not_known(found: Budget) -> Iterator[str]:
+    """What keeps it from being said to fit."""
+    for lack in found.missing:
+        yield f"{lack.model}: {lack.what}" if lack.model else lack.what
+    yield from dict.fromkeys(place.how.removesuffix(NOT_KNOWN) for place in found.places if place.capacity is None)
+
+
+def arithmetic(now: Budget, after: Budget) -> Iterator[str]:
+    """What was short, as it is then, and the lines there that changed; the same on several cards is told once."""
+    told: defaultdict[str, list[str]] = defaultdict(list)
+    for where, text in _changes_in_full_places(now, after):
+        told[text].append(where)
+    yield from (f"{', '.join(places)}: {text}" for text, places in told.items())
+
+
+def _changes_in_full_places(now: Budget, after: Budget) -> Iterator[tuple[str, str]]:
+    full = {place.where for place in now.places if place.fits is False}
+    before = {(line.where, line.model, line.what): line.bytes for line in now.lines if line.where in full}
+    for line in after.lines:
+        was = before.get((line.where, line.model, line.what))
+        if was is not None and was != line.bytes:
+            yield line.where, f"{line.what} {gib(line.bytes)} instead of {gib(was)} ({line.how})"
+    for place in after.places:
+        if place.where in full and place.capacity is not None:
+            yield place.where, f"{gib(place.used)} of {gib(place.capacity)}"

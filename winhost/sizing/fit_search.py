@@ -1,0 +1,242 @@
+"""What is tried: every kind of change that may make a workload fit."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, islice
+
+from winhost.model.workload import AvailableMemory, Model, ModelState, Quantization, Workload
+from winhost.sizing.budget import Budget, budget
+from winhost.sizing.engines import engine
+from winhost.sizing.fit_changes import STEP, ChangeKind, FitChange, changed
+from winhost.sizing.fit_fixes import LESS, PURCHASE, Fix, minimal
+from winhost.sizing.fit_judgement import arithmetic, as_good_as, holds_on_cards, not_known
+from winhost.sizing.fit_memory import memory_changes
+
+PARTS = 64  # in which all models are cut down together, before each gets back what there is room for
+
+
+TENSOR = (1, 2, 4, 8)  # cards that share a layer
+
+
+MORE_CARDS = 8  # are tried at most
+
+
+SUBSETS = 64  # of models to put to sleep
+
+
+Changes = tuple[FitChange, ...]
+
+
+class FixSearch:
+    """All that is tried for one workload in one room."""
+
+    def __init__(self, workload: Workload, room: AvailableMemory, now: Budget) -> None:
+        self.workload = workload
+        self.room = room
+        self.now = now
+
+    def fixes(self) -> tuple[Fix, ...]:
+        """The smallest change first."""
+        found = self._tried([(), *self._of_workload()])
+        if not any(change.kind in LESS for fix in found for change in fix.changes):
+            found += self._tried(self._together())
+        if not any(fix.tier < PURCHASE for fix in found):
+            found += self._tried(self._combined())
+        found += self._tried(self._more_cards())
+        return tuple(sorted(minimal(found), key=lambda fix: (fix.tier, len(fix.changes), fix.lost)))
+
+    def _tried(self, tries: Iterable[Changes]) -> list[Fix]:
+        completed = (self._completed(changes) for changes in tries)
+        return [fix for fix in completed if fix is not None and fix.changes]
+
+    def _of_workload(self) -> Iterator[Changes]:
+        yield from self._fewer((), ChangeKind.SEQUENCES)
+        yield from self._fewer((), ChangeKind.CONTEXT)
+        yield from self._quantized()
+        yield from self._asleep()
+        yield from self._level_two()
+        yield from self._spread()
+        yield from self._elsewhere()
+
+    def _together(self) -> Iterator[Changes]:
+        """Less of all models, where less of one is not enough: of what they do at once, of length, of both."""
+        yield from self._less_of_all((), ChangeKind.SEQUENCES)
+        yield from self._less_of_all((), ChangeKind.CONTEXT)
+        one = tuple(
+            _less(model, ChangeKind.SEQUENCES, 1)
+            for model in self.workload.models
+            if _steps(model, ChangeKind.SEQUENCES)
+        )
+        for both in self._less_of_all(one, ChangeKind.CONTEXT) if one else ():
+            yield from self._less_of_all(both[len(one) :], ChangeKind.SEQUENCES)
+
+    def _combined(self) -> Iterator[Changes]:
+        """Smaller weights, or sleep, or both, for all models, and then fewer sequences or a shorter context for one."""
+        smaller = self._all_quantized(Quantization.AWQ)
+        asleep = tuple(_sleep(model) for model in self.workload.models if not model.sleeps)
+        starts = (smaller, asleep, (*smaller, *asleep)) if len(self.workload.models) > 1 else (smaller,)
+        for first in dict.fromkeys(starts):
+            if first and self._cards_hold(first):
+                yield first
+            elif first:
+                yield from self._fewer(first, ChangeKind.SEQUENCES)
+                yield from self._fewer(first, ChangeKind.CONTEXT)
+
+    def _fewer(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
+        """For each model the most that the cards can hold, in multiples of its step."""
+        for model in self.workload.models:
+            most = _most(_steps(model, kind), lambda n, m=model: self._cards_hold((*first, _less(m, kind, n))))  # type: ignore[misc]
+            if most:
+                yield (*first, _less(model, kind, most))
+
+    def _less_of_all(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
+        """The same part of each model's, and then of each as much more as there is room for."""
+        models = [model for model in self.workload.models if _steps(model, kind)]
+
+        def changes(counts: Mapping[str, int]) -> Changes:
+            return (*first, *(_less(m, kind, counts[m.name]) for m in models if counts[m.name] <= _steps(m, kind)))
+
+        def part(n: int) -> dict[str, int]:
+            return {model.name: max(1, _steps(model, kind) * (n - 1) // PARTS) for model in models}
+
+        most = _most(PARTS + 1, lambda n: self._cards_hold(changes(part(n)))) if models else 0
+        if not most:
+            return
+        counts = part(most)
+        for model in models:
+            name, floor = model.name, counts[model.name]
+            more = _most(
+                _steps(model, kind) + 1 - floor,
+                lambda n, name=name, floor=floor: self._cards_hold(changes({**counts, name: floor + n})),  # type: ignore[misc]
+            )
+            counts[name] = floor + more
+        yield changes(counts)
+
+    def _quantized(self) -> Iterator[Changes]:
+        """For each model the largest weights that the cards hold; for all of them where one is not enough."""
+        for to in (Quantization.FP8, Quantization.AWQ):
+            every = self._all_quantized(to)
+            found: list[Changes] = [(change,) for change in every if self._cards_hold((change,))]
+            if found or (every and self._cards_hold(every)):
+                yield from found or [every]
+                return
+
+    def _all_quantized(self, to: Quantization) -> Changes:
+        plain = [m for m in self.workload.models if m.quantization is None and m.embedding and m.parameters]
+        return tuple(FitChange(ChangeKind.QUANTIZATION, model.name, str(model.dtype), str(to)) for model in plain)
+
+    def _asleep(self) -> Iterator[Changes]:
+        """The fewest resident models that must sleep."""
+        resident = [model for model in self.workload.models if not model.sleeps]
+        yield from self._fewest([_sleep(model) for model in resident], len(resident))
+
+    def _elsewhere(self) -> Iterator[Changes]:
+        """The fewest models that must go to another machine, so that one at least stays."""
+        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self.workload.models]
+        yield from self._fewest(moves, len(moves) - 1)
+
+    def _fewest(self, changes: Sequence[FitChange], most: int) -> Iterator[Changes]:
+        subsets = (chosen for count in range(1, most + 1) for chosen in combinations(changes, count))
+        fewest = most
+        for chosen in islice(subsets, SUBSETS):
+            if len(chosen) > fewest:
+                return
+            if self._cards_hold(chosen):
+                fewest = len(chosen)
+                yield chosen
+
+    def _level_two(self) -> Iterator[Changes]:
+        """As many as it takes, those with the largest backup first."""
+        backups = [(each.backup.bytes, each.model.name) for each in map(engine, self.workload.models) if each.backup]
+        largest_first = [name for _, name in sorted(backups, key=lambda backup: (-backup[0], backup[1]))]
+        for count in range(1, len(largest_first) + 1):
+            changes = tuple(FitChange(ChangeKind.SLEEP_LEVEL, name, 1, 2) for name in largest_first[:count])
+            if as_good_as(budget(*self._after(changes)), self.now):
+                yield changes
+                return
+
+    def _spread(self) -> Iterator[Changes]:
+        """For each model the number of cards that share its layers: of those that there are, else with added ones."""
+        for model in self.workload.models:
+            if model.memory is not None or model.attention is None:
+                continue
+            tries = [self._over(model, tensor) for tensor in _tensor_sizes(model)]
+            enough = [changes for changes in tries if len(changes) == 1]
+            for changes in (*enough, *(changes for changes in tries if changes not in enough)):
+                if self._cards_hold(changes):
+                    yield changes
+                    break
+
+    def _over(self, model: Model, tensor: int) -> Changes:
+        change = FitChange(ChangeKind.TENSOR, model.name, model.tensor, tensor)
+        lacking = tensor * model.pipeline * model.data - len(self.room.cards)
+        return (change, *_added(self.room, lacking)) if lacking > 0 else (change,)
+
+    def _more_cards(self) -> Iterator[Changes]:
+        for count in range(1, MORE_CARDS + 1):
+            changes = tuple(_added(self.room, count))
+            if changes and self._cards_hold(changes):
+                yield changes
+                return
+
+    def _after(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
+        workload, room = self.workload, self.room
+        for change in changes:
+            workload, room = changed(workload, room, change)
+        return workload, room
+
+    def _cards_hold(self, changes: Sequence[FitChange]) -> bool:
+        return holds_on_cards(budget(*self._after(changes)), self.now)
+
+    def _completed(self, changes: Sequence[FitChange]) -> Fix | None:
+        """With the memory that it takes then; None where the cards do not hold it, or memory cannot help."""
+        workload, room = self._after(changes)
+        found = budget(workload, room)
+        if not holds_on_cards(found, self.now):
+            return None
+        every = (*changes, *memory_changes(found, room))
+        after = budget(*self._after(every))
+        if not as_good_as(after, self.now):
+            return None
+        return Fix(every, tuple(arithmetic(self.now, after)), tuple(not_known(after)))
+
+
+def _steps(model: Model, kind: ChangeKind) -> int:
+    """How many steps there are below what is asked for; 0 where less of it does not help, or is not known to."""
+    if model.attention is None or model.kv is not None or model.memory is not None:
+        return 0
+    was = model.sequences if kind is ChangeKind.SEQUENCES else model.context
+    return (was - 1) // STEP[kind] if was else 0
+
+
+def _less(model: Model, kind: ChangeKind, steps: int) -> FitChange:
+    was = model.sequences if kind is ChangeKind.SEQUENCES else model.context
+    return FitChange(kind, model.name, was, steps * STEP[kind])
+
+
+def _most(limit: int, holds: Callable[[int], bool]) -> int:
+    """The largest count up to the limit that holds, where less always holds too; 0 for none."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def _sleep(model: Model) -> FitChange:
+    return FitChange(ChangeKind.SLEEP, model.name, str(ModelState.RESIDENT), str(ModelState.SLEEPING))
+
+
+def _tensor_sizes(model: Model) -> Iterator[int]:
+    """The next larger ones first, then the next smaller ones."""
+    assert model.attention is not None
+    heads, larger = model.attention.kv_heads, [size for size in TENSOR if size > model.tensor]
+    for tensor in (*larger, *(size for size in reversed(TENSOR) if size < model.tensor)):
+        if heads % tensor == 0 or tensor % heads == 0:
+            yield tensor
+
+
+def _added(room: AvailableMemory, count: int) -> Iterator[FitChange]:
+    """Cards as the largest there is."""
+    if room.cards:
+        there = len(room.cards)
+        yield FitChange(ChangeKind.CARDS, None, there, there + count, max(room.cards))

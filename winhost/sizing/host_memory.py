@@ -1,0 +1,156 @@
+"""What a workload takes beside the cards: in the target's RAM and /dev/shm, pinned, and of the machine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from winhost.model.units import Bytes, GiB, MiB, gib
+from winhost.model.workload import AvailableMemory, Mirror, Workload
+from winhost.sizing.engines import Engine
+from winhost.sizing.memory_places import (
+    BESIDE_WINDOWS,
+    HOST,
+    HOST_PER_CARDS,
+    PINNED,
+    RAM,
+    SHARED_WITH_WINDOWS,
+    SHM,
+    BudgetLine,
+    line_of,
+    line_sum,
+)
+
+SYSTEM = 2 * GiB
+
+
+SYSTEM_LEAST = GiB
+
+
+PROCESS_RAM = 2 * GiB  # of the API server and core of each copy, and of each worker, of which there is one a card
+
+
+PROCESS_RAM_LEAST = GiB
+
+
+LOADING = 5 * GiB  # one file of weights; engines start one after the other
+
+
+WINDOWS = 2 * GiB
+
+
+WINDOWS_USABLE = 4 * GiB
+
+
+NCCL_SHM = 256 * MiB  # a card
+
+
+QUEUE_OUT = 10 * 16 * MiB  # slots by size: from the engine to all workers of a copy
+
+
+QUEUE_BACK = 10 * 24 * MiB  # from each worker
+
+
+QUEUE_OWN = 24 * MiB  # of each copy's workers among themselves
+
+
+def wsl_default_ram(host_ram: Bytes) -> Bytes:
+    """What WSL gets where .wslconfig says nothing: half of the machine's memory."""
+    return host_ram // 2
+
+
+def ram_lines(
+    workload: Workload, engines: Sequence[Engine], room: AvailableMemory, shm: Sequence[BudgetLine]
+) -> Iterator[BudgetLine]:
+    system = f"the target itself, {gib(SYSTEM_LEAST)} to {gib(SYSTEM)}"
+    yield BudgetLine("system", RAM, SYSTEM, SYSTEM_LEAST, system, ("target-ram",), estimate=True)
+    for each in engines:
+        yield _processes(each)
+    loading = f"a file of weights on its way to the card, {gib(LOADING)} at most; engines start one after the other"
+    yield BudgetLine("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
+    yield from _backups(workload, engines, room, RAM)
+    if workload.kv_mirror and workload.kv_mirror.through is Mirror.LMCACHE:
+        yield from _staging(workload, RAM, "LMCache server", "lmcache-server")
+    if shm:
+        used, least = line_sum(shm)
+        yield BudgetLine(
+            "shared memory", RAM, used, least, "what is in /dev/shm; its pages are RAM", ("shm-is-ram",), estimate=True
+        )
+
+
+def _processes(each: Engine) -> BudgetLine:
+    count = each.model.data + each.model.cards
+    how = f"{count} processes of {gib(PROCESS_RAM_LEAST)} to {gib(PROCESS_RAM)}"
+    used, least = count * PROCESS_RAM, count * PROCESS_RAM_LEAST
+    return BudgetLine("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)
+
+
+def _backups(workload: Workload, engines: Sequence[Engine], room: AvailableMemory, where: str) -> Iterator[BudgetLine]:
+    """Pinned, of every model that ever slept, whether it sleeps now or not; else of those that sleep, which may be all
+    of them at once."""
+    pinned = pins(workload, room)
+    stays = ("kept also while it is awake", "sleep-backup-stays")
+    goes = ("given back on waking, but all may sleep at once", "sleep-backup-returned")
+    for each in engines:
+        if each.backup is None:
+            continue
+        line = line_of(each.backup, where, each.model.name)
+        for_how_long, known_from = stays if pinned else goes
+        yield replace(line, how=f"{line.how}, {for_how_long}", evidence=(*line.evidence, known_from))
+        if pinned:
+            how = "pinned blocks are rounded up to powers of two: up to as much again, and 0.95 as much was measured"
+            evidence = ("pinned-powers-of-two",)
+            yield BudgetLine(
+                "rounding", where, each.backup.bytes, 0, how, evidence, estimate=True, model=each.model.name
+            )
+
+
+def pins(workload: Workload, room: AvailableMemory) -> bool:
+    """Under WSL vLLM pins nothing unless it is told to, which a workload that must have pinned memory asks for."""
+    return room.path not in SHARED_WITH_WINDOWS or "pinned-memory" in workload.needs.must
+
+
+def _staging(workload: Workload, where: str, what: str, evidence: str) -> Iterator[BudgetLine]:
+    assert workload.kv_mirror is not None
+    each = workload.kv_mirror.staging
+    for model in workload.models:
+        how = f"{gib(each)} stated for each engine" + (f", {model.data} copies" if model.data > 1 else "")
+        total = each * model.data
+        yield BudgetLine(what, where, total, total, how, (evidence,), estimate=False, model=model.name)
+
+
+def shm_lines(workload: Workload) -> Iterator[BudgetLine]:
+    for model in workload.models:
+        if model.engine_cards > 1:
+            used = model.data * (QUEUE_OUT + model.engine_cards * QUEUE_BACK + QUEUE_OWN)
+            copies = "" if model.data == 1 else f" for each of {model.data} copies"
+            how = f"10 x 16 MiB to all workers, 10 x 24 MiB back from each of {model.engine_cards}, 24 MiB more{copies}"
+            yield BudgetLine(
+                "message queues", SHM, used, 0, how, ("vllm-message-queue",), estimate=True, model=model.name
+            )
+            yield _nccl(model.name, model.cards, SHM)
+    if workload.kv_mirror and workload.kv_mirror.through is Mirror.TIERS:
+        yield from _staging(workload, SHM, "KV tiers", "vllm-tiers-in-shm")
+
+
+def _nccl(model: str, cards: int, where: str) -> BudgetLine:
+    how = f"{gib(NCCL_SHM)} for each of {cards} cards, where they do not reach each other's memory"
+    return BudgetLine("NCCL buffers", where, cards * NCCL_SHM, 0, how, ("nccl-shm-pinned",), estimate=True, model=model)
+
+
+def pinned_lines(workload: Workload, engines: Sequence[Engine], room: AvailableMemory) -> Iterator[BudgetLine]:
+    if pins(workload, room):
+        yield from _backups(workload, engines, room, PINNED)
+    for model in workload.models:
+        if model.engine_cards > 1:
+            yield _nccl(model.name, model.cards, PINNED)
+
+
+def host_lines(workload: Workload, room: AvailableMemory) -> Iterator[BudgetLine]:
+    if room.path in BESIDE_WINDOWS:
+        yield BudgetLine("target", HOST, room.ram, room.ram, f"the {gib(room.ram)} that it gets", (), estimate=False)
+        needs = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
+        how = "the least that Windows asks for" + (" with people working on it" if workload.keep_windows_usable else "")
+        yield BudgetLine("Windows", HOST, needs, needs, how, ("windows-memory",), estimate=True)
+    if room.path in SHARED_WITH_WINDOWS:
+        for card, vram in enumerate(room.cards):
+            how = "memory of the card, for which Windows wants as much of its own"
+            yield BudgetLine(f"gpu{card}", HOST_PER_CARDS, vram, vram, how, ("wsl-vram-above-memory",), estimate=False)

@@ -1,0 +1,117 @@
+"""Where memory is: what is counted in each place, and whether it fits there."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from winhost.model.units import Bytes
+from winhost.sizing.engines import MemoryPart
+
+RAM = "ram"
+
+
+SHM = "shm"
+
+
+PINNED = "pinned"
+
+
+HOST = "host"
+
+
+HOST_PER_CARDS = "host-per-cards"
+
+
+NOT_KNOWN = ", not known"  # behind what tells a capacity that nobody knows
+
+
+SHARED_WITH_WINDOWS = ("wsl2", "wslc")
+
+
+BESIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
+
+
+@dataclass(frozen=True)
+class BudgetLine:
+    """One thing in one place. bytes are counted; least is what it may turn out to be; how is the computation."""
+
+    what: str
+    where: str
+    bytes: Bytes
+    least: Bytes
+    how: str
+    evidence: tuple[str, ...]
+    estimate: bool
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class MemoryPlace:
+    """Where memory is: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-cards`; sizes in bytes.
+
+    how tells the capacity. fits: whether all that is counted has room, None where that cannot be said; may_fit: whether
+    the least of it has.
+    """
+
+    where: str
+    card: int | None
+    capacity: Bytes | None
+    how: str
+    evidence: tuple[str, ...]
+    used: Bytes
+    least: Bytes
+    margin: Bytes | None
+    fits: bool | None
+    may_fit: bool | None
+
+
+def line_of(part: MemoryPart, where: str, model: str | None = None) -> BudgetLine:
+    return BudgetLine(part.what, where, part.bytes, part.least, part.how, part.evidence, part.estimate, model)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    bytes: Bytes | None
+    how: str
+    evidence: tuple[str, ...]
+
+
+def capacity_of(size: Bytes | None, how: str, *evidence: str) -> Capacity:
+    return Capacity(size, how if size is not None else how + NOT_KNOWN, evidence)
+
+
+def memory_place(
+    lines: Sequence[BudgetLine],
+    where: str,
+    capacity: MemoryPart | Capacity,
+    card: int | None = None,
+    *,
+    doubts: bool,
+    unproven: bool = False,
+) -> MemoryPlace:
+    used, least = line_sum(line for line in lines if line.where == where)
+    fits = _fits(used, capacity.bytes, doubts)
+    return MemoryPlace(
+        where=where,
+        card=card,
+        capacity=capacity.bytes,
+        how=capacity.how,
+        evidence=capacity.evidence,
+        used=used,
+        least=least,
+        margin=None if capacity.bytes is None else capacity.bytes - used,
+        fits=None if unproven and fits is False else fits,
+        may_fit=_fits(least, capacity.bytes, doubts),
+    )
+
+
+def _fits(needed: Bytes, capacity: Bytes | None, doubts: bool) -> bool | None:
+    if capacity is None:
+        return None
+    if needed > capacity:
+        return False
+    return None if doubts else True
+
+
+def line_sum(lines: Iterable[BudgetLine]) -> tuple[Bytes, Bytes]:
+    found = list(lines)
+    return sum(line.bytes for line in found), sum(line.least for line in found)
