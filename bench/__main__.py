@@ -11,7 +11,7 @@ from bench.commands import help_start, offline_plan
 from bench.judging import assessing, explaining
 from bench.measure import Case, Ratio, measure
 from bench.wire import detect
-from winhost.cli.output import table
+from winhost.cli.tables import table
 
 PREPARE: tuple[Callable[[Path], AbstractContextManager[Case]], ...] = (
     help_start,

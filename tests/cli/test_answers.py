@@ -11,8 +11,10 @@ import yaml
 
 from tests.cli.conftest import Line, Said
 from tests.schemas import faults
-from winhost.cli.answers import ListedLabHost
-from winhost.cli.envelope import KINDS, Form, answer, answering, asked_form, schema_of
+from winhost.cli.envelope import answer, answering
+from winhost.cli.formats import KINDS, schema_of
+from winhost.cli.lab import ListedLabHost
+from winhost.cli.outputs import Form, asked_form
 from winhost.compat.catalogue import unknown_code
 from winhost.lab.running_lab import Lab
 

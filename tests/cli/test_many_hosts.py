@@ -4,7 +4,7 @@ import weakref
 from pathlib import Path
 
 from tests.cli.conftest import Line
-from winhost.cli.reach import judge_each, read_each
+from winhost.cli.snapshots import judge_each, read_each
 from winhost.cli.watch import Watch
 from winhost.compat.answer import Requirements
 from winhost.engine.many import stream

@@ -12,8 +12,9 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.process import UNHURRIED
-from winhost.cli.output import say, table
+from winhost.cli.output import say
 from winhost.cli.streams import PIPE_CLOSED
+from winhost.cli.tables import table
 from winhost.cli.watch import Watch
 from winhost.engine.host_session import ProgressEvent
 from winhost.model.documents import read_document

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.schemas import faults
-from winhost.cli.answers import schema as published
-from winhost.cli.envelope import schema_of
+from winhost.cli.formats import schema_of
+from winhost.cli.schema import results_schema as published
 from winhost.compat import catalogue
 from winhost.compat.answer import Requirements, brief, difference, full, judge
 from winhost.compat.explanation import explain

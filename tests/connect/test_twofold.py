@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.connect.served import QUICK
-from winhost.cli.reach import connector_for
+from winhost.cli.live_hosts import connector_for
 from winhost.connect.agent import Agent
 from winhost.connect.errors import (
     AuthenticationFailed,

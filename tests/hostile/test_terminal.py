@@ -9,10 +9,12 @@ import pytest
 from tests.cli.conftest import Line, line
 from tests.engine.world import PLAYBOOK, World
 from tests.hostile.hosts import HOST, TAKEN, called, with_everything, with_taken
-from winhost.cli.output import error_text, print_json, print_line, table
+from winhost.cli.envelope import print_json
+from winhost.cli.output import error_text
 from winhost.cli.running import show_outcome
 from winhost.cli.show_facts import show_facts
 from winhost.cli.show_plan import show_plan
+from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import make_plan
@@ -201,8 +203,8 @@ def test_a_table_has_a_row_for_a_row(capsys: pytest.CaptureFixture[str]) -> None
 @with_everything
 def test_a_document_is_plain_and_reads_back_as_it_was(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     document = {"name": value, "Größe": [value, 1, None]}
+    print_json(document, indent=2)
     print_json(document)
-    print_line(document)
     shown = capsys.readouterr().out
     assert_plain(shown)
     whole, lines = shown[: shown.rindex("\n", 0, -1)], shown.splitlines()

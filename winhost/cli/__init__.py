@@ -1,8 +1,11 @@
-"""The command line: each command in its own module, imported only when it is called, so that `--help` is quick."""
+"""The command line: each command is imported only when it is called, so that `--help` is quick.
+
+`commands/` has the options and help of each, and the module of its name beside it does what it says.
+"""
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,10 +14,6 @@ from winhost.cli.exit_codes import show_codes
 from winhost.cli.groups import WinhostGroup
 from winhost.cli.line_breaks import HelpFormatter, help_width
 from winhost.cli.streams import PIPE_CLOSED, PipeClosed, closed_pipes, colour, let_go_of_streams, prepare_streams
-
-if TYPE_CHECKING:
-    from winhost.cli.envelope import Form
-    from winhost.model.errors import WinhostError
 
 # Command → the first line of its help, which a test holds equal to the command's own.
 COMMANDS = {
@@ -50,7 +49,7 @@ class Commands(WinhostGroup):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"winhost.cli.{name}"), name)
+        command: click.Command = getattr(importlib.import_module(f"winhost.cli.commands.{name}"), name)
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -92,53 +91,11 @@ def run(args: list[str] | None = None) -> int:
     except PipeClosed:
         let_go_of_streams()
         return PIPE_CLOSED
-    except click.ClickException as error:
-        return _refused(error, words)
-    except Exception as error:  # noqa: BLE001 - decided here and nowhere else
-        return _told(error, words)
-    return code if isinstance(code, int) else 0
-
-
-def _refused(error: click.ClickException, words: list[str]) -> int:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-    else:
-        from winhost.cli.envelope import asked_form
-        from winhost.cli.foreign_errors import from_click
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - decided here and nowhere else
+        from winhost.cli.show_errors import show_failure  # what only a failure needs is not loaded before it
 
-        _show(from_click(error), asked_form(words), words)
-    return error.exit_code
-
-
-def _told(error: Exception, words: list[str]) -> int:
-    from winhost.cli.envelope import asked_form
-    from winhost.cli.foreign_errors import from_missing_fact, from_os_error
-    from winhost.model.errors import WinhostError
-    from winhost.model.facts import MissingFact
-
-    form = asked_form(words)
-    if isinstance(error, OSError):
-        let_go_of_streams()
-        form = form if error.filename is not None else None  # else it may be stdout itself that takes nothing
-        error = from_os_error(error)
-    elif isinstance(error, MissingFact):
-        error = from_missing_fact(error)
-    if not isinstance(error, WinhostError):
-        raise error
-    _show(error, form, words)
-    return int(error.exit_code)
-
-
-def _show(error: "WinhostError", form: "Form | None", words: list[str]) -> None:
-    """Where nobody listens any more, the exit code is said all the same."""
-    from winhost.cli.output import show_error
-
-    try:
-        if form is None and "--jsonl" in words:
-            from winhost.cli.jsonl import print_end
-
-            print_end(None, error, int(error.exit_code))
-        else:
-            show_error(error, form)
-    except OSError:
-        let_go_of_streams()
+        return show_failure(error, words)
+    return code if isinstance(code, int) else 0

@@ -4,30 +4,63 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.options import Age, at_once_option, run_options
+from winhost.cli.envelope import show_results
+from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.jsonl import print_end
+from winhost.cli.live_hosts import check_reach
+from winhost.cli.named_files import files_of
+from winhost.cli.named_hosts import hosts_named
+from winhost.cli.output import say
 from winhost.cli.outputs import Output, Shape
+from winhost.cli.running import (
+    Deadlines,
+    EndedHost,
+    asking_for,
+    begin,
+    consents,
+    outcome_code,
+    run_context,
+    show_outcome,
+    shown_on,
+    stopping,
+    under_way,
+)
+from winhost.cli.show_plan import show_consents, show_steps, show_whole
+from winhost.cli.snapshots import worst
+from winhost.engine.failures import EndOfRun
+from winhost.engine.many import each
+from winhost.engine.planfile import read_plan
+from winhost.engine.run import Outcome, RunContext, check
+from winhost.engine.run import apply as run
+from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
-
-if TYPE_CHECKING:
-    from winhost.cli.answers import Checked, EndedHost
-    from winhost.engine.run import Outcome, RunContext
-    from winhost.model.plan import Plan
+from winhost.model.plan import Plan, Step, in_order
 
 
-@click.command(cls=WinhostCommand)
-@click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN...")
-@run_options
-@at_once_option
-@click.option("--stop-on-failure", is_flag=True, help="Begin no other host once one has failed.")
-@click.option("--check", "only_check", is_flag=True, help="Read, compare and print; change nothing. Exit as it would.")
-@click.option("--max-age", type=Age(), help="Refuse plans that are older than this, as 12h or 7d.")
+@dataclass(frozen=True)
+class Checked:
+    """What `apply --check` found: the steps that are left of a plan's first stage, what is planned only after it, and
+    which consents they ask for, surely and perhaps.
+    """
+
+    host: str
+    steps: tuple[Step, ...]
+    later: tuple[str, ...]
+    risks: tuple[str, ...]
+    possible_risks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, steps: tuple[Step, ...]) -> "Checked":
+        needed = in_order(risk for step in steps for risk in step.risks)
+        later = tuple(deferred.title for deferred in plan.deferred)
+        return cls(plan.host, steps, later, needed, tuple(risk for risk in plan.possible_risks if risk not in needed))
+
+
 def apply(
     plans: tuple[Path, ...],
     accepted: tuple[str, ...],
@@ -42,26 +75,7 @@ def apply(
     output: Output,
     as_jsonl: bool,
 ) -> int:
-    """Do what PLANS say, with a journal and a way back.
-
-    Refuses when a host is no longer as its plan saw it. Survives restarts and being killed: see
-    `winhost runs`, then `resume` or `rollback`. Ctrl-C stops after the step in flight, as do SIGTERM, a closed terminal
-    and a pipe that nobody reads.
-
-    On a terminal shows the plans first and asks for each consent.
-    """
-    from winhost.cli.answers import EndedHost
-    from winhost.cli.envelope import show_results
-    from winhost.cli.foreign_errors import as_winhost_error
-    from winhost.cli.jsonl import print_end
-    from winhost.cli.named_files import files_of
-    from winhost.cli.reach import check_reach, hosts_named, worst
-    from winhost.cli.running import Deadlines, begin, outcome_code, run_context, show_outcome, stopping, under_way
-    from winhost.engine.many import each
-    from winhost.engine.planfile import read_plan
-    from winhost.engine.run import apply as run
-    from winhost.model.plan import Plan
-
+    """Do what PLANS say, with a journal and a way back."""
     plans = tuple(files_of(plans, Plan))
     read = [read_plan(path) for path in plans]
     for host, count in Counter(plan.host for plan in read).items():
@@ -111,10 +125,8 @@ def apply(
     return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
 
 
-def _changed(shown: "tuple[str, EndedHost | WinhostError]") -> bool:
+def _changed(shown: tuple[str, EndedHost | WinhostError]) -> bool:
     """Whether something was done on a host: then 2 is not said of all of them, which says that nothing was."""
-    from winhost.engine.failures import EndOfRun
-
     _, ended = shown
     if isinstance(ended, WinhostError):
         return isinstance(ended, EndOfRun) and ended.run is not None and ended.exit_code != Exit.USAGE
@@ -131,8 +143,7 @@ def _not_begun(host: str, failed: str) -> WinhostError:
     )
 
 
-def _with_code(outcome: "Outcome") -> "tuple[Outcome, int]":
-    from winhost.cli.running import outcome_code
+def _with_code(outcome: Outcome) -> tuple[Outcome, int]:
 
     return outcome, outcome_code(outcome)
 
@@ -141,36 +152,23 @@ def _unseen(event: object) -> None:
     """Of a check there is no progress to show."""
 
 
-def _asked(plan: "Plan", accepted: tuple[str, ...], yes: bool, document: bool) -> tuple[str, ...]:
+def _asked(plan: Plan, accepted: tuple[str, ...], yes: bool, document: bool) -> tuple[str, ...]:
     """On a terminal the plan is shown, and every consent that lacks is asked for. Raises ConsentNeeded."""
-    from winhost.cli.running import asking_for, consents, shown_on
-    from winhost.cli.show_plan import show_whole
-
     if not yes and sys.stdin.isatty():
         with shown_on(document):
             show_whole(plan)
     return consents(asking_for(plan, plan.stages), accepted, yes)
 
 
-def _check(works: "Sequence[tuple[Plan, RunContext]]", at_once: int, shape: "Shape") -> int:
+def _check(works: Sequence[tuple[Plan, RunContext]], at_once: int, shape: Shape) -> int:
     """What each plan would do now, one after the other."""
-    from winhost.cli.answers import Checked
-    from winhost.cli.envelope import show_results
-    from winhost.cli.foreign_errors import as_winhost_error
-    from winhost.cli.reach import worst
-    from winhost.engine.many import each
-    from winhost.engine.run import check
-
     results = each(works, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
     shown = [(result.work[0].host, result.error or Checked.of(result.work[0], result.given)) for result in results]
     show_results("check", shape, shown, _show_checked)
     return worst([result.error for result in results])
 
 
-def _show_checked(checked: "Checked") -> None:
-    from winhost.cli.output import say
-    from winhost.cli.show_plan import show_consents, show_steps
-
+def _show_checked(checked: Checked) -> None:
     if checked.steps:
         show_steps(checked.steps, f"{checked.host}: it would do now")
     count = f"{len(checked.steps)} step{'' if len(checked.steps) == 1 else 's'}"
@@ -180,11 +178,8 @@ def _show_checked(checked: "Checked") -> None:
     show_consents(checked.risks, checked.possible_risks)
 
 
-def _say_age(plan: "Plan", max_age: int | None) -> None:
+def _say_age(plan: Plan, max_age: int | None) -> None:
     """A plan of another day, on stderr. Raises UsageError: TooOld."""
-    from winhost.cli.output import say
-    from winhost.model.durations import DAY, render_age
-
     age = _age(plan)
     if max_age is not None and (age is None or age > max_age):
         found = "it does not say when it was made" if age is None else render_age(age)
@@ -198,7 +193,7 @@ def _say_age(plan: "Plan", max_age: int | None) -> None:
         say(text, hang=2, err=True)
 
 
-def _age(plan: "Plan") -> float | None:
+def _age(plan: Plan) -> float | None:
     """In seconds, of the older of the plan and of the facts that it was made from; None where neither tells."""
     times = []
     for text in filter(None, (plan.made_at, plan.facts_read_at)):

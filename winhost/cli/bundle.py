@@ -1,61 +1,34 @@
 """winhost bundle: the plan as files for a person to run."""
 
+import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import click
-
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.outputs import Output, answers
+from winhost.cli.envelope import show_results
+from winhost.cli.named_files import the_file
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.engine.planfile import read_plan
 from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.plan import Plan
+from winhost.render.bundle import SUMS, facts_bundle, sums
+from winhost.render.bundle import bundle as render
 
 
-def _words(context: click.Context, option: click.Parameter, command: str | None) -> tuple[str, ...]:
-    """A command line as the words of a process, without a shell."""
-    import os
-    import shlex
+@dataclass(frozen=True)
+class Bundled:
+    """A bundle. sha256sums: the sum of its list of sums."""
 
-    if command is None:
-        return ()
-    # Not by POSIX rules on Windows: there a backslash is part of a path. Quotes then stay, and are taken off.
-    posix = os.name != "nt"
-    try:
-        words = [word if posix else word.strip('"') for word in shlex.split(command, posix=posix)]
-    except ValueError as error:
-        raise click.BadParameter(f"{command!r}: {error}") from error
-    if not words:
-        raise click.BadParameter("no command is named")
-    return tuple(words)
+    folder: str
+    files: tuple[str, ...]
+    sha256sums: str
 
 
-@click.command(cls=WinhostCommand)
-@click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--sign-with",
-    "signing",
-    metavar="CMD",
-    callback=_words,
-    help="Run CMD with each script's path behind it, before the sums are written.",
-)
-@answers("FOLDER", "The folder to make.", required=True)
 def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
-    """Write scripts that do a PLAN by hand, where nothing may be installed.
-
-    Makes a folder with Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme for it and
-    SHA-256 sums; for WSL 2 also with a folder that does the same in its Linux. Without a PLAN: with Facts.ps1 alone, to
-    read a host that winhost cannot reach.
-    """
-    from hashlib import sha256
-
-    from winhost.cli.answers import Bundled
-    from winhost.cli.envelope import show_results
-    from winhost.cli.named_files import the_file
-    from winhost.cli.output import say
-    from winhost.engine.planfile import read_plan
-    from winhost.model.plan import Plan
-    from winhost.render.bundle import SUMS, facts_bundle
-    from winhost.render.bundle import bundle as render
-
+    """Write scripts that do a PLAN by hand, where nothing may be installed."""
     if plan_file is None:
         files = facts_bundle()
     else:
@@ -78,10 +51,6 @@ def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -
 
     Raises WinhostError: InTheWay, NotSigned.
     """
-    from tempfile import TemporaryDirectory
-
-    from winhost.render.bundle import SUMS, sums
-
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(
             "InTheWay",
@@ -112,8 +81,6 @@ def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -
 
 
 def _sign(command: tuple[str, ...], script: Path) -> None:
-    import subprocess
-
     try:
         done = subprocess.run(  # noqa: S603 - the user's own command, and no shell
             [*command, str(script)], capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL

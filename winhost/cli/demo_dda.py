@@ -4,14 +4,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
-
-if TYPE_CHECKING:
-    from winhost.lab.running_lab import Lab
+from winhost.lab.hostfile import find
+from winhost.lab.running_lab import Lab
 
 HOST, DESK, VM = "gpu-01", "desk-01", "llm-01"
 FILES = ("server2025-3gpu", "win11-pro-1gpu")
@@ -26,10 +25,7 @@ HOW_THEY_ANSWER = {
 class DdaDemo(Demo):
     """Two simulated hosts; the first is changed, its controller killed, and given back."""
 
-    def tell(self) -> None:
-        from winhost.lab.hostfile import find
-        from winhost.lab.running_lab import Lab
-
+    def play(self) -> None:
         began = time.monotonic()
         say(
             "Two simulated hosts, served over real PowerShell remoting (WSMan on loopback, NTLM, one of them on HTTPS)."
@@ -58,7 +54,7 @@ class DdaDemo(Demo):
         run("plan", HOST, "--vm", VM, "-o", str(self.plan))
         run("plan", DESK, "--path", "dda", expect=3)
 
-    def change(self, lab: "Lab") -> None:
+    def change(self, lab: Lab) -> None:
         chapter("4. Do it; and kill the controller in the middle")
         self.apply_and_kill()
         name = self.only_run()
@@ -90,7 +86,7 @@ class DdaDemo(Demo):
         journals = (self.folder / "state" / "runs").glob("*.jsonl")
         return sum(path.read_bytes().count(b"\n") for path in journals)
 
-    def give_back(self, lab: "Lab", found: Mapping[str, Any]) -> None:
+    def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         chapter("7. Give the host back")
         run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
         now = lab.hosts[HOST].machine.settled_state()

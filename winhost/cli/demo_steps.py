@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 
 from winhost.cli import output
+from winhost.cli import run as command_line
 from winhost.cli.streams import PIPE_CLOSED
+from winhost.engine.store import Store
 
 SCALE = 0.01  # real seconds per lab second
 STOPPED = 130  # how a command ends after Ctrl-C
@@ -27,13 +29,12 @@ class Demo:
         self.engine = engine
         self.plan = folder / "plan.json"
 
-    def tell(self) -> None:
+    def play(self) -> None:
         """All of it. Raises DemoFailed."""
         raise NotImplementedError
 
     def only_run(self) -> str:
         """The name of the run that this story has made."""
-        from winhost.engine.store import Store
 
         (name,) = Store().runs()
         return name
@@ -41,8 +42,6 @@ class Demo:
 
 def run(*arguments: str, expect: int = 0) -> None:
     """A command as a user types it, in this process."""
-    from winhost.cli import run as command_line
-
     click.secho(f"\n$ winhost {shlex.join(arguments)}", bold=True)
     code = command_line(list(arguments))
     if code in (STOPPED, PIPE_CLOSED):

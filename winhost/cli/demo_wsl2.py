@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
-
-if TYPE_CHECKING:
-    from winhost.lab.running_lab import Lab
+from winhost.lab.hostfile import find
+from winhost.lab.running_lab import Lab
+from winhost.model.shipped import shipped
 
 FILE, HOST = "win11-pro-1gpu", "desk-01"
 CONSENTS = "restart,network,vm-stop,data"
@@ -18,10 +18,8 @@ STAYS = {"Wsl"}
 class Wsl2Demo(Demo):
     """One simulated Windows 11, and the Linux that comes out of it, reached by a real SSH of its own."""
 
-    def tell(self) -> None:
+    def play(self) -> None:
         """All of it. Raises DemoFailed."""
-        from winhost.lab.hostfile import find
-        from winhost.lab.running_lab import Lab
 
         began = time.monotonic()
         say("A simulated Windows 11, served over real PowerShell remoting, and later its Linux, over real SSH.")
@@ -35,14 +33,14 @@ class Wsl2Demo(Demo):
             self.give_back(lab, found)
         say(f"That was it, in {time.monotonic() - began:.0f} s. A real host takes as long as its downloads.")
 
-    def look(self, lab: "Lab") -> None:
+    def look(self, lab: Lab) -> None:
         """Verdict, plan."""
         chapter("1. What works here?")
         run("assess", HOST)
         chapter("2. What would change, and how is it taken back?")
         run("plan", HOST, "--path", "wsl2", "--set", f"access.key={lab.public_key}", "-o", str(self.plan))
 
-    def change(self, lab: "Lab") -> None:
+    def change(self, lab: Lab) -> None:
         """Done, restarted, verified, and the settings that the engines of this path take."""
         chapter("3. Do it, from Windows to a Linux that runs containers")
         run("apply", str(self.plan), "--accept", CONSENTS, "--yes")
@@ -59,11 +57,10 @@ class Wsl2Demo(Demo):
     @property
     def workload(self) -> Any:
         """One model on one card."""
-        from winhost.model.shipped import shipped
 
         return shipped("examples") / "workloads" / "one-7b-on-24gb.yaml"
 
-    def give_back(self, lab: "Lab", found: Mapping[str, Any]) -> None:
+    def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         """To the very state found, but for what the plan said would stay."""
         chapter("6. Give the host back")
         run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")

@@ -1,40 +1,33 @@
 """winhost detect: read hosts."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
-
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.options import at_once_option, fleet_option, force_option, hosts_argument
-from winhost.cli.outputs import Output, answers
+from winhost.cli.envelope import show_results
+from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.output import write_file
+from winhost.cli.outputs import Output
+from winhost.cli.show_facts import show_facts
+from winhost.cli.snapshots import Snapshot, read_hosts, watched, worst
+from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
-
-if TYPE_CHECKING:
-    from winhost.cli.reach import Read
+from winhost.model.facts import Facts
 
 
-@click.command(cls=WinhostCommand)
-@hosts_argument
-@force_option
-@fleet_option
-@at_once_option
-@answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
+@dataclass(frozen=True)
+class Detected:
+    """A host as it was read, by `detect` or from files by `facts import`."""
+
+    host: str
+    facts: Facts
+
+
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
-    """Read what HOSTS are.
-
-    Changes nothing. HOSTS are names of fleet.yaml, patterns ('gpu-*') or groups ('@lab'). Where an account of winhost's
-    owns a WSL distro, its task is asked, which logs that account on (docs/safety.md).
-    """
-    from winhost.cli.answers import Detected
-    from winhost.cli.envelope import show_results
-    from winhost.cli.reach import read_hosts, watched, worst
-    from winhost.cli.show_facts import show_facts
-
+    """Read what HOSTS are."""
     codes = [0]
 
-    def results() -> "Iterator[tuple[str, Detected | WinhostError]]":
+    def results() -> Iterator[tuple[str, Detected | WinhostError]]:
         for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
             error = read.error or _written(output.place, read, force)
             codes.append(worst([error]))
@@ -44,12 +37,8 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
     return max(codes)
 
 
-def _written(folder: Path | None, read: "Read", force: bool) -> WinhostError | None:
+def _written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
     """Why a host's facts could not be written: the others' can still be."""
-    from winhost.cli.foreign_errors import from_os_error
-    from winhost.cli.output import write_file
-    from winhost.model.documents import write_document
-
     if folder is None:
         return None
     try:

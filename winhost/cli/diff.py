@@ -2,39 +2,27 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
-
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.outputs import Output, answers
+from winhost.cli.envelope import show_results
+from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.named_files import by_host, check_hosts, files_of
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.show_comparison import show_comparison
+from winhost.compat.answer import Diff, difference
+from winhost.compat.compare import Comparison
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
-
-if TYPE_CHECKING:
-    from winhost.compat.answer import Diff
-    from winhost.compat.compare import Comparison
-    from winhost.model.facts import Facts
+from winhost.model.facts import Facts
+from winhost.resources.factsfile import read_facts
 
 
-@click.command(cls=WinhostCommand)
-@click.argument("before", metavar="FACTS", type=click.Path(path_type=Path))
-@click.argument("after", metavar="FACTS", type=click.Path(path_type=Path))
-@click.option("--all", "everything", is_flag=True, help="Show what moves by itself, too: free memory, the boot's id.")
-@answers(wide=True)
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
-    """Say what changed between two readings, and which verdicts changed because of it.
-
-    Compares two facts files, the older one first; of two folders that detect wrote each host with itself, and of a
-    folder and a file the host of the file. What moves by itself counts with --all only.
-    """
-    from winhost.cli.envelope import show_results
-    from winhost.compat.answer import difference
-
+    """Say what changed between two readings, and which verdicts changed because of it."""
     many = before.is_dir() and after.is_dir()
     codes = [0]
     compared: Comparison | None = None
 
-    def results() -> "Iterator[tuple[str, Diff | WinhostError]]":
+    def results() -> Iterator[tuple[str, Diff | WinhostError]]:
         nonlocal compared
         for host, found in _readings(before, after):
             if isinstance(found, WinhostError):
@@ -45,7 +33,7 @@ def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
             codes.append(int(Exit.DRIFT if _counted(compared, everything) else Exit.SUCCESS))
             yield host, document
 
-    def show(found: "Diff") -> None:
+    def show(found: Diff) -> None:
         assert compared is not None
         _show(found, compared, everything, output.wide, many)
 
@@ -53,15 +41,12 @@ def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
     return max(codes)
 
 
-def _counted(compared: "Comparison", everything: bool) -> bool:
+def _counted(compared: Comparison, everything: bool) -> bool:
     return bool((compared.differences if everything else compared.lasting) or compared.verdicts)
 
 
-def _show(found: "Diff", compared: "Comparison", everything: bool, wide: bool, many: bool) -> None:
+def _show(found: Diff, compared: Comparison, everything: bool, wide: bool, many: bool) -> None:
     """Of many hosts one without a difference is a line."""
-    from winhost.cli.output import say
-    from winhost.cli.show_comparison import show_comparison
-
     if many and not _counted(compared, everything) and not compared.two_machines:
         say(f"{found.after.host}: nothing changed.")
         return
@@ -70,13 +55,11 @@ def _show(found: "Diff", compared: "Comparison", everything: bool, wide: bool, m
     show_comparison(compared, everything, wide, found.after.host if many else "")
 
 
-def _readings(before: Path, after: Path) -> "Iterator[tuple[str, tuple[Facts, Facts] | WinhostError]]":
+def _readings(before: Path, after: Path) -> Iterator[tuple[str, tuple[Facts, Facts] | WinhostError]]:
     """What is compared, by host.
 
     Raises UsageError (NothingOfTheKind, SameHost), and for two files what reading them raises.
     """
-    from winhost.resources.factsfile import read_facts
-
     if not (before.is_dir() or after.is_dir()):
         readings = read_facts(before), read_facts(after)
         yield readings[1].host, readings
@@ -93,10 +76,6 @@ def _readings(before: Path, after: Path) -> "Iterator[tuple[str, tuple[Facts, Fa
 
 def _known(place: Path) -> dict[str, Path]:
     """Each host with its file; a file that cannot be read by its own name, to be told of in its turn."""
-    from winhost.cli.named_files import by_host, check_hosts, files_of
-    from winhost.model.facts import Facts
-    from winhost.resources.factsfile import read_facts
-
     if not place.is_dir():
         return {read_facts(place).host: place}
     files = files_of([place], Facts)
@@ -107,10 +86,7 @@ def _known(place: Path) -> dict[str, Path]:
 
 def _pair(
     host: str, old: Mapping[str, Path], new: Mapping[str, Path], places: tuple[Path, Path]
-) -> "tuple[Facts, Facts] | WinhostError":
-    from winhost.cli.foreign_errors import as_winhost_error
-    from winhost.resources.factsfile import read_facts
-
+) -> tuple[Facts, Facts] | WinhostError:
     try:
         one, other = (read_facts(known[host]) if host in known else None for known in (old, new))
     except (WinhostError, OSError) as error:

@@ -1,46 +1,22 @@
 """What every command answers programs with: `{"schema": "winhost.<kind>/<n>", "results": [...]}`, result by result."""
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
+import yaml
 
-from winhost.cli.output import show_error_text
+from winhost.cli.formats import schema_of
+from winhost.cli.output import say, show_error_text
+from winhost.cli.outputs import Form
 from winhost.cli.streams import speaks_unicode, spelled_in_json
+from winhost.cli.tables import table
+from winhost.model.documents import plain
 from winhost.model.errors import WinhostError, failed, visible, visible_json
 
 T = TypeVar("T")
-Form: TypeAlias = Literal["json", "yaml"]
-
-# Kind → version of its shape, which `winhost schema KIND` prints. Those at 2 had another shape before the envelope.
-KINDS: Mapping[str, int] = {
-    "detection": 1,
-    "assessment": 2,
-    "assessment-full": 2,
-    "report": 1,
-    "diff": 2,
-    "explanation": 2,
-    "codes": 1,
-    "planning": 1,
-    "outcome": 1,
-    "check": 1,
-    "runs": 1,
-    "run": 1,
-    "verification": 1,
-    "bundle": 1,
-    "lint": 1,
-    "profile": 1,
-    "lab": 1,
-    "error": 1,
-}
-
-
-def schema_of(kind: str) -> str:
-    """`winhost.assessment/2` of `assessment`."""
-    return f"winhost.{kind}/{KINDS[kind]}"
 
 
 @contextmanager
@@ -54,8 +30,6 @@ def answering(kind: str, form: Form = "json") -> Iterator[Callable[[object], Non
 
     def add(result: object) -> None:
         nonlocal written
-        from winhost.model.documents import plain
-
         click.echo(_FORMS[form].item(schema_of(kind), plain(result), first=not written), nl=False)
         written += 1
 
@@ -104,8 +78,6 @@ def show_list(
 
     none: what to say where there are none.
     """
-    from winhost.cli.output import say, table
-
     fields = (*columns, *wide) if shape == "wide" else columns
     if shape in ("json", "yaml", "name"):
         show_results(kind, shape, ((getattr(row, columns[0]), row) for row in rows), lambda _: None)
@@ -113,6 +85,11 @@ def show_list(
         table(fields, ([getattr(row, field) or "" for field in fields] for row in rows))
     else:
         say(none)
+
+
+def print_json(document: object, indent: int | None = None) -> None:
+    """A document without an envelope, such as a schema or a line of --jsonl, on stdout."""
+    click.echo(spelled_in_json(visible_json(plain(document), indent=indent), sys.stdout))
 
 
 class _Json:
@@ -138,8 +115,6 @@ class _Yaml:
     @staticmethod
     def text(value: Any) -> str:
         """In every language, but where something in it would move a cursor, or stdout lacks a character."""
-        import yaml
-
         how: dict[str, Any] = {"sort_keys": False, "width": _NEVER_FOLDED}
         try:
             text: str = yaml.dump(
@@ -154,12 +129,3 @@ class _Yaml:
 
 _NEVER_FOLDED = (1 << 31) - 1  # columns
 _FORMS: Mapping[Form, type[_Json | _Yaml]] = {"json": _Json, "yaml": _Yaml}
-_ASKED = re.compile(r"(?:^|\0)(?:--json|(?:-o\0?|--output[=\0])(?P<form>json|yaml))(?:\0|$)")
-
-
-def asked_form(words: Sequence[str]) -> Form | None:
-    """What errors are written as, also where the words make no command."""
-    found = _ASKED.search("\0".join(words))
-    if found is None:
-        return None
-    return "yaml" if found["form"] == "yaml" else "json"

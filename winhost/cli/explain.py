@@ -1,33 +1,29 @@
 """winhost explain: the story of a reason."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import click
 
-from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
+from winhost.cli.envelope import show_list, show_results
 from winhost.cli.output import say
-from winhost.cli.outputs import Output, answers
+from winhost.cli.outputs import Output
+from winhost.compat import catalogue
+from winhost.compat.explanation import explain as story_of
+from winhost.model.capabilities import CAPABILITIES
+from winhost.model.path import PATHS
+from winhost.model.reason import Evidence, Explanation
 
-if TYPE_CHECKING:
-    from winhost.model.reason import Evidence, Explanation
+
+@dataclass(frozen=True)
+class Code:
+    """A reason that `explain` knows."""
+
+    code: str
+    sentence: str
 
 
-@click.command(cls=WinhostCommand)
-@click.argument("code", required=False, **completion.CODES)
-@click.option("--list", "listed", is_flag=True, help="List all codes, or those that begin with CODE.")
-@answers()
 def explain(code: str | None, listed: bool, output: Output) -> int:
-    """Tell the whole story of a reason's CODE.
-
-    What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. In the place
-    of CODE a line of a log will do, where it has the words of a failure. What may lack of every path and capability is
-    listed once, as *.unknown, and explained of any: nvlink.unknown.
-    """
-    from winhost.cli.answers import Code
-    from winhost.cli.envelope import show_list, show_results
-    from winhost.compat.explanation import explain as story_of
-
+    """Tell the whole story of a reason's CODE."""
     if listed or code is None:
         rows = _listed(code or "")
         show_list("codes", output.shape, [Code(code, sentence) for code, sentence in rows], ("code", "sentence"))
@@ -42,10 +38,6 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
 
     Raises UsageError: UnknownCode.
     """
-    from winhost.compat import catalogue
-    from winhost.model.capabilities import CAPABILITIES
-    from winhost.model.path import PATHS
-
     order = (*PATHS, "mmio", "wsl", *CAPABILITIES, catalogue.ANY)
     every = {**catalogue.own_entries(), **catalogue.gaps()}
     codes = [code for code in every if code.startswith(prefix)]
@@ -54,9 +46,7 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
     return [(code, every[code].sentence) for code in sorted(codes, key=lambda code: order.index(code.split(".")[0]))]
 
 
-def _show(told: "Explanation") -> None:
-    from winhost.compat import catalogue
-
+def _show(told: Explanation) -> None:
     say(told.code, bold=True)
     say(f"  {told.sentence}")
     say(f"  {told.means}")
@@ -77,7 +67,7 @@ def _show(told: "Explanation") -> None:
         say(f"    {code}: {catalogue.entry(code).sentence}", hang=2)
 
 
-def _show_evidence(evidence: "Evidence") -> None:
+def _show_evidence(evidence: Evidence) -> None:
     known = f"{evidence.kind}, confidence {evidence.confidence}, seen {evidence.seen}, holds {evidence.holds}"
     say(f"  Evidence {evidence.id} ({known})", hang=2)
     say(f"    {evidence.claim}")

@@ -1,60 +1,31 @@
 """winhost facts: facts files from what people have at hand."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import force_option
-from winhost.cli.outputs import Output, answers
-
-if TYPE_CHECKING:
-    from winhost.imports.observation import FileObservations
-    from winhost.model.facts import Facts
-
-# Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
-KINDS = ("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda")
-
-
-def _host(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    from winhost.model.errors import visible
-    from winhost.model.fleetfile import host_name
-
-    try:
-        return None if value is None else host_name(value)
-    except ValueError as wrong:
-        raise click.BadParameter(f"'{visible(str(value))}' {wrong}") from None
+from winhost.cli.detect import Detected
+from winhost.cli.envelope import show_results
+from winhost.cli.output import say, write_file
+from winhost.cli.outputs import Output
+from winhost.cli.show_facts import show_facts
+from winhost.imports.import_errors import NotReadable
+from winhost.imports.merge import merged
+from winhost.imports.observation import FileObservations
+from winhost.imports.sources import read
+from winhost.imports.text import LARGEST
+from winhost.model.documents import write_document
+from winhost.model.errors import visible
+from winhost.model.facts import Facts
+from winhost.model.files import TooLarge, read_within
+from winhost.model.fleetfile import host_name
 
 
-@click.group(cls=WinhostGroup)
-def facts() -> None:
-    """Make facts of a machine from what its own tools print."""
-
-
-@facts.command("import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("--host", callback=_host, help="What to call the machine. Default: its own name, where a file tells it.")
-@click.option("--kind", type=click.Choice(KINDS), help="What the FILES are. Default: recognised by what is in each.")
-@force_option
-@answers("FILE", "Write the facts to FILE.", wide=True)
 def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: bool, output: Output) -> int:
-    """Make facts of one machine from FILES.
-
-    Each is the output of nvidia-smi -q -x (on Windows or Linux; also its plain table), Get-ComputerInfo |
-    ConvertTo-Json, systeminfo in English (also /fo csv), SurveyDDA.ps1, lspci -vv -nn (a live Linux on the same
-    machine) or dxdiag /x. What none of them tells is unknown. Where two differ, the more exact counts; what two tell
-    equally exactly and differently is unknown. Files that cannot be read are left out with a warning; files of two
-    machines are refused.
-    """
-    from winhost.cli.answers import Detected
-    from winhost.cli.envelope import show_results
-    from winhost.cli.output import say, write_file
-    from winhost.cli.show_facts import show_facts
-    from winhost.model.documents import write_document
-
-    made = _imported(files, host, kind)
+    """Make facts of one machine from FILES."""
+    made = _imported(files, _host(host), kind)
     if output.place is not None:
         write_file(output.place, write_document(made), "facts", force)
 
@@ -69,20 +40,20 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
     return 0
 
 
-def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> "Facts":
-    from datetime import UTC, datetime
+def _host(name: str | None) -> str | None:
+    try:
+        return None if name is None else host_name(name)
+    except ValueError as wrong:
+        raise click.BadParameter(f"'{visible(str(name))}' {wrong}", param_hint="'--host'") from None
 
-    from winhost.imports.merge import merged
 
+def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> Facts:
     told = list(_readable(files, kind))
     return merged(told, host, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
 
 
-def _readable(files: tuple[Path, ...], kind: str | None) -> "Iterator[tuple[str, str, FileObservations]]":
+def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
     """Those that can be read, each with its kind; the others with a warning. Raises NotReadable where there is none."""
-    from winhost.imports.import_errors import NotReadable
-    from winhost.imports.sources import read
-
     faults, readable = [], 0
     for path in files:
         try:
@@ -101,16 +72,10 @@ def _readable(files: tuple[Path, ...], kind: str | None) -> "Iterator[tuple[str,
 
 
 def _warn(text: str) -> None:
-    from winhost.cli.output import say
-
     say(f"warning: {text}", err=True)
 
 
 def _bytes(path: Path) -> bytes:
-    from winhost.imports.import_errors import NotReadable
-    from winhost.imports.text import LARGEST
-    from winhost.model.files import TooLarge, read_within
-
     try:
         return read_within(path, LARGEST)
     except TooLarge as large:

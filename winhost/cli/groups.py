@@ -1,10 +1,26 @@
 """Commands and those that hold them: a misspelt one is corrected, and the overview says of each the whole sentence."""
 
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
 from typing import Any
 
 import click
 
 from winhost.cli.exit_codes import show_codes
+
+
+def implemented_in(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """A command's work is the function of its name in a module that is imported only when the command is called."""
+
+    def decorate(declared: Callable[[], None]) -> Callable[..., Any]:
+        @wraps(declared)
+        def call(**arguments: Any) -> Any:
+            return getattr(import_module(module), declared.__name__)(**arguments)
+
+        return call
+
+    return decorate
 
 
 class WinhostCommand(click.Command):
@@ -22,7 +38,7 @@ class WinhostGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            from winhost.model.errors import did_you_mean, visible
+            from winhost.model.errors import did_you_mean, visible  # which `winhost --help` does without
 
             ctx.fail(f"no command '{visible(args[0])}'{did_you_mean(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from winhost.cli.output import print_line
+from winhost.cli.envelope import print_json
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.run import Outcome
 from winhost.model.errors import ErrorDocument, WinhostError, failed
@@ -56,7 +56,7 @@ class EndLine:
 def print_event(event: ProgressEvent) -> None:
     """One line on stdout."""
     step = event.step
-    print_line(
+    print_json(
         EventLine(
             event.kind,
             _now(),
@@ -78,12 +78,11 @@ def print_end(host: str | None, end: Outcome | WinhostError, exit_code: int) -> 
     """The last line of a host. exit_code: that of this host alone."""
     if isinstance(end, WinhostError):
         run = getattr(end, "run", None)
-        told = failed(end, host)
-        print_line(
-            EndLine("end", _now(), run if isinstance(run, str) else None, told.host, None, told.error, exit_code)
-        )
+        run = run if isinstance(run, str) else None
+        result = failed(end, host)
+        print_json(EndLine("end", _now(), run, result.host, None, result.error, exit_code))
     else:
-        print_line(EndLine("end", _now(), end.run, end.host, end, None, exit_code))
+        print_json(EndLine("end", _now(), end.run, end.host, end, None, exit_code))
 
 
 def _now() -> str:

@@ -1,87 +1,58 @@
 """winhost lint: files that others read without a word about what is wrong with them."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
+from packaging.version import InvalidVersion, Version
 
-from winhost.cli.groups import WinhostGroup
-from winhost.cli.outputs import Output, answers
-from winhost.model.errors import Exit
-
-if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from winhost.wslconfig import Dialect
-
-
-class WslVersion(click.ParamType["Version"]):
-    """`2.7.14`, as `wsl --version` and `winhost detect` tell it."""
-
-    name = "version"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Version":
-        from packaging.version import InvalidVersion, Version
-
-        try:
-            return Version(value)
-        except InvalidVersion:
-            self.fail(f"{value!r:.80} is not a version; write it as 2.7.14", param, ctx)
+from winhost.cli.envelope import show_results
+from winhost.cli.named_files import facts_file as meant
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.tables import table
+from winhost.model.errors import Exit, Fault, file_faults
+from winhost.model.facts import MissingFact
+from winhost.model.files import TooLarge, read_within
+from winhost.model.units import KiB
+from winhost.resources.factsfile import read_facts
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.wsl.resource import Wsl
+from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, LintFinding, LintSeverity, lint
+from winhost.wslconfig.policies import forbidden
 
 
-file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=click.Path(path_type=Path))
-facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
-version_option = click.option("--wsl", "version", type=WslVersion(), help="The WSL that will read it, such as 2.7.14.")
+@dataclass(frozen=True)
+class Linted:
+    """What WSL passes over in a file."""
+
+    file: str
+    findings: tuple[LintFinding, ...]
 
 
-@click.group(cls=WinhostGroup)
-def lint() -> None:
-    """Say what WSL will silently leave out of its configuration files."""
-
-
-@lint.command()
-@file_argument
-@facts_argument
-@version_option
-@facts_option
-@answers()
-def wslconfig(
-    file: Path, facts: Path | None, version: "Version | None", facts_file: Path | None, output: Output
-) -> int:
-    """Check the .wslconfig of an account.
-
-    FACTS of the host that will read it tell its WSL, and what a policy there forbids.
-    """
-    from winhost.cli.named_files import facts_file as meant
-    from winhost.wslconfig import WSLCONFIG
-
+def wslconfig(file: Path, facts: Path | None, version: str | None, facts_file: Path | None, output: Output) -> int:
+    """Check the .wslconfig of an account."""
+    wsl = _version(version)
     named = meant(facts, facts_file, "--facts")
     told, forbidden = _told_by(named) if named else (None, frozenset[str]())
-    return _lint(file, WSLCONFIG, version or told, output, forbidden)
+    return _lint(file, WSLCONFIG, wsl or told, output, forbidden)
 
 
-@lint.command()
-@file_argument
-@version_option
-@answers()
-def wslconf(file: Path, version: "Version | None", output: Output) -> int:
+def wslconf(file: Path, version: str | None, output: Output) -> int:
     """Check the /etc/wsl.conf of a distro."""
-    from winhost.wslconfig import WSLCONF
-
-    return _lint(file, WSLCONF, version, output)
+    return _lint(file, WSLCONF, _version(version), output)
 
 
-def _told_by(facts_file: Path) -> "tuple[Version | None, frozenset[str]]":
+def _version(text: str | None) -> Version | None:
+    """`2.7.14`, as `wsl --version` and `winhost detect` tell it."""
+    try:
+        return None if text is None else Version(text)
+    except InvalidVersion:
+        raise click.BadParameter(f"{text!r:.80} is not a version; write it as 2.7.14", param_hint="'--wsl'") from None
+
+
+def _told_by(facts_file: Path) -> tuple[Version | None, frozenset[str]]:
     """The WSL of a host, and the settings that a policy there forbids. What it could not tell is told as not known."""
-    from packaging.version import Version
-
-    from winhost.model.facts import MissingFact
-    from winhost.resources.factsfile import read_facts
-    from winhost.resources.host import HostFacts
-    from winhost.resources.windows.wsl.resource import Wsl
-    from winhost.wslconfig.policies import forbidden
-
     facts = HostFacts(read_facts(facts_file))
     try:
         version = facts.the(Wsl).version
@@ -92,16 +63,11 @@ def _told_by(facts_file: Path) -> "tuple[Version | None, frozenset[str]]":
 
 def _lint(
     file: Path,
-    dialect: "Dialect",
-    version: "Version | None",
+    dialect: Dialect,
+    version: Version | None,
     output: Output,
-    forbidden: "frozenset[str]" = frozenset(),
+    forbidden: frozenset[str] = frozenset(),
 ) -> int:
-    from winhost.cli.answers import Linted
-    from winhost.cli.envelope import show_results
-    from winhost.cli.output import say, table
-    from winhost.wslconfig import LintSeverity, lint
-
     findings = lint(_content(file), dialect, version=version, forbidden=forbidden)
 
     def show(_: Linted) -> None:
@@ -113,10 +79,6 @@ def _lint(
 
 
 def _content(file: Path) -> bytes:
-    from winhost.model.errors import Fault, file_faults
-    from winhost.model.files import TooLarge, read_within
-    from winhost.model.units import KiB
-
     try:
         return read_within(file, 64 * KiB)
     except TooLarge as large:

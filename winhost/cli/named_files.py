@@ -6,7 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from winhost.model.errors import UsageError, visible
+from winhost.model.documents import is_document
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.facts import Facts
+from winhost.resources.factsfile import read_facts
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
@@ -43,7 +46,6 @@ def facts_file(word: Path | None, option: Path | None, name: str) -> Path | None
 
     FOLDER is the only one in it, FOLDER/HOST that of a host. Raises UsageError: SaidTwice, and what `the_file` does.
     """
-    from winhost.model.facts import Facts
 
     if word and option:
         raise UsageError(
@@ -76,9 +78,6 @@ def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
 
 def by_host(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     """Facts files, each with its host. One that cannot be read is left out: whoever reads it next says why."""
-    from winhost.model.errors import WinhostError
-    from winhost.resources.factsfile import read_facts
-
     for file in files:
         with suppress(WinhostError, OSError):
             yield read_facts(file).host, file
@@ -86,14 +85,10 @@ def by_host(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 def holds(place: Path, kind: type[Any]) -> bool:
     """Whether a file is of this kind, or a folder has one that is."""
-    from winhost.model.documents import is_document
-
     return bool(_inside(place, kind)) if place.is_dir() else place.is_file() and is_document(place, kind)
 
 
 def _inside(folder: Path, kind: type[Any]) -> list[Path]:
-    from winhost.model.documents import is_document
-
     return [file for file in sorted(folder.glob("*.json")) if is_document(file, kind)]
 
 

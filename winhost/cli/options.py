@@ -3,15 +3,14 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from winhost.cli import completion
 from winhost.cli.outputs import answers
-
-if TYPE_CHECKING:
-    from winhost.resources.stated import Statement
+from winhost.model.durations import parse_age, parse_duration
+from winhost.model.plan import RISKS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,24 +57,20 @@ need_option = click.option(
 )
 
 
-def _assumed(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> "tuple[Statement, ...]":
-    if not texts:  # as for completion, which must not wait for what is needed to read them
-        return ()
-    from winhost.resources.stated import parse
-
-    try:
-        return tuple(statement for text in texts for statement in parse(text))
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong)) from None
-
-
 assume_option = click.option(
     "--assume",
     "assumed",
     multiple=True,
     metavar="FACT=VALUE[,...]",
-    callback=_assumed,
     help="State what nobody could read, as os=win11-pro,ram=128GiB. What rests on it is marked as stated.",
+)
+# Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(("contract", "pwsh")),
+    default="contract",
+    show_default=True,
+    help="pwsh runs the real scripts in the PowerShell on PATH or in WINHOST_PWSH.",
 )
 yes_option = click.option(
     "--yes", is_flag=True, help="Do not ask whether to begin. Consents are asked for all the same."
@@ -86,8 +81,6 @@ words_argument = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **co
 
 
 def _risks(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    from winhost.model.plan import RISKS
-
     given = tuple(risk for word in words for risk in word.split(",") if risk)
     for risk in given:
         if risk not in RISKS:
@@ -112,8 +105,6 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from winhost.model.durations import parse_duration
-
         if isinstance(value, int | float):
             return float(value)
         try:
@@ -128,8 +119,6 @@ class Age(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from winhost.model.durations import parse_age
-
         try:
             return parse_age(str(value))
         except ValueError as error:

@@ -5,18 +5,20 @@ one; a file of such a name is `./json`.
 """
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import click
 
-from winhost.cli.envelope import Form
-
-Shape = Literal["table", "wide", "json", "yaml", "name"]
+Form: TypeAlias = Literal["json", "yaml"]
+Shape: TypeAlias = Literal["table", "wide", "json", "yaml", "name"]
 FORMS = tuple(form for form in get_args(Shape) if form != "table")
+
+_ASKED = re.compile(r"(?:^|\0)(?:--json|(?:-o\0?|--output[=\0])(?P<form>json|yaml))(?:\0|$)")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,3 +92,11 @@ def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
     if not places:
         return Output(shape)
     return Output(shape, Path(places[0]), places[0].endswith(("/", os.sep)))
+
+
+def asked_form(words: Sequence[str]) -> Form | None:
+    """What errors are written as, also where the words make no command."""
+    found = _ASKED.search("\0".join(words))
+    if found is None:
+        return None
+    return "yaml" if found["form"] == "yaml" else "json"

@@ -5,16 +5,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
+import yaml
 
+from winhost.cli.show_verdicts import check_path
 from winhost.model.errors import UsageError, visible
+from winhost.model.path import path_of, variant_name
 from winhost.model.plan import PlanRequest
-
-if TYPE_CHECKING:
-    from winhost.paths.path_request import PathRequest
-    from winhost.paths.playbook import Playbook
+from winhost.model.shipped import shipped
+from winhost.model.yamlfile import kinds_at
+from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import Playbook, WrongPlaybook, read_playbook, spelled_out
+from winhost.paths.public_key import refuse_private
+from winhost.paths.vocabulary import VOCABULARIES
 
 # What of a Wish each option fills in.
 OPTIONS = {"vm": "--vm", "cards": "--card", "high": "--high", "low": "--low", "power": "--power"}
@@ -35,7 +40,7 @@ class PlanOptions:
     playbook: Path | None
     settings: tuple[str, ...]
     allow_unverified: bool
-    _parsed: "dict[str, PathRequest]" = field(default_factory=dict, init=False, compare=False)
+    _parsed: dict[str, PathRequest] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def path(self) -> str | None:
@@ -43,8 +48,6 @@ class PlanOptions:
 
         Raises UsageError: UnknownPath, NotOfPath.
         """
-        from winhost.cli.show_verdicts import check_path
-        from winhost.model.path import path_of
 
         check_path(self.way)
         said = {f"--path {self.way}": frozenset([path_of(self.way)])} if self.way else {}
@@ -56,12 +59,11 @@ class PlanOptions:
             possible = paths if possible is None else possible & paths
         return next(iter(possible)) if possible and len(possible) == 1 else None
 
-    def wish(self, path: str) -> "PathRequest":
+    def wish(self, path: str) -> PathRequest:
         """Parsed once for all hosts.
 
         Raises UsageError (NoPlaybook, OtherPath), BadParameter, and what reading a playbook raises.
         """
-        from winhost.paths.path_request import PathRequest
 
         if path in self._parsed:
             return self._parsed[path]
@@ -73,16 +75,12 @@ class PlanOptions:
         return self._parsed.setdefault(path, PathRequest(document, playbook))
 
     @cached_property
-    def _edited(self) -> "Playbook | None":
+    def _edited(self) -> Playbook | None:
         """The user's copy."""
-        from winhost.paths.playbook import read_playbook
 
         return read_playbook(self.playbook) if self.playbook else None
 
-    def _playbook(self, path: str) -> "Playbook":
-        from winhost.cli.show_verdicts import check_path
-        from winhost.model.shipped import shipped
-        from winhost.paths.playbook import read_playbook
+    def _playbook(self, path: str) -> Playbook:
 
         check_path(path)
         known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
@@ -100,7 +98,6 @@ class PlanOptions:
 
     def _belongings(self) -> Iterator[tuple[str, frozenset[str]]]:
         """Each option that was given, with the paths that it says something to."""
-        from winhost.paths.vocabulary import VOCABULARIES
 
         for name, option in OPTIONS.items():
             if getattr(self, name) not in (None, ()):
@@ -115,8 +112,6 @@ class PlanOptions:
 
     def _of_variant(self, path: str) -> Iterator[str]:
         """`network=nat` of `--path wsl2/nat`. Raises BadParameter where a setting says otherwise."""
-        from winhost.model.path import variant_name
-        from winhost.paths.vocabulary import VOCABULARIES
 
         variant = variant_name(self.way) if self.way else None
         if variant is None:
@@ -137,9 +132,8 @@ def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> Us
     )
 
 
-def decided(playbook: "Playbook", settings: tuple[str, ...]) -> "Playbook":
+def decided(playbook: Playbook, settings: tuple[str, ...]) -> Playbook:
     """A playbook with settings of `--set`. Raises BadParameter."""
-    from winhost.paths.playbook import WrongPlaybook, spelled_out
 
     chosen = copy.deepcopy(playbook.settings)
     for setting in settings:
@@ -151,10 +145,8 @@ def decided(playbook: "Playbook", settings: tuple[str, ...]) -> "Playbook":
         raise click.BadParameter(visible(str(wrong)), param_hint="--set") from None
 
 
-def _decide(path: str, settings: "dict[str, object]", setting: str) -> None:
+def _decide(path: str, settings: dict[str, object], setting: str) -> None:
     """`bridge.switch=lan` into the settings of a path, by the names between the dots."""
-    from winhost.paths.public_key import refuse_private
-
     try:
         refuse_private(setting)  # before any message could show it
     except ValueError as refused:
@@ -177,11 +169,6 @@ def _decide(path: str, settings: "dict[str, object]", setting: str) -> None:
 
 def _meant(path: str, name: str, value: str) -> object:
     """A value as YAML has it; where a text is wanted the very words, because 2.10 is no number and not 2.1."""
-    import yaml
-
-    from winhost.model.yamlfile import kinds_at
-    from winhost.paths.vocabulary import VOCABULARIES
-
     kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
     try:
         meant = yaml.safe_load(value)

@@ -4,31 +4,25 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.options import Size, run_options
+from winhost.cli.options import Size
+from winhost.cli.output import say
 from winhost.cli.outputs import Output
+from winhost.cli.plan_options import decided
+from winhost.cli.running import Deadlines, asking_for, consents, go_either_way
+from winhost.cli.show_plan import show_stage, shown
+from winhost.engine.amending import Amendment, changes
+from winhost.engine.planning import request_of
+from winhost.engine.run import RunContext, preview_amended
+from winhost.engine.run import resume as go_on
+from winhost.engine.run_state import RunState
 from winhost.model.errors import visible
-
-if TYPE_CHECKING:
-    from winhost.engine.amending import Amendment
-    from winhost.engine.run import RunContext
-    from winhost.engine.run_state import RunState
-    from winhost.paths.path_request import PathRequest
+from winhost.paths.path_request import PathRequest
 
 
-@click.command(cls=WinhostCommand)
-@click.argument("run_name", metavar="RUN", **completion.RUNS)
-@click.option(
-    "--vm", metavar="NAME", help="Give the cards to this VM instead. Only while nothing was done for the other."
-)
-@click.option("--card", "cards", multiple=True, metavar="NAME", help="Another card, likewise; may be repeated.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Another setting of the path, likewise.")
-@run_options
 def resume(
     run_name: str,
     vm: str | None,
@@ -42,18 +36,10 @@ def resume(
     output: Output,
     as_jsonl: bool,
 ) -> int:
-    """Go on with a RUN that was interrupted.
-
-    Waits out what may still be running on the host, reads what is so, and does what is left. What a later stage found
-    wrong of the wish can be chosen anew: the rest is planned anew and shown, and every consent is asked for again.
-    """
-    from winhost.cli.running import Deadlines, go_either_way
-    from winhost.engine.planning import request_of
-    from winhost.engine.run import resume as go_on
-
+    """Go on with a RUN that was interrupted."""
     amendment: Amendment | None = None
 
-    def ask(record: "RunState", means: "RunContext", given: tuple[str, ...]) -> tuple[str, ...]:
+    def ask(record: RunState, means: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         nonlocal amendment
         if not (vm or cards or settings):
             return given
@@ -62,7 +48,7 @@ def resume(
         amendment, given = _chosen_anew(record, wish, shlex.join(words), means, given, yes)
         return given
 
-    def go(run: str, given: tuple[str, ...], means: "RunContext") -> Any:
+    def go(run: str, given: tuple[str, ...], means: RunContext) -> Any:
         return go_on(run, given, means, amendment)
 
     deadlines = Deadlines(guest_deadline, restart_deadline)
@@ -70,15 +56,9 @@ def resume(
 
 
 def _chosen_anew(
-    record: "RunState", wish: "PathRequest", words: str, means: "RunContext", given: tuple[str, ...], yes: bool
-) -> "tuple[Amendment, tuple[str, ...]]":
+    record: RunState, wish: PathRequest, words: str, means: RunContext, given: tuple[str, ...], yes: bool
+) -> tuple[Amendment, tuple[str, ...]]:
     """Plan the rest anew, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
-    from winhost.cli.output import say
-    from winhost.cli.running import asking_for, consents
-    from winhost.cli.show_plan import show_stage, shown
-    from winhost.engine.amending import Amendment, changes
-    from winhost.engine.run import preview_amended
-
     stage = preview_amended(record.run, wish, means)
     for change in changes(record.plan.wish, wish.document):
         say(f"{record.host}: {change.name}: {shown(change.old)} → {shown(change.new)}. The rest, planned anew:")
@@ -91,10 +71,8 @@ def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for value in values for word in (option, value))
 
 
-def _wished(wish: "PathRequest", vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> "PathRequest":
+def _wished(wish: PathRequest, vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
     """The wish with other values. Raises click.UsageError for what the path does not have."""
-    from winhost.cli.plan_options import decided
-
     if wish.path in _OPTIONS:
         named = [*settings, *([f"vm={vm}"] if vm else []), *(f"card={card}" for card in cards)]
         return _with_options(wish, named, _OPTIONS[wish.path])
@@ -103,9 +81,7 @@ def _wished(wish: "PathRequest", vm: str | None, cards: tuple[str, ...], setting
     return wish.with_playbook(decided(wish.playbook, settings))
 
 
-def _with_options(
-    wish: "PathRequest", named: list[str], options: "Mapping[str, Callable[[str], object]]"
-) -> "PathRequest":
+def _with_options(wish: PathRequest, named: list[str], options: Mapping[str, Callable[[str], object]]) -> PathRequest:
     chosen: dict[str, list[object]] = {}
     for setting in named:
         name, equals, value = setting.partition("=")
@@ -129,6 +105,6 @@ def _power(value: str) -> object:
 
 
 # What --set names of a path whose playbook has no settings, as the options of `plan` do.
-_OPTIONS: "Mapping[str, Mapping[str, Callable[[str], object]]]" = {
+_OPTIONS: Mapping[str, Mapping[str, Callable[[str], object]]] = {
     "dda": {"vm": str, "card": str, "high": _size, "low": _size, "power": _power}
 }

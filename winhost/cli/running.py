@@ -7,20 +7,37 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from winhost.cli.envelope import show_results
+from winhost.cli.jsonl import print_end
+from winhost.cli.live_hosts import connector_for
+from winhost.cli.named_hosts import hosts_named
+from winhost.cli.output import say
 from winhost.cli.outputs import Output
+from winhost.cli.show_plan import shown
 from winhost.cli.streams import lasting_streams
+from winhost.cli.watch import Watch, watching
+from winhost.connect.reboot import Patience
+from winhost.engine.failures import ConsentNeeded
+from winhost.engine.journal import read_journal
+from winhost.engine.run import Outcome, RunContext
+from winhost.engine.run_state import RunState, replay
+from winhost.engine.store import Store
 from winhost.model.errors import Exit, UsageError, visible
+from winhost.model.fleet import Host
+from winhost.model.plan import RISKS, Plan, Stage, Step, in_order
 
-if TYPE_CHECKING:
-    from winhost.cli.watch import Watch
-    from winhost.engine.run import Outcome, RunContext
-    from winhost.engine.run_state import RunState
-    from winhost.model.fleet import Host
-    from winhost.model.plan import Plan, Stage, Step
+
+@dataclass(frozen=True)
+class EndedHost:
+    """How a run ended: of apply, resume or rollback."""
+
+    host: str
+    outcome: Outcome
+
 
 _LISTED = 4  # of what a consent is for, in one question
 
@@ -51,7 +68,7 @@ class Asking:
     anew: str | None = None
 
 
-def asking_for(plan: "Plan", stages: "Iterable[Stage]", **more: Any) -> Asking:
+def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
     """What these stages of a plan ask for, and what is deferred in them."""
     needed: dict[str, list[str]] = {}
     maybe: dict[str, list[str]] = {}
@@ -64,7 +81,7 @@ def asking_for(plan: "Plan", stages: "Iterable[Stage]", **more: Any) -> Asking:
     return Asking(plan.host, _told(needed), _told(maybe, but=needed), plan.wish.vm, **more)
 
 
-def asking_for_steps(host: str, steps: "Iterable[Step]", **more: Any) -> Asking:
+def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
     """What steps ask for."""
     needed: dict[str, list[str]] = {}
     for step in steps:
@@ -78,8 +95,6 @@ def _noted(titles: dict[str, list[str]], risks: Iterable[str], title: str) -> No
 
 
 def _told(titles: Mapping[str, list[str]], but: Container[str] = ()) -> dict[str, tuple[str, ...]]:
-    from winhost.model.plan import in_order
-
     return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles) if risk not in but}
 
 
@@ -88,7 +103,6 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
 
     With --yes only those without which it could not begin are asked for. Raises ConsentNeeded at the first no.
     """
-    from winhost.engine.failures import ConsentNeeded
 
     if not sys.stdin.isatty():
         return accepted
@@ -104,8 +118,6 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
 
 def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
     """What is asked for, on which host, and what of it needs that."""
-    from winhost.model.plan import RISKS
-
     where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
     when = "Allow it?" if risk in asking.needed else "Allow it, should it turn out to be needed?"
     shown = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
@@ -203,10 +215,8 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
 
 
 @contextmanager
-def under_way(hosts: int = 1, as_jsonl: bool = False) -> "Iterator[tuple[Stop, Watch]]":
+def under_way(hosts: int = 1, as_jsonl: bool = False) -> Iterator[tuple[Stop, Watch]]:
     """`stopping`, with progress on the screen; what is said of signals goes the same way, so that neither overdraws."""
-    from winhost.cli.watch import watching
-
     with stopping(hosts) as stop, watching(as_jsonl) as watch:
         by_itself, stop.say = stop.say, watch.say
         try:
@@ -237,18 +247,13 @@ class Deadlines:
 
 
 def run_context(
-    host: "Host",
+    host: Host,
     deadlines: Deadlines,
     stop: Stop,
     watch: Callable[[Any], None],
     plan_file: Path | None = None,
-) -> "RunContext":
+) -> RunContext:
     """What a run of this host works with. plan_file: beside which files may lie; a run that has begun knows it."""
-    from winhost.cli.reach import connector_for
-    from winhost.connect.reboot import Patience
-    from winhost.engine.run import RunContext
-    from winhost.engine.store import Store
-
     return RunContext(
         connector_for(host),
         Store(),
@@ -262,11 +267,8 @@ def run_context(
     )
 
 
-def show_outcome(outcome: "Outcome") -> None:
+def show_outcome(outcome: Outcome) -> None:
     """One host's end, for people."""
-    from winhost.cli.output import say
-    from winhost.cli.show_plan import shown
-
     good = outcome.holds
     say(f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
@@ -286,7 +288,7 @@ def _changes(count: int) -> str:
     return "1 change" if count == 1 else f"{count} changes"
 
 
-def outcome_code(outcome: "Outcome") -> int:
+def outcome_code(outcome: Outcome) -> int:
     """4 where the final verify found a difference, 1 where going back could not judge all."""
     if outcome.missing:
         return int(Exit.FAILURE)
@@ -294,7 +296,7 @@ def outcome_code(outcome: "Outcome") -> int:
 
 
 def go_either_way(
-    go: "Callable[[str, tuple[str, ...], RunContext], Outcome]",
+    go: Callable[[str, tuple[str, ...], RunContext], Outcome],
     verb: str,
     run_name: str,
     accepted: tuple[str, ...],
@@ -303,20 +305,12 @@ def go_either_way(
     fleet_file: Path | None,
     output: Output,
     as_jsonl: bool,
-    ask: "Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]]" = lambda record, means, given: given,
+    ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda record, means, given: given,
 ) -> int:
     """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
 
     ask: what is shown and asked for first; it gives the consents.
     """
-    from winhost.cli.answers import EndedHost
-    from winhost.cli.envelope import show_results
-    from winhost.cli.jsonl import print_end
-    from winhost.cli.reach import hosts_named
-    from winhost.engine.failures import ConsentNeeded
-    from winhost.engine.journal import read_journal
-    from winhost.engine.run_state import replay
-    from winhost.engine.store import Store
 
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], fleet_file)[0]
@@ -324,7 +318,7 @@ def go_either_way(
         accepted = ask(record, run_context(host, deadlines, Stop(), lambda event: None), accepted)
     begin(f"{verb} {run_name} on {record.host}?", yes)
 
-    def watched(given: tuple[str, ...]) -> "Outcome":
+    def watched(given: tuple[str, ...]) -> Outcome:
         with under_way(as_jsonl=as_jsonl) as (stop, watch):
             return go(run_name, given, run_context(host, deadlines, stop, watch))
 

@@ -1,41 +1,54 @@
 """winhost runs: what was done from here."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-import click
+from winhost.cli.envelope import show_list, show_results
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.show_plan import in_full, shown
+from winhost.cli.tables import table
+from winhost.engine.events import AnyEvent
+from winhost.engine.journal import RawEvent, read_journal
+from winhost.engine.order import Id, identity
+from winhost.engine.run_state import NeverBegun, RunState, parsed, replay
+from winhost.engine.store import Store
+from winhost.model.errors import WinhostError
+from winhost.model.facts import Json
 
-from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.outputs import Output, answers
 
-if TYPE_CHECKING:
-    from winhost.cli.answers import ListedRun
-    from winhost.engine.journal import RawEvent
-    from winhost.engine.order import Id
-    from winhost.engine.run_state import RunState
-    from winhost.engine.store import Store
-    from winhost.model.facts import Json
+@dataclass(frozen=True)
+class ListedRun:
+    """A run. why: it went no further by itself; empty for one that did. last: when it last wrote to its journal;
+    changed: how many resources are not as they were found; path: of its plan, which lay in the folder.
+    """
 
-    Value: TypeAlias = Callable[[Json], str]  # as a change's old and new value are shown
+    run: str
+    host: str
+    state: str
+    began: str
+    why: str = ""
+    last: str = ""
+    path: str = ""
+    changed: int = 0
+    folder: str = ""
+    journal: str = ""
 
+
+@dataclass(frozen=True)
+class ShownRun(ListedRun):
+    """A run with its journal."""
+
+    entries: tuple[AnyEvent, ...] = ()
+
+
+Value: TypeAlias = Callable[[Json], str]  # as a change's old and new value are shown
 _WIDE = ("path", "changed", "last", "folder", "journal")
 
 
-@click.command(cls=WinhostCommand)
-@click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
-@answers(wide=True)
 def runs(run_name: str | None, output: Output) -> int:
-    """List runs, or show one.
-
-    Reads the journals in your own state folder; asks no host.
-    """
-    from winhost.cli.answers import ShownRun
-    from winhost.cli.envelope import show_list, show_results
-    from winhost.engine.journal import read_journal
-    from winhost.engine.run_state import parsed
-    from winhost.engine.store import Store
-
+    """List runs, or show one."""
     store = Store()
     if run_name is None:
         rows = [_summary(store, name) for name in store.runs()]
@@ -49,12 +62,7 @@ def runs(run_name: str | None, output: Output) -> int:
     return 0
 
 
-def _summary(store: "Store", name: str) -> "ListedRun":
-    from winhost.cli.answers import ListedRun
-    from winhost.engine.journal import read_journal
-    from winhost.engine.run_state import NeverBegun, replay
-    from winhost.model.errors import WinhostError
-
+def _summary(store: Store, name: str) -> ListedRun:
     journal = str(store.path(name))
     try:
         record = replay(name, read_journal(store.existing(name)))
@@ -76,7 +84,7 @@ def _summary(store: "Store", name: str) -> "ListedRun":
     )
 
 
-def _state(store: "Store", record: "RunState") -> str:
+def _state(store: Store, record: RunState) -> str:
     if record.outcome:
         return record.outcome
     if store.held(record.host):
@@ -86,7 +94,7 @@ def _state(store: "Store", record: "RunState") -> str:
     return "nothing changed" if record.unchanged else "interrupted"
 
 
-def _why(store: "Store", record: "RunState") -> str:
+def _why(store: Store, record: RunState) -> str:
     """Why it went no further by itself; nothing of one that did, or is under way."""
     if record.stopped:
         return record.stopped.why
@@ -96,11 +104,7 @@ def _why(store: "Store", record: "RunState") -> str:
     return f"{record.host}: winhost was killed, or its computer went down, {where}"
 
 
-def _show(store: "Store", run: "ListedRun", entries: "list[RawEvent]", wide: bool) -> None:
-    from winhost.cli.output import say, table
-    from winhost.cli.show_plan import in_full, shown
-    from winhost.engine.run_state import replay
-
+def _show(store: Store, run: ListedRun, entries: list[RawEvent], wide: bool) -> None:
     record = replay(run.run, entries)
     titles = {id_: touched.title for id_, touched in record.touched.items()}
     value = in_full if wide else shown
@@ -116,10 +120,8 @@ def _show(store: "Store", run: "ListedRun", entries: "list[RawEvent]", wide: boo
     _show_next(store, run, record)
 
 
-def _show_next(store: "Store", run: "ListedRun", record: "RunState") -> None:
+def _show_next(store: Store, run: ListedRun, record: RunState) -> None:
     """The commands that go on and back from here."""
-    from winhost.cli.output import say
-
     name = run.run
     if run.state == "nothing changed":
         say("The host is as it was found. Plan and apply again, or go on with this one:")
@@ -133,48 +135,46 @@ def _show_next(store: "Store", run: "ListedRun", record: "RunState") -> None:
         say(f"Go back: winhost rollback {name}")
 
 
-def _told(entry: "RawEvent", value: "Value", titles: "Mapping[Id, str]") -> str:
+def _told(entry: RawEvent, value: Value, titles: Mapping[Id, str]) -> str:
     if entry["event"] in _TOLD_BY_TITLE:
         return _TOLD_BY_TITLE[entry["event"]](entry, titles)
     tell = _TOLD.get(entry["event"])
     return tell(entry, value) if tell else ""
 
 
-def _told_end(entry: "RawEvent", titles: "Mapping[Id, str]") -> str:
+def _told_end(entry: RawEvent, titles: Mapping[Id, str]) -> str:
     return "; ".join((*_titled([entry], titles), *entry["warnings"]))
 
 
-def _told_rested(entry: "RawEvent", titles: "Mapping[Id, str]") -> str:
+def _told_rested(entry: RawEvent, titles: Mapping[Id, str]) -> str:
     return f"noted for the way back: what rests by now on {', '.join(_titled(entry['resting'], titles))}"
 
 
-def _told_given(entry: "RawEvent", titles: "Mapping[Id, str]") -> str:
+def _told_given(entry: RawEvent, titles: Mapping[Id, str]) -> str:
     return f"for good: {', '.join(_titled(entry['things'], titles)) or 'nothing yet'}"
 
 
-def _titled(things: "Iterable[RawEvent]", titles: "Mapping[Id, str]") -> "list[str]":
+def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
     """Each once, as the steps call them: two steps may be about two things of one title."""
-    from winhost.engine.order import identity
-
     return list(dict.fromkeys(titles[identity(thing["noun"], thing["key"])] for thing in things))
 
 
-def _told_consents(entry: "RawEvent", value: "Value") -> str:
+def _told_consents(entry: RawEvent, value: Value) -> str:
     return f"consents: {value(list(entry['accepted']))}"
 
 
-def _told_begin(entry: "RawEvent", value: "Value") -> str:
+def _told_begin(entry: RawEvent, value: Value) -> str:
     step = entry["step"]
     changes = ", ".join(f"{n} {value(step['before'][n])} → {value(v)}" for n, v in step["want"].items())
     return f"{step['id']} {step['title']}: {changes}"
 
 
-def _told_amend(entry: "RawEvent", value: "Value") -> str:
+def _told_amend(entry: RawEvent, value: Value) -> str:
     changes = ", ".join(f"{each['name']} {value(each['old'])} → {value(each['new'])}" for each in entry["changes"])
     return f"{changes}; {_told_consents(entry, value)}"
 
 
-_TOLD: "Mapping[str, Callable[[RawEvent, Value], str]]" = {
+_TOLD: Mapping[str, Callable[[RawEvent, Value], str]] = {
     "run": _told_consents,
     "accept": _told_consents,
     "back": _told_consents,
@@ -186,7 +186,7 @@ _TOLD: "Mapping[str, Callable[[RawEvent, Value], str]]" = {
     "amend": _told_amend,
     "outcome": lambda entry, _: str(entry["outcome"]),
 }
-_TOLD_BY_TITLE: "Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]]" = {
+_TOLD_BY_TITLE: Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]] = {
     "end": _told_end,
     "rested": _told_rested,
     "given-back": _told_given,

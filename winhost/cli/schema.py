@@ -1,55 +1,92 @@
 """winhost schema: our file formats, for editors and validators."""
 
+from collections.abc import Mapping
 from typing import Any
 
-import click
+from winhost.cli.apply import Checked
+from winhost.cli.bundle import Bundled
+from winhost.cli.detect import Detected
+from winhost.cli.envelope import print_json
+from winhost.cli.explain import Code
+from winhost.cli.formats import schema_of
+from winhost.cli.jsonl import EndLine, EventLine
+from winhost.cli.lab import ListedLabHost
+from winhost.cli.lint import Linted
+from winhost.cli.plan import PlannedHost
+from winhost.cli.report import Reported
+from winhost.cli.running import EndedHost
+from winhost.cli.runs import ListedRun, ShownRun
+from winhost.cli.serve import Profiled
+from winhost.cli.verify import Verified
+from winhost.compat.answer import Brief, Diff, Full
+from winhost.engine.events import AnyEvent
+from winhost.lab.hostfile import HostFile
+from winhost.model.documents import answer_schema, json_schema
+from winhost.model.errors import ErrorResult
+from winhost.model.facts import Facts
+from winhost.model.fleetfile import FleetFile
+from winhost.model.plan import Plan
+from winhost.model.reason import Explanation
+from winhost.model.workloadfile import WorkloadFile
+from winhost.paths.playbook import Playbook
 
-from winhost.cli.envelope import KINDS
-from winhost.cli.groups import WinhostCommand
+FILES: Mapping[str, Any] = {
+    "facts": Facts,
+    "plan": Plan,
+    "fleet": FleetFile,
+    "playbook": Playbook,
+    "workload": WorkloadFile,
+    "host": HostFile,
+    "journal": AnyEvent,
+}
+LINES: Any = EventLine | EndLine
 
-FILES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
+# The kinds of winhost.cli.formats. Any result may be an error instead.
+RESULTS: Mapping[str, Any] = {
+    "detection": Detected,
+    "assessment": Brief,
+    "assessment-full": Full,
+    "report": Reported,
+    "diff": Diff,
+    "explanation": Explanation,
+    "codes": Code,
+    "planning": PlannedHost,
+    "outcome": EndedHost,
+    "check": Checked,
+    "runs": ListedRun,
+    "run": ShownRun,
+    "verification": Verified,
+    "bundle": Bundled,
+    "lint": Linted,
+    "profile": Profiled,
+    "lab": ListedLabHost,
+    "error": ErrorResult,
+}
 
 
-@click.command(cls=WinhostCommand)
-@click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
 def schema(name: str) -> None:
-    """Print the JSON Schema of one of winhost's file formats.
-
-    FORMAT is a file: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
-    wants), workload (workload.yaml), host (a lab host), journal (a line of a run's journal). Or what a command answers
-    with --json: detection (detect, facts import), assessment and assessment-full (assess, assess --full), report, diff,
-    explanation (explain CODE), codes (explain --list), planning (plan), outcome (apply, resume, rollback), runs, run
-    (runs RUN), verification (verify), bundle, lint, profile (serve profile), lab (lab list), error (where a command
-    answers nothing else). Or event: a line of apply, resume and rollback with --jsonl.
-    """
-    from winhost.cli.output import print_json
-
-    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema(name)})
+    """Print the JSON Schema of one of winhost's file formats."""
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema(name)}
+    print_json(document, indent=2)
 
 
-def _schema(name: str) -> dict[str, object]:
-    from winhost.cli.answers import schema as answer_schema
-    from winhost.cli.jsonl import EndLine, EventLine
-    from winhost.engine.events import AnyEvent
-    from winhost.lab.hostfile import HostFile
-    from winhost.model.documents import answer_schema as line_schema
-    from winhost.model.documents import json_schema
-    from winhost.model.facts import Facts
-    from winhost.model.fleetfile import FleetFile
-    from winhost.model.plan import Plan
-    from winhost.model.workloadfile import WorkloadFile
-    from winhost.paths.playbook import Playbook
-
-    kinds: dict[str, Any] = {
-        "facts": Facts,
-        "plan": Plan,
-        "fleet": FleetFile,
-        "playbook": Playbook,
-        "workload": WorkloadFile,
-        "host": HostFile,
-        "journal": AnyEvent,
-    }
+def _schema(name: str) -> dict[str, Any]:
     if name == "event":
-        lines: Any = EventLine | EndLine
-        return line_schema(lines)
-    return json_schema(kinds[name]) if name in kinds else answer_schema(name)
+        return answer_schema(LINES)
+    return json_schema(FILES[name]) if name in FILES else results_schema(name)
+
+
+def results_schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema of a document of this kind. Whoever reads one can rely on every field."""
+    result = answer_schema(RESULTS[kind] | ErrorResult)
+    return {
+        "title": schema_of(kind),
+        "type": "object",
+        "properties": {
+            "schema": {"const": schema_of(kind), "type": "string"},
+            "results": {"type": "array", "items": {name: part for name, part in result.items() if name != "$defs"}},
+        },
+        "required": ["schema", "results"],
+        "additionalProperties": False,
+        "$defs": result["$defs"],
+    }

@@ -1,19 +1,16 @@
 """A workload's memory for people: each place with what it holds and has, each line, and what would fit."""
 
-from typing import TYPE_CHECKING
-
 import click
 
-from winhost.cli.output import say, table
+from winhost.cli.output import say
+from winhost.cli.tables import table
 from winhost.model.units import gib
-
-if TYPE_CHECKING:
-    from winhost.sizing.budget import Budget
-    from winhost.sizing.fit import WhatWouldFit
-    from winhost.sizing.memory_places import MemoryPlace
+from winhost.sizing.budget import Budget
+from winhost.sizing.fit import WhatWouldFit
+from winhost.sizing.memory_places import MemoryPlace
 
 
-def show_budget(budget: "Budget", short: "WhatWouldFit | None") -> None:
+def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
     """Of the way that fits best."""
     click.secho(f"\nMemory of the workload by {budget.variant}:", bold=True)
     rows = ((place.where, gib(place.used), _given(place), _left(place)) for place in budget.places)
@@ -35,11 +32,11 @@ def show_budget(budget: "Budget", short: "WhatWouldFit | None") -> None:
         _show_shortage(short)
 
 
-def _given(place: "MemoryPlace") -> str:
+def _given(place: MemoryPlace) -> str:
     return "not known" if place.capacity is None else gib(place.capacity)
 
 
-def _left(place: "MemoryPlace") -> str:
+def _left(place: MemoryPlace) -> str:
     match place.fits:
         case True:
             return gib(place.margin or 0)
@@ -49,7 +46,7 @@ def _left(place: "MemoryPlace") -> str:
             return "cannot be said"
 
 
-def _show_shortage(short: "WhatWouldFit") -> None:
+def _show_shortage(short: WhatWouldFit) -> None:
     for lack in short.missing:
         say(f"  To be stated: {lack.model}: {lack.what}: {lack.why}")
     if short.fixes:

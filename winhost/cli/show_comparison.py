@@ -1,18 +1,16 @@
 """What changed between two readings, for people."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.output import say, table
+from winhost.cli.output import say
 from winhost.cli.show_plan import in_full, shown
+from winhost.cli.tables import table
 from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
 from winhost.model.errors import visible
 from winhost.model.facts import Json, Key
-
-if TYPE_CHECKING:
-    from winhost.model.reason import Reason, Verdict
+from winhost.model.reason import Reason, Verdict
 
 
 def show_comparison(compared: Comparison, everything: bool, wide: bool = False, host: str = "") -> None:
@@ -88,11 +86,11 @@ def _show_change(change: VerdictChange) -> None:
         say(f"  {each.name}: {_moved(each.before, each.after)}")
 
 
-def _moved(before: "Verdict | None", after: "Verdict | None") -> str:
+def _moved(before: Verdict | None, after: Verdict | None) -> str:
     if before is after:
         return f"{after}, as before"
     return f"{before or 'not there'} → {after or 'not there'}"
 
 
-def _reason(reason: "Reason") -> str:
+def _reason(reason: Reason) -> str:
     return f"{reason.severity} [{reason.code}] {reason.subject}: {reason.observed}"

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from winhost.cli.output import say, table
+from winhost.cli.output import say
+from winhost.cli.tables import table
 from winhost.engine.detect import missing, not_yet
 from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unknown
 from winhost.model.units import about, mib, size

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.output import say, show_error_text, table
+from winhost.cli.output import say, show_error_text
+from winhost.cli.tables import table
+from winhost.engine.uploads import beside
 from winhost.model.errors import WinhostError, visible, visible_json
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
@@ -16,7 +18,7 @@ from winhost.resources.registry import titled
 from winhost.resources.windows.assignable_device.resource import owner
 
 if TYPE_CHECKING:
-    from winhost.cli.answers import PlannedHost
+    from winhost.cli.plan import PlannedHost
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
@@ -173,8 +175,6 @@ def _show_unchecked(plan: Plan) -> None:
 
 
 def _show_sent(plan: Plan) -> None:
-    from winhost.engine.uploads import beside
-
     names = sorted(wanted.name for wanted in map(beside, plan.steps) if wanted)
     if names:
         say(f"It sends files, which have to lie beside its own: {', '.join(map(visible, names))}")

@@ -2,23 +2,22 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import click
+from rich.text import Text
 
 from winhost.cli.line_breaks import wrapped
-from winhost.cli.output import say, show_error_text, table
+from winhost.cli.output import say, show_error_text
 from winhost.cli.show_budget import show_budget
+from winhost.cli.tables import table
+from winhost.compat.answer import Judged, Requirements
 from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
+from winhost.compat.remedy import Mended
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.path import ALL_VARIANTS, PATHS, is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import verdict_text
-
-if TYPE_CHECKING:
-    from winhost.compat.answer import Judged, Requirements
-    from winhost.compat.remedy import Mended
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
 
@@ -39,7 +38,7 @@ def possible(found: Sequence[Fit], path: str | None) -> bool:
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.variant))
 
 
-def show_rows(results: "Iterable[tuple[str, Judged | WinhostError]]", wish: "Requirements", wide: bool) -> None:
+def show_rows(results: Iterable[tuple[str, Judged | WinhostError]], wish: Requirements, wide: bool) -> None:
     """Several hosts: a row for each with its best option, then what could not be read. wide: with all that is seen."""
     rows, errors = [], []
     for host, found in results:
@@ -56,7 +55,7 @@ def show_rows(results: "Iterable[tuple[str, Judged | WinhostError]]", wish: "Req
         show_error_text(error)
 
 
-def _row(host: str, found: "Judged", path: str | None, wide: bool) -> tuple[object, ...]:
+def _row(host: str, found: Judged, path: str | None, wide: bool) -> tuple[object, ...]:
     best, *others = (fit for fit in found.fits if is_meant(path, fit.variant))
     variants = {variant.path: variant for variant in found.assessment.every_variant}
     reason = verdict_text.decisive(variants[best.variant], best)
@@ -69,16 +68,16 @@ def _row(host: str, found: "Judged", path: str | None, wide: bool) -> tuple[obje
     return (*row, ", ".join(also), ", ".join(mends))
 
 
-def _show_supposed(wish: "Requirements") -> None:
+def _show_supposed(wish: Requirements) -> None:
     if wish.supposed:
         say(verdict_text.supposed(wish.supposed), bold=True)
 
 
-def _best_variant(answer: "Judged") -> str:
+def _best_variant(answer: Judged) -> str:
     return answer.fits[0].variant if answer.assessment.recommended else "none"
 
 
-def show_assessment(answer: "Judged", wish: "Requirements", everything: bool) -> None:
+def show_assessment(answer: Judged, wish: Requirements, everything: bool) -> None:
     """One host: its assessment, and the cheapest changes that would mend what is wanted."""
     judged, path = answer.assessment, wish.path
     simulated = "  (simulated)" if judged.origin == "synthetic" else ""
@@ -106,7 +105,7 @@ def _deciding(variant: PathVerdict, fit: Fit) -> str:
     return " ".join(filter(None, (text, mark(variant.stated) if variant.stated else "")))
 
 
-def _show_recommendation(answer: "Judged", fit: Fit, needs: Needs) -> None:
+def _show_recommendation(answer: Judged, fit: Fit, needs: Needs) -> None:
     first, *others = verdict_text.recommendation(answer, fit, needs)
     say(first, bold=bool(others))
     for sentence in others:
@@ -115,7 +114,7 @@ def _show_recommendation(answer: "Judged", fit: Fit, needs: Needs) -> None:
         say(f"{'  ' if place % 2 else '     ' if place else ''}{line}")
 
 
-def _show_changes(changes: "Mended | None", best: Fit, path: str | None) -> None:
+def _show_changes(changes: Mended | None, best: Fit, path: str | None) -> None:
     head = verdict_text.changes(best, changes, path)
     if head is None:
         return
@@ -126,8 +125,6 @@ def _show_changes(changes: "Mended | None", best: Fit, path: str | None) -> None
 
 
 def _coloured(verdict: Verdict) -> object:
-    from rich.text import Text
-
     return Text(verdict, style=COLOURS[verdict])
 
 

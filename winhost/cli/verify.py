@@ -1,43 +1,43 @@
 """winhost verify: is it still so?"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
-
-from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.options import at_once_option, facts_option, fleet_option
-from winhost.cli.outputs import Output, answers
+from winhost.cli.envelope import show_results
+from winhost.cli.named_files import check_hosts, files_of, holds
+from winhost.cli.output import say
+from winhost.cli.outputs import Output
+from winhost.cli.show_plan import in_full, shown
+from winhost.cli.snapshots import Snapshot, read_each, watched
+from winhost.cli.tables import table
+from winhost.engine.failures import WrongHost
+from winhost.engine.planfile import read_plan
+from winhost.engine.verify import Check, verify_plan
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
-
-if TYPE_CHECKING:
-    from winhost.cli.answers import Verified
-    from winhost.cli.reach import Read
-    from winhost.model.plan import Plan
+from winhost.model.facts import Facts
+from winhost.model.plan import Plan
+from winhost.resources.host import HostFacts
 
 
-@click.command(cls=WinhostCommand)
-@click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
-@facts_option
-@fleet_option
-@at_once_option
-@answers(wide=True)
+@dataclass(frozen=True)
+class Verified:
+    """A host against a plan. holds: everything that the plan wants is so; plan: its file."""
+
+    host: str
+    plan: str
+    holds: bool
+    checks: tuple[Check, ...]
+
+
 def verify(
     words: tuple[str, ...], facts_files: tuple[Path, ...], fleet_file: Path | None, at_once: int, output: Output
 ) -> int:
-    """Say whether what a PLAN wants is still so.
-
-    PLANS are files, or folders that plan or bundle wrote. Reads each plan's host, or the FACTS of it, and compares
-    property by property. Changes nothing.
-    """
-    from winhost.cli.envelope import show_results
-
+    """Say whether what a PLAN wants is still so."""
     plans, facts = _sorted(words, facts_files)
     codes = [Exit.SUCCESS]
 
-    def results() -> "Iterator[tuple[str, Verified | WinhostError]]":
+    def results() -> Iterator[tuple[str, Verified | WinhostError]]:
         for file, plan, read in _paired(plans, facts, fleet_file, at_once):
             found = _verified(file, plan, read)
             codes.append(found.exit_code if isinstance(found, WinhostError) else _code(found))
@@ -47,16 +47,12 @@ def verify(
     return int(max(codes))
 
 
-def _code(found: "Verified") -> Exit:
+def _code(found: Verified) -> Exit:
     return Exit.SUCCESS if found.holds else Exit.DRIFT
 
 
 def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Plans and facts among what was named."""
-    from winhost.cli.named_files import check_hosts, files_of, holds
-    from winhost.model.facts import Facts
-    from winhost.model.plan import Plan
-
     places = [Path(word) for word in words]
     facts = [place for place in places if holds(place, Facts) and not holds(place, Plan)]
     plans = files_of([place for place in places if place not in facts], Plan)
@@ -73,11 +69,8 @@ def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Pat
 
 def _paired(
     plans: Sequence[Path], facts: Sequence[Path], fleet_file: Path | None, at_once: int
-) -> "Iterator[tuple[Path, Plan, Read]]":
+) -> Iterator[tuple[Path, Plan, Snapshot]]:
     """Each plan with what is known of its host. Facts are of the host of their name; one file is of the one plan."""
-    from winhost.cli.reach import Read
-    from winhost.engine.planfile import read_plan
-
     read_plans = [(file, read_plan(file)) for file in plans]
     known = _read((), facts, fleet_file, at_once) if facts else {}
     if len(read_plans) == len(known) == 1:
@@ -86,7 +79,7 @@ def _paired(
         return
     hosts = list(dict.fromkeys(plan.host for _, plan in read_plans if plan.host not in known))
     if facts and hosts:
-        known |= {host: Read(host, error=_no_facts_of(host)) for host in hosts}
+        known |= {host: Snapshot(host, error=_no_facts_of(host)) for host in hosts}
     elif hosts:
         known = _read(hosts, (), fleet_file, at_once)
     for file, plan in read_plans:
@@ -102,19 +95,13 @@ def _no_facts_of(host: str) -> UsageError:
     )
 
 
-def _read(hosts: Sequence[str], facts: Sequence[Path], fleet_file: Path | None, at_once: int) -> "dict[str, Read]":
-    from winhost.cli.reach import read_each, watched
+def _read(hosts: Sequence[str], facts: Sequence[Path], fleet_file: Path | None, at_once: int) -> dict[str, Snapshot]:
 
     reads = watched(lambda watch: read_each(hosts, facts, fleet_file, at_once, watch))
     return {read.host: read for read in reads}
 
 
-def _verified(file: Path, plan: "Plan", read: "Read") -> "Verified | WinhostError":
-    from winhost.cli.answers import Verified
-    from winhost.engine.failures import WrongHost
-    from winhost.engine.verify import verify_plan
-    from winhost.resources.host import HostFacts
-
+def _verified(file: Path, plan: Plan, read: Snapshot) -> Verified | WinhostError:
     try:
         facts = HostFacts(read.known)
         if facts.os.machine_id != plan.machine_id:
@@ -125,10 +112,7 @@ def _verified(file: Path, plan: "Plan", read: "Read") -> "Verified | WinhostErro
     return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks))
 
 
-def _show(found: "Verified", wide: bool) -> None:
-    from winhost.cli.output import say, table
-    from winhost.cli.show_plan import in_full, shown
-
+def _show(found: Verified, wide: bool) -> None:
     told = in_full if wide else shown
     rows = (
         ("✓" if c.holds else "✗", c.title, c.property, told(c.want), "" if c.holds and not wide else told(c.found))

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from winhost.cli.jsonl import print_event
 from winhost.cli.line_breaks import wrapped
@@ -19,10 +22,6 @@ from winhost.cli.streams import is_dumb
 from winhost.engine.host_session import ProgressEvent
 from winhost.model.errors import visible
 from winhost.model.plan import Step
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.live import Live
 
 T = TypeVar("T")
 
@@ -235,8 +234,6 @@ class Screen(Watch):
     """On a terminal: a line per host that moves, and above them those that stay."""
 
     def __init__(self, *, reads: bool) -> None:
-        from rich.console import Console
-
         super().__init__(self._above, reads=reads)
         self._console: Console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
@@ -277,18 +274,14 @@ class Screen(Watch):
         """The live lines move down for it."""
         self._above(text)
 
-    def rows(self) -> "Group":
+    def rows(self) -> Group:
         """The live lines: the time first, which must not be cut off where the terminal is narrow."""
-        from rich.console import Group
-        from rich.text import Text
 
         rows = [f"  {self._read} of {self.hosts} read"] if self.hosts > 1 else []
         rows += [_row(host, doing) for host, doing in self._at.items()]
         return Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in rows))
 
     def _start(self) -> None:
-        from rich.live import Live
-
         self._live = Live(
             get_renderable=self.rows,
             console=self._console,

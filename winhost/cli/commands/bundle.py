@@ -1,0 +1,45 @@
+"""Arguments, options and help of `winhost bundle`."""
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.outputs import answers
+
+
+def _words(context: click.Context, option: click.Parameter, command: str | None) -> tuple[str, ...]:
+    """A command line as the words of a process, without a shell."""
+    if command is None:
+        return ()
+    # Not by POSIX rules on Windows: there a backslash is part of a path. Quotes then stay, and are taken off.
+    posix = os.name != "nt"
+    try:
+        words = [word if posix else word.strip('"') for word in shlex.split(command, posix=posix)]
+    except ValueError as error:
+        raise click.BadParameter(f"{command!r}: {error}") from error
+    if not words:
+        raise click.BadParameter("no command is named")
+    return tuple(words)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--sign-with",
+    "signing",
+    metavar="CMD",
+    callback=_words,
+    help="Run CMD with each script's path behind it, before the sums are written.",
+)
+@answers("FOLDER", "The folder to make.", required=True)
+@implemented_in("winhost.cli.bundle")
+def bundle() -> None:
+    """Write scripts that do a PLAN by hand, where nothing may be installed.
+
+    Makes a folder with Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme for it and
+    SHA-256 sums; for WSL 2 also with a folder that does the same in its Linux. Without a PLAN: with Facts.ps1 alone, to
+    read a host that winhost cannot reach.
+    """

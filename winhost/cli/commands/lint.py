@@ -1,0 +1,41 @@
+"""Arguments, options and help of `winhost lint`."""
+
+from pathlib import Path
+
+import click
+
+from winhost.cli.groups import WinhostGroup, implemented_in
+from winhost.cli.outputs import answers
+
+file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=click.Path(path_type=Path))
+facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
+version_option = click.option("--wsl", "version", metavar="VERSION", help="The WSL that will read it, such as 2.7.14.")
+
+
+@click.group(cls=WinhostGroup)
+def lint() -> None:
+    """Say what WSL will silently leave out of its configuration files."""
+
+
+@lint.command()
+@file_argument
+@facts_argument
+@version_option
+@facts_option
+@answers()
+@implemented_in("winhost.cli.lint")
+def wslconfig() -> None:
+    """Check the .wslconfig of an account.
+
+    FACTS of the host that will read it tell its WSL, and what a policy there forbids.
+    """
+
+
+@lint.command()
+@file_argument
+@version_option
+@answers()
+@implemented_in("winhost.cli.lint")
+def wslconf() -> None:
+    """Check the /etc/wsl.conf of a distro."""

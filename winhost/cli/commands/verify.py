@@ -1,0 +1,23 @@
+"""Arguments, options and help of `winhost verify`."""
+
+import click
+
+from winhost.cli import completion
+from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.options import at_once_option, facts_option, fleet_option
+from winhost.cli.outputs import answers
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
+@facts_option
+@fleet_option
+@at_once_option
+@answers(wide=True)
+@implemented_in("winhost.cli.verify")
+def verify() -> None:
+    """Say whether what a PLAN wants is still so.
+
+    PLANS are files, or folders that plan or bundle wrote. Reads each plan's host, or the FACTS of it, and compares
+    property by property. Changes nothing.
+    """

@@ -1,0 +1,42 @@
+"""Hosts that are asked over the network: how each is reached, and its facts."""
+
+from contextlib import closing
+
+from winhost.cli.watch import Watch
+from winhost.connect.reboot import Patience
+from winhost.connect.ssh import SshConnector
+from winhost.connect.windows import WindowsConnector
+from winhost.connect.windows_with_linux import NoLinuxKey, WindowsWithLinux
+from winhost.engine.host_session import HostSession
+from winhost.model.facts import Facts
+from winhost.model.fleet import Host
+from winhost.model.plan import Plan
+from winhost.resources.linux import scripts as linux_scripts
+from winhost.resources.registry import LINUX
+from winhost.resources.shape import misfit
+from winhost.resources.windows import scripts
+
+
+def connector_for(host: Host) -> WindowsWithLinux:
+    """How to reach it and its Linux, with the agents that go there."""
+    windows = WindowsConnector(host, scripts.session_text(), misfit)
+    return WindowsWithLinux(
+        windows,
+        host,
+        tuple(LINUX),
+        linux_scripts.session_text(),
+        lambda target, program: SshConnector(target, program, misfit).open(),
+    )
+
+
+def check_reach(host: Host, plan: Plan) -> None:
+    """Raises NoLinuxKey for a plan that goes on to the host's Linux, which is known to end before that."""
+    nouns = {*(step.noun for step in plan.steps), *(deferred.noun for deferred in plan.deferred)}
+    if host.ssh is None and nouns & set(LINUX):
+        raise NoLinuxKey(host.name)
+
+
+def read_live(host: Host, watch: Watch) -> Facts:
+    """What a host says of itself and its Linux."""
+    with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), tell=watch)) as session:
+        return session.facts()
