@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from winhost.lab.physics.found.power_plans import PowerPlanPhysics, PowerPlans
 from winhost.lab.physics.lab_section import (
     AccountPhysics,
     AdapterPhysics,
@@ -30,7 +31,7 @@ ERRORS = yaml.safe_load((ROOT / "winhost" / "lab" / "physics" / "windows_errors.
 OURS = {"not-stood-in"}  # says that something is missing in the lab, not what Windows does
 # Of the machine, not of Windows: who runs it asks these.
 NOT_WINDOWS = {"accepting", "at_work", "settle", "when_down", "fail"}
-PARTS = (Machine, Software, Accounts, Distros, Network)
+PARTS = (Machine, Software, Accounts, Distros, Network, PowerPlans)
 # Of a role or feature: the profiled hosts may not have had it.
 OPTIONAL_MODULES = {"BitLocker", "Hyper-V", "ServerManager"}
 
@@ -46,6 +47,7 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
 
 
 PHYSICS = (AccountPhysics, AdapterPhysics, DevicePhysics, GuestPhysics, ImagePhysics, SourcePhysics, WslPhysics)
+PHYSICS += (PowerPlanPhysics,)
 
 
 @pytest.mark.parametrize("section", [LabSection, *PHYSICS])

@@ -48,7 +48,7 @@ _CLOSED = ConfigDict(extra="forbid", frozen=True)
 _STATES = {state.noun.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
-# What a complete host need not write: it follows from PciDevice and Vm. Nor need it write what is only made by a plan.
+# What follows from PciDevice and Vm. Nor need a complete host write what it has none of.
 _DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
 
 Nouns = dict[str, Any]
@@ -254,8 +254,7 @@ def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[F
     if file.base:
         yield from _base_findings(_base_of(path, file.base), (*above, path))
     if file.nouns:
-        made = {name for name, noun in WINDOWS.items() if noun.absent is not None}
-        for noun in sorted(set(WINDOWS) - set(file.nouns) - _DERIVED - made):
+        for noun in sorted(name for name, type_ in WINDOWS.items() if not type_.key and name not in file.nouns):
             yield ("nouns",), f"{noun} is missing"
     for section, given in (("nouns", file.nouns), ("change", file.change)):
         for noun, value in given.items():
@@ -301,6 +300,9 @@ def _complete(file: HostFile) -> Nouns:
             nouns[noun] = [{"key": each.key, "state": _in_bytes(each.state)} for each in given]
         else:
             nouns[noun] = given if "unknown" in given else [{"key": {}, "state": _in_bytes(given)}]
+    for noun in (name for name, type_ in WINDOWS.items() if type_.key and type_.absent is None):
+        if noun not in _DERIVED:
+            nouns.setdefault(noun, [])  # of what nobody wrote there is nothing
     nouns.setdefault("AssignableDevice", [_place(each) for each in nouns.get("PciDevice", ())])
     return nouns
 

@@ -111,7 +111,7 @@ class AgentAnswers:
 
     def _set(self, call: Mapping[str, Json], stop: threading.Event) -> Answer:
         noun, want, asked = str(call.get("noun", "")), call.get("want"), call.get("key")
-        self._can(noun, "set", SETTERS)
+        self._can(noun, "set", (*SETTERS, *self.machine.changes))
         if asked is None or want is None:
             raise own_error("BadRequest", "InvalidArgument", "A set says of what, and what it wants.")
         instances = self._instances(noun, asked)
@@ -131,7 +131,7 @@ class AgentAnswers:
             for fixed in (name for name in wish.want if name not in WINDOWS[noun].sets):
                 raise own_error("BadRequest", "InvalidArgument", f"{fixed} cannot be set.")
             self._meet_fault(noun, "set", after=False)
-            restart = SETTERS[noun](self.machine, wish)
+            restart = self._do(noun, wish)
             self._meet_fault(noun, "set", after=True)
         except CmdletError as error:
             return {**_failure(error), **seen, "after": self._again(noun, wish.key), "warnings": list(wish.warnings)}
@@ -140,6 +140,13 @@ class AgentAnswers:
         restarts = [{"system": "host"}] if restart else []
         after = self._read(noun, wish.key)
         return {"ok": True, **seen, "after": after, "restart": restarts, "warnings": list(wish.warnings)}
+
+    def _do(self, noun: str, wish: SetCall) -> bool:
+        """Whether it takes a restart."""
+        if noun in SETTERS:
+            return SETTERS[noun](self.machine, wish)
+        self.machine.changes[noun](wish.key, wish.want)
+        return False
 
     def _again(self, noun: str, key: Key) -> Json:
         try:

@@ -49,6 +49,8 @@ class WindowsHost(Protocol):
     awaits: dict[str, Callable[[], str | None]]
     registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]]
     cim_classes: dict[str, Callable[[], Iterable[Any]]]
+    programs: dict[str, Callable[[Sequence[str]], tuple[int, str]]]
+    changes: dict[str, Callable[[Key, Mapping[str, Json]], None]]
 
     @property
     def name(self) -> str:

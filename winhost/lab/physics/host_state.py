@@ -1,7 +1,7 @@
 """What a simulated host is, made from facts, and how it shows in them."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -68,13 +68,16 @@ class HostState:
         self._initially_used = self._used_memory()
         self.parts: list[HostPart] = []
         # What parts add: to noun Session; why a noun is refused, if it is; under which key it lists what is asked for;
-        # which one it waits for; registry keys; CIM classes.
+        # which one it waits for; registry keys; CIM classes; programs, which end with a code and an output; what a
+        # `set` does to a resource.
         self.session: dict[str, Callable[[], Json]] = {}
         self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
         self.known_as: dict[str, Callable[[Key], Key]] = {}
         self.awaits: dict[str, Callable[[], str | None]] = {}
         self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
         self.cim_classes: dict[str, Callable[[], Iterable[Any]]] = {}
+        self.programs: dict[str, Callable[[Sequence[str]], tuple[int, str]]] = {}
+        self.changes: dict[str, Callable[[Key, Mapping[str, Json]], None]] = {}
         self._virtualization = self._was_virtualizable()
         self._hypervisor = bool(told(self._first("Firmware"), "hypervisor_present", False))
 

@@ -126,6 +126,9 @@ class LabSection(BaseModel):
     accounts: AccountPhysics = Field(default_factory=AccountPhysics)
     sources: Mapping[str, SourcePhysics] = Field(default_factory=dict)
     wsl: WslPhysics = Field(default_factory=WslPhysics)
+    found: Mapping[str, Mapping[str, Any]] = Field(
+        default_factory=dict, description="of parts in lab/physics/found, by the names of their files"
+    )
     hidden: Mapping[str, tuple[Mapping[str, Any], ...]] = Field(
         default_factory=dict, description="instances that are there but do not show in the facts, by noun"
     )

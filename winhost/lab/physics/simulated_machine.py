@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
+from winhost.lab.physics.found import found_parts
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.switch_task import switch_task
@@ -43,6 +44,7 @@ class Machine(VmCmdlets, FeatureCmdlets):
         self.parts.append(self.software)
         self.network = Network(self, switch_task)
         self.parts.append(self.network)
+        self.parts += found_parts(self, self._given)
         self.distros = Distros(self, self._given)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
         # What starts it otherwise, as virtualization-based security does, is none of our business.

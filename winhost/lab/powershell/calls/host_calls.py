@@ -206,6 +206,9 @@ def _program(desk: Cmdlets, given: Given) -> Iterable[Any]:
             return [] if ended is None else [ended]
         case "msiexec.exe":
             return [msiexec(desk, given["Arguments"])]
+        case other if other in desk.machine.programs:
+            code, output = desk.machine.programs[other](given["Arguments"])
+            return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case other:
             raise desk.machine.fail("not-stood-in", "Invoke-WinhostNative", what=other)
 

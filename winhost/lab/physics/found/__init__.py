@@ -1,0 +1,20 @@
+"""Parts of a simulated host that are found by their files: the physics of one resource each."""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.resources import files
+
+from winhost.lab.physics.host_protocol import HostPart, WindowsHost
+from winhost.model.facts import Record
+from winhost.model.once import once
+
+
+def found_parts(host: WindowsHost, given: Mapping[str, Sequence[Record]]) -> list[HostPart]:
+    """One part from the function `part` of each module here. given: the instances that the host begins with."""
+    return [import_module(name).part(host, given) for name in _modules()]
+
+
+@once
+def _modules() -> tuple[str, ...]:
+    names = sorted(entry.name for entry in files(__package__).iterdir() if entry.name.endswith(".py"))
+    return tuple(f"{__package__}.{name.removesuffix('.py')}" for name in names if name != "__init__.py")

@@ -1,0 +1,85 @@
+# key {scheme: guid}   state {name: text, active: bool, standby: seconds, hibernate: seconds, modern_standby: bool}; set: standby, hibernate
+function Get-WinhostPowerPlan {
+    $plans = @(Get-CimInstance -Namespace 'root\cimv2\power' -ClassName Win32_PowerPlan -ErrorAction Stop)
+    if ($plans.Count -eq 0) {
+        return
+    }
+    $settings = @(Get-CimInstance -Namespace 'root\cimv2\power' -ClassName Win32_PowerSettingDataIndex -ErrorAction Stop)
+    $modern = Read-WinhostValue { Read-WinhostModernStandby }
+    foreach ($plan in $plans) {
+        $scheme = "$($plan.InstanceID)".Split([char[]]'{}')[1].ToLowerInvariant()
+        $state = @{
+            name = "$($plan.ElementName)"
+            active = [bool]$plan.IsActive
+            standby = Read-WinhostValue { Read-WinhostPowerSetting $settings $scheme '29f6c1db-86da-48c5-9fdb-f2b67b1f44da' }
+            hibernate = Read-WinhostValue { Read-WinhostPowerSetting $settings $scheme '9d7815a6-7ee4-497e-8888-515a05f02364' }
+            modern_standby = $modern
+        }
+        @{ key = @{ scheme = $scheme }; state = $state }
+    }
+}
+
+function Read-WinhostPowerSetting {
+    param($Settings, [string]$Scheme, [string]$Setting)
+    # AC only: a host on batteries is not what an endpoint runs on.
+    foreach ($each in $Settings) {
+        if ("$($each.InstanceID)" -eq "Microsoft:PowerSettingDataIndex\{$Scheme}\AC\{$Setting}") {
+            return [long]$each.SettingIndexValue
+        }
+    }
+    Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' 'This power plan has no such setting.'
+}
+
+function Read-WinhostModernStandby {
+    $ended = Invoke-WinhostNative 'powercfg.exe' @('/a') 60
+    $lines = @("$($ended.output)" -split '\r?\n')
+    for ($number = 0; $number -lt $lines.Count; $number++) {
+        # In every language the state is called S0; below one that cannot be had stands why, after a tab.
+        if ($lines[$number] -match '^ .*\bS0\b') {
+            return -not ($number + 1 -lt $lines.Count -and $lines[$number + 1].StartsWith("`t"))
+        }
+    }
+    Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' 'powercfg.exe does not say whether this computer has Modern Standby.'
+}
+
+function Set-WinhostPowerPlan {
+    param($Key, $Want, $How)
+    Assert-WinhostWant $Want @('standby', 'hibernate')
+    Assert-WinhostAdministrator
+    foreach ($plan in @(Get-WinhostPowerPlan)) {
+        if (Test-WinhostKey $Key $plan) {
+            Write-WinhostPowerPlan $plan $Want
+        }
+    }
+}
+
+function Write-WinhostPowerPlan {
+    param($Plan, $Want)
+    $names = @{ standby = '29f6c1db-86da-48c5-9fdb-f2b67b1f44da'; hibernate = '9d7815a6-7ee4-497e-8888-515a05f02364' }
+    foreach ($property in @($Want.PSObject.Properties)) {
+        Assert-WinhostSeconds $property.Value
+    }
+    foreach ($name in @($Want.PSObject.Properties.Name)) {
+        Invoke-WinhostPowercfg @('/setacvalueindex', $Plan.key.scheme, '238c9fa8-0aad-41ed-83f4-97be242c8f20', $names[$name], "$($Want.$name)")
+    }
+    if ($Plan.state.active) {
+        # What the active plan says takes effect when it is made active again.
+        Invoke-WinhostPowercfg @('/setactive', $Plan.key.scheme)
+    }
+}
+
+function Assert-WinhostSeconds {
+    param($Seconds)
+    if ("$Seconds" -notmatch '\A[0-9]{1,10}\z' -or $Seconds -is [string] -or $Seconds -gt 4294967295) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Seconds is no number of seconds."
+    }
+}
+
+function Invoke-WinhostPowercfg {
+    param([string[]]$Arguments)
+    $ended = Invoke-WinhostNative 'powercfg.exe' $Arguments 60
+    if ($ended.code -ne 0) {
+        $output = ("$($ended.output) $($ended.errors)" -replace '\s+', ' ').Trim()
+        Stop-Winhost 'Winhost.PowerPlanRefused' 'InvalidOperation' "powercfg.exe: $($ended.code) $output"
+    }
+}
