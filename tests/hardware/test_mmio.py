@@ -116,7 +116,7 @@ class Outcome:
             "least_mib": window.least // MiB,
             "size_mib": window.size // MiB,
             "orders": window.orders,
-            "placed": {each.card.name: each.start for each in window.placed},
+            "placed": {each.card.name: each.start for each in window.pieces},
             "source": window.cards[0].source.value,
         }
         self.texts |= {"why": window.why}
@@ -301,11 +301,11 @@ def test_what_is_set_holds_for_older_and_newer_guests(cards: list[CardBars]) -> 
 @given(some_cards64)
 def test_the_layout_shown_is_what_the_guest_does_in_the_worst_order(cards: list[CardBars]) -> None:
     window = mmio.high_window(cards, cap=None)
-    order = [want(each.card.bars64) for each in window.placed]
+    order = [want(each.card.bars64) for each in window.pieces]
     assert sorted(order) == sorted(want(card.bars64) for card in cards)
-    assert guest(order, high(window, window.floor)) == [each.start for each in window.placed]
-    assert [length for length, _ in order] == [each.length for each in window.placed]
-    assert window.floor - 2 * MiB < max(each.end for each in window.placed) - window.base <= window.floor
+    assert guest(order, high(window, window.floor)) == [each.start for each in window.pieces]
+    assert [length for length, _ in order] == [each.length for each in window.pieces]
+    assert window.floor - 2 * MiB < max(each.end for each in window.pieces) - window.base <= window.floor
 
 
 @unhurried
@@ -378,7 +378,7 @@ def test_the_low_size_is_the_recommended_one_where_that_is_enough(cards: list[Ca
 @given(some_cards32)
 def test_the_low_layout_lies_between_frame_buffer_and_reserved_top(cards: list[CardBars]) -> None:
     window = mmio.low_window(cards)
-    spans = sorted((each.start, each.end) for each in window.placed)
+    spans = sorted((each.start, each.end) for each in window.pieces)
     assert len(spans) == len(cards)
     assert low(window.size)[0] <= spans[0][0]
     assert spans[-1][1] <= low(window.size)[1]
@@ -388,4 +388,4 @@ def test_the_low_layout_lies_between_frame_buffer_and_reserved_top(cards: list[C
 def test_low_bars_begin_behind_the_frame_buffer_and_the_config_windows_of_all_devices() -> None:
     window = mmio.low_window([a_card([], [4 * KiB])] * 2)
     first = low(window.size)[0] + 2 * CONFIG[0]
-    assert [each.start for each in window.placed] == [first, first + 4 * KiB]
+    assert [each.start for each in window.pieces] == [first, first + 4 * KiB]

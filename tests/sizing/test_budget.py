@@ -35,7 +35,7 @@ from winhost.sizing.fit_changes import STEP
 from winhost.sizing.fit_fixes import Fix
 from winhost.sizing.host_memory import wsl_default_ram
 from winhost.sizing.memory_places import PINNED, SHARED_WITH_WINDOWS
-from winhost.sizing.placement import Claim, place
+from winhost.sizing.placement import Claim, place_on_cards
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "tests/data/workloads/budgets").glob("*.yaml"))
@@ -86,9 +86,9 @@ def test_a_budget_is_what_was_computed_by_hand(path: Path, tmp_path: Path) -> No
     case = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert case.keys() <= KEYS
     assert case["say"].keys() <= SAYS
-    workload, room = workload_of(case, tmp_path), room_of(case)
-    check_budget(budget(workload, room), case["say"])
-    would = what_would_fit(workload, room)
+    workload, available_memory = workload_of(case, tmp_path), room_of(case)
+    check_budget(budget(workload, available_memory), case["say"])
+    would = what_would_fit(workload, available_memory)
     if "short" in case["say"]:
         assert {short.where: short.bytes for short in would.short} == case["say"]["short"]
     assert [fix.text for fix in would.fixes] == case["say"].get("fixes", [])
@@ -163,13 +163,13 @@ RANK = {True: 2, None: 1, False: 0}
 
 
 def sizes_of(found: Budget) -> dict[str, tuple[int, int]]:
-    return {place.where: (place.used, place.least) for place in found.places}
+    return {place_on_cards.where: (place_on_cards.used, place_on_cards.least) for place_on_cards in found.places}
 
 
 @given(WORKLOADS, ROOMS)
 @unhurried
-def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, room: AvailableMemory) -> None:
-    found = budget(workload, room)
+def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, available_memory: AvailableMemory) -> None:
+    found = budget(workload, available_memory)
     for there in found.places:
         lines = [line for line in found.lines if line.where == there.where]
         assert there.used == sum(line.bytes for line in lines)
@@ -181,8 +181,10 @@ def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, room: Availabl
 
 @given(WORKLOADS, ROOMS)
 @unhurried
-def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(workload: Workload, room: AvailableMemory) -> None:
-    found = budget(workload, room)
+def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(
+    workload: Workload, available_memory: AvailableMemory
+) -> None:
+    found = budget(workload, available_memory)
     there = found.at("shm")
     assert lines_of(found).get("ram/-/shared memory", 0) == (there.used if there else 0)
 
@@ -190,9 +192,9 @@ def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(workload: W
 @given(WORKLOADS, ROOMS)
 @unhurried
 def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(
-    workload: Workload, room: AvailableMemory
+    workload: Workload, available_memory: AvailableMemory
 ) -> None:
-    found = budget(workload, room)
+    found = budget(workload, available_memory)
     if found.fits:
         assert found.missing == ()
         assert found.placement.fits
@@ -201,39 +203,45 @@ def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(
 
 @given(WORKLOADS, ROOMS, st.integers(0, 64 * GiB))
 @unhurried
-def test_more_memory_never_makes_it_worse(workload: Workload, room: AvailableMemory, more: int) -> None:
+def test_more_memory_never_makes_it_worse(workload: Workload, available_memory: AvailableMemory, more: int) -> None:
     # What the target gets comes from the machine, so the machine has as much more.
     larger = replace(
-        room,
-        ram=room.ram + more,
-        host_ram=room.host_ram + more,
-        shm=None if room.shm is None else room.shm + more,
-        pinned=None if room.pinned is None else room.pinned + more,
+        available_memory,
+        ram=available_memory.ram + more,
+        host_ram=available_memory.host_ram + more,
+        shm=None if available_memory.shm is None else available_memory.shm + more,
+        pinned=None if available_memory.pinned is None else available_memory.pinned + more,
     )
-    assert RANK[budget(workload, larger).fits] >= RANK[budget(workload, room).fits]
+    assert RANK[budget(workload, larger).fits] >= RANK[budget(workload, available_memory).fits]
 
 
 @given(WORKLOADS, ROOMS, st.lists(st.integers(0, 32 * GiB), min_size=3, max_size=3), st.booleans())
 @unhurried
 def test_larger_and_more_cards_never_make_it_worse(
-    workload: Workload, room: AvailableMemory, more: list[int], another: bool
+    workload: Workload, available_memory: AvailableMemory, more: list[int], another: bool
 ) -> None:
-    larger = [card + added for card, added in zip(room.cards, more, strict=False)]
+    larger = [card + added for card, added in zip(available_memory.cards, more, strict=False)]
     cards = (*larger, 24 * GiB) if another else tuple(larger)
     # Under WSL the machine must have as much memory as its cards.
-    host_ram = room.host_ram + sum(cards) if room.path in SHARED_WITH_WINDOWS else room.host_ram
-    better = budget(workload, replace(room, cards=cards, host_ram=host_ram))
-    assert RANK[better.fits] >= RANK[budget(workload, room).fits]
+    host_ram = (
+        available_memory.host_ram + sum(cards)
+        if available_memory.path in SHARED_WITH_WINDOWS
+        else available_memory.host_ram
+    )
+    better = budget(workload, replace(available_memory, cards=cards, host_ram=host_ram))
+    assert RANK[better.fits] >= RANK[budget(workload, available_memory).fits]
 
 
 @given(WORKLOADS, ROOMS, st.randoms(use_true_random=False))
 @unhurried
-def test_the_order_of_cards_and_models_does_not_matter(workload: Workload, room: AvailableMemory, random: Any) -> None:
-    cards, models = list(room.cards), list(workload.models)
+def test_the_order_of_cards_and_models_does_not_matter(
+    workload: Workload, available_memory: AvailableMemory, random: Any
+) -> None:
+    cards, models = list(available_memory.cards), list(workload.models)
     random.shuffle(cards)
     random.shuffle(models)
-    one = budget(workload, room)
-    other = budget(replace(workload, models=tuple(models)), replace(room, cards=tuple(cards)))
+    one = budget(workload, available_memory)
+    other = budget(replace(workload, models=tuple(models)), replace(available_memory, cards=tuple(cards)))
     assert one.fits is other.fits
     assert {where: used for where, used in sizes_of(one).items() if not where.startswith("gpu")} == {
         where: used for where, used in sizes_of(other).items() if not where.startswith("gpu")
@@ -247,12 +255,12 @@ def test_the_order_of_cards_and_models_does_not_matter(workload: Workload, room:
 @given(WORKLOADS, ROOMS)
 @briefly
 def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
-    workload: Workload, room: AvailableMemory
+    workload: Workload, available_memory: AvailableMemory
 ) -> None:
-    would, now = what_would_fit(workload, room), budget(workload, room)
+    would, now = what_would_fit(workload, available_memory), budget(workload, available_memory)
     assert now.fits is not True or not would.fixes
     for fix in would.fixes:
-        after = budget(*applied(workload, room, fix))
+        after = budget(*applied(workload, available_memory, fix))
         assert after.fits is True or (now.fits is False and after.fits is None and fix.unknown)
         assert bool(fix.unknown) is (after.fits is None)
         assert all(change.was != change.to for change in fix.changes)
@@ -262,20 +270,20 @@ def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
 
 @given(WORKLOADS, ROOMS)
 @briefly
-def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, room: AvailableMemory) -> None:
-    nearest = what_would_fit(workload, room).nearest
+def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, available_memory: AvailableMemory) -> None:
+    nearest = what_would_fit(workload, available_memory).nearest
     for at, change in enumerate(nearest.changes if nearest else ()):
         if nearest and change.kind in STEP and int(change.to) + STEP[change.kind] < int(change.was or 0):
             more = replace(change, to=int(change.to) + STEP[change.kind])
             one_more = Fix((*nearest.changes[:at], more, *nearest.changes[at + 1 :]))
-            assert budget(*applied(workload, room, one_more)).fits is False
+            assert budget(*applied(workload, available_memory, one_more)).fits is False
 
 
 @given(WORKLOADS, ROOMS)
 @briefly
-def test_what_is_not_known_silences_no_fix(workload: Workload, room: AvailableMemory) -> None:
+def test_what_is_not_known_silences_no_fix(workload: Workload, available_memory: AvailableMemory) -> None:
     """What is not stated takes nothing away from what can be said of the rest."""
-    silent, told = replace(room, pinned=None), replace(room, pinned=1 << 50)
+    silent, told = replace(available_memory, pinned=None), replace(available_memory, pinned=1 << 50)
     if budget(workload, silent).fits is False:
         fixes = what_would_fit(workload, silent).fixes
         assert bool(fixes) is bool(what_would_fit(workload, told).fixes)
@@ -284,20 +292,24 @@ def test_what_is_not_known_silences_no_fix(workload: Workload, room: AvailableMe
 
 @given(ROOMS)
 @briefly
-def test_one_sequence_more_than_a_fix_allows_does_not_fit(room: AvailableMemory) -> None:
+def test_one_sequence_more_than_a_fix_allows_does_not_fit(available_memory: AvailableMemory) -> None:
     chat = Model("chat", "org/chat", 8 * 10**9, attention=Attention(32, 8, 128), context=4096, sequences=64)
-    for fix in what_would_fit(Workload((chat,)), room).fixes:
+    for fix in what_would_fit(Workload((chat,)), available_memory).fixes:
         (first, *others) = fix.changes
         if first.kind == "sequences" and first.to != 63 and "context" not in {change.kind for change in others}:
             one_more = Fix((replace(first, to=int(first.to) + 1), *others))
-            assert budget(*applied(Workload((chat,)), room, one_more)).fits is not True
+            assert budget(*applied(Workload((chat,)), available_memory, one_more)).fits is not True
 
 
 @given(WORKLOADS, st.lists(st.sampled_from([8 * GiB, 24 * GiB]), min_size=1, max_size=3))
 @unhurried
 def test_under_wsl_backups_are_pinned_only_where_that_must_be(workload: Workload, cards: list[int]) -> None:
-    room = AvailableMemory("wsl2/nat", tuple(cards), 64 * GiB, 128 * GiB)
-    pinned = [line for line in budget(workload, room).lines if line.where == PINNED and line.what == "sleep backup"]
+    available_memory = AvailableMemory("wsl2/nat", tuple(cards), 64 * GiB, 128 * GiB)
+    pinned = [
+        line
+        for line in budget(workload, available_memory).lines
+        if line.where == PINNED and line.what == "sleep backup"
+    ]
     assert not pinned or "pinned-memory" in workload.needs.must
 
 
@@ -317,24 +329,29 @@ def some_placement_fits(claims: list[Claim], capacities: list[int]) -> bool:
     """Every way, one after the other, without any thought."""
     variants = product(*(combinations(range(len(capacities)), claim.cards) for claim in claims))
     named = ({claim.name: on for claim, on in zip(claims, variant, strict=True)} for variant in variants)
-    return any(all(load(i, claims, variant) <= room for i, room in enumerate(capacities)) for variant in named)
+    return any(
+        all(load(i, claims, variant) <= available_memory for i, available_memory in enumerate(capacities))
+        for variant in named
+    )
 
 
 @given(CLAIMS, st.lists(st.integers(0, 20), max_size=3))
 @unhurried
 def test_a_placement_is_found_exactly_where_there_is_one(claims: list[Claim], capacities: list[int]) -> None:
-    found = place(claims, capacities)
+    found = place_on_cards(claims, capacities)
     assert found.fits is some_placement_fits(claims, capacities)
     assert found.proven
     assert all(len(set(found.cards[claim.name])) == claim.cards for claim in claims if claim.name in found.cards)
     if found.fits:
-        assert all(load(i, claims, dict(found.cards)) <= room for i, room in enumerate(capacities))
+        assert all(
+            load(i, claims, dict(found.cards)) <= available_memory for i, available_memory in enumerate(capacities)
+        )
 
 
 def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "TRIES", 3)
     claims = [Claim(f"c{i}", 1, 5) for i in range(5)]
-    found = place(claims, [9, 9, 9, 9])
+    found = place_on_cards(claims, [9, 9, 9, 9])
     assert not found.fits
     assert not found.proven
     assert found.cards.keys() == {claim.name for claim in claims}
@@ -356,8 +373,10 @@ def cited(found: Budget) -> set[str]:
 
 @given(WORKLOADS, ROOMS)
 @briefly
-def test_every_line_and_every_place_cites_evidence_that_exists(workload: Workload, room: AvailableMemory) -> None:
-    found = budget(workload, room)
+def test_every_line_and_every_place_cites_evidence_that_exists(
+    workload: Workload, available_memory: AvailableMemory
+) -> None:
+    found = budget(workload, available_memory)
     assert cited(found) <= set().union(*EVIDENCE.values())
     assert all(line.evidence for line in found.lines if line.estimate)
 

@@ -17,7 +17,7 @@ Span = tuple[Bytes, Bytes]  # start, end
 
 
 @dataclass(frozen=True)
-class Placed:
+class WindowPiece:
     """The piece of a window that a card is expected to get: start address and length in bytes."""
 
     card: CardBars
@@ -60,7 +60,7 @@ def _first_fit(claim: Claim, taken: Sequence[Span], base: Bytes) -> Span:
     return start, start + length
 
 
-def _place(claim: Claim, taken: Sequence[Span], base: Bytes, smallest: Bytes) -> tuple[Span, ...]:
+def _occupied(claim: Claim, taken: Sequence[Span], base: Bytes, smallest: Bytes) -> tuple[Span, ...]:
     """`taken` with the claim. Holes below `smallest` count as taken: many orders then lead to the same layout."""
     first, *others = sorted([*taken, _first_fit(claim, taken, base)])
     spans = [first]
@@ -89,13 +89,13 @@ def _extremes(claims: tuple[Claim, ...], base: Bytes) -> Extremes:
         if not any(left):
             end = taken[-1][1] if taken else base
             return Extremes(end, end, ())
-        ways = [
-            (kind, follow((*left[:i], left[i] - 1, *left[i + 1 :]), _place(kind, taken, base, smallest)))
+        layouts = [
+            (kind, follow((*left[:i], left[i] - 1, *left[i + 1 :]), _occupied(kind, taken, base, smallest)))
             for i, kind in enumerate(kinds)
             if left[i]
         ]
-        kind, worst = max(ways, key=lambda way: way[1].most)
-        return Extremes(min(way.least for _, way in ways), worst.most, (kind, *worst.order))
+        kind, worst = max(layouts, key=lambda way: way[1].most)
+        return Extremes(min(way.least for _, way in layouts), worst.most, (kind, *worst.order))
 
     return follow(tuple(counts[kind] for kind in kinds), ())
 
@@ -109,13 +109,15 @@ def count_orders(claims: Sequence[Claim]) -> int:
     return factorial(len(claims)) // prod(factorial(n) for n in Counter(claims).values())
 
 
-def layout(cards: Sequence[CardBars], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes) -> list[Placed]:
+def layout(
+    cards: Sequence[CardBars], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes
+) -> list[WindowPiece]:
     waiting = list(zip(claims, cards, strict=True))
-    placed: list[Placed] = []
+    pieces: list[WindowPiece] = []
     taken: list[Span] = []
     for claim in order:
         start, end = _first_fit(claim, taken, base)
         insort(taken, (start, end))
         at = next(i for i, (asked, _) in enumerate(waiting) if asked == claim)
-        placed.append(Placed(waiting.pop(at)[1], start, end - start))
-    return placed
+        pieces.append(WindowPiece(waiting.pop(at)[1], start, end - start))
+    return pieces

@@ -71,7 +71,7 @@ def card_label(card: Card) -> str:
     return f"{card_name(card)} at {card.location}"
 
 
-def as_mmio_sees(card: Card) -> bars.CardBars:
+def bars_of(card: Card) -> bars.CardBars:
     """The BARs of a card from the best source. Raises MmioRefused, MissingFact."""
     gpu = card.gpu.state
     return bars.card(card_name(card), ranges=gpu.ranges, device=card.gpu.key["device"], vram=gpu.vram)

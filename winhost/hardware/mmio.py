@@ -8,7 +8,7 @@ In which order it meets the devices is not established, so the order that needs 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from winhost.hardware.allocation import Claim, Extremes, Placed, align, claim, count_orders, extremes, layout
+from winhost.hardware.allocation import Claim, Extremes, WindowPiece, align, claim, count_orders, extremes, layout
 from winhost.hardware.bars import FOUR_GIB, CardBars, MmioRefused
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
 
@@ -39,7 +39,7 @@ class HighWindow:
     size: Bytes
     least: Bytes
     orders: int
-    placed: tuple[Placed, ...]
+    pieces: tuple[WindowPiece, ...]
     address_width: int | None
     cap: Bytes | None
     why: str
@@ -61,7 +61,7 @@ class LowWindow:
     cards: tuple[CardBars, ...]
     floor: Bytes
     size: Bytes
-    placed: tuple[Placed, ...]
+    pieces: tuple[WindowPiece, ...]
     why: str
 
 
@@ -108,7 +108,7 @@ def _high_window(cards: Sequence[CardBars], base: Bytes, address_width: int | No
     if beyond:
         remedy = _instead(asking, base, beyond.given)
         raise MmioRefused(beyond.code, beyond.sentence, remedy, need=floor, given=beyond.given)
-    placed = layout(asking, claims, found.order, base)
+    pieces = layout(asking, claims, found.order, base)
     orders = count_orders(claims)
     newer = extremes(claims, base + len(cards) * CONFIG_WINDOW).most - base
     chosen, because = _high_size(cards, max(floor, newer), _reach(base, address_width, cap))
@@ -120,10 +120,10 @@ def _high_window(cards: Sequence[CardBars], base: Bytes, address_width: int | No
         size=chosen,
         least=least,
         orders=orders,
-        placed=tuple(placed),
+        pieces=tuple(pieces),
         address_width=address_width,
         cap=cap,
-        why="\n".join([*sources, *_why_placed(placed, base), *_why_floor(floor, least, orders, base), because]),
+        why="\n".join([*sources, *_why_pieces(pieces, base), *_why_floor(floor, least, orders, base), because]),
         doubts=(*(doubt for card in cards for doubt in card.doubts), *_newer(newer, chosen)),
     )
 
@@ -216,12 +216,12 @@ def _check_step(asked: Bytes) -> None:
         )
 
 
-def _why_placed(placed: Sequence[Placed], base: Bytes) -> list[str]:
+def _why_pieces(pieces: Sequence[WindowPiece], base: Bytes) -> list[str]:
     return [
         f"{it.card.name}: its 64-bit BARs ({_sizes(it.card.bars64)}) are one piece of {mib(it.length)} that must start "
         f"on a {size(claim(it.card.bars64)[1])} boundary; the first free one from {size(base)} up is "
         f"{size(it.start)}."
-        for it in placed
+        for it in pieces
     ]
 
 
@@ -259,8 +259,8 @@ def low_window(cards: Sequence[CardBars]) -> LowWindow:
     floor, chosen = _smallest_low(cards, LOW_LEAST), _smallest_low(cards, LOW_SIZE)
     asking = [card for card in cards if card.bars32]
     order = _low_layout(cards, chosen).order
-    placed = layout(asking, _low_claims(asking), order, _low_base(chosen, len(cards)))
-    return LowWindow(tuple(cards), floor, chosen, tuple(placed), _why_low(cards, floor, chosen))
+    pieces = layout(asking, _low_claims(asking), order, _low_base(chosen, len(cards)))
+    return LowWindow(tuple(cards), floor, chosen, tuple(pieces), _why_low(cards, floor, chosen))
 
 
 def check_low(asked: Bytes, window: LowWindow) -> Bytes:
@@ -304,8 +304,8 @@ def _low_layout(cards: Sequence[CardBars], low: Bytes) -> Extremes:
 
 def _smallest_low(cards: Sequence[CardBars], at_least: Bytes) -> Bytes:
     claims = _low_claims(cards)
-    room = sum(length for length, _ in claims) + FOUR_GIB - LOW_USABLE_END
-    first = max(at_least, align(room + min(room, FRAME_BUFFER_MOST), STEP))
+    needed = sum(length for length, _ in claims) + FOUR_GIB - LOW_USABLE_END
+    first = max(at_least, align(needed + min(needed, FRAME_BUFFER_MOST), STEP))
     sizes = range(first, LOW_MOST + STEP, STEP)
     return next(low for low in sizes if extremes(claims, _low_base(low, len(cards))).most <= LOW_USABLE_END)
 

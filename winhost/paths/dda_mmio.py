@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from winhost.hardware import allocation, bars, mmio
-from winhost.hardware.cards import as_mmio_sees
+from winhost.hardware.cards import bars_of
 from winhost.model.facts import MissingFact
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
@@ -25,7 +25,7 @@ def windows(facts: HostFacts, selection: Selection) -> MmioWindows:
     if selection.vm is not None:
         vm = selection.vm.key["vm"]
         cards |= {card.location: card for card in facts.cards if owner(facts.place(card.gpu)) == vm}
-    return _windows(tuple(as_mmio_sees(cards[location]) for location in sorted(cards)), address_width(facts))
+    return _windows(tuple(bars_of(cards[location]) for location in sorted(cards)), address_width(facts))
 
 
 @lru_cache(maxsize=64)

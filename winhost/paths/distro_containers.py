@@ -55,7 +55,7 @@ class Repository:
     components: tuple[str, ...]
     key_file: str
     fingerprint: str
-    told_by: str
+    published_by: str
 
     @property
     def key(self) -> str:
@@ -75,7 +75,7 @@ TOOLKIT = Repository(
     components=(),
     key_file="nvidia-container-toolkit.asc",
     fingerprint="C95B321B61E88C1809C4F759DDCAE044F796ECB0",
-    told_by="NVIDIA/nvidia-docker, gpgkey",
+    published_by="NVIDIA/nvidia-docker, gpgkey",
 )
 
 
@@ -89,7 +89,7 @@ def docker(codename: str) -> Repository:
         components=("stable",),
         key_file="docker.asc",
         fingerprint="9DC858229FC7DD38854AE2D88D81803C0EBFCD88",
-        told_by="docker/docs, engine/install",
+        published_by="docker/docs, engine/install",
     )
 
 

@@ -25,10 +25,10 @@ class StaticAddress:
         if "/" not in address:
             raise ValueError(f"{address!r} has no prefix length, as 192.0.2.10/24 has")
         found = ipaddress.ip_interface(address)
-        way_out = ipaddress.ip_address(gateway) if gateway else None
-        if way_out is not None and (way_out not in found.network or way_out == found.ip):
-            raise ValueError(f"the gateway {way_out} is not another address of {found.network}")
-        return cls(found, way_out, tuple(ipaddress.ip_address(each) for each in dns))
+        outward = ipaddress.ip_address(gateway) if gateway else None
+        if outward is not None and (outward not in found.network or outward == found.ip):
+            raise ValueError(f"the gateway {outward} is not another address of {found.network}")
+        return cls(found, outward, tuple(ipaddress.ip_address(each) for each in dns))
 
 
 def network_file(static: StaticAddress, interface: str = "eth0") -> str:

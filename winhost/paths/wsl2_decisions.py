@@ -31,9 +31,9 @@ from winhost.resources.windows.wsl.resource import Wsl
 from winhost.resources.windows.wsl_config.resource import WslConfig
 from winhost.wslconfig import WSLCONF, changed
 
-SSH, BESIDE_WINDOWS = 22, 2222
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - of the distro; who may come there, a firewall of Windows says
-FOR_EVER = "-1"  # of both idle times: no client window has to stay open
+SSH_PORT, SSH_PORT_WITH_WINDOWS = 22, 2222
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of the distro; who may come there, a firewall of Windows says
+NEVER_IDLE = "-1"  # of both idle times: no client window has to stay open
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Conf:
 
 
 @dataclass(frozen=True)
-class WayIn:
+class SshAccess:
     """Where sshd of the distro listens, for which public keys, and from which networks.
 
     allowed: None behind NAT: all that comes in comes from Windows, and whom that lets in its own firewall says.
@@ -163,20 +163,20 @@ class Wsl2Decisions:
         )
 
     @cached_property
-    def ways_in(self) -> tuple[WayIn, ...]:
+    def ways_in(self) -> tuple[SshAccess, ...]:
         """By SSH, where the settings name a key. Bridged with an address of its own it listens there only."""
         access, bridge = self._settings.access, self._settings.bridge
         if access.key is None:
             return ()
         static = self._mode == "bridged" and bridge is not None and bridge.address != "dhcp"
-        listen = bridge.address.split("/")[0] if bridge and static else EVERYWHERE
+        listen = bridge.address.split("/")[0] if bridge and static else ANY_ADDRESS
         allowed = None if self._mode == "nat" else self._allowed
-        return (WayIn(self._port, listen, [access.key], allowed, self._who),)
+        return (SshAccess(self._port, listen, [access.key], allowed, self._who),)
 
     @property
     def _port(self) -> int:
         """Bridged the distro has all ports to itself; else they are those of Windows, whose own sshd may have 22."""
-        return self._settings.access.port or (SSH if self._mode == "bridged" else BESIDE_WINDOWS)
+        return self._settings.access.port or (SSH_PORT if self._mode == "bridged" else SSH_PORT_WITH_WINDOWS)
 
     @property
     def forwards(self) -> tuple[Mapping[str, Json], ...]:
@@ -254,8 +254,8 @@ class Wsl2Decisions:
             ("wsl2", "networkingMode"): self._mode,
             ("wsl2", "memory"): f"{self.memory.given // MiB}MB",
             ("wsl2", "guiApplications"): "false",
-            ("wsl2", "vmIdleTimeout"): FOR_EVER,
-            ("general", "instanceIdleTimeout"): FOR_EVER,
+            ("wsl2", "vmIdleTimeout"): NEVER_IDLE,
+            ("general", "instanceIdleTimeout"): NEVER_IDLE,
         }
         if (swap := self._settings.stated("swap")) is not None:
             wanted["wsl2", "swap"] = f"{swap // MiB}MB"

@@ -127,7 +127,7 @@ def _low(window: mmio.LowWindow, numbers: Sequence[int]) -> Strip:
 
 def _pieces(window: mmio.HighWindow | mmio.LowWindow, numbers: Sequence[int], base: Bytes) -> Iterator[Piece]:
     """A window's cards are in the order of the numbers. Those of one model are equal: only `is` tells them apart."""
-    for it in sorted(window.placed, key=lambda it: it.start):
+    for it in sorted(window.pieces, key=lambda it: it.start):
         number = next(number for card, number in zip(window.cards, numbers, strict=True) if card is it.card)
         yield _piece(it.start, it.length, base, window.size, it.card.name, number)
 

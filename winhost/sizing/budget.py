@@ -42,24 +42,24 @@ class Budget:
         return next((place for place in self.places if place.where == where), None)
 
 
-def budget(workload: Workload, room: AvailableMemory) -> Budget:
+def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
     """Everything that a workload takes in a room, and whether it fits."""
     engines = [engine(model) for model in workload.models]
-    shares = [card_share(workload, room, card) for card in range(len(room.cards))]
+    shares = [card_share(workload, available_memory, card) for card in range(len(available_memory.cards))]
     placement = placement_of(workload, engines, [capacity.bytes for capacity in shares])
     shm = tuple(shm_lines(workload))
     lines = (
-        *card_lines(workload, engines, placement, len(room.cards)),
-        *ram_lines(workload, engines, room, shm),
+        *card_lines(workload, engines, placement, len(available_memory.cards)),
+        *ram_lines(workload, engines, available_memory, shm),
         *shm,
-        *pinned_lines(workload, engines, room),
-        *host_lines(workload, room),
+        *pinned_lines(workload, engines, available_memory),
+        *host_lines(workload, available_memory),
     )
-    places = tuple(_places(workload, room, lines, shares, _Doubts(workload, engines, placement)))
+    places = tuple(_places(workload, available_memory, lines, shares, _Doubts(workload, engines, placement)))
     missing = tuple(lack for each in engines for lack in each.missing) + missing_of_video(workload.video)
     verdicts = [not placement.homeless, *(place.fits for place in places)]
     fits = False if False in verdicts else None if None in verdicts else True
-    return Budget(room.variant, lines, places, placement, missing, fits)
+    return Budget(available_memory.variant, lines, places, placement, missing, fits)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Doubts:
 
 def _places(
     workload: Workload,
-    room: AvailableMemory,
+    available_memory: AvailableMemory,
     lines: Sequence[BudgetLine],
     shares: Sequence[MemoryPart],
     doubts: _Doubts,
@@ -92,19 +92,23 @@ def _places(
     for card, share in enumerate(shares):
         unproven = not (doubts.placement.fits or doubts.placement.proven)
         yield memory_place(lines, share.what, share, card, doubts=doubts.card(card), unproven=unproven)
-    yield memory_place(lines, RAM, capacity_of(room.ram, "what the target gets"), doubts=doubts.backups)
+    yield memory_place(lines, RAM, capacity_of(available_memory.ram, "what the target gets"), doubts=doubts.backups)
     others = (
-        (SHM, capacity_of(room.shm, "size of /dev/shm", "shm-default-half"), False),
-        (PINNED, capacity_of(room.pinned, *_pinned_bound(room)), doubts.backups and pins(workload, room)),
-        (HOST, capacity_of(room.host_ram, "memory of the machine"), False),
-        (HOST_PER_CARDS, capacity_of(room.host_ram, "memory of the machine"), False),
+        (SHM, capacity_of(available_memory.shm, "size of /dev/shm", "shm-default-half"), False),
+        (
+            PINNED,
+            capacity_of(available_memory.pinned, *_pinned_bound(available_memory)),
+            doubts.backups and pins(workload, available_memory),
+        ),
+        (HOST, capacity_of(available_memory.host_ram, "memory of the machine"), False),
+        (HOST_PER_CARDS, capacity_of(available_memory.host_ram, "memory of the machine"), False),
     )
     for where, capacity, doubtful in others:
         if doubtful or any(line.where == where for line in lines):
             yield memory_place(lines, where, capacity, doubts=doubtful)
 
 
-def _pinned_bound(room: AvailableMemory) -> tuple[str, ...]:
-    if room.path in SHARED_WITH_WINDOWS:
+def _pinned_bound(available_memory: AvailableMemory) -> tuple[str, ...]:
+    if available_memory.path in SHARED_WITH_WINDOWS:
         return "what may be pinned under WSL", "wsl-pinned-reports", "vllm-pin-switch"
     return ("what may be pinned",)

@@ -6,7 +6,7 @@ from winhost.model.units import Bytes, gib
 from winhost.model.workload import AvailableMemory, Video, Workload
 from winhost.sizing.engines import Engine, MemoryPart, Missing
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, line_of
-from winhost.sizing.placement import Claim, Placement, place
+from winhost.sizing.placement import Claim, Placement, place_on_cards
 
 VIDEO = "video streams"
 
@@ -20,25 +20,25 @@ SHARE_WSL = 90
 SHARE_WSL_SEVERAL = 80  # where one engine spans several cards
 
 
-def card_share(workload: Workload, room: AvailableMemory, card: int) -> MemoryPart:
+def card_share(workload: Workload, available_memory: AvailableMemory, card: int) -> MemoryPart:
     """How much of a card engines can have."""
     percent, evidence = SHARE, "native-card-share"
-    if room.path in SHARED_WITH_WINDOWS:
+    if available_memory.path in SHARED_WITH_WINDOWS:
         several = any(model.engine_cards > 1 for model in workload.models)
         percent, evidence = SHARE_WSL, "wsl-utilization"
         if several:
             percent, evidence = SHARE_WSL_SEVERAL, "wsl-multi-gpu-residency"
-    vram = room.cards[card]
+    vram = available_memory.cards[card]
     bytes_ = vram * percent // 100
     return MemoryPart(f"gpu{card}", bytes_, bytes_, f"{percent} % of {gib(vram)}", (evidence,))
 
 
 def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Bytes]) -> Placement:
     """By what is counted, or where that has no room, by the least of it."""
-    found = place([*map(_claim, engines), *_claims_of_video(workload.video)], capacities)
+    found = place_on_cards([*map(_claim, engines), *_claims_of_video(workload.video)], capacities)
     if found.fits:
         return found
-    least = place([*map(_least_claim, engines), *_claims_of_video(workload.video)], capacities)
+    least = place_on_cards([*map(_least_claim, engines), *_claims_of_video(workload.video)], capacities)
     if not least.fits:
         return found
     return Placement(least.cards, found.homeless, fits=False, proven=found.proven)

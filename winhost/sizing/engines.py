@@ -147,9 +147,9 @@ def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:
     embedding, layers = model.embedding, model.attention.layers
     table = embedding.table * model.dtype.bytes
     body = max(0, whole.bytes - embedding.parameters * model.dtype.bytes)
-    held = -(-layers // model.pipeline)
-    share = -(-(-(-body * held // layers) + table) // model.tensor)
-    how = f"{whole.how}; a stage holds {held} of {layers} layers and {gib(table)} of embeddings" + (
+    stage_layers = -(-layers // model.pipeline)
+    share = -(-(-(-body * stage_layers // layers) + table) // model.tensor)
+    how = f"{whole.how}; a stage holds {stage_layers} of {layers} layers and {gib(table)} of embeddings" + (
         f", over {model.tensor} cards" if model.tensor > 1 else ""
     )
     return MemoryPart("weights", share, share, how, (*whole.evidence, "vllm-pipeline-ends"), estimate=True)

@@ -44,22 +44,22 @@ class WhatWouldFit:
     nearest: Fix | None
 
 
-def what_would_fit(workload: Workload, room: AvailableMemory) -> WhatWouldFit:
+def what_would_fit(workload: Workload, available_memory: AvailableMemory) -> WhatWouldFit:
     """Nothing where it fits; otherwise shortages, and every kind of change that was found to help."""
-    now = budget(workload, room)
+    now = budget(workload, available_memory)
     short = tuple(
         Shortage(place.where, place.used - place.capacity, max(0, place.least - place.capacity))
         for place in now.places
         if place.capacity is not None and place.used > place.capacity
     )
     nothing_known_against_it = now.fits is None and now.missing
-    fixes = () if now.fits or nothing_known_against_it else FixSearch(workload, room, now).fixes()
+    fixes = () if now.fits or nothing_known_against_it else FixSearch(workload, available_memory, now).fixes()
     nearest = fixes[0] if fixes and fixes[0].tier < ADVICE else None
     return WhatWouldFit(short, now.placement.homeless, now.missing, fixes, nearest)
 
 
-def applied(workload: Workload, room: AvailableMemory, fix: Fix) -> tuple[Workload, AvailableMemory]:
+def applied(workload: Workload, available_memory: AvailableMemory, fix: Fix) -> tuple[Workload, AvailableMemory]:
     """Both with all changes of the fix made."""
     for change in fix.changes:
-        workload, room = changed(workload, room, change)
-    return workload, room
+        workload, available_memory = changed(workload, available_memory, change)
+    return workload, available_memory

@@ -45,32 +45,36 @@ class FitChange:
         return of + _TEXTS[self.kind](self)
 
 
-def changed(workload: Workload, room: AvailableMemory, change: FitChange) -> tuple[Workload, AvailableMemory]:
+def changed(
+    workload: Workload, available_memory: AvailableMemory, change: FitChange
+) -> tuple[Workload, AvailableMemory]:
     """Both with the change made."""
     if change.kind is ChangeKind.MOVE:
-        return replace(workload, models=tuple(m for m in workload.models if m.name != change.model)), room
+        return replace(workload, models=tuple(m for m in workload.models if m.name != change.model)), available_memory
     if change.model is not None:
         models = tuple(_with(model, change) if model.name == change.model else model for model in workload.models)
-        return replace(workload, models=models), room
+        return replace(workload, models=models), available_memory
     to = int(change.to)
     match change.kind:
         case ChangeKind.CARDS:
             assert change.each is not None
-            return workload, replace(room, cards=(*room.cards, *[change.each] * (to - len(room.cards))))
+            return workload, replace(
+                available_memory, cards=(*available_memory.cards, *[change.each] * (to - len(available_memory.cards)))
+            )
         case ChangeKind.SHM:
-            return workload, replace(room, shm=to)
+            return workload, replace(available_memory, shm=to)
         case ChangeKind.RAM:
-            return workload, _with_ram(room, to)
+            return workload, _with_ram(available_memory, to)
         case ChangeKind.HOST_RAM:
-            return workload, replace(room, host_ram=to)
+            return workload, replace(available_memory, host_ram=to)
     raise AssertionError(change.kind)
 
 
-def _with_ram(room: AvailableMemory, ram: Bytes) -> AvailableMemory:
+def _with_ram(available_memory: AvailableMemory, ram: Bytes) -> AvailableMemory:
     """Where Linux has its own driver, what may be pinned grows with its memory."""
-    if room.pinned is None or room.path in SHARED_WITH_WINDOWS:
-        return replace(room, ram=ram)
-    return replace(room, ram=ram, pinned=max(0, room.pinned + ram - room.ram))
+    if available_memory.pinned is None or available_memory.path in SHARED_WITH_WINDOWS:
+        return replace(available_memory, ram=ram)
+    return replace(available_memory, ram=ram, pinned=max(0, available_memory.pinned + ram - available_memory.ram))
 
 
 def _with(model: Model, change: FitChange) -> Model:

@@ -31,10 +31,10 @@ def not_known(found: Budget) -> Iterator[str]:
 
 def arithmetic(now: Budget, after: Budget) -> Iterator[str]:
     """What was short, as it is then, and the lines there that changed; the same on several cards is told once."""
-    told: defaultdict[str, list[str]] = defaultdict(list)
+    places_by_text: defaultdict[str, list[str]] = defaultdict(list)
     for where, text in _changes_in_full_places(now, after):
-        told[text].append(where)
-    yield from (f"{', '.join(places)}: {text}" for text, places in told.items())
+        places_by_text[text].append(where)
+    yield from (f"{', '.join(places)}: {text}" for text, places in places_by_text.items())
 
 
 def _changes_in_full_places(now: Budget, after: Budget) -> Iterator[tuple[str, str]]:

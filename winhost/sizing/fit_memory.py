@@ -6,41 +6,41 @@ from winhost.model.units import Bytes, GiB
 from winhost.model.workload import AvailableMemory
 from winhost.sizing.budget import Budget
 from winhost.sizing.fit_changes import ChangeKind, FitChange
-from winhost.sizing.memory_places import BESIDE_WINDOWS, HOST, HOST_PER_CARDS, PINNED, RAM, SHM
+from winhost.sizing.memory_places import ALONGSIDE_WINDOWS, HOST, HOST_PER_CARDS, PINNED, RAM, SHM
 
 
-def memory_changes(found: Budget, room: AvailableMemory) -> Iterator[FitChange]:
+def memory_changes(found: Budget, available_memory: AvailableMemory) -> Iterator[FitChange]:
     """In whole GiB: /dev/shm, what the target gets, what is in the machine."""
     shm = found.at(SHM)
     if shm and not shm.fits:
-        yield FitChange(ChangeKind.SHM, None, room.shm, _whole(shm.used))
-    ram = _ram(found, room)
-    if ram != room.ram:
-        yield FitChange(ChangeKind.RAM, None, room.ram, ram)
-    host = _host_ram(found, room, ram)
-    if host > room.host_ram:
-        yield FitChange(ChangeKind.HOST_RAM, None, room.host_ram, host)
+        yield FitChange(ChangeKind.SHM, None, available_memory.shm, _whole(shm.used))
+    ram = _ram(found, available_memory)
+    if ram != available_memory.ram:
+        yield FitChange(ChangeKind.RAM, None, available_memory.ram, ram)
+    host = _host_ram(found, available_memory, ram)
+    if host > available_memory.host_ram:
+        yield FitChange(ChangeKind.HOST_RAM, None, available_memory.host_ram, host)
 
 
-def _ram(found: Budget, room: AvailableMemory) -> Bytes:
+def _ram(found: Budget, available_memory: AvailableMemory) -> Bytes:
     """What the target should get: more where it lacks, less where Windows lacks and it can spare it."""
     ram, pinned, host = found.at(RAM), found.at(PINNED), found.at(HOST)
     assert ram is not None
-    least = _whole(max(ram.used, room.ram - (pinned.margin or 0) if pinned else 0))
-    if least > room.ram:
+    least = _whole(max(ram.used, available_memory.ram - (pinned.margin or 0) if pinned else 0))
+    if least > available_memory.ram:
         return least
     if host and not host.fits:
-        return max(least, room.ram - _whole(host.used - room.host_ram))
-    return room.ram
+        return max(least, available_memory.ram - _whole(host.used - available_memory.host_ram))
+    return available_memory.ram
 
 
-def _host_ram(found: Budget, room: AvailableMemory, ram: Bytes) -> Bytes:
-    if room.path not in BESIDE_WINDOWS:
+def _host_ram(found: Budget, available_memory: AvailableMemory, ram: Bytes) -> Bytes:
+    if available_memory.path not in ALONGSIDE_WINDOWS:
         return ram
     host, cards = found.at(HOST), found.at(HOST_PER_CARDS)
     assert host is not None
-    needed = max(host.used - room.ram + ram, cards.used if cards else 0)
-    return _whole(needed) if needed > room.host_ram else room.host_ram
+    needed = max(host.used - available_memory.ram + ram, cards.used if cards else 0)
+    return _whole(needed) if needed > available_memory.host_ram else available_memory.host_ram
 
 
 def _whole(n: Bytes) -> Bytes:

@@ -29,9 +29,9 @@ Changes = tuple[FitChange, ...]
 class FixSearch:
     """All that is tried for one workload in one room."""
 
-    def __init__(self, workload: Workload, room: AvailableMemory, now: Budget) -> None:
+    def __init__(self, workload: Workload, available_memory: AvailableMemory, now: Budget) -> None:
         self.workload = workload
-        self.room = room
+        self.available_memory = available_memory
         self.now = now
 
     def fixes(self) -> tuple[Fix, ...]:
@@ -168,32 +168,32 @@ class FixSearch:
 
     def _over(self, model: Model, tensor: int) -> Changes:
         change = FitChange(ChangeKind.TENSOR, model.name, model.tensor, tensor)
-        lacking = tensor * model.pipeline * model.data - len(self.room.cards)
-        return (change, *_added(self.room, lacking)) if lacking > 0 else (change,)
+        lacking = tensor * model.pipeline * model.data - len(self.available_memory.cards)
+        return (change, *_added(self.available_memory, lacking)) if lacking > 0 else (change,)
 
     def _more_cards(self) -> Iterator[Changes]:
         for count in range(1, MORE_CARDS + 1):
-            changes = tuple(_added(self.room, count))
+            changes = tuple(_added(self.available_memory, count))
             if changes and self._cards_hold(changes):
                 yield changes
                 return
 
     def _after(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
-        workload, room = self.workload, self.room
+        workload, available_memory = self.workload, self.available_memory
         for change in changes:
-            workload, room = changed(workload, room, change)
-        return workload, room
+            workload, available_memory = changed(workload, available_memory, change)
+        return workload, available_memory
 
     def _cards_hold(self, changes: Sequence[FitChange]) -> bool:
         return holds_on_cards(budget(*self._after(changes)), self.now)
 
     def _completed(self, changes: Sequence[FitChange]) -> Fix | None:
         """With the memory that it takes then; None where the cards do not hold it, or memory cannot help."""
-        workload, room = self._after(changes)
-        found = budget(workload, room)
+        workload, available_memory = self._after(changes)
+        found = budget(workload, available_memory)
         if not holds_on_cards(found, self.now):
             return None
-        every = (*changes, *memory_changes(found, room))
+        every = (*changes, *memory_changes(found, available_memory))
         after = budget(*self._after(every))
         if not as_good_as(after, self.now):
             return None
@@ -235,8 +235,8 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
             yield tensor
 
 
-def _added(room: AvailableMemory, count: int) -> Iterator[FitChange]:
+def _added(available_memory: AvailableMemory, count: int) -> Iterator[FitChange]:
     """Cards as the largest there is."""
-    if room.cards:
-        there = len(room.cards)
-        yield FitChange(ChangeKind.CARDS, None, there, there + count, max(room.cards))
+    if available_memory.cards:
+        there = len(available_memory.cards)
+        yield FitChange(ChangeKind.CARDS, None, there, there + count, max(available_memory.cards))

@@ -7,7 +7,7 @@ from winhost.model.units import Bytes, GiB, MiB, gib
 from winhost.model.workload import AvailableMemory, Mirror, Workload
 from winhost.sizing.engines import Engine
 from winhost.sizing.memory_places import (
-    BESIDE_WINDOWS,
+    ALONGSIDE_WINDOWS,
     HOST,
     HOST_PER_CARDS,
     PINNED,
@@ -58,7 +58,7 @@ def wsl_default_ram(host_ram: Bytes) -> Bytes:
 
 
 def ram_lines(
-    workload: Workload, engines: Sequence[Engine], room: AvailableMemory, shm: Sequence[BudgetLine]
+    workload: Workload, engines: Sequence[Engine], available_memory: AvailableMemory, shm: Sequence[BudgetLine]
 ) -> Iterator[BudgetLine]:
     system = f"the target itself, {gib(SYSTEM_LEAST)} to {gib(SYSTEM)}"
     yield BudgetLine("system", RAM, SYSTEM, SYSTEM_LEAST, system, ("target-ram",), estimate=True)
@@ -66,7 +66,7 @@ def ram_lines(
         yield _processes(each)
     loading = f"a file of weights on its way to the card, {gib(LOADING)} at most; engines start one after the other"
     yield BudgetLine("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
-    yield from _backups(workload, engines, room, RAM)
+    yield from _backups(workload, engines, available_memory, RAM)
     if workload.kv_mirror and workload.kv_mirror.through is Mirror.LMCACHE:
         yield from _staging(workload, RAM, "LMCache server", "lmcache-server")
     if shm:
@@ -83,10 +83,12 @@ def _processes(each: Engine) -> BudgetLine:
     return BudgetLine("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)
 
 
-def _backups(workload: Workload, engines: Sequence[Engine], room: AvailableMemory, where: str) -> Iterator[BudgetLine]:
+def _backups(
+    workload: Workload, engines: Sequence[Engine], available_memory: AvailableMemory, where: str
+) -> Iterator[BudgetLine]:
     """Pinned, of every model that ever slept, whether it sleeps now or not; else of those that sleep, which may be all
     of them at once."""
-    pinned = pins(workload, room)
+    pinned = pins(workload, available_memory)
     stays = ("kept also while it is awake", "sleep-backup-stays")
     goes = ("given back on waking, but all may sleep at once", "sleep-backup-returned")
     for each in engines:
@@ -103,9 +105,9 @@ def _backups(workload: Workload, engines: Sequence[Engine], room: AvailableMemor
             )
 
 
-def pins(workload: Workload, room: AvailableMemory) -> bool:
+def pins(workload: Workload, available_memory: AvailableMemory) -> bool:
     """Under WSL vLLM pins nothing unless it is told to, which a workload that must have pinned memory asks for."""
-    return room.path not in SHARED_WITH_WINDOWS or "pinned-memory" in workload.needs.must
+    return available_memory.path not in SHARED_WITH_WINDOWS or "pinned-memory" in workload.needs.must
 
 
 def _staging(workload: Workload, where: str, what: str, evidence: str) -> Iterator[BudgetLine]:
@@ -136,21 +138,31 @@ def _nccl(model: str, cards: int, where: str) -> BudgetLine:
     return BudgetLine("NCCL buffers", where, cards * NCCL_SHM, 0, how, ("nccl-shm-pinned",), estimate=True, model=model)
 
 
-def pinned_lines(workload: Workload, engines: Sequence[Engine], room: AvailableMemory) -> Iterator[BudgetLine]:
-    if pins(workload, room):
-        yield from _backups(workload, engines, room, PINNED)
+def pinned_lines(
+    workload: Workload, engines: Sequence[Engine], available_memory: AvailableMemory
+) -> Iterator[BudgetLine]:
+    if pins(workload, available_memory):
+        yield from _backups(workload, engines, available_memory, PINNED)
     for model in workload.models:
         if model.engine_cards > 1:
             yield _nccl(model.name, model.cards, PINNED)
 
 
-def host_lines(workload: Workload, room: AvailableMemory) -> Iterator[BudgetLine]:
-    if room.path in BESIDE_WINDOWS:
-        yield BudgetLine("target", HOST, room.ram, room.ram, f"the {gib(room.ram)} that it gets", (), estimate=False)
+def host_lines(workload: Workload, available_memory: AvailableMemory) -> Iterator[BudgetLine]:
+    if available_memory.path in ALONGSIDE_WINDOWS:
+        yield BudgetLine(
+            "target",
+            HOST,
+            available_memory.ram,
+            available_memory.ram,
+            f"the {gib(available_memory.ram)} that it gets",
+            (),
+            estimate=False,
+        )
         needs = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
         how = "the least that Windows asks for" + (" with people working on it" if workload.keep_windows_usable else "")
         yield BudgetLine("Windows", HOST, needs, needs, how, ("windows-memory",), estimate=True)
-    if room.path in SHARED_WITH_WINDOWS:
-        for card, vram in enumerate(room.cards):
+    if available_memory.path in SHARED_WITH_WINDOWS:
+        for card, vram in enumerate(available_memory.cards):
             how = "memory of the card, for which Windows wants as much of its own"
             yield BudgetLine(f"gpu{card}", HOST_PER_CARDS, vram, vram, how, ("wsl-vram-above-memory",), estimate=False)

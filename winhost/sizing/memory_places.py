@@ -27,7 +27,7 @@ NOT_KNOWN = ", not known"  # behind what tells a capacity that nobody knows
 SHARED_WITH_WINDOWS = ("wsl2", "wslc")
 
 
-BESIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
+ALONGSIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class _GaveUp(Exception):
     pass
 
 
-def place(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Placement:
+def place_on_cards(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Placement:
     """Place everything; where not everything fits, each on the cards with the most room left, to show by how much."""
     ordered = sorted(claims, key=lambda claim: (-(claim.fixed + claim.turn), claim.name))
     cards = sorted(

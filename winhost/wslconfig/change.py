@@ -64,12 +64,12 @@ def _sets(file: ConfigFile, line: ConfigLine, key: Key) -> bool:
 
 def _added(file: ConfigFile, key: Key, raw: str) -> str:
     end = "\r\n" if "\r\n" in file.text or (file.dialect.windows and not file.text) else "\n"
-    place = max((place for place, line in enumerate(file.lines, 1) if _is_of(line, key.section)), default=0)
-    heading = "" if place else f"[{key.section}]{end}"
-    place = place or len(file.lines)
-    _check_read(file, place, key)
-    before, after = ("".join(line.text for line in part) for part in (file.lines[:place], file.lines[place:]))
-    ended = before in ("", "\ufeff") or _ended(file.lines[place - 1])
+    index = max((index for index, line in enumerate(file.lines, 1) if _is_of(line, key.section)), default=0)
+    heading = "" if index else f"[{key.section}]{end}"
+    index = index or len(file.lines)
+    _check_read(file, index, key)
+    before, after = ("".join(line.text for line in part) for part in (file.lines[:index], file.lines[index:]))
+    ended = before in ("", "\ufeff") or _ended(file.lines[index - 1])
     return f"{before}{'' if ended else end}{heading}{key.name}={raw}{end}{after}"
 
 
@@ -82,13 +82,13 @@ def _is_of(line: ConfigLine, section: str) -> bool:
     return line.kind in (LineKind.SECTION, LineKind.KEY) and line.section.lower() == section.lower()
 
 
-def _check_read(file: ConfigFile, place: int, key: Key) -> None:
+def _check_read(file: ConfigFile, index: int, key: Key) -> None:
     """What is put at this place must be read: not behind a line where WSL stops, nor joined to one by its backslash."""
-    for line in file.lines[:place]:
+    for line in file.lines[:index]:
         joins = line is file.lines[-1] and (line.text[line.at :] == "\\" or line.text.endswith("\\\r"))
         if joins or not (file.dialect.windows or line.kind in HARMLESS):
-            why = f"WSL would not read it behind line {line.place[0]}"
-            remedy = f"Mend line {line.place[0]} first: winhost lint {file.dialect.name} FILE"
+            why = f"WSL would not read it behind line {line.position[0]}"
+            remedy = f"Mend line {line.position[0]} first: winhost lint {file.dialect.name} FILE"
             raise WslConfigRefused(str(key), why, remedy)
 
 

@@ -1,4 +1,4 @@
-"""What is said of a file: a code, how bad it is, where, and the sentence of findings.yaml."""
+"""A lint finding: its code, severity, line and column, and its sentence from findings.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class LintSeverity(StrEnum):
 
 @dataclass(frozen=True)
 class LintFinding:
-    """Something in a file that is not as its author will have thought. Line and column count from 1."""
+    """One problem in a file. Line and column count from 1."""
 
     code: str
     severity: LintSeverity
@@ -32,20 +32,20 @@ class LintFinding:
     sentence: str
 
 
-def finding(dialect: Dialect, code: str, place: tuple[int, int], /, **words: object) -> LintFinding:
-    """With the sentence of its code; what is from the file is shown in it, not obeyed."""
-    said = _sentences()[code]
-    sentence = said["says"].format(**{name: visible(str(word)) for name, word in words.items()})
-    return LintFinding(f"{dialect.name}.{code}", LintSeverity(said["severity"]), *place, sentence)
+def finding(dialect: Dialect, code: str, position: tuple[int, int], /, **words: object) -> LintFinding:
+    """The finding of this code; control characters in `words`, which come from the file, are escaped."""
+    entry = _sentences()[code]
+    sentence = entry["says"].format(**{name: visible(str(word)) for name, word in words.items()})
+    return LintFinding(f"{dialect.name}.{code}", LintSeverity(entry["severity"]), *position, sentence)
 
 
 def codes() -> list[str]:
-    """What follows the point in the codes of findings."""
+    """The codes of findings, without the name of the file before the dot."""
     return list(_sentences())
 
 
 @once
 def _sentences() -> Mapping[str, Mapping[str, str]]:
     text = files(__package__).joinpath("findings.yaml").read_text(encoding="utf-8")
-    said: Mapping[str, Mapping[str, str]] = yaml.load(text, yaml.CSafeLoader)
-    return said
+    sentences: Mapping[str, Mapping[str, str]] = yaml.load(text, yaml.CSafeLoader)
+    return sentences

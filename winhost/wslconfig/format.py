@@ -63,7 +63,7 @@ class ConfigLine:
         return self.section.lower(), self.key.lower()
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """Line and column, counted from 1, of what a finding points to."""
         before = self.text[: self.at]
         return self.number + before.count("\n"), len(before) - before.rfind("\n")

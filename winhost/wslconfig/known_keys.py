@@ -60,7 +60,7 @@ def sections_of(dialect: Dialect) -> list[str]:
 
 
 def other(dialect: Dialect) -> Dialect:
-    """The file that a misplaced key may belong to."""
+    """The other of the two files, to which a misplaced key may belong."""
     return WSLCONF if dialect.windows else WSLCONFIG
 
 

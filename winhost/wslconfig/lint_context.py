@@ -14,7 +14,7 @@ from winhost.wslconfig.values_in_effect import counted, valid
 
 
 @dataclass(frozen=True)
-class Reader:
+class LintContext:
     """`version` is None where it is not known; `forbidden` are the WSL policies that are 0 on the machine."""
 
     file: ConfigFile
@@ -37,9 +37,9 @@ class Reader:
 
     @property
     def mode(self) -> str:
-        """How the network is made."""
+        """The network mode that the file sets; WSL defaults to NAT."""
         return str(self.values.get("wsl2.networkingMode") or "nat")
 
     def found(self, line: ConfigLine, code: str, **words: object) -> LintFinding:
-        """A finding at the place of a line."""
-        return finding(self.file.dialect, code, line.place, **words)
+        """A finding at this line."""
+        return finding(self.file.dialect, code, line.position, **words)

@@ -1,4 +1,4 @@
-"""All that WSL would silently leave out of a file, or stumble over."""
+"""Lint .wslconfig and wsl.conf: what WSL would silently ignore or misread."""
 
 from collections.abc import Collection
 
@@ -7,7 +7,7 @@ from packaging.version import Version
 from winhost.wslconfig import lint_lines, lint_settings
 from winhost.wslconfig.findings import LintFinding, finding
 from winhost.wslconfig.format import WSLCONFIG, Dialect, parse
-from winhost.wslconfig.lint_context import Reader
+from winhost.wslconfig.lint_context import LintContext
 
 RULES = (
     *(lint_lines.unreadable, lint_lines.sections, lint_lines.keys, lint_lines.duplicates),
@@ -19,18 +19,18 @@ RULES = (
 def lint(
     data: bytes, dialect: Dialect = WSLCONFIG, *, version: Version | None = None, forbidden: Collection[str] = ()
 ) -> list[LintFinding]:
-    """All findings of a file in the order of their places.
+    """All findings of a file, by line and column.
 
     `version` of the WSL that will read it, where that is known; `forbidden`: names of WSL's policies that are 0 there.
     """
     text, found = _decoded(data, dialect)
-    reader = Reader(parse(text, dialect), version, forbidden)
-    found += [each for rule in RULES for each in rule(reader)]
+    context = LintContext(parse(text, dialect), version, forbidden)
+    found += [each for rule in RULES for each in rule(context)]
     return sorted(found, key=lambda each: (each.line, each.column))
 
 
 def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[LintFinding]]:
-    """The text as `_wfopen(…, "rt,ccs=UTF-8")` gives it (WslCoreConfig.cpp), or as it will have been meant."""
+    """The text as `_wfopen(…, "rt,ccs=UTF-8")` gives it (WslCoreConfig.cpp), else as its byte order mark says."""
     codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
     text = data.decode(codec, "replace")
     if codec == "utf-16-be" or "\0" in text or (codec == "utf-16-le" and not dialect.windows):

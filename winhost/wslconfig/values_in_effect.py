@@ -1,4 +1,4 @@
-"""What counts of a file: the first line of each key, and what WSL makes of it."""
+"""Which values of a file take effect: the first line of each key counts, if WSL can read its value."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from winhost.wslconfig.known_keys import Key, key_of
 def effective(text: str, dialect: Dialect = WSLCONFIG) -> Mapping[tuple[str, str], Value]:
     """What the file sets, by section and key as the table spells them; sizes in bytes, times in milliseconds.
 
-    What is absent, unknown or bad is not there: WSL takes its default.
+    Absent, unknown and invalid keys are left out: WSL takes its default.
     """
     read_out = {}
     for key, line in counted(parse(text, dialect)):
@@ -21,7 +21,7 @@ def effective(text: str, dialect: Dialect = WSLCONFIG) -> Mapping[tuple[str, str
 
 
 def counted(file: ConfigFile) -> list[tuple[Key, ConfigLine]]:
-    """Each key with the line that counts: the first, be its value good or bad (ConfigKey::Parse keeps the result)."""
+    """Each key with the line that counts: the first, valid or not (ConfigKey::Parse keeps the result)."""
     first: dict[str, tuple[Key, ConfigLine]] = {}
     for line in file.keys:
         key = key_of(file.dialect, line.id)
@@ -31,7 +31,7 @@ def counted(file: ConfigFile) -> list[tuple[Key, ConfigLine]]:
 
 
 def valid(key: Key, line: ConfigLine) -> Value | None:
-    """What WSL makes of the line; None where it keeps its default."""
+    """The value that WSL reads; None for an invalid one, where WSL keeps its default."""
     try:
         return read(key, line.value)
     except ValueError:
