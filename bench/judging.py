@@ -47,7 +47,7 @@ def explaining(folder: Path) -> Iterator[Case]:
 def _held_against_reading(
     folder: Path, what: str, judged: Callable[[HostFacts], object], aim: float | None = None
 ) -> Iterator[Case]:
-    """From facts to verdicts and plans, against getting the facts from their files, every noun of them typed."""
+    """From facts to verdicts and plans, against getting the facts from their files, every resource of them typed."""
     files = [_write(folder, name, facts) for name, (facts, _) in expand_all().items()]
     read = [read_document(file, Facts) for file in files]
     playbook = read_playbook(shipped("playbooks") / "dda.yaml").model_dump(by_alias=True, mode="json")

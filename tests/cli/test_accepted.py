@@ -19,7 +19,7 @@ WINDOWS_11, SERVER = "win11-pro-1gpu", "server2025-role-installed"
 
 
 def network(file: str) -> object:
-    return read_document(Path(file), Plan).wish.playbook["settings"]["network"]
+    return read_document(Path(file), Plan).request.playbook["settings"]["network"]
 
 
 # ---- the path of a plan
@@ -53,7 +53,7 @@ def test_a_variant_is_taken_as_assess_prints_it(line: Line) -> None:
     assert line("plan", facts, "--path", "wsl2/nat", "-o", "one.json").code == 0
     assert line("plan", facts, "--path", "wsl2", "--set", "network=nat", "-o", "other.json").code == 0
     one, other = (read_document(Path(f"{name}.json"), Plan) for name in ("one", "other"))
-    assert (network("one.json"), one.wish, one.stages) == ("nat", other.wish, other.stages)
+    assert (network("one.json"), one.request, one.stages) == ("nat", other.request, other.stages)
     only = line("assess", facts, "--path", "wsl2/nat", "--json").result["options"]
     assert [(option["path"], option["variant"]) for option in only] == [("wsl2", "nat")]
 

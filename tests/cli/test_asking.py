@@ -68,7 +68,7 @@ def test_a_check_compares_and_changes_nothing(line: Line, planned: Lab) -> None:
     assert (said.code, "nothing was changed" in said.out) == (0, True)
     assert "MMIO windows of llm-01" in said.out
     (checked,) = line("apply", "plan.json", "--check", "--json").json["results"]
-    assert {step["noun"] for step in checked["steps"]} >= {"VmMmio", "VmPower"}
+    assert {step["resource"] for step in checked["steps"]} >= {"VmMmio", "VmPower"}
     vm = next(vm for vm in machine.vms.values() if vm.name == "llm-01")
     vm.traits = {**vm.traits, "checkpoints": 1}
     assert line("apply", "plan.json", "--check").code == 3

@@ -22,7 +22,7 @@ def without_windows(path: Path) -> Path:
 
 def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     document = json.loads(path.read_text(encoding="utf-8"))
-    change(document["nouns"]["OperatingSystem"][0]["state"])
+    change(document["resources"]["OperatingSystem"][0]["state"])
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
 

@@ -85,11 +85,11 @@ def test_what_is_there_already_is_left_alone(line: Line, plan: Path, there: str)
 
 def test_wrong_plans_are_refused_as_everywhere(line: Line, plan: Path) -> None:
     refused(line("bundle", "no-such.json", "-o", "made"), 2, "no-such.json")
-    refused(line("bundle", line.facts("server2025-3gpu"), "-o", "made"), 2, "winhost.plan/1")
+    refused(line("bundle", line.facts("server2025-3gpu"), "-o", "made"), 2, "winhost.plan/2")
     document = json.loads(plan.read_text())
-    document["stages"][0]["wanted"][0]["noun"] = "Fan"
+    document["stages"][0]["desired"][0]["resource"] = "Fan"
     plan.write_text(json.dumps(document))
-    refused(line("bundle", plan, "-o", "made"), 2, "there is no noun Fan")
+    refused(line("bundle", plan, "-o", "made"), 2, "there is no resource Fan")
 
 
 # ---- signing

@@ -43,9 +43,9 @@ def test_what_was_imported_can_be_judged(line: Line) -> None:
 
 def test_json_holds_the_facts_document(line: Line) -> None:
     said = line("facts", "import", DATA / "recorded" / "nvidia-smi-2xH200-linux.xml", "--host", "h200", "--json")
-    assert said.result["facts"]["schema"] == "winhost.facts/1"
+    assert said.result["facts"]["schema"] == "winhost.facts/2"
     assert said.result["host"] == "h200"
-    assert len(said.result["facts"]["nouns"]["PciDevice"]) == 2
+    assert len(said.result["facts"]["resources"]["PciDevice"]) == 2
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "gpu-01\n", "größe", "-x"])
@@ -119,7 +119,7 @@ def test_kinds_are_said_twice_and_equal() -> None:
 
 def test_no_difference_is_exit_0(line: Line) -> None:
     one = line.facts("server2025-3gpu")
-    free = edited(one, "later.json", lambda d: d["nouns"]["Memory"][0]["state"].update(free=1))
+    free = edited(one, "later.json", lambda d: d["resources"]["Memory"][0]["state"].update(free=1))
     said = line("diff", one, free)
     assert said.code == 0
     assert "No fact changed." in said.out
@@ -128,7 +128,7 @@ def test_no_difference_is_exit_0(line: Line) -> None:
 
 def test_all_counts_what_moves_by_itself(line: Line) -> None:
     one = line.facts("server2025-3gpu")
-    free = edited(one, "later.json", lambda d: d["nouns"]["Memory"][0]["state"].update(free=1))
+    free = edited(one, "later.json", lambda d: d["resources"]["Memory"][0]["state"].update(free=1))
     said = line("diff", one, free, "--all")
     assert said.code == 4
     assert "free (volatile)" in said.out
@@ -137,7 +137,7 @@ def test_all_counts_what_moves_by_itself(line: Line) -> None:
 def test_a_difference_is_exit_4_with_what_it_costs(line: Line) -> None:
     one = line.facts("server2025-3gpu")
     other = edited(
-        one, "later.json", lambda d: d["nouns"]["OperatingSystem"][0]["state"].update(edition_id="ServerRdsh")
+        one, "later.json", lambda d: d["resources"]["OperatingSystem"][0]["state"].update(edition_id="ServerRdsh")
     )
     said = line("diff", one, other)
     assert said.code == 4
@@ -148,15 +148,15 @@ def test_a_difference_is_exit_4_with_what_it_costs(line: Line) -> None:
 
 def test_diff_as_one_document(line: Line) -> None:
     one = line.facts("server2025-3gpu")
-    other = edited(one, "later.json", lambda d: d["nouns"]["PciDevice"].pop())
+    other = edited(one, "later.json", lambda d: d["resources"]["PciDevice"].pop())
     document = line("diff", one, other, "--json").result
     assert document["before"]["host"] == document["after"]["host"]
     gone = [each for each in document["differences"] if each["what"] == "gone"]
-    assert [each["noun"] for each in gone] == ["PciDevice"]
+    assert [each["resource"] for each in gone] == ["PciDevice"]
     assert gone[0]["before"]["name"]
 
 
-@pytest.mark.parametrize("broken", ["{", '{"schema": "winhost.plan/1"}'])
+@pytest.mark.parametrize("broken", ["{", '{"schema": "winhost.plan/2"}'])
 def test_diff_of_something_else_is_exit_2(line: Line, broken: str) -> None:
     Path("broken.json").write_text(broken)
     said = line("diff", line.facts("server2025-3gpu"), "broken.json")
@@ -166,7 +166,7 @@ def test_diff_of_something_else_is_exit_2(line: Line, broken: str) -> None:
 
 def test_a_hostile_name_is_shown_and_not_obeyed(line: Line) -> None:
     one = line.facts("server2025-3gpu")
-    other = edited(one, "later.json", lambda d: d["nouns"]["PciDevice"][0]["state"].update(name="\x1b[2J"))
+    other = edited(one, "later.json", lambda d: d["resources"]["PciDevice"][0]["state"].update(name="\x1b[2J"))
     said = line("diff", one, other)
     assert "\x1b" not in said.out
     assert "\\x1b[2J" in said.out
@@ -175,8 +175,8 @@ def test_a_hostile_name_is_shown_and_not_obeyed(line: Line) -> None:
 def test_ids_are_whole_and_values_too(line: Line) -> None:
     one = line.facts("server2025-role-installed")
     long = "a word " * 20
-    other = edited(one, "later.json", lambda d: d["nouns"]["Vm"][0]["state"].update(name=long))
-    vm = json.loads(one.read_text())["nouns"]["Vm"][0]["key"]["vm"]
+    other = edited(one, "later.json", lambda d: d["resources"]["Vm"][0]["state"].update(name=long))
+    vm = json.loads(one.read_text())["resources"]["Vm"][0]["key"]["vm"]
     said = line("diff", one, other)
     assert f"Vm {vm} " in said.out
     assert long.strip() in said.out
@@ -185,12 +185,16 @@ def test_ids_are_whole_and_values_too(line: Line) -> None:
 
 def test_two_machines_are_told_apart_from_two_readings(line: Line) -> None:
     one, other = line.facts("server2025-3gpu"), line.facts("win11-pro-1gpu")
-    ids = [json.loads(file.read_text())["nouns"]["OperatingSystem"][0]["state"]["machine_id"] for file in (one, other)]
+    ids = [
+        json.loads(file.read_text())["resources"]["OperatingSystem"][0]["state"]["machine_id"] for file in (one, other)
+    ]
     said = line("diff", one, other)
     assert said.err == f"warning: these are two machines, not two readings of one: their ids are {' and '.join(ids)}\n"
     assert line("diff", one, other, "--json").results[0]["two_machines"] is True
     assert line("diff", one, one).err == ""
-    unknown = edited(other, "unknown.json", lambda d: d["nouns"].update(OperatingSystem={"unknown": {"category": "X"}}))
+    unknown = edited(
+        other, "unknown.json", lambda d: d["resources"].update(OperatingSystem={"unknown": {"category": "X"}})
+    )
     assert line("diff", one, unknown).err == ""  # nobody knows
 
 
@@ -207,7 +211,7 @@ def readings(line: Line) -> Path:
     shutil.copy(line.facts("win11-pro-1gpu"), "new")
     shutil.copy(one, "old")
     changed = json.loads(one.read_text(encoding="utf-8"))
-    del changed["nouns"]["PciDevice"][-1]
+    del changed["resources"]["PciDevice"][-1]
     Path("new/gpu.json").write_text(json.dumps(changed), encoding="utf-8")
     shutil.copy(other, "new")
     return Path("new")
@@ -221,7 +225,7 @@ def test_folders_are_compared_host_by_host(line: Line, readings: Path) -> None:
     assert said.err.startswith("error: gpu-03 is in new, and not in old\n")
     told = {each.get("host") or each["after"]["host"]: each for each in line("diff", "old", "new", "--json").results}
     assert told["desk-01"]["differences"] == []
-    assert [each["noun"] for each in told["gpu-01"]["differences"]] == ["PciDevice"]
+    assert [each["resource"] for each in told["gpu-01"]["differences"]] == ["PciDevice"]
     assert (told["gpu-03"]["error"]["kind"], told["gpu-03"]["error"]["exit_code"]) == ("OnlyThere", 4)
     assert line("diff", "old", "new", "-o", "name").out.split() == ["gpu-01", "desk-01"]
     assert line("diff", "new", "new").code == 0

@@ -73,9 +73,9 @@ def test_what_a_file_holds_moves_no_cursor(line: Line) -> None:
 
 def test_a_host_tells_its_wsl_and_what_its_policies_forbid(line: Line, tmp_path: Path) -> None:
     facts, _ = expand(find("win11-pro-1gpu"))
-    (policy,) = facts.nouns["WslPolicy"]  # type: ignore[misc]
+    (policy,) = facts.resources["WslPolicy"]  # type: ignore[misc]
     forbids = replace(policy, state={**policy.state, "allow_networking": False})
-    held = replace(facts, nouns={**facts.nouns, "WslPolicy": (forbids,)})
+    held = replace(facts, resources={**facts.resources, "WslPolicy": (forbids,)})
     (tmp_path / "held.json").write_text(write_document(held), encoding="utf-8")
     (tmp_path / "free.json").write_text(write_document(facts), encoding="utf-8")
     (tmp_path / ".wslconfig").write_text("[wsl2]\nnetworkingMode=mirrored\n", encoding="utf-8")

@@ -15,7 +15,13 @@ ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 def test_the_demo_tells_the_whole_story(line: Line) -> None:
     said = line("demo")
     assert said.code == 0
-    for claim in ("Killed after", "16 properties verified", "gpu-01: as planned", "noun by noun", "no difference"):
+    for claim in (
+        "Killed after",
+        "16 properties verified",
+        "gpu-01: as planned",
+        "resource by resource",
+        "no difference",
+    ):
         assert claim in said.out
     assert "simulated" in said.out
     assert "dda is unsupported on desk-01" in said.err
@@ -44,7 +50,7 @@ def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:
     plans = [line("plan", "--facts", facts, "--vm", "llm-01", "--json").out for _ in range(2)]
     first, second = (re.sub(r'"made_at": "[^"]+"', "", plan) for plan in plans)
     assert first == second != plans[0]
-    assert json.loads(plans[0])["results"][0]["plan"]["schema"] == "winhost.plan/1"
+    assert json.loads(plans[0])["results"][0]["plan"]["schema"] == "winhost.plan/2"
 
 
 def test_apply_verify_rollback_as_documents(line: Line, lab: Lab) -> None:
@@ -57,7 +63,7 @@ def test_apply_verify_rollback_as_documents(line: Line, lab: Lab) -> None:
     assert [list(faults(event, schema, schema)) for event in events] == [[]] * len(events)
     done = [event for event in events if event["event"] == "done"]
     assert all(each["after"] and each["before"].keys() == each["after"].keys() for each in done)
-    assert all(each["resource"]["noun"] and each["time"] < events[-1]["time"] for each in done)
+    assert all(each["resource"]["resource"] and each["time"] < events[-1]["time"] for each in done)
     assert {each["run"] for each in done} == {events[-1]["run"]}
     (lost,) = [
         json.loads(text) for text in line("resume", events[-1]["run"] + "x", "--yes", "--jsonl").out.splitlines()

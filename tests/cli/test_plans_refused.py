@@ -17,11 +17,11 @@ CONSENTS = ("--accept", "vm-stop,force-dismount", "--yes")
 L40S = ("--card", "NVIDIA L40S")
 
 
-def playbook(folder: Path, noun: str, want: dict[str, Any]) -> Path:
+def playbook(folder: Path, resource: str, desired: dict[str, Any]) -> Path:
     """The shipped one with other values."""
     book = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
-    entry = next(entry for entry in book["resources"] if entry["noun"] == noun)
-    entry["want"] |= want
+    entry = next(entry for entry in book["resources"] if entry["resource"] == resource)
+    entry["desired"] |= desired
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump(book), encoding="utf-8")
     return path
@@ -40,12 +40,12 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("noun", "want", "says"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("resource", "desired", "says"), WRONG.values(), ids=WRONG)
 def test_a_value_that_cannot_be_is_refused_by_name(
-    line: Line, noun: str, want: dict[str, Any], says: str, tmp_path: Path
+    line: Line, resource: str, desired: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
     facts = line.facts("server2025-role-installed")
-    book = playbook(tmp_path, noun, want)
+    book = playbook(tmp_path, resource, desired)
     said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", book)
     assert (said.code, says in said.err) == (2, True), said.err
 
@@ -59,8 +59,8 @@ def test_a_window_that_is_too_small_is_refused_wherever_it_is_written(line: Line
 
 def test_one_thing_wanted_twice_in_two_ways_is_refused(line: Line, tmp_path: Path) -> None:
     book = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
-    entry = next(entry for entry in book["resources"] if entry["noun"] == "VmMemory")
-    book["resources"].append({**copy.deepcopy(entry), "want": {"dynamic": True}})
+    entry = next(entry for entry in book["resources"] if entry["resource"] == "VmMemory")
+    book["resources"].append({**copy.deepcopy(entry), "desired": {"dynamic": True}})
     path = tmp_path / "twice.yaml"
     path.write_text(yaml.safe_dump(book), encoding="utf-8")
     said = line("plan", "--facts", line.facts("server2025-role-installed"), "--vm", "llm-01", "--playbook", path)
@@ -68,12 +68,12 @@ def test_one_thing_wanted_twice_in_two_ways_is_refused(line: Line, tmp_path: Pat
 
 
 def edit(
-    *, want: dict[str, Any] | None = None, stages: Callable[[Any], None] = lambda _: None
+    *, desired: dict[str, Any] | None = None, stages: Callable[[Any], None] = lambda _: None
 ) -> Callable[[Any], None]:
     def change(plan: Any) -> None:
-        for wanted in plan["stages"][0]["wanted"]:
-            if want and want.keys() <= wanted["want"].keys():
-                wanted["want"] |= want
+        for entry in plan["stages"][0]["desired"]:
+            if desired and desired.keys() <= entry["desired"].keys():
+                entry["desired"] |= desired
         stages(plan)
 
     return change
@@ -84,17 +84,17 @@ def without_steps(plan: Any) -> None:
 
 
 def without_before(plan: Any) -> None:
-    plan["stages"][0]["steps"] = [step for step in plan["stages"][0]["steps"] if step["noun"] != "VmMmio"]
+    plan["stages"][0]["steps"] = [step for step in plan["stages"][0]["steps"] if step["resource"] != "VmMmio"]
 
 
 def other_path(plan: Any) -> None:
-    plan["wish"]["path"] = "wsl2"
+    plan["request"]["path"] = "wsl2"
 
 
 EDITED: dict[str, tuple[Callable[[Any], None], int, str]] = {
-    "a size that is none": (edit(want={"high": "huge"}), 2, "VmMmio.high should be a size"),
-    "a window that is too small": (edit(want={"high": 1 << 30}), 3, "too small"),
-    "a place that is none": (edit(want={"place": "moon"}), 2, "AssignableDevice.place should be"),
+    "a size that is none": (edit(desired={"high": "huge"}), 2, "VmMmio.high should be a size"),
+    "a window that is too small": (edit(desired={"high": 1 << 30}), 3, "too small"),
+    "a place that is none": (edit(desired={"place": "moon"}), 2, "AssignableDevice.place should be"),
     "its steps taken out": (edit(stages=without_steps), 4, "is not as planned"),
     "one step taken out": (edit(stages=without_before), 4, "MMIO windows of llm-01: high"),
     "another path": (edit(stages=other_path), 2, "its playbook is for dda, and not for wsl2"),
@@ -135,7 +135,7 @@ def test_what_is_unproven_goes_on_where_the_user_said_so(line: Line, lab_late: L
 def lab_late(tmp_path: Path, line: Line) -> Any:
     """A host without the role, whose VM turns out to boot Windows only."""
     delta = {
-        "schema": "winhost.host/1",
+        "schema": "winhost.host/2",
         "origin": "synthetic",
         "about": "a VM that boots Windows only, seen late",
         "base": "server2025-3gpu",
@@ -160,7 +160,7 @@ def test_a_plan_that_goes_on_to_linux_needs_a_key_before_anything_is_changed(
     line: Line, lab: Lab, tmp_path: Path
 ) -> None:
     book = yaml.safe_load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"))
-    file = {"noun": "LinuxFile", "key": {"path": "/etc/wsl.conf"}, "want": {"text": ""}}
+    file = {"resource": "LinuxFile", "key": {"path": "/etc/wsl.conf"}, "desired": {"text": ""}}
     book["resources"].append({**file, "title": "A file", "why": "So."})
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
     said = line("plan", "gpu-03", "--vm", "llm-01", *L40S, "--playbook", "mine.yaml", "-o", "plan.json")

@@ -18,5 +18,5 @@ def test_the_first_example_is_what_a_terminal_of_80_columns_gets(line: Line, mon
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     shown = iter(row.rstrip() for row in line("assess", "--facts", facts).out.splitlines())
-    for wanted in block.splitlines():
-        assert wanted.strip() == "…" or wanted in shown, wanted
+    for desired in block.splitlines():
+        assert desired.strip() == "…" or desired in shown, desired

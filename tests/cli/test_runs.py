@@ -161,7 +161,9 @@ def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
     told = " ".join(line("runs", run).out.split())
     assert "noted for the way back: what rests by now on" in told
     assert "given-back for good: " in told
-    assert not [noun for noun in RESOURCE_TYPES if noun.startswith("Vm") and noun != "Vm" and noun in told]
+    assert not [
+        resource for resource in RESOURCE_TYPES if resource.startswith("Vm") and resource != "Vm" and resource in told
+    ]
 
 
 def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure(

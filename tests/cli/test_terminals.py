@@ -44,7 +44,7 @@ def files(line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
     line.facts("server2025-role-installed").rename("gpu.json")
     line.facts("win11-pro-1gpu").rename("desk.json")
     later = json.loads(Path("gpu.json").read_text())
-    later["nouns"]["Vm"].pop()
+    later["resources"]["Vm"].pop()
     Path("later.json").write_text(json.dumps(later))
     Path("some.wslconfig").write_text("[wsl2]\nmemory\nprocessors=many\n")
     shutil.copy(shipped("examples") / "workloads" / "one-7b-on-24gb.yaml", "model.yaml")

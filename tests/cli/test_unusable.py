@@ -129,15 +129,17 @@ def test_time_in_the_lab_goes_on(line: Line, speed: str) -> None:
 # ---- facts
 
 
-def state(noun: str, **values: object) -> Callable[[Any], object]:
-    return lambda document: document["nouns"][noun][0]["state"].update(values)
+def state(resource: str, **values: object) -> Callable[[Any], object]:
+    return lambda document: document["resources"][resource][0]["state"].update(values)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         (
-            lambda document: document["nouns"]["OperatingSystem"].append(document["nouns"]["OperatingSystem"][0]),
+            lambda document: document["resources"]["OperatingSystem"].append(
+                document["resources"]["OperatingSystem"][0]
+            ),
             "2 rec",
         ),
         (state("Firmware", address_width=-3), "address_width"),
@@ -150,7 +152,7 @@ def state(noun: str, **values: object) -> Callable[[Any], object]:
         (state("Wsl", version="newest"), "version: should be a version such as 2.6.1"),
         (state("NetworkAdapter", addresses=[{"address": "here", "prefix": 24, "origin": "dhcp"}]), "addresses.0"),
         (state("NetworkAdapter", addresses=[{"address": "1.2.3.4", "prefix": 64, "origin": "dhcp"}]), "addresses.0"),
-        (lambda document: document["nouns"]["Vm"][0].update(key={}), "Vm[0].key: should have the parts: vm"),
+        (lambda document: document["resources"]["Vm"][0].update(key={}), "Vm[0].key: should have the parts: vm"),
         (lambda document: document.update(origin="hearsay"), "origin: should be one of"),
         (lambda document: document.update(read_at="never"), "read_at: should be a time"),
         (lambda document: document.update(host=""), "host: is empty"),
@@ -176,7 +178,7 @@ def test_a_number_of_thousands_of_digits_is_a_fault_of_its_file(line: Line, fact
 
 
 def test_a_fact_that_nothing_can_do_without_is_named(line: Line, facts: Path, plan: Path) -> None:
-    edited(facts, lambda document: document["nouns"].update(OperatingSystem=[]))
+    edited(facts, lambda document: document["resources"].update(OperatingSystem=[]))
     assert "OperatingSystem could not be read" in line("assess", "--facts", facts, "--path", "dda").out
     said = line("verify", plan, "--facts", facts)
     assert said.code == 1
@@ -190,14 +192,14 @@ def test_a_fact_that_nothing_can_do_without_is_named(line: Line, facts: Path, pl
     ("change", "told"),
     [
         (lambda document: document.update(stages=[]), "it has no stages"),
-        (lambda document: document["stages"][0]["steps"][0].update(noun="Frob"), "there is no noun Frob"),
-        (lambda document: document["wish"].update(playbook={}), "its playbook: schema"),
+        (lambda document: document["stages"][0]["steps"][0].update(resource="Frob"), "there is no resource Frob"),
+        (lambda document: document["request"].update(playbook={}), "its playbook: schema"),
         (
-            lambda document: document["wish"]["playbook"]["resources"][0].update(title="${vm.nam}"),
+            lambda document: document["request"]["playbook"]["resources"][0].update(title="${vm.nam}"),
             "resources[0].title: ${vm.nam} is not decided here; did you mean 'vm.name'?",
         ),
     ],
-    ids=["no stages", "unknown noun", "no playbook", "mistyped reference"],
+    ids=["no stages", "unknown resource", "no playbook", "mistyped reference"],
 )
 @pytest.mark.parametrize("words", [("verify", "--facts", "FACTS"), ("bundle", "-o", "made")])
 def test_a_plan_that_cannot_be_is_refused(
@@ -223,7 +225,7 @@ def in_step(**fields: object) -> Callable[[Any], object]:
         (lambda document: document.update(facts_read_at="yesterday"), "facts_read_at: should be a time"),
         (lambda document: document.update(facts_read_at="2026-01-01T00:00:00"), "facts_read_at: should be a time"),
         (lambda document: document.update(winhost="newest"), "winhost: should be a version"),
-        (lambda document: document["wish"].update(low=-1), "wish.low: should be a size"),
+        (lambda document: document["request"].update(low=-1), "request.low: should be a size"),
         (lambda document: document["stages"][0].update(number=7), "stages[0].number: should be 1"),
         (in_step(id="1.2"), "stages[0].steps[0].id: should be there, and in no other step"),
         (in_step(before={}), "stages[0].steps[0].before: should have the properties of want"),
@@ -250,8 +252,8 @@ def test_a_field_of_a_plan_that_cannot_be_is_told_with_its_place(
 def test_what_waits_in_a_plan_waits_for_something_and_asks_what_is_known(line: Line) -> None:
     assert line("plan", "--facts", line.facts("server2025-3gpu"), "--vm", "llm-01", "-o", "plan.json").code == 0
     for field, value, told in (
-        ("until", "Rapture", "until: is no noun"),
-        ("noun", "Frob", "noun: is no noun"),
+        ("until", "Rapture", "until: is no resource"),
+        ("resource", "Frob", "resource: is no resource"),
         ("asks", ["all"], "asks[0]: is no consent"),
     ):
         made = Path(f"{field}.json")
@@ -334,6 +336,6 @@ def test_the_hint_of_a_refused_window_leads_somewhere(line: Line, facts: Path) -
 
 
 def test_the_schema_of_a_playbook_lists_what_can_be_set(line: Line) -> None:
-    nouns = line("schema", "playbook").json["$defs"]["PlaybookResource"]["properties"]["noun"]["enum"]
-    assert "VmMmio" in nouns
-    assert "OperatingSystem" not in nouns
+    resources = line("schema", "playbook").json["$defs"]["PlaybookResource"]["properties"]["resource"]["enum"]
+    assert "VmMmio" in resources
+    assert "OperatingSystem" not in resources

@@ -77,7 +77,7 @@ def test_one_unreachable_host_does_not_hide_the_others(line: Line, lab: Lab) -> 
     said = line("detect", "*", "--json")
     assert said.code == 5
     results = {result["host"]: result for result in said.results}
-    assert results["gpu-03"]["facts"]["schema"] == "winhost.facts/1"
+    assert results["gpu-03"]["facts"]["schema"] == "winhost.facts/2"
     assert results["desk-01"]["error"]["kind"] == "Unreachable"
 
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_there(line: Line) -> None:
     ("schema", "told"),
     [
         ("winhost.facts/2", "another version"),
-        ("winhost.plan/1", "another kind"),
+        ("winhost.plan/2", "another kind"),
         ("winhost.detection/1", "--json printed"),
         (7, "another kind"),
     ],
@@ -111,7 +111,7 @@ def test_a_foreign_or_newer_schema(line: Line, schema: object, told: str) -> Non
 
 
 def test_facts_with_a_hole_say_what_could_not_be_judged(line: Line) -> None:
-    path = edited(line.facts("server2022-2gpu"), lambda document: document["nouns"].pop("OperatingSystem"))
+    path = edited(line.facts("server2022-2gpu"), lambda document: document["resources"].pop("OperatingSystem"))
     assert "OperatingSystem could not be read" in line("assess", "--facts", path, "--path", "dda").out
     said = line("plan", "--facts", path, "--vm", "infer-01", "--allow-unverified")
     assert said.code == 3
@@ -120,7 +120,7 @@ def test_facts_with_a_hole_say_what_could_not_be_judged(line: Line) -> None:
 
 def test_facts_with_a_wrong_state_say_where(line: Line) -> None:
     path = edited(
-        line.facts("server2022-2gpu"), lambda document: document["nouns"]["Memory"][0]["state"].update(total="much")
+        line.facts("server2022-2gpu"), lambda document: document["resources"]["Memory"][0]["state"].update(total="much")
     )
     said = line("assess", "--facts", path)
     assert said.code == 2
@@ -138,7 +138,7 @@ def test_a_plan_for_another_host(line: Line, lab: Lab) -> None:
 
 def test_a_plan_whose_steps_were_edited_is_refused(line: Line, lab: Lab) -> None:
     assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
-    edited(Path("plan.json"), lambda document: document["stages"][0]["wanted"][0].update(noun="Format-Volume"))
+    edited(Path("plan.json"), lambda document: document["stages"][0]["desired"][0].update(resource="Format-Volume"))
     said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     assert said.code == 2
     assert "Format-Volume" in said.err

@@ -75,19 +75,19 @@ def test_over_another_adapter_nothing_of_the_management_moves(line: Line) -> Non
 
 
 def test_settings_go_into_the_plan_as_they_are_set(line: Line) -> None:
-    wanted = ("network=nat", "distro=1.10", "account=serve", "access.allow=[192.168.1.0/24,192.0.2.0/24]")
-    words = [word for setting in wanted for word in ("--set", setting)]
+    desired = ("network=nat", "distro=1.10", "account=serve", "access.allow=[192.168.1.0/24,192.0.2.0/24]")
+    words = [word for setting in desired for word in ("--set", setting)]
     document = plan(line, *WITH_KEY, *words, "--json").result["plan"]
-    assert document["schema"] == "winhost.plan/1"
-    steps = {step["noun"]: step for step in document["stages"][0]["steps"]}
+    assert document["schema"] == "winhost.plan/2"
+    steps = {step["resource"]: step for step in document["stages"][0]["steps"]}
     assert steps["LocalAccount"]["key"] == {"account": "serve"}
-    assert steps["PortForward"]["want"] == {
+    assert steps["PortForward"]["desired"] == {
         "target": "127.0.0.1",
         "connect_port": 2222,
         "allowed": ["192.168.1.0/24", "192.0.2.0/24"],
     }
-    assert document["wish"]["playbook"]["settings"]["network"] == "nat"
-    assert document["wish"]["playbook"]["settings"]["distro"] == "1.10"
+    assert document["request"]["playbook"]["settings"]["network"] == "nat"
+    assert document["request"]["playbook"]["settings"]["distro"] == "1.10"
     assert {waits["until"] for waits in document["stages"][0]["deferred"]} == {"AccountTasks", "WslAccess"}
 
 
@@ -112,11 +112,11 @@ IMAGES: dict[tuple[str, ...], dict[str, str]] = {
 @pytest.mark.parametrize("given", IMAGES)
 def test_an_image_goes_by_name_and_the_plan_holds_its_source_and_hash(line: Line, given: tuple[str, ...]) -> None:
     document = plan(line, *(word for setting in given for word in ("--set", setting)), "--json").result["plan"]
-    assert document["wish"]["playbook"]["settings"]["image"] == IMAGES[given]
+    assert document["request"]["playbook"]["settings"]["image"] == IMAGES[given]
     (staged,) = (
         step["key"]
         for step in document["stages"][0]["steps"]
-        if step["noun"] == "StagedFile" and not step["key"]["name"].endswith(".msi")
+        if step["resource"] == "StagedFile" and not step["key"]["name"].endswith(".msi")
     )
     assert {"source": staged["source"], "sha256": staged["sha256"]} == IMAGES[given]
 
@@ -203,10 +203,10 @@ def test_a_fault_of_a_playbook_is_told_with_its_line(line: Line, old: str) -> No
 
 def test_a_playbook_of_ones_own_may_do_with_less(line: Line) -> None:
     book = yaml.safe_load((shipped("playbooks") / "wsl2.yaml").read_text(encoding="utf-8"))
-    book["resources"] = [entry for entry in book["resources"] if entry["noun"] not in ("HyperVFirewall", "CdiSpec")]
+    book["resources"] = [entry for entry in book["resources"] if entry["resource"] not in ("HyperVFirewall", "CdiSpec")]
     Path("mine.yaml").write_text(yaml.safe_dump(book), encoding="utf-8")
     document = plan(line, *WITH_KEY, "--playbook", "mine.yaml", "--json").result["plan"]
-    assert "HyperVFirewall" not in {step["noun"] for step in document["stages"][0]["steps"]}
+    assert "HyperVFirewall" not in {step["resource"] for step in document["stages"][0]["steps"]}
 
 
 def test_settings_belong_to_their_path(line: Line) -> None:
@@ -247,7 +247,7 @@ def test_a_plan_names_the_files_that_it_sends(line: Line, files: tuple[str, ...]
 def test_a_backslash_names_the_same_file(line: Line, files: tuple[str, ...]) -> None:
     said = plan(line, *WITH_KEY, *files, "--set", f"image.source=.\\{IMAGE}", "--json")
     sources = {
-        step["key"]["source"] for step in said.result["plan"]["stages"][0]["steps"] if step["noun"] == "StagedFile"
+        step["key"]["source"] for step in said.result["plan"]["stages"][0]["steps"] if step["resource"] == "StagedFile"
     }
     assert sources == {f"./{MSI}", f"./{IMAGE}"}
 
@@ -309,13 +309,13 @@ def test_apply_verify_drift_repair_and_rollback_by_their_exit_codes(line: Line, 
     assert drifted.code == 4
     assert [c["title"] for c in drifted.result["checks"] if not c["holds"]] == ["Tasks of winhost"]
     repair = line(*words, "-o", "repair.json", "--json").result["plan"]
-    assert [step["want"] for step in repair["stages"][0]["steps"]] == [{"keep_alive": "ready"}]
+    assert [step["desired"] for step in repair["stages"][0]["steps"]] == [{"keep_alive": "ready"}]
     assert line("apply", "repair.json", "--yes").code == 0
     assert line("verify", "plan.json").code == 0
     first = min(row["run"] for row in line("runs", "--json").results)
     assert line("rollback", first, *ACCEPT, "--json").result["outcome"]["outcome"] == "rolled back"
     now = machine.settled_state()
-    assert {noun for noun in found if found[noun] != now[noun]} == {"Wsl"}
+    assert {resource for resource in found if found[resource] != now[resource]} == {"Wsl"}
 
 
 def test_somebody_who_is_logged_on_is_told_by_verify_with_exit_4_and_by_plan_with_exit_3(line: Line, desk: Lab) -> None:

@@ -36,11 +36,11 @@ ROCM = {"with": ["radeon"]}
 
 def host(situation: Mapping[str, Any]) -> HostFacts:
     """The plain host with cards added and changed. with: additions of the rules' cases; change: states by nickname."""
-    nouns = DATA["host"]
+    resources = DATA["host"]
     for addition in situation.get("with", ()):
-        nouns = merged(nouns, DATA["with"][addition])
+        resources = merged(resources, DATA["with"][addition])
     changes = {name: state and {"state": state} for name, state in situation.get("change", {}).items()}
-    return facts_of(merged(nouns, {"PciDevice": changes}))
+    return facts_of(merged(resources, {"PciDevice": changes}))
 
 
 def target(variant: str, situation: Mapping[str, Any], **stated: str) -> Target:

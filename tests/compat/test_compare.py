@@ -19,7 +19,7 @@ def facts(name: str) -> Facts:
 
 def altered(reading: Facts, change: Callable[[Any], None]) -> Facts:
     document = plain(reading)
-    change(document["nouns"])
+    change(document["resources"])
     return parse_document(document, Facts)
 
 
@@ -44,19 +44,19 @@ def test_a_reading_equals_itself_whenever_it_was_read(path: Any) -> None:
 def test_every_difference_is_seen_from_both_sides() -> None:
     one, other = facts("server2025-3gpu"), facts("win11-pro-1gpu")
     there, back = compare(one, other), compare(other, one)
-    turned = {(d.noun, str(d.key), d.property, str(d.after), str(d.before)) for d in back.differences}
-    assert {(d.noun, str(d.key), d.property, str(d.before), str(d.after)) for d in there.differences} == turned
+    turned = {(d.resource, str(d.key), d.property, str(d.after), str(d.before)) for d in back.differences}
+    assert {(d.resource, str(d.key), d.property, str(d.before), str(d.after)) for d in there.differences} == turned
     assert {(v.path, v.after, v.before) for v in back.verdicts} == {(v.path, v.before, v.after) for v in there.verdicts}
 
 
 def test_a_changed_fact_has_its_place_and_the_verdict_it_cost() -> None:
     before = facts("server2025-3gpu")
-    after = altered(before, lambda nouns: nouns["OperatingSystem"][0]["state"].update(edition_id="ServerRdsh"))
+    after = altered(before, lambda resources: resources["OperatingSystem"][0]["state"].update(edition_id="ServerRdsh"))
     compared = compare(before, after)
     (difference,) = compared.differences
-    assert (difference.what, difference.noun, difference.property) == ("changed", "OperatingSystem", "edition_id")
+    assert (difference.what, difference.resource, difference.property) == ("changed", "OperatingSystem", "edition_id")
     assert (difference.before, difference.after) == (
-        before.nouns["OperatingSystem"][0].state["edition_id"],  # type: ignore[index]
+        before.resources["OperatingSystem"][0].state["edition_id"],  # type: ignore[index]
         "ServerRdsh",
     )
     gone, new = codes(compared, "dda")
@@ -71,21 +71,21 @@ def test_a_changed_fact_has_its_place_and_the_verdict_it_cost() -> None:
 def test_free_memory_and_the_boot_move_by_themselves() -> None:
     before = facts("server2025-3gpu")
 
-    def later(nouns: Any) -> None:
-        nouns["Memory"][0]["state"]["free"] -= 4096
-        nouns["Boot"][0]["state"]["boot_id"] = "another"
+    def later(resources: Any) -> None:
+        resources["Memory"][0]["state"]["free"] -= 4096
+        resources["Boot"][0]["state"]["boot_id"] = "another"
 
     compared = compare(before, altered(before, later))
-    assert {(d.noun, d.property) for d in compared.differences} == {("Memory", "free"), ("Boot", "boot_id")}
+    assert {(d.resource, d.property) for d in compared.differences} == {("Memory", "free"), ("Boot", "boot_id")}
     assert compared.lasting == ()
     assert compared.verdicts == ()
 
 
 def test_what_came_and_went_is_whole() -> None:
     before = facts("server2025-3gpu")
-    card = before.nouns["PciDevice"][0]  # type: ignore[index]
-    after = altered(before, lambda nouns: nouns["PciDevice"].pop(0))
-    (gone,) = [each for each in compare(before, after).differences if each.noun == "PciDevice"]
+    card = before.resources["PciDevice"][0]  # type: ignore[index]
+    after = altered(before, lambda resources: resources["PciDevice"].pop(0))
+    (gone,) = [each for each in compare(before, after).differences if each.resource == "PciDevice"]
     assert (gone.what, gone.key, gone.property, gone.before, gone.after) == (
         "gone",
         card.key,
@@ -93,7 +93,7 @@ def test_what_came_and_went_is_whole() -> None:
         dict(card.state),
         None,
     )
-    (new,) = [each for each in compare(after, before).differences if each.noun == "PciDevice"]
+    (new,) = [each for each in compare(after, before).differences if each.resource == "PciDevice"]
     assert (new.what, new.before, new.after) == ("new", None, dict(card.state))
 
 
@@ -104,35 +104,39 @@ def test_a_fact_that_could_not_be_read_is_a_difference_but_its_wording_is_none()
         gap = {
             "unknown": {"category": "PermissionDenied", "code": "E", "hresults": [], "cmdlet": "", "message": message}
         }
-        return altered(before, lambda nouns: next(filter(is_nvidia, nouns["PciDevice"]))["state"].update(acs=gap))
+        return altered(
+            before, lambda resources: next(filter(is_nvidia, resources["PciDevice"]))["state"].update(acs=gap)
+        )
 
     compared = compare(before, lost("Access denied"))
-    assert [(d.noun, d.property) for d in compared.differences] == [("PciDevice", "acs")]
+    assert [(d.resource, d.property) for d in compared.differences] == [("PciDevice", "acs")]
     assert "dda.unknown" in codes(compared, "dda")[1]
     again = compare(lost("Access denied"), lost("Zugriff verweigert"))
     assert again.differences == ()
 
 
 @pytest.mark.parametrize("answer", [Unknown(RemoteFault("Denied")), Unavailable("HyperVRole")])
-def test_a_noun_that_could_not_be_read_is_one_difference(answer: Unknown | Unavailable) -> None:
+def test_a_resource_that_could_not_be_read_is_one_difference(answer: Unknown | Unavailable) -> None:
     before = facts("server2025-3gpu")
-    after = replace(before, nouns={**before.nouns, "Wsl": answer})
+    after = replace(before, resources={**before.resources, "Wsl": answer})
     (difference,) = compare(before, after).differences
-    assert (difference.noun, difference.key, difference.property) == ("Wsl", None, None)
+    assert (difference.resource, difference.key, difference.property) == ("Wsl", None, None)
     assert plain(difference.after) == plain(answer)
 
 
-def test_a_noun_that_an_older_winhost_did_not_know_was_not_read() -> None:
+def test_a_resource_that_an_older_winhost_did_not_know_was_not_read() -> None:
     before = facts("server2025-3gpu")
-    older = replace(before, nouns={noun: answer for noun, answer in before.nouns.items() if noun != "Wsl"})
+    older = replace(
+        before, resources={resource: answer for resource, answer in before.resources.items() if resource != "Wsl"}
+    )
     (difference,) = compare(older, before).differences
-    assert difference.noun == "Wsl"
+    assert difference.resource == "Wsl"
 
 
 def test_a_card_that_went_is_told_where_the_path_rested_on_it() -> None:
     before = facts("server2025-3gpu")
-    gone = next(record for record in plain(before)["nouns"]["PciDevice"] if is_nvidia(record))
-    after = altered(before, lambda nouns: nouns["PciDevice"].remove(gone))
+    gone = next(record for record in plain(before)["resources"]["PciDevice"] if is_nvidia(record))
+    after = altered(before, lambda resources: resources["PciDevice"].remove(gone))
     (dda,) = [each for each in compare(before, after).verdicts if each.path == "dda"]
     (card,) = [each for each in dda.subjects if gone["key"]["location"] in each.name]
     assert card.before is not None

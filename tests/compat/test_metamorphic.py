@@ -45,17 +45,19 @@ def judged(host: str) -> Assessment:
     return assess(HostFacts(HOSTS[host]))
 
 
-def changed(facts: Facts, noun: str, change: Callable[[tuple[Record, ...]], Answer]) -> Facts:
-    """Where the noun could be read; else there is nothing to change."""
-    answer = facts.answer(noun)
-    return replace(facts, nouns={**facts.nouns, noun: change(answer)}) if isinstance(answer, tuple) else facts
+def changed(facts: Facts, resource: str, change: Callable[[tuple[Record, ...]], Answer]) -> Facts:
+    """Where the resource could be read; else there is nothing to change."""
+    answer = facts.answer(resource)
+    return (
+        replace(facts, resources={**facts.resources, resource: change(answer)}) if isinstance(answer, tuple) else facts
+    )
 
 
-def with_states(facts: Facts, noun: str, change: Callable[[Record], Mapping[str, Json]]) -> Facts:
+def with_states(facts: Facts, resource: str, change: Callable[[Record], Mapping[str, Json]]) -> Facts:
     def each(records: tuple[Record, ...]) -> Answer:
         return tuple(replace(record, state={**record.state, **change(record)}) for record in records)
 
-    return changed(facts, noun, each)
+    return changed(facts, resource, each)
 
 
 def everything(assessment: Assessment) -> dict[str, Judged]:
@@ -105,8 +107,8 @@ def renamed(facts: Facts) -> tuple[Facts, dict[str, str]]:
     return replace(facts, host="token of the host"), names
 
 
-def told(facts: Facts, noun: str) -> tuple[Record, ...]:
-    answer = facts.answer(noun)
+def told(facts: Facts, resource: str) -> tuple[Record, ...]:
+    answer = facts.answer(resource)
     return answer if isinstance(answer, tuple) else ()
 
 
@@ -142,22 +144,22 @@ UNRELATED = {
 }
 
 
-def with_more(facts: Facts, noun: str) -> Facts:
-    return changed(facts, noun, lambda records: (*records, UNRELATED[noun]))
+def with_more(facts: Facts, resource: str) -> Facts:
+    return changed(facts, resource, lambda records: (*records, UNRELATED[resource]))
 
 
 @settings(max_examples=200, deadline=None)
 @given(some_host, st.sampled_from(sorted(UNRELATED)))
-def test_a_disk_for_data_or_a_private_switch_changes_nothing(host: str, noun: str) -> None:
-    assert gist(assess(HostFacts(with_more(HOSTS[host], noun)))) == gist(judged(host))
+def test_a_disk_for_data_or_a_private_switch_changes_nothing(host: str, resource: str) -> None:
+    assert gist(assess(HostFacts(with_more(HOSTS[host], resource)))) == gist(judged(host))
 
 
 @settings(max_examples=200, deadline=None)
 @given(some_host, st.randoms(use_true_random=False))
 def test_the_order_of_cards_vms_disks_and_switches_does_not_matter(host: str, shuffling: Random) -> None:
     facts = with_more(with_more(HOSTS[host], "Disk"), "VmSwitch")
-    for noun in facts.nouns:
-        facts = changed(facts, noun, lambda records: tuple(shuffling.sample(records, len(records))))
+    for resource in facts.resources:
+        facts = changed(facts, resource, lambda records: tuple(shuffling.sample(records, len(records))))
     assert gist(assess(HostFacts(facts))) == gist(judged(host))
 
 
@@ -166,20 +168,20 @@ def test_the_order_of_cards_vms_disks_and_switches_does_not_matter(host: str, sh
 
 @st.composite
 def gaps(draw: st.DrawFn) -> tuple[str, Facts, str]:
-    """A host, the same with one noun or property unknown, and the name of that."""
+    """A host, the same with one resource or property unknown, and the name of that."""
     host = draw(some_host)
     facts = HOSTS[host]
-    noun = draw(st.sampled_from([name for name, answer in facts.nouns.items() if isinstance(answer, tuple)]))
-    records = told(facts, noun)
+    resource = draw(st.sampled_from([name for name, answer in facts.resources.items() if isinstance(answer, tuple)]))
+    records = told(facts, resource)
     places = [(position, name) for position, record in enumerate(records) for name in record.state]
     if not places or draw(st.integers(0, 9)) == 0:
-        return host, changed(facts, noun, lambda _: Unknown(DENIED)), noun
+        return host, changed(facts, resource, lambda _: Unknown(DENIED)), resource
     position, name = draw(st.sampled_from(places))
     blind = replace(records[position], state={**records[position].state, name: {"unknown": asdict(DENIED)}})
     return (
         host,
-        changed(facts, noun, lambda _: (*records[:position], blind, *records[position + 1 :])),
-        f"{noun}.{name}",
+        changed(facts, resource, lambda _: (*records[:position], blind, *records[position + 1 :])),
+        f"{resource}.{name}",
     )
 
 
@@ -190,17 +192,19 @@ def test_not_knowing_makes_nothing_better_than_unverified_unless_a_note_says_so(
     assert better_than_known(host, blind, (name,)) == []
 
 
-DECISIVE = [(code, noun) for code, case in CASES.items() for noun in case["change"] if told(HOSTS[code], noun)]
+DECISIVE = [
+    (code, resource) for code, case in CASES.items() for resource in case["change"] if told(HOSTS[code], resource)
+]
 
 
-@pytest.mark.parametrize(("code", "noun"), DECISIVE)
-def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, noun: str) -> None:
-    change = CASES[code]["change"][noun]
-    states = [each for each in change.values() if each] if WINDOWS[noun].key else [change]
+@pytest.mark.parametrize(("code", "resource"), DECISIVE)
+def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, resource: str) -> None:
+    change = CASES[code]["change"][resource]
+    states = [each for each in change.values() if each] if WINDOWS[resource].key else [change]
     names = {name for state in states for name in state.get("state", state)}
     unread = {"unknown": asdict(DENIED)}
-    blind = with_states(HOSTS[code], noun, lambda it: dict.fromkeys(names & it.state.keys(), unread))
-    assert better_than_known(code, blind, tuple(f"{noun}.{name}" for name in names)) == []
+    blind = with_states(HOSTS[code], resource, lambda it: dict.fromkeys(names & it.state.keys(), unread))
+    assert better_than_known(code, blind, tuple(f"{resource}.{name}" for name in names)) == []
 
 
 def better_than_known(host: str, blind: Facts, missing: tuple[str, ...]) -> list[str]:

@@ -98,9 +98,9 @@ CLIENT = {
 
 def two_4090_on_windows_11() -> Facts:
     facts = HOSTS["server2025-2x4090"]
-    (system,) = facts.nouns["OperatingSystem"]
+    (system,) = facts.resources["OperatingSystem"]
     return replace(
-        facts, nouns={**facts.nouns, "OperatingSystem": (replace(system, state={**system.state, **CLIENT}),)}
+        facts, resources={**facts.resources, "OperatingSystem": (replace(system, state={**system.state, **CLIENT}),)}
     )
 
 

@@ -91,11 +91,11 @@ def test_only_choices_and_acts_change_nothing_that_is_judged() -> None:
 
 @pytest.mark.parametrize("key", [key for key, mend in catalogue.remedies().items() if mend.effect])
 def test_an_effect_speaks_of_properties_that_there_are(key: str) -> None:
-    for noun, edits in catalogue.remedies()[key].effect.items():
-        properties = set(WINDOWS[noun].state.__annotations__)
+    for resource, edits in catalogue.remedies()[key].effect.items():
+        properties = set(WINDOWS[resource].state.__annotations__)
         for edit in edits if isinstance(edits, list) else [{"match": {}, "set": edits}]:
             assert edit.keys() == {"match", "set"}
-            assert {*edit["match"], *edit["set"]} <= properties, (key, noun)
+            assert {*edit["match"], *edit["set"]} <= properties, (key, resource)
 
 
 @pytest.mark.parametrize("key", [key for key, mend in catalogue.remedies().items() if mend.stated])

@@ -39,41 +39,41 @@ def merged(old: Any, new: Any) -> Any:
     return {name: merged(old.get(name), new[name]) if name in new else old[name] for name in {**old, **new}}
 
 
-def nouns_of(code: str) -> dict[str, Any]:
+def resources_of(code: str) -> dict[str, Any]:
     return changed(CASES[code])
 
 
 def changed(case: Mapping[str, Any]) -> dict[str, Any]:
     """The plain host with the change of a case."""
     assert case.keys() <= {"severity", "change", "with", "select", "stated"}, case
-    nouns: dict[str, Any] = DATA["host"]
+    resources: dict[str, Any] = DATA["host"]
     for addition in case.get("with", ()):
-        nouns = merged(nouns, DATA["with"][addition])
-    for noun, change in case["change"].items():
-        keyed = bool(WINDOWS[noun].key) and not MISSING & change.keys()
+        resources = merged(resources, DATA["with"][addition])
+    for resource, change in case["change"].items():
+        keyed = bool(WINDOWS[resource].key) and not MISSING & change.keys()
         wrapped = {name: state and {"state": state} for name, state in change.items()} if keyed else change
-        nouns = merged(nouns, {noun: wrapped})
-    return nouns
+        resources = merged(resources, {resource: wrapped})
+    return resources
 
 
-def answer(noun: str, told: Mapping[str, Any]) -> Answer:
+def answer(resource: str, told: Mapping[str, Any]) -> Answer:
     if "unknown" in told:
         return Unknown(RemoteFault(**told["unknown"]))
     if "unavailable" in told:
         return Unavailable(told["unavailable"])
-    if not WINDOWS[noun].key:
+    if not WINDOWS[resource].key:
         return (Record(told),) if told else ()
     return tuple(Record(one["state"], one["key"]) for one in told.values() if one is not None)
 
 
-def facts_of(nouns: Mapping[str, Any]) -> HostFacts:
-    answers = {noun: answer(noun, told) for noun, told in nouns.items()}
+def facts_of(resources: Mapping[str, Any]) -> HostFacts:
+    answers = {resource: answer(resource, told) for resource, told in resources.items()}
     return HostFacts(Facts("plain", "synthetic", "2026-11-20T00:00:00Z", "0", answers))
 
 
-def selected(facts: HostFacts, nouns: Mapping[str, Any], select: Mapping[str, Any]) -> Selection:
-    locations = {nouns["PciDevice"][name]["key"]["location"] for name in select["cards"]}
-    vm = nouns["Vm"][select["vm"]]["key"]
+def selected(facts: HostFacts, resources: Mapping[str, Any], select: Mapping[str, Any]) -> Selection:
+    locations = {resources["PciDevice"][name]["key"]["location"] for name in select["cards"]}
+    vm = resources["Vm"][select["vm"]]["key"]
     return Selection(
         tuple(card for card in facts.cards if card.location in locations),
         next(found for found in facts.vms if found.key == vm),
@@ -81,9 +81,9 @@ def selected(facts: HostFacts, nouns: Mapping[str, Any], select: Mapping[str, An
 
 
 def judged(code: str) -> Assessment:
-    nouns = nouns_of(code)
-    facts, select = facts_of(nouns), CASES[code].get("select")
-    return assess(facts, selected(facts, nouns, select) if select else None, stated(code))
+    resources = resources_of(code)
+    facts, select = facts_of(resources), CASES[code].get("select")
+    return assess(facts, selected(facts, resources, select) if select else None, stated(code))
 
 
 def stated(code: str) -> dict[str, Version]:
@@ -107,18 +107,18 @@ def test_dda_is_supported_where_nothing_is_wrong() -> None:
 
 
 def test_a_gpu_that_windows_shares_with_its_own_guests_is_not_cut_up() -> None:
-    nouns = merged(DATA["host"], DATA["with"]["partitionable"])
-    nouns["PartitionableGpu"]["gpu"]["state"] = {"partitions": 32, "valid_counts": [32], "used": 0}
-    assessment = assess(facts_of(nouns))
+    resources = merged(DATA["host"], DATA["with"]["partitionable"])
+    resources["PartitionableGpu"]["gpu"]["state"] = {"partitions": 32, "valid_counts": [32], "used": 0}
+    assessment = assess(facts_of(resources))
     assert assessment.path("dda").verdict is Verdict.SUPPORTED
     assert "gpu-p.not-offered" in assessment.path("gpu-p").because
 
 
 @pytest.mark.parametrize("vendor", [*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS])
 def test_what_is_just_a_screen_is_no_gpu(vendor: str) -> None:
-    nouns = copy.deepcopy(DATA["host"])
-    nouns["PciDevice"]["gpu"]["key"]["device"] = f"{vendor}&DEV_0405&SUBSYS_040515AD"
-    assessment = assess(facts_of(nouns))
+    resources = copy.deepcopy(DATA["host"])
+    resources["PciDevice"]["gpu"]["key"]["device"] = f"{vendor}&DEV_0405&SUBSYS_040515AD"
+    assessment = assess(facts_of(resources))
     assert "dda.no-card" in assessment.path("dda").because
     assert assessment.path("bare-metal").offers("gpu-compute").because == ("gpu-compute.no-card",)
 
@@ -169,18 +169,18 @@ def test_a_refusal_never_rests_on_inference_alone() -> None:
         assert not reason.evidence or {kinds[key] for key in reason.evidence} - {"inferred"}, reason.code
 
 
-HOSTS = {code: facts_of(nouns_of(code)).document for code in CASES}
+HOSTS = {code: facts_of(resources_of(code)).document for code in CASES}
 HOSTS |= {name: facts for name, (facts, _) in expand_all().items()}
 
 
 def test_what_is_selected_counts_whole() -> None:
-    nouns = merged(DATA["host"], DATA["with"]["three-more"])
-    nouns["PciDevice"]["gpu3"]["state"]["rmrr"] = True
-    facts = facts_of(nouns)
+    resources = merged(DATA["host"], DATA["with"]["three-more"])
+    resources["PciDevice"]["gpu3"]["state"]["rmrr"] = True
+    facts = facts_of(resources)
     assert assess(facts).path("dda").verdict is Verdict.SUPPORTED
-    chosen = assess(facts, selected(facts, nouns, {"cards": ["gpu", "gpu3"], "vm": "llm"})).path("dda")
+    chosen = assess(facts, selected(facts, resources, {"cards": ["gpu", "gpu3"], "vm": "llm"})).path("dda")
     assert (chosen.verdict, chosen.because) == (Verdict.UNSUPPORTED, ("dda.reserved-memory",))
-    others = assess(facts, selected(facts, nouns, {"cards": ["gpu", "gpu2"], "vm": "llm"})).path("dda")
+    others = assess(facts, selected(facts, resources, {"cards": ["gpu", "gpu2"], "vm": "llm"})).path("dda")
     assert others.verdict is Verdict.SUPPORTED
 
 

@@ -18,7 +18,7 @@ H200 = DATA / "recorded" / "nvidia-smi-2xH200-linux.xml"
 
 
 def without_windows(facts: Facts) -> Facts:
-    return replace(facts, nouns={**facts.nouns, "OperatingSystem": UNREAD})
+    return replace(facts, resources={**facts.resources, "OperatingSystem": UNREAD})
 
 
 def answer(facts: Facts) -> Judged:
@@ -76,11 +76,14 @@ def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
     told = {"PciDevice"}
     for name in FILES[start]:
         _, found = read(name, (DATA / "synthetic" / name).read_bytes())
-        states = [(noun, state) for noun, instances in found.nouns.items() for state in instances.values()]
+        states = [(resource, state) for resource, instances in found.resources.items() for state in instances.values()]
         states += [("PciDevice", function.state) for function in found.functions or ()]
-        told |= {noun for noun, _ in states}
+        told |= {resource for resource, _ in states}
         told |= {
-            f"{noun}.{key}" for noun, state in states for key, value in state.items() if isinstance(value, Observation)
+            f"{resource}.{key}"
+            for resource, state in states
+            for key, value in state.items()
+            if isinstance(value, Observation)
         }
     for promised in command.tells:
         assert any(fnmatchcase(fact, promised) for fact in told), promised

@@ -19,8 +19,8 @@ UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))
 H200 = DATA / "recorded" / "nvidia-smi-2xH200-linux.xml"
 
 
-def unread(facts: Facts, *nouns: str) -> Facts:
-    return replace(facts, nouns={**facts.nouns, **dict.fromkeys(nouns, UNREAD)})
+def unread(facts: Facts, *resources: str) -> Facts:
+    return replace(facts, resources={**facts.resources, **dict.fromkeys(resources, UNREAD)})
 
 
 def answer(facts: Facts, text: str) -> Judged:

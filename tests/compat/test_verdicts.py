@@ -33,7 +33,7 @@ def facts_of(host: str | Mapping[str, Any], folder: Path) -> HostFacts:
         return HostFacts(expand(find(host))[0])
     for known in host_files():
         shutil.copy(known, folder)
-    delta = {"schema": "winhost.host/1", "origin": "synthetic", "about": "a case", **host}
+    delta = {"schema": "winhost.host/2", "origin": "synthetic", "about": "a case", **host}
     path = folder / "case.yaml"
     path.write_text(json.dumps(delta), encoding="utf-8")  # JSON is YAML, without aliases
     return HostFacts(expand(path)[0])

@@ -59,9 +59,9 @@ def test_detect_is_one_script_and_one_call(served: Served) -> None:
     (session,) = served.host.sessions
     assert session.ran == [
         SCRIPT,
-        {"exclusive": False, "calls": [{"noun": noun, "verb": "get"} for noun in WINDOWS]},
+        {"exclusive": False, "calls": [{"resource": resource, "verb": "get"} for resource in WINDOWS]},
     ]
-    assert list(facts.nouns) == list(WINDOWS)
+    assert list(facts.resources) == list(WINDOWS)
 
 
 @only_psrp

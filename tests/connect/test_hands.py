@@ -15,11 +15,11 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 def step(before: str = "start", vm: str = VM) -> Step:
     return Step(
         id="1",
-        noun="VmActions",
+        resource="VmActions",
         key={"vm": vm},
-        role="wish",
+        role="desired",
         before={"start": before},
-        want={"start": "nothing"},
+        desired={"start": "nothing"},
         title="llm-01 does not start by itself",
         why="",
     )

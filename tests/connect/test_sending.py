@@ -20,7 +20,7 @@ from winhost.model.units import MiB
 CONTENT = os.urandom(MiB) * 3 + b"its end"
 NAME = "wsl.msi"
 KEY = {"sha256": sha256(CONTENT).hexdigest(), "name": NAME, "source": f"./{NAME}"}
-STEP = Step("1", "StagedFile", KEY, "wish", {"present": False}, {"present": True}, "The MSI", "")
+STEP = Step("1", "StagedFile", KEY, "desired", {"present": False}, {"present": True}, "The MSI", "")
 PIECES = 4
 
 

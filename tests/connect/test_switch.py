@@ -19,9 +19,9 @@ KEY = {"name": "bridge"}
 TOO_LONG = 1000.0  # lab seconds
 
 
-def step(before: str | None, want: str | None) -> Step:
+def step(before: str | None, desired: str | None) -> Step:
     return Step(
-        "1", "ExternalSwitch", KEY, "wish", {"adapter": before}, {"adapter": want}, "A switch", "", ("network",)
+        "1", "ExternalSwitch", KEY, "desired", {"adapter": before}, {"adapter": desired}, "A switch", "", ("network",)
     )
 
 
@@ -72,7 +72,7 @@ def test_the_controller_loses_the_wire_comes_back_and_the_switch_stays(serve: Ca
     assert (answer.after["adapter"], answer.after["phase"]) == (MANAGED, "settled")
     assert network(served).wire == wire + 1
     assert len(served.host.sessions) == 2
-    assert [call["want"] for call in served.host.calls("set")] == [{"adapter": MANAGED}] * 2
+    assert [call["desired"] for call in served.host.calls("set")] == [{"adapter": MANAGED}] * 2
     (port,) = (state for state in adapters(served).values() if state["name"] == "vEthernet (bridge)")
     assert (port["addresses"], port["management"], port["profile"]) == (before, True, "private")
     assert network(served).adapters[network(served).carrier or ""].tag == 120

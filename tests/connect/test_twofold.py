@@ -1,4 +1,4 @@
-"""One way to two machines: each noun goes to the one that has it, and Windows tells where the other is."""
+"""One way to two machines: each resource goes to the one that has it, and Windows tells where the other is."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -48,7 +48,7 @@ LISTENS: dict[str, Json] = {
     "active": True,
 }
 SSH = Ssh(SecretRef("env", "NOT_READ"))
-NOUNS = ("LinuxSystem", "LinuxFile")
+RESOURCES = ("LinuxSystem", "LinuxFile")
 
 
 def way_in(name: str = "ubuntu", **changes: Json) -> Record:
@@ -79,16 +79,16 @@ class Told(Agent):
         self.asked: list[Any] = []
         self.closed = False
 
-    def read(self, nouns: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
-        self._meet(("read", tuple(nouns), settled))
-        return {noun: self.answers.get(noun, ()) for noun in nouns}
+    def read(self, resources: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
+        self._meet(("read", tuple(resources), settled))
+        return {resource: self.answers.get(resource, ()) for resource in resources}
 
-    def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        self._meet(("get", noun, settled))
+    def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+        self._meet(("get", resource, settled))
         return {"from": id(self)}
 
-    def set(self, noun: str, key: Key, want: Any, expect: Any, how: Any) -> Any:
-        self._meet(("set", noun))
+    def set(self, resource: str, key: Key, desired: Any, expect: Any, how: Any) -> Any:
+        self._meet(("set", resource))
         return None
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Both:
 
     def open(self) -> Agent:
         target = Host("gpu-01", "gpu-01.example", Transport(5986, connect_timeout=3), ssh=self.ssh)
-        return WindowsWithLinux(Windows(self.windows), target, NOUNS, "the program", self._enter).open()
+        return WindowsWithLinux(Windows(self.windows), target, RESOURCES, "the program", self._enter).open()
 
     def _enter(self, target: SshTarget, program: str) -> Agent:
         assert program == "the program"
@@ -138,7 +138,7 @@ def both(*ways_in: Record, forwards: tuple[Record, ...] = (), **how: Any) -> Bot
 # ---- which machine
 
 
-def test_a_noun_goes_to_the_machine_that_has_it_and_linux_is_entered_when_it_is_needed() -> None:
+def test_a_resource_goes_to_the_machine_that_has_it_and_linux_is_entered_when_it_is_needed() -> None:
     here = both(way_in())
     agent = here.open()
     agent.get("Boot", {})
@@ -271,8 +271,8 @@ UNANSWERED: dict[str, tuple[Both, str, str]] = {
 @pytest.mark.parametrize(("here", "code", "says"), UNANSWERED.values(), ids=UNANSWERED.keys())
 def test_a_linux_that_cannot_be_asked_is_unknown_with_the_reason(here: Both, code: str, says: str) -> None:
     answers = here.open().read(("WslAccess",))
-    for noun in NOUNS:
-        answer = answers[noun]
+    for resource in RESOURCES:
+        answer = answers[resource]
         assert isinstance(answer, Unknown)
         assert answer.unknown.code == code
         assert says in answer.unknown.message
@@ -295,7 +295,7 @@ def test_a_session_that_a_new_start_has_forgotten_is_opened_again_to_read() -> N
     old.fails = [SessionDropped("gpu-01/ubuntu", "closed")]
     assert agent.read(("WslAccess",))["LinuxFile"] == ()
     assert old.closed
-    assert new.asked == [("read", NOUNS, False)]
+    assert new.asked == [("read", RESOURCES, False)]
 
 
 def test_a_lost_answer_is_left_to_whoever_asked_and_the_next_question_goes_a_new_way() -> None:
@@ -347,11 +347,11 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 STEP = Step(
     id="1",
-    noun="LinuxFile",
+    resource="LinuxFile",
     key={"path": "/etc/docker/daemon.json"},
-    role="wish",
+    role="desired",
     before={"text": None},
-    want={"text": "{}\n"},
+    desired={"text": "{}\n"},
     title="The daemon's file",
     why="",
 )
@@ -360,8 +360,8 @@ STEP = Step(
 def test_linux_is_read_and_set_over_ssh(served: Served) -> None:
     with closing(served.hands()) as hands:
         facts = hands.facts()
-        assert set(LINUX) <= set(facts.nouns)
-        assert isinstance(facts.nouns["LinuxSystem"], tuple)
+        assert set(LINUX) <= set(facts.resources)
+        assert isinstance(facts.resources["LinuxSystem"], tuple)
         assert hands.set(STEP, frozenset()).after["mode"] == "0644"
         assert (hands.state("LinuxFile", STEP.key) or {})["text"] == "{}\n"
 
@@ -380,7 +380,7 @@ def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.M
     object.__setattr__(host.machine.clock, "scale", 1.0)
     hasty = replace(served.target, transport=replace(served.target.transport, operation_timeout=1))
     with closing(connector_for(hasty).open()) as agent:
-        answer = agent.set(STEP.noun, STEP.key, STEP.want, STEP.before, {})
+        answer = agent.set(STEP.resource_type, STEP.key, STEP.desired, STEP.before, {})
     assert answer.after["text"] == "{}\n"
 
 
@@ -403,7 +403,7 @@ def test_another_host_key_is_refused(served: Served, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Distro, "host_key", property(lambda self: shown))
         with pytest.raises(HostKeyRefused):
             agent.get("LinuxSystem", {})
-        answer = read_facts(agent).nouns["LinuxSystem"]
+        answer = read_facts(agent).resources["LinuxSystem"]
     assert isinstance(answer, Unknown)
     assert answer.unknown.category == "SecurityError"
 

@@ -26,12 +26,12 @@ def record(here: World) -> RunState:
 
 
 def otherwise(here: World, **values: Any) -> PathRequest:
-    return parse_request(record(here).plan.wish).with_options(**values)
+    return parse_request(record(here).plan.request).with_options(**values)
 
 
-def amended(here: World, wish: PathRequest, accepted: tuple[str, ...] = EVERY_CONSENT) -> Any:
-    shown = preview_amended(here.run, wish, here.means)
-    return resume(here.run, accepted, here.means, Amendment(wish, shown, "--vm NAME"))
+def amended(here: World, request: PathRequest, accepted: tuple[str, ...] = EVERY_CONSENT) -> Any:
+    shown = preview_amended(here.run, request, here.means)
+    return resume(here.run, accepted, here.means, Amendment(request, shown, "--vm NAME"))
 
 
 @pytest.fixture
@@ -72,15 +72,15 @@ def test_going_on_without_choosing_is_refused_the_same_way(halted: World) -> Non
 
 
 def test_consents_for_the_one_vm_are_none_for_the_other(halted: World) -> None:
-    wish, made = otherwise(halted, vm="llm-01"), halted.state()
+    request, made = otherwise(halted, vm="llm-01"), halted.state()
     assert set(EVERY_CONSENT) <= record(halted).accepted
     with pytest.raises(ConsentNeeded) as needed:
-        amended(halted, wish, ("restart",))
+        amended(halted, request, ("restart",))
     assert needed.value.risks == ("vm-stop", "force-dismount")
     assert needed.value.exit_code == 1
     assert f"resume {halted.run} --vm NAME --accept vm-stop,force-dismount" in needed.value.hint
     assert halted.state() == made
-    assert record(halted).plan.wish.vm == "llm-typo"
+    assert record(halted).plan.request.vm == "llm-typo"
 
 
 def test_looking_at_what_it_would_do_changes_nothing(halted: World) -> None:
@@ -92,19 +92,19 @@ def test_looking_at_what_it_would_do_changes_nothing(halted: World) -> None:
 
 
 def test_a_host_that_moved_since_it_was_shown_is_not_changed(halted: World) -> None:
-    wish = otherwise(halted, vm="llm-01")
-    shown = preview_amended(halted.run, wish, halted.means)
+    request = otherwise(halted, vm="llm-01")
+    shown = preview_amended(halted.run, request, halted.means)
     halted.machine.stop_vm(halted.vm(), within=300)
     made = halted.state()
     with pytest.raises(Halted) as moved:
-        resume(halted.run, EVERY_CONSENT, halted.means, Amendment(wish, shown))
+        resume(halted.run, EVERY_CONSENT, halted.means, Amendment(request, shown))
     assert isinstance(moved.value.error, NotAsShown)
     assert halted.state() == made
 
 
 def test_another_card_may_be_chosen_while_none_was_taken(halted: World) -> None:
-    wish = otherwise(halted, vm="llm-01", cards=("NVIDIA L40S",))
-    assert amended(halted, wish).holds
+    request = otherwise(halted, vm="llm-01", cards=("NVIDIA L40S",))
+    assert amended(halted, request).holds
     assert [vm.name for vm in halted.machine.vms.values() if len(halted.machine.guest_sees(vm.guid)) == 1] == ["llm-01"]
 
 
@@ -147,9 +147,9 @@ def test_a_controller_killed_at_the_choice_goes_on_and_back(halted: World, when:
             raise Abandoned
 
     halted.around = around
-    wish = otherwise(halted, vm="llm-01")
+    request = otherwise(halted, vm="llm-01")
     with pytest.raises(Abandoned):
-        amended(halted, wish)
+        amended(halted, request)
     halted.around = lambda when, entry: None
     if when == "after":
         assert halted.resume().holds
@@ -175,8 +175,8 @@ def test_a_refusal_of_a_later_stage_offers_the_choice(tmp_path: Path) -> None:
 
 
 def with_settings(here: Wsl2World, **settings: Any) -> PathRequest:
-    wish = parse_request(record(here).plan.wish)
-    return wish.with_playbook(wish.playbook.with_settings({**wish.playbook.settings, **settings}))
+    request = parse_request(record(here).plan.request)
+    return request.with_playbook(request.playbook.with_settings({**request.playbook.settings, **settings}))
 
 
 @pytest.fixture
@@ -193,9 +193,9 @@ def stuck(tmp_path: Path) -> Wsl2World:
 
 def test_a_setting_that_was_not_used_yet_is_chosen_anew(stuck: Wsl2World) -> None:
     accepted = ("restart", "network", "vm-stop", "headless", "data")
-    wish = with_settings(stuck, memory="8 GiB")
-    shown = preview_amended(stuck.run, wish, stuck.means)
-    assert resume(stuck.run, accepted, stuck.means, Amendment(wish, shown)).holds
+    request = with_settings(stuck, memory="8 GiB")
+    shown = preview_amended(stuck.run, request, stuck.means)
+    assert resume(stuck.run, accepted, stuck.means, Amendment(request, shown)).holds
     (entry,) = (e for e in read_journal(stuck.store.path(stuck.run)) if e["event"] == "amend")
     assert entry["changes"] == [{"name": "memory", "old": None, "new": "8 GiB"}]
     assert "memory=8192MB" in str(stuck.state()["WslConfig"])
@@ -221,11 +221,11 @@ def test_a_version_that_apt_does_not_have_is_chosen_anew(tmp_path: Path) -> None
     with pytest.raises(StepFailed) as failed:
         here.resume(accepted)
     assert f"Choose otherwise: winhost resume {here.run} --set NAME=VALUE" in failed.value.hint
-    containers = record(here).plan.wish.playbook["settings"]["containers"]
-    wish = with_settings(here, containers={**containers, "toolkit": "1.20.1-1"})
-    stage = preview_amended(here.run, wish, here.means)
-    assert [step.want["version"] for step in stage.steps if step.noun == "DebianPackage"][-1] == "1.20.1-1"
-    assert resume(here.run, accepted, here.means, Amendment(wish, stage)).outcome in ("applied", "differs")
+    containers = record(here).plan.request.playbook["settings"]["containers"]
+    request = with_settings(here, containers={**containers, "toolkit": "1.20.1-1"})
+    stage = preview_amended(here.run, request, here.means)
+    assert [step.desired["version"] for step in stage.steps if step.resource == "DebianPackage"][-1] == "1.20.1-1"
+    assert resume(here.run, accepted, here.means, Amendment(request, stage)).outcome in ("applied", "differs")
 
 
 # ---- a run that changed nothing

@@ -143,7 +143,7 @@ def test_going_back_survives_two_crashes_of_its_own(tmp_path: Path, again: int) 
 
 
 def test_a_vm_that_was_stopped_for_other_steps_alone_runs_again_after_a_crash(tmp_path: Path) -> None:
-    """Nothing wishes its power to be anything: who goes on finds it off, and must not take that for how it was."""
+    """Nothing requests its power to be anything: who goes on finds it off, and must not take that for how it was."""
     here = world(tmp_path / "straight", INSTALLED)
     plan = need_only(here)
     here.apply(plan)
@@ -161,7 +161,7 @@ def test_a_vm_that_was_given_back_and_stopped_by_somebody_since_stays_off(tmp_pa
     here = world(tmp_path, INSTALLED)
     here.apply(need_only(here))
     begun = [entry["step"] for entry in read_journal(here.store.path(here.run)) if entry["event"] == "begin"]
-    assert [step["role"] for step in begun if step["noun"] == "VmPower"] == ["need", "give-back"]
+    assert [step["role"] for step in begun if step["resource"] == "VmPower"] == ["need", "restore"]
     here.store.path(here.run).write_bytes(cut(here.store.path(here.run).read_bytes(), 2))
     here.machine.stop_vm(here.vm(), within=300)
     assert here.resume().changed == 0
@@ -173,7 +173,7 @@ def test_what_is_given_back_after_a_crash_is_called_so(tmp_path: Path) -> None:
     abandon(here, 3, "after", partial(here.apply, need_only(here)))
     here.resume()
     begun = [entry["step"] for entry in read_journal(here.store.path(here.run)) if entry["event"] == "begin"]
-    assert [step["role"] for step in begun if step["noun"] == "VmPower"] == ["need", "give-back"]
+    assert [step["role"] for step in begun if step["resource"] == "VmPower"] == ["need", "restore"]
 
 
 def cut(journal: bytes, lines: int) -> bytes:
@@ -181,6 +181,6 @@ def cut(journal: bytes, lines: int) -> bytes:
 
 
 def need_only(here: World) -> Plan:
-    resources = [wanted for wanted in PLAYBOOK["resources"] if wanted["noun"] != "VmPower"]
-    wish = parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
-    return make_plan(HostFacts(here.facts()), wish)
+    resources = [desired for desired in PLAYBOOK["resources"] if desired["resource"] != "VmPower"]
+    request = parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
+    return make_plan(HostFacts(here.facts()), request)

@@ -69,15 +69,15 @@ def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
 )
 def test_a_card_that_nobody_named_stays_where_it_would_spoil_the_plan(name: str, stays: str) -> None:
     made = plan(host(name), "dda", "llm-01")
-    taken = [step.key["location"] for step in made.steps if step.noun == "AssignableDevice"]
+    taken = [step.key["location"] for step in made.steps if step.resource == "AssignableDevice"]
     assert taken
     assert not any(location.startswith(stays) for location in taken)
     assert any(stays in note and "--card" in note for note in made.notes)
 
 
-def refusal(name: str, **wish: Any) -> str:
+def refusal(name: str, **request: Any) -> str:
     with pytest.raises(Refused) as refused:
-        plan(host(name), "dda", **wish)
+        plan(host(name), "dda", **request)
     return refused.value.hint or ""
 
 

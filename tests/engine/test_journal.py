@@ -40,7 +40,7 @@ def test_a_torn_last_line_is_tolerated_and_written_over(tmp_path: Path) -> None:
     for cut in range(len(lines[-1])):
         path.write_bytes(b"".join(lines[:-1]) + lines[-1][:cut])
         assert len(read_journal(path)) == 3
-    Journal(path).write("end", noun="VmMmio")
+    Journal(path).write("end", resource="VmMmio")
     assert [entry["event"] for entry in read_journal(path)] == ["begin", "begin", "begin", "end"]
 
 

@@ -33,7 +33,7 @@ MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(Heal
 
 
 @dataclass(frozen=True)
-class Wished:
+class RequestedRun:
     """One run of DDA. restart: the host restarts after it."""
 
     vm: str
@@ -48,7 +48,7 @@ class Pair:
     """apart: each has a controller, and a state folder, of its own; order: which run is taken back at each turn."""
 
     host: str
-    runs: tuple[Wished, Wished]
+    runs: tuple[RequestedRun, RequestedRun]
     apart: bool
     order: tuple[int, ...]
 
@@ -66,9 +66,9 @@ class Controllers:
         return rollback(run, self.consents, means)
 
 
-def wishes() -> st.SearchStrategy[Wished]:
+def requests() -> st.SearchStrategy[RequestedRun]:
     return st.builds(
-        Wished,
+        RequestedRun,
         vm=st.sampled_from(VMS),
         cards=st.lists(st.sampled_from(CARDS), min_size=1, max_size=2, unique=True).map(tuple),
         power=st.sampled_from(("as-found", "as-found", "running", "off")),
@@ -81,7 +81,7 @@ def pairs() -> st.SearchStrategy[Pair]:
     return st.builds(
         Pair,
         host=st.sampled_from(HOSTS),
-        runs=st.tuples(wishes(), wishes()),
+        runs=st.tuples(requests(), requests()),
         apart=st.booleans(),
         order=st.lists(st.sampled_from((0, 1)), max_size=3).map(tuple),
     )
@@ -112,22 +112,28 @@ def take_back(both: Controllers, order: tuple[int, ...], found: dict[str, Any], 
 def dda_pair(pair: Pair, folder: Path) -> None:
     here = world(folder / "0", pair.host)
     both, found = Controllers(here, EVERY_CONSENT), here.state()
-    for number, wished in enumerate(pair.runs):
+    for number, requested in enumerate(pair.runs):
         here.store = Store(folder / str(number if pair.apart else 0))
         before = here.store.runs()
         with suppress(Refused, Unfinished):  # perhaps in the middle: then it is taken back from there
-            here.apply(here.plan(wished.vm, cards=wished.cards, power=wished.power, high=wished.high))
+            here.apply(here.plan(requested.vm, cards=requested.cards, power=requested.power, high=requested.high))
         if here.store.runs() != before:
             both.made.append((here.run, here.means))
-        if wished.restart:
+        if requested.restart:
             here.machine.restart_computer()
             here.machine.settle()
     take_back(both, pair.order, found, lambda: assert_role_stays_for_cards(here))
 
 
-ISSUE = Pair(HOSTS[0], (Wished("llm-01", CARDS[:1]), Wished("llm-01", CARDS[1:2])), apart=False, order=(0, 1, 0))
-TWO_VMS = Pair(HOSTS[0], (Wished("llm-01", CARDS[:1]), Wished("files-01", CARDS[1:2])), apart=True, order=(0, 0, 1))
-BACKWARDS = Pair(HOSTS[0], (Wished("llm-01", CARDS[:1]), Wished("llm-01", CARDS[:2])), apart=True, order=(1, 0))
+ISSUE = Pair(
+    HOSTS[0], (RequestedRun("llm-01", CARDS[:1]), RequestedRun("llm-01", CARDS[1:2])), apart=False, order=(0, 1, 0)
+)
+TWO_VMS = Pair(
+    HOSTS[0], (RequestedRun("llm-01", CARDS[:1]), RequestedRun("files-01", CARDS[1:2])), apart=True, order=(0, 0, 1)
+)
+BACKWARDS = Pair(
+    HOSTS[0], (RequestedRun("llm-01", CARDS[:1]), RequestedRun("llm-01", CARDS[:2])), apart=True, order=(1, 0)
+)
 
 
 @pytest.mark.parametrize("pair", [ISSUE, TWO_VMS, BACKWARDS], ids=["the issue's", "two VMs", "the last one first"])
@@ -197,7 +203,7 @@ def wsl_pair(pair: WslPair, folder: Path) -> None:
         assert (outcome.outcome, outcome.missing) == ("rolled back", ())
         assert not [kept for kept in outcome.kept if "take that back" in kept]
     now = here.state()
-    assert {noun for noun in found if now[noun] != found[noun]} <= {"Wsl"}  # never downgraded
+    assert {resource for resource in found if now[resource] != found[resource]} <= {"Wsl"}  # never downgraded
 
 
 WSL_PAIRS = {

@@ -51,8 +51,8 @@ def test_a_plan_of_what_is_already_so_has_no_steps(installed: World) -> None:
 
 def test_the_vm_is_stopped_once_and_runs_again_because_it_ran(installed: World) -> None:
     plan = installed.plan()
-    power = [(step.role, step.want["state"]) for step in plan.steps if step.noun == "VmPower"]
-    assert power == [("need", "off"), ("give-back", "running")]
+    power = [(step.role, step.desired["state"]) for step in plan.steps if step.resource == "VmPower"]
+    assert power == [("need", "off"), ("restore", "running")]
     installed.apply(plan)
     assert installed.machine.vms[installed.vm()].power == "running"
 
@@ -60,7 +60,7 @@ def test_the_vm_is_stopped_once_and_runs_again_because_it_ran(installed: World) 
 def test_a_vm_that_was_off_stays_off(installed: World) -> None:
     installed.machine.stop_vm(installed.vm(), within=300)
     plan = installed.plan()
-    assert [step for step in plan.steps if step.noun == "VmPower"] == []
+    assert [step for step in plan.steps if step.resource == "VmPower"] == []
     assert plan.risks == ("force-dismount",)
     installed.apply(plan)
     assert installed.machine.vms[installed.vm()].power == "off"
@@ -71,8 +71,10 @@ def test_no_other_vm_is_touched(installed: World) -> None:
     installed.apply(installed.plan())
     other = installed.vm("files-01")
     after = installed.state()
-    for noun in (noun for noun in before if noun.startswith("Vm")):
-        assert [r for r in before[noun] if other in str(r)] == [r for r in after[noun] if other in str(r)], noun
+    for resource in (resource for resource in before if resource.startswith("Vm")):
+        assert [r for r in before[resource] if other in str(r)] == [r for r in after[resource] if other in str(r)], (
+            resource
+        )
 
 
 def test_nothing_is_begun_without_each_consent(installed: World) -> None:

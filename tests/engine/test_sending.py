@@ -34,16 +34,16 @@ KEY = {"sha256": sha256(CONTENT).hexdigest(), "name": NAME, "source": f"./{NAME}
 PIECES = 6  # of 512 bytes, the last one shorter
 RESOURCES = [
     {
-        "noun": "Wsl",
+        "resource": "Wsl",
         "title": "WSL",
-        "want": {"version": "2.7.14.0", "package": KEY["sha256"]},
+        "desired": {"version": "2.7.14.0", "package": KEY["sha256"]},
         "why": "To see it used.",
     },
-    {"noun": "StagedFile", "title": "The MSI", "key": KEY, "want": {"present": True}, "why": "It is sent."},
+    {"resource": "StagedFile", "title": "The MSI", "key": KEY, "desired": {"present": True}, "why": "It is sent."},
     {
-        "noun": "VirtualMachinePlatform",
+        "resource": "VirtualMachinePlatform",
         "title": "Feature",
-        "want": {"feature": "installed"},
+        "desired": {"feature": "installed"},
         "why": "Something before.",
     },
 ]
@@ -83,13 +83,13 @@ class Sent(World):
     def open(self) -> Agent:
         return Agent(Wire(self), 60)
 
-    def plan(self, vm: str | None = "llm-01", **wish: Any) -> Plan:
+    def plan(self, vm: str | None = "llm-01", **request: Any) -> Plan:
         return make_plan(
             HostFacts(self.facts()), parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": RESOURCES}, vm))
         )
 
     def state(self) -> dict[str, Any]:
-        """Also what no noun tells."""
+        """Also what no resource tells."""
         return {**super().state(), "files": self.files, "noted": dict(self.machine.software.record)}
 
     @property
@@ -192,7 +192,7 @@ def test_another_file_is_refused_before_anything_is_changed(
 )
 def test_a_hostile_name_is_no_file_beside_the_plan(tmp_path: Path, name: str) -> None:
     key = {**KEY, "source": f"./{name}"}
-    step = Step("1", "StagedFile", key, "wish", {"present": False}, {"present": True}, "It", "")
+    step = Step("1", "StagedFile", key, "desired", {"present": False}, {"present": True}, "It", "")
     with pytest.raises(NotBeside, match="is no plain name"):
         uploads.check([step], tmp_path)
 
@@ -200,7 +200,7 @@ def test_a_hostile_name_is_no_file_beside_the_plan(tmp_path: Path, name: str) ->
 def test_a_name_with_folders_on_the_host_or_an_address_is_not_sent_from_here() -> None:
     for source in ("https://a.example/./wsl.msi", "C:\\a\\./wsl.msi"):
         step = Step(
-            "1", "StagedFile", {**KEY, "source": source}, "wish", {"present": False}, {"present": True}, "It", ""
+            "1", "StagedFile", {**KEY, "source": source}, "desired", {"present": False}, {"present": True}, "It", ""
         )
         assert uploads.beside(step) is None
 

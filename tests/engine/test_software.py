@@ -19,8 +19,8 @@ FILE = {"sha256": MSI, "name": "wsl.2.7.14.0.x64.msi", "source": SOURCE}
 CARD = {"location": "PCIROOT(7B)#PCI(0100)#PCI(0000)", "device": "VEN_10DE&DEV_26B9&SUBSYS_185110DE"}
 
 
-def entry(noun: str, key: dict[str, str], **want: Any) -> dict[str, Any]:
-    return {"noun": noun, "title": noun, "key": key, "want": want, "why": "It is wanted."}
+def entry(resource: str, key: dict[str, str], **desired: Any) -> dict[str, Any]:
+    return {"resource": resource, "title": resource, "key": key, "desired": desired, "why": "It is wanted."}
 
 
 RESOURCES = [  # not in the order in which it has to happen
@@ -48,8 +48,8 @@ def here(tmp_path: Path) -> World:
 
 def test_it_comes_in_order_with_one_restart_and_goes_without_a_trace(here: World) -> None:
     before, made = here.state(), plan(here)
-    order = [step.noun for step in made.stages[0].steps]
-    assert set(order) == {entry["noun"] for entry in RESOURCES}
+    order = [step.resource for step in made.stages[0].steps]
+    assert set(order) == {entry["resource"] for entry in RESOURCES}
     assert order.index("Wsl") > max(order.index("StagedFile"), order.index("VirtualMachinePlatform"))
     assert made.risks == ("restart",)
     assert made.possible_risks == ("headless",)
@@ -96,7 +96,7 @@ def test_an_upgrade_says_that_it_stays_and_stays(tmp_path: Path) -> None:
     here = world(tmp_path, "server2025-role-installed")
     here.machine.software.wsl = "2.6.1.0"
     made = plan(here)
-    (wsl,) = [step for step in made.stages[0].steps if step.noun == "Wsl"]
+    (wsl,) = [step for step in made.stages[0].steps if step.resource == "Wsl"]
     assert "never downgrades" in str(wsl.irreversible)
     assert here.apply(made).holds
     outcome = here.rollback()

@@ -45,10 +45,10 @@ def here(tmp_path: Path) -> TwoMachines:
 
 
 def test_without_a_way_in_the_facts_lack_linux_and_what_it_is_wanted_for_waits(here: TwoMachines) -> None:
-    assert not set(here.facts().nouns) & set(LINUX)
+    assert not set(here.facts().resources) & set(LINUX)
     (stage,) = here.plan().stages
-    assert [step.noun for step in stage.steps] == ["WslAccess"]
-    assert {(waits.noun, waits.until) for waits in stage.deferred} == {
+    assert [step.resource for step in stage.steps] == ["WslAccess"]
+    assert {(waits.resource, waits.until) for waits in stage.deferred} == {
         ("SystemdUnit", "WslAccess"),
         ("LinuxFile", "WslAccess"),
         ("DebianPackage", "WslAccess"),
@@ -58,8 +58,8 @@ def test_without_a_way_in_the_facts_lack_linux_and_what_it_is_wanted_for_waits(h
 def test_with_the_way_in_all_but_what_a_file_brings_is_planned_at_once(here: TwoMachines) -> None:
     here.distro.port, here.distro.listen, here.distro.keys, here.distro.enabled = 22, "172.28.116.5", [OURS], True
     (stage,) = here.plan().stages
-    assert [step.noun for step in stage.steps] == ["WslAccess", "LinuxFile", "DebianPackage"]
-    assert [(waits.noun, waits.until) for waits in stage.deferred] == [("SystemdUnit", "LinuxFile")]
+    assert [step.resource for step in stage.steps] == ["WslAccess", "LinuxFile", "DebianPackage"]
+    assert [(waits.resource, waits.until) for waits in stage.deferred] == [("SystemdUnit", "LinuxFile")]
 
 
 # ---- there and back
@@ -87,7 +87,7 @@ def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(he
     ours = inside.file(UNIT_FILE)
     inside.write(UNIT_FILE, {**ours, "text": "theirs"})
     lost = [check for check in verify_plan(plan, HostFacts(here.facts())) if not check.holds]
-    assert [(check.noun, check.found) for check in lost] == [("LinuxFile", "theirs")]
+    assert [(check.resource, check.found) for check in lost] == [("LinuxFile", "theirs")]
     outcome = here.rollback(CONSENTS)
     # Who changed it goes by the same way in to change it back.
     assert outcome.kept == (
@@ -170,7 +170,7 @@ def test_a_linux_that_cannot_be_reached_is_unknown_and_stops_the_run_with_the_wa
         here.apply(plan, CONSENTS)
     assert "showed a host key that is not the known one" in caught.value.meaning
     assert caught.value.run == here.run
-    answer = here.facts().nouns["LinuxSystem"]
+    answer = here.facts().resources["LinuxSystem"]
     assert isinstance(answer, Unknown)
     assert (answer.unknown.category, answer.unknown.code) == ("SecurityError", "Winhost.HostKeyRefused")
     here.shows = None
@@ -181,7 +181,7 @@ def test_a_host_key_that_changes_in_the_middle_is_refused(here: TwoMachines) -> 
     plan = here.plan()
 
     def around(moment: str, entry: Any) -> None:
-        if moment == "after" and entry["event"] == "begin" and entry["step"]["noun"] == "DebianPackage":
+        if moment == "after" and entry["event"] == "begin" and entry["step"]["resource"] == "DebianPackage":
             here.shows = bytes(32)
             here.lost = [SessionDropped]
 
@@ -222,7 +222,7 @@ def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachi
 
 
 def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines) -> None:
-    resources = [entry for entry in PLAYBOOK["resources"] if entry["noun"] != "WslAccess"]
+    resources = [entry for entry in PLAYBOOK["resources"] if entry["resource"] != "WslAccess"]
     plan = make_plan(
         HostFacts(here.facts()), parse_request(PlanRequest("two-machines", {**PLAYBOOK, "resources": resources}))
     )

@@ -110,12 +110,14 @@ def test_what_went_with_our_role_is_not_kept(tmp_path: Path) -> None:
     assert here.rollback().kept == ()
 
 
-def hide(here: World, noun: str) -> None:
-    here.machine.refusals[noun] = lambda: CmdletError("Get-VM", "ReadError", "OperationFailed", ("0x80131501",), "no")
+def hide(here: World, resource: str) -> None:
+    here.machine.refusals[resource] = lambda: CmdletError(
+        "Get-VM", "ReadError", "OperationFailed", ("0x80131501",), "no"
+    )
 
 
-def unhide(here: World, noun: str) -> None:
-    del here.machine.refusals[noun]
+def unhide(here: World, resource: str) -> None:
+    del here.machine.refusals[resource]
 
 
 def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(installed: World) -> None:
@@ -134,16 +136,16 @@ def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(ins
     assert installed.state() == found
 
 
-@pytest.mark.parametrize("noun", ["VmMmio", "VmMemory", "AssignableDevice", "ExternalSwitch"])
-def test_nothing_goes_from_under_what_cannot_be_read(tmp_path: Path, noun: str) -> None:
+@pytest.mark.parametrize("resource", ["VmMmio", "VmMemory", "AssignableDevice", "ExternalSwitch"])
+def test_nothing_goes_from_under_what_cannot_be_read(tmp_path: Path, resource: str) -> None:
     here = world(tmp_path)
     found = here.state()
     here.apply(here.plan(cards=(CARD_24GB,)))
-    hide(here, noun)
+    hide(here, resource)
     outcome = here.rollback()
     assert (outcome.outcome, outcome.kept, here.machine.role) == ("not all rolled back", (), "installed")
     assert "Hyper-V role and its tools" in {lacks.title for lacks in outcome.missing}
-    unhide(here, noun)
+    unhide(here, resource)
     assert here.rollback().outcome == "rolled back"
     assert here.state() == found
 

@@ -154,7 +154,7 @@ def test_a_host_that_says_yes_and_does_nothing_is_not_believed(
     if back:
         installed.apply(plan)
     with monkeypatch.context() as deaf:
-        deaf.setitem(SETTERS, "VmMmio", lambda machine, wish: False)
+        deaf.setitem(SETTERS, "VmMmio", lambda machine, request: False)
         with pytest.raises(NotTaken) as refused:
             installed.rollback() if back else installed.apply(plan)
     assert set(refused.value.lacking) == {"low", "high", "cache"}
@@ -245,7 +245,7 @@ def test_a_first_stage_that_needs_nothing_is_in_the_journal_of_the_second(tmp_pa
     found = here.state()
     assert here.apply(plan, []).changed == 1
     events = [entry["event"] for entry in read_journal(here.store.path(here.run))]
-    assert events == ["run", "planned", "stage", "begin", "end", "stage", "rested", "outcome"]
+    assert events == ["run", "planned", "stage", "begin", "end", "stage", "dependents", "outcome"]
     assert here.resume().changed == 0
     here.rollback([])
     assert here.state() == found

@@ -30,9 +30,9 @@ STATIC = {"address": "10.30.0.50/24", "gateway": "10.30.0.1", "dns": ["10.30.0.1
 
 @dataclass(frozen=True)
 class Case:
-    """begins: nouns of the first steps, in their order; mode: of the network that it ends with.
+    """begins: resources of the first steps, in their order; mode: of the network that it ends with.
 
-    stays: nouns that a rollback leaves as they are by now.
+    stays: resources that a rollback leaves as they are by now.
     """
 
     host: str
@@ -110,8 +110,8 @@ def assert_gives_back(here: Wsl2World, found: dict[str, Any], stays: tuple[str, 
     assert outcome.outcome == "rolled back", at
     assert [kept for kept in outcome.kept if kept != NO_DOWNGRADE] == [], at
     now = here.state()
-    assert {noun: now[noun] for noun in found if noun not in stays} == {
-        noun: state for noun, state in found.items() if noun not in stays
+    assert {resource: now[resource] for resource in found if resource not in stays} == {
+        resource: state for resource, state in found.items() if resource not in stays
     }, at
 
 
@@ -122,8 +122,8 @@ def assert_gives_back(here: Wsl2World, found: dict[str, Any], stays: tuple[str, 
 def test_it_is_planned_applied_in_stages_verified_and_given_back(tmp_path: Path, case: Case) -> None:
     here = case.world(tmp_path)
     found, plan = here.state(), here.plan()
-    assert tuple(step.noun for step in plan.steps) == case.begins
-    assert {waits.noun for waits in plan.deferred} >= {"WslConfig", "WslDistro", "WslAccess", "DebianPackage"}
+    assert tuple(step.resource for step in plan.steps) == case.begins
+    assert {waits.resource for waits in plan.deferred} >= {"WslConfig", "WslDistro", "WslAccess", "DebianPackage"}
     outcome = here.apply(plan)
     assert (outcome.outcome, outcome.holds) == ("applied", True)
     assert here.differing(plan) == []
@@ -179,7 +179,7 @@ def test_only_the_networks_that_the_plan_names_come_in_whatever_the_mode(
     own = networks(HostFacts(here.facts()))
     assert own
     told = f"{', '.join(own)} (the host's own; others: --set access.allow="
-    assert any(told in wanted.why for wanted in (*plan.steps, *plan.deferred))
+    assert any(told in desired.why for desired in (*plan.steps, *plan.deferred))
     here.apply(plan)
     here.open().get("LinuxSystem", {})
     here.machine.network.controllers = ["203.0.113.7"]
@@ -209,7 +209,9 @@ def test_the_hosts_networks_are_the_same_over_a_switch(tmp_path: Path) -> None:
 def test_without_a_key_the_plan_ends_with_the_distro(tmp_path: Path) -> None:
     here = wsl2_world(tmp_path, access={})
     found, plan = here.state(), here.plan()
-    assert not {"WslAccess", "HyperVFirewall", "AptSource"} & {wanted.noun for wanted in (*plan.steps, *plan.deferred)}
+    assert not {"WslAccess", "HyperVFirewall", "AptSource"} & {
+        desired.resource for desired in (*plan.steps, *plan.deferred)
+    }
     assert here.apply(plan).holds
     assert (here.distro.running, here.distro.listens) == (True, False)
     assert_gives_back(here, found, ("Wsl",))
@@ -243,7 +245,7 @@ def test_a_right_that_is_lost_in_the_middle_names_the_ways_on_and_back(tmp_path:
         here.apply(here.plan())
 
     def lose() -> bool:
-        done = [event.step.noun for event in here.events if event.kind == "done" and event.step]
+        done = [event.step.resource for event in here.events if event.kind == "done" and event.step]
         if not lost and done and done[-1] == ("WslConf" if back else "WslConfig"):
             lost.extend(rights[BATCH])
             rights[BATCH] = []
@@ -287,10 +289,10 @@ def test_a_distro_that_nobody_can_list_is_not_taken_for_somebody_elses(tmp_path:
     for _ in range(2):
         outcome = here.rollback()
         assert (outcome.outcome, outcome.kept) == ("not all rolled back", (NO_DOWNGRADE,))
-        missing = {lacks.noun: lacks.why for lacks in outcome.missing}
+        missing = {lacks.resource: lacks.why for lacks in outcome.missing}
         assert missing["WslDistro"] == "the distro cannot be read before the account's task is there"
-        for noun in ("LocalAccount", "AccountRight", "WslConfig"):
-            assert missing[noun] == missing["WslDistro"]
+        for resource in ("LocalAccount", "AccountRight", "WslConfig"):
+            assert missing[resource] == missing["WslDistro"]
     accounts.switch_scheduled_task(task, "Enable-ScheduledTask", enabled=True)
     outcome = here.rollback()
     assert (outcome.outcome, outcome.kept) == ("rolled back", (NO_DOWNGRADE,))

@@ -302,7 +302,7 @@ def entries(here: Wsl2World) -> list[Any]:
 
 
 def named(here: Wsl2World, plan: Any) -> set[tuple[str, str]]:
-    return {(check.noun, check.property) for check in here.differing(plan)}
+    return {(check.resource, check.property) for check in here.differing(plan)}
 
 
 @pytest.mark.parametrize("day", DAYS.values(), ids=DAYS)
@@ -313,10 +313,10 @@ def test_it_is_named_and_a_new_plan_repairs_exactly_that(tmp_path: Path, day: Da
     day.change(here)
     assert named(here, plan) == day.differ
     again = here.plan()
-    assert [(step.noun, set(step.want)) for step in again.steps] == day.repair[: len(day.repair) - day.later]
+    assert [(step.resource, set(step.desired)) for step in again.steps] == day.repair[: len(day.repair) - day.later]
     outcome = here.apply(again)
     done = [entry["step"] for entry in entries(here) if entry["event"] == "begin"]
-    assert [(step["noun"], set(step["want"])) for step in done] == day.repair
+    assert [(step["resource"], set(step["desired"])) for step in done] == day.repair
     assert (outcome.outcome, outcome.changed) == ("applied", len(day.repair))
     assert (named(here, plan), named(here, again)) == (day.stays, set())
     assert here.distro.listens
@@ -358,7 +358,7 @@ def test_somebody_who_is_logged_on_is_named_beside_all_else_and_nothing_is_repai
     account = here.machine.accounts.find(ACCOUNT)
     assert account is not None
     account.sessions = 1
-    found = {(check.noun, check.title): check.found for check in here.differing(plan)}
+    found = {(check.resource, check.title): check.found for check in here.differing(plan)}
     assert found["AccountTasks", "Tasks of winhost"] == "disabled"
     assert "Somebody is logged on as winhost" in found["", "Path wsl2"]
     with pytest.raises(Refused) as caught:
@@ -437,9 +437,9 @@ def test_a_card_that_went_back_to_tcc_is_named_and_set_again(tmp_path: Path) -> 
     plan = here.plan()
     here.apply(plan)
     back_to_tcc(here)
-    assert {noun for noun, _ in named(here, plan)} >= {"GpuDriverModel"}
+    assert {resource for resource, _ in named(here, plan)} >= {"GpuDriverModel"}
     again = here.plan()
-    assert {step.noun for step in again.steps} == {"GpuDriverModel"}
+    assert {step.resource for step in again.steps} == {"GpuDriverModel"}
     assert here.apply(again).holds
     assert named(here, plan) == set()
 

@@ -26,7 +26,7 @@ COMMON = {"host", "change", "settings", "says", "unverified"}
 
 def changed(folder: Path, base: str, parts: Mapping[str, Any]) -> Path:
     """A host file that differs from a shipped one."""
-    delta = {"schema": "winhost.host/1", "origin": "synthetic", "about": "a case", "base": base, **parts}
+    delta = {"schema": "winhost.host/2", "origin": "synthetic", "about": "a case", "base": base, **parts}
     path = folder / "case.yaml"
     path.write_text(yaml.safe_dump(delta), encoding="utf-8")
     return path
@@ -60,7 +60,7 @@ def test_it_is_planned_and_said(tmp_path: Path, case: Mapping[str, Any]) -> None
     here.book = with_resources(here.book, case.get("resources", {}))
     plan = here.plan()
     notes = plan.notes
-    assert {risk for step in plan.steps if step.noun == "ExternalSwitch" for risk in step.risks} >= {
+    assert {risk for step in plan.steps if step.resource == "ExternalSwitch" for risk in step.risks} >= {
         *case.get("asks", ())
     }
     told = {code for code in (*case.get("said", ()), *case.get("unsaid", ())) if any(f"[{code}]" in n for n in notes)}
@@ -70,17 +70,17 @@ def test_it_is_planned_and_said(tmp_path: Path, case: Mapping[str, Any]) -> None
 
 
 def with_resources(book: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The playbook with other values wanted, by noun."""
+    """The playbook with other values wanted, by resource."""
     own = copy.deepcopy(dict(book))
     for entry in own["resources"]:
-        entry["want"] |= changes.get(entry["noun"], {})
+        entry["desired"] |= changes.get(entry["resource"], {})
     return own
 
 
 @pytest.mark.parametrize("peers", [[], ["2001:db8::9"], ["10.99.0.7", "192.168.1.10"], ["10.99.0.7", "2001:db8::9"]])
 def test_where_it_is_not_known_that_we_come_from_elsewhere_nothing_is_refused(tmp_path: Path, peers: list[str]) -> None:
     case = {"host": "win11-pro-1gpu", "change": {"Session": {"peers": peers}}}
-    assert "WslAccess" in {each.noun for each in world(tmp_path, case).plan().deferred}
+    assert "WslAccess" in {each.resource for each in world(tmp_path, case).plan().deferred}
 
 
 # ---- at apply
@@ -90,27 +90,27 @@ def somebody(here: Wsl2World, name: str) -> None:
     here.machine.accounts.accounts[name] = Account(name, "S-1-5-21-1-2-3-1007")
 
 
-def edited(plan: Plan, account: str, *, wish: bool) -> Plan:
-    """The plan with another account: in what it wishes for, or in all that it wants and does."""
-    if wish:
-        settings = {**plan.wish.playbook["settings"], "account": account}
-        return replace(plan, wish=replace(plan.wish, playbook={**plan.wish.playbook, "settings": settings}))
+def edited(plan: Plan, account: str, *, request: bool) -> Plan:
+    """The plan with another account: in what it asks for, or in all that it wants and does."""
+    if request:
+        settings = {**plan.request.playbook["settings"], "account": account}
+        return replace(plan, request=replace(plan.request, playbook={**plan.request.playbook, "settings": settings}))
     stage = plan.stages[0]
-    wanted = tuple(_for(each, account) for each in stage.wanted)
-    return replace(plan, stages=(replace(stage, wanted=wanted, steps=tuple(_for(s, account) for s in stage.steps)),))
+    desired = tuple(_for(each, account) for each in stage.desired)
+    return replace(plan, stages=(replace(stage, desired=desired, steps=tuple(_for(s, account) for s in stage.steps)),))
 
 
 def _for(each: T, account: str) -> T:
     return replace(each, key={**each.key, "account": account}) if "account" in each.key else each
 
 
-@pytest.mark.parametrize("wish", [True, False])
+@pytest.mark.parametrize("request", [True, False])
 def test_a_plan_that_was_edited_to_somebodys_account_is_refused_before_the_first_step(
-    tmp_path: Path, wish: bool
+    tmp_path: Path, request: bool
 ) -> None:
     here = wsl2_world(tmp_path)
     somebody(here, "alice")
-    plan, found = edited(here.plan(), "alice", wish=wish), here.state()
+    plan, found = edited(here.plan(), "alice", request=request), here.state()
     with pytest.raises(Refused) as caught:
         here.apply(plan)
     assert caught.value.codes == ("wsl.account-taken",)
@@ -132,7 +132,7 @@ def test_a_linux_driver_that_shows_at_a_later_stage_stops_the_run_with_the_way_b
     found, plan = here.state(), here.plan()
 
     def around(moment: str, entry: Any) -> None:
-        if (moment, entry["event"], entry.get("noun")) == ("after", "end", "WslAccess"):
+        if (moment, entry["event"], entry.get("resource")) == ("after", "end", "WslAccess"):
             here.inside.linux.packages["nvidia-driver-570"] = LabPackage("570.1")
 
     here.around = around
@@ -143,7 +143,7 @@ def test_a_linux_driver_that_shows_at_a_later_stage_stops_the_run_with_the_way_b
     assert here.inside.linux.package("docker-ce")["version"] is None
     here.rollback()
     now = here.state()
-    assert {noun for noun in found if now[noun] != found[noun]} == {"Wsl"}
+    assert {resource for resource in found if now[resource] != found[resource]} == {"Wsl"}
 
 
 def test_a_server_goes_on_where_the_unproven_is_allowed_and_said(tmp_path: Path) -> None:

@@ -43,36 +43,36 @@ CONSENTS = ("network", "vm-stop")
 
 # In no order: that comes from needs.
 PLAYBOOK: dict[str, Any] = {
-    "schema": "winhost.playbook/1",
+    "schema": "winhost.playbook/2",
     "path": "two-machines",
     "settings": {},
     "resources": [
         {
-            "noun": "SystemdUnit",
+            "resource": "SystemdUnit",
             "title": "The unit",
             "key": {"unit": UNIT},
-            "want": {"enabled": "enabled", "active": True},
+            "desired": {"enabled": "enabled", "active": True},
             "why": WHY,
         },
         {
-            "noun": "LinuxFile",
+            "resource": "LinuxFile",
             "title": "The unit's file",
             "key": {"path": UNIT_FILE},
-            "want": {"text": "[Unit]\nDescription=on ${kernel}\n[Install]\n", "mode": "0644", "owner": "root:root"},
+            "desired": {"text": "[Unit]\nDescription=on ${kernel}\n[Install]\n", "mode": "0644", "owner": "root:root"},
             "why": WHY,
         },
         {
-            "noun": "DebianPackage",
+            "resource": "DebianPackage",
             "title": "A package",
             "key": {"package": "docker.io"},
-            "want": {"version": "26.1.3-0ubuntu1", "held": True},
+            "desired": {"version": "26.1.3-0ubuntu1", "held": True},
             "why": WHY,
         },
         {
-            "noun": "WslAccess",
+            "resource": "WslAccess",
             "title": "The way in",
             "key": KEY,
-            "want": {"port": 2222, "listen": "172.28.116.5", "authorized": [OURS], "active": True},
+            "desired": {"port": 2222, "listen": "172.28.116.5", "authorized": [OURS], "active": True},
             "why": WHY,
         },
     ],
@@ -106,7 +106,7 @@ class TwoMachinesPlan:
     def cautions(self) -> tuple[Caution, ...]:
         return ()
 
-    def check(self, wanted: Iterable[DesiredResource]) -> None:
+    def check(self, desired: Iterable[DesiredResource]) -> None:
         pass
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
@@ -196,7 +196,7 @@ class TwoMachines(World):
         return {**super().state(), "linux": self.linux_state()}
 
     def linux_state(self) -> dict[str, Any]:
-        """Of all that its nouns can name; the way in is Windows' matter."""
+        """Of all that its resources can name; the way in is Windows' matter."""
         inside = self.inside.linux
         paths = (UNIT_FILE, "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
         return {
@@ -207,7 +207,7 @@ class TwoMachines(World):
 
     # ---- runs
 
-    def plan(self, vm: str | None = None, **wish: Any) -> Plan:
+    def plan(self, vm: str | None = None, **request: Any) -> Plan:
         return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("two-machines", PLAYBOOK)))
 
 

@@ -92,8 +92,8 @@ class World:
         self.machine.settle()
         return read_facts(self.open())
 
-    def plan(self, vm: str | None = "llm-01", **wish: Any) -> Plan:
-        return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", PLAYBOOK, vm, **wish)))
+    def plan(self, vm: str | None = "llm-01", **request: Any) -> Plan:
+        return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", PLAYBOOK, vm, **request)))
 
     def apply(self, plan: Plan, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
         return apply(plan, accepted, self.means)

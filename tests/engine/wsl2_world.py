@@ -76,7 +76,7 @@ class _Windows:
 
 @dataclass
 class Wsl2World(TwoMachines):
-    """book: what is wished for; unverified: though not all of it is proven."""
+    """book: what is asked for; unverified: though not all of it is proven."""
 
     book: Mapping[str, Any] = field(default_factory=playbook)
     unverified: bool = False
@@ -86,9 +86,9 @@ class Wsl2World(TwoMachines):
         target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
         return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
 
-    def plan(self, vm: str | None = None, **wish: Any) -> Plan:
-        wished = parse_request(PlanRequest("wsl2", self.book, allow_unverified=self.unverified))
-        return make_plan(HostFacts(self.facts()), wished)
+    def plan(self, vm: str | None = None, **request: Any) -> Plan:
+        requested = parse_request(PlanRequest("wsl2", self.book, allow_unverified=self.unverified))
+        return make_plan(HostFacts(self.facts()), requested)
 
     def apply(self, plan: Plan, accepted: Iterable[str] = CONSENTS) -> Outcome:
         return super().apply(plan, accepted)
@@ -108,7 +108,7 @@ class Wsl2World(TwoMachines):
         return self.machine.distros.sessions[ACCOUNT].distros[DISTRO]
 
     def state(self) -> dict[str, Any]:
-        """Also what no noun tells: files of winhost, and VMs without a distro. Linux is as its distro is."""
+        """Also what no resource tells: files of winhost, and VMs without a distro. Linux is as its distro is."""
         self.machine.settle()
         files = sorted(path for path in self.machine.files.below(DATA) if not path.startswith(LEFT))
         vms = [account for account, session in self.machine.distros.sessions.items() if session.vm]

@@ -50,14 +50,14 @@ def called(value: str) -> Machine:
     (switch,) = _records(facts, "VmSwitch")
     (gpu, *gpus) = _records(facts, "PartitionableGpu")
     (session,) = _records(facts, "Session")
-    nouns: dict[str, Answer] = {
+    resources: dict[str, Answer] = {
         "Vm": tuple(_with(vm, name=value) if vm.key["vm"] == VM else vm for vm in _records(facts, "Vm")),
         # A switch without an adapter tells of none, not of one without a name.
         "VmSwitch": (_with(switch, name=value, adapter=value or None),),
         "PartitionableGpu": (Record(gpu.state, {"gpu": value}), *gpus),
         "Session": (_with(session, user=value),),
     }
-    return Machine(replace(facts, nouns={**facts.nouns, **nouns}), section, LabClock(0))
+    return Machine(replace(facts, resources={**facts.resources, **resources}), section, LabClock(0))
 
 
 def names(facts: Facts) -> list[Any]:
@@ -74,8 +74,8 @@ def unchanged(value: str) -> list[Any]:
     return [value, value, value or None, value, value]
 
 
-def _records(facts: Facts, noun: str) -> tuple[Record, ...]:
-    answer = facts.nouns[noun]
+def _records(facts: Facts, resource: str) -> tuple[Record, ...]:
+    answer = facts.resources[resource]
     assert isinstance(answer, tuple)
     return answer
 

@@ -66,7 +66,9 @@ def answers_of(name: str) -> Json:
     """What the agent says when it is asked for everything."""
     facts, section = expand(find(name))
     agent = AgentAnswers(Machine(facts, section, LabClock(0)))
-    return json.loads(agent.invoke(json.dumps({"calls": [{"noun": noun, "verb": "get"} for noun in WINDOWS]})))
+    return json.loads(
+        agent.invoke(json.dumps({"calls": [{"resource": resource, "verb": "get"} for resource in WINDOWS]}))
+    )
 
 
 @dataclass

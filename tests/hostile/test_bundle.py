@@ -55,7 +55,7 @@ def test_the_plan_carries_the_value_unchanged(value: str) -> None:
     plan = plan_for(value)
     carried = bundle_for(value)["plan.json"].decode("utf-8")
     assert parse_document(json.loads(carried), Plan) == plan
-    assert json.loads(carried)["wish"]["vm"] == value
+    assert json.loads(carried)["request"]["vm"] == value
     for line in carried.split("\n"):
         assert line.isprintable()
 

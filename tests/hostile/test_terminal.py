@@ -81,14 +81,14 @@ def marked(value: Any, name: str = "") -> Any:
 
 
 WORDS = {
-    "schema", "origin", "machine_id", "vm", "location", "device", "role", "noun", "path", "power", "risks", "asks",
+    "schema", "origin", "machine_id", "vm", "location", "device", "role", "resource", "path", "power", "risks", "asks",
     "may_need", "place", "kind", "security_properties", "installation_type", "valid_counts", "until", "playbook",
     "edition_id", "architecture", "devices", "read_at", "facts_read_at", "winhost",
     "address", "peers",
 }  # fmt: skip
 
 
-OURS = {"playbook", "want"}  # a plan is read only where what it wants is possible
+OURS = {"playbook", "desired"}  # a plan is read only where what it wants is possible
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_a_name_goes_through_the_whole_job_and_comes_back(value: str, tmp_path: 
     plan_file.write_text(write_document(made), encoding="utf-8")
     plan = read_document(plan_file, Plan)
     assert plan == made
-    assert plan.wish.vm == value
+    assert plan.request.vm == value
 
     assert host.apply(plan).outcome == "applied"
     applied = host.facts()
@@ -74,7 +74,7 @@ def test_half_a_character_is_refused_by_name(value: str, tmp_path: Path) -> None
 def test_a_file_with_half_a_character_is_refused(value: str, tmp_path: Path) -> None:
     file = tmp_path / "facts.json"
     document = json.loads(write_document(world("tame", tmp_path).facts()))
-    document["nouns"]["Session"][0]["state"]["user"] = value
+    document["resources"]["Session"][0]["state"]["user"] = value
     file.write_text(json.dumps(document), encoding="ascii")
     with raises("FileFaults", match=r"not JSON|Invalid JSON"):
         read_document(file, Facts)

@@ -112,15 +112,15 @@ def test_names_arrive_as_they_are(overhearing: OverhearingHost, agent: Agent, va
 def test_half_a_character_arrives_and_is_refused(overhearing: OverhearingHost, agent: Agent, value: str) -> None:
     overhearing.become(value)
     facts = read_facts(agent)
-    for noun in ("Vm", "VmSwitch", "PartitionableGpu", "Session"):
-        assert isinstance(facts.nouns[noun], Unknown)
+    for resource in ("Vm", "VmSwitch", "PartitionableGpu", "Session"):
+        assert isinstance(facts.resources[resource], Unknown)
 
 
 @with_everything
 def test_a_value_goes_out_as_data_and_is_refused_by_name(
     overhearing: OverhearingHost, agent: Agent, value: str
 ) -> None:
-    """As noun, key, wish, expectation, property and consent: whatever it is, the host reads it in the JSON."""
+    """As resource, key, request, expectation, property and consent: whatever it is, the host reads it in the JSON."""
     with pytest.raises(RemoteError, match="UnknownNoun"):
         agent.get(value, {})
     with pytest.raises(NotFound):
@@ -132,10 +132,10 @@ def test_a_value_goes_out_as_data_and_is_refused_by_name(
         agent.set("VmActions", {"vm": VM}, {value: value}, {value: value}, {})
     assert overhearing.heard == [CALL] * 4
     calls = [json.loads(str(given))["calls"] for given in overhearing.given]
-    assert [call["noun"] for (call,) in calls] == [value, "VmActions", "VmActions", "VmActions"]
+    assert [call["resource"] for (call,) in calls] == [value, "VmActions", "VmActions", "VmActions"]
     assert calls[1][0]["key"] == {"vm": value}
-    assert calls[2][0]["want"] == {"start": value}
-    assert calls[3][0]["want"] == calls[3][0]["expect"] == {value: value}
+    assert calls[2][0]["desired"] == {"start": value}
+    assert calls[3][0]["desired"] == calls[3][0]["expect"] == {value: value}
 
 
 def test_what_goes_out_is_ascii(overhearing: OverhearingHost, agent: Agent) -> None:

@@ -32,25 +32,25 @@ def test_files_become_facts(case: Mapping[str, Any]) -> None:
     assert {path: str(judged.path(path).verdict) for path in case.get("paths", {})} == case.get("paths", {})
 
 
-def check_facts(facts: Facts, wanted: Mapping[str, Any]) -> None:
-    for place, value in wanted.items():
-        noun, _, name = place.partition(".")
-        assert [record.state[name] for record in records(facts, noun)] == [value], place
+def check_facts(facts: Facts, desired: Mapping[str, Any]) -> None:
+    for place, value in desired.items():
+        resource, _, name = place.partition(".")
+        assert [record.state[name] for record in records(facts, resource)] == [value], place
 
 
-def check_cards(facts: Facts, wanted: list[Mapping[str, Any]] | None, silent: Mapping[str, str]) -> None:
-    if wanted is None:
+def check_cards(facts: Facts, desired: list[Mapping[str, Any]] | None, silent: Mapping[str, str]) -> None:
+    if desired is None:
         return
     found = records(facts, "PciDevice")
-    assert [record.key["location"] for record in found] == [card["location"] for card in wanted]
-    for record, card in zip(found, wanted, strict=True):
+    assert [record.key["location"] for record in found] == [card["location"] for card in desired]
+    for record, card in zip(found, desired, strict=True):
         known = {**record.state, **record.key}
         assert {name: known[name] for name in card} == card
     for name, why in silent.items():
         assert why in found[0].state[name]["unknown"]["message"]
 
 
-def records(facts: Facts, noun: str) -> tuple[Record, ...]:
-    answer = facts.answer(noun)
+def records(facts: Facts, resource: str) -> tuple[Record, ...]:
+    answer = facts.answer(resource)
     assert isinstance(answer, tuple), answer
     return answer

@@ -36,7 +36,7 @@ PIECES = (
 
 
 def holds(file: str, data: bytes, kind: str | None) -> None:
-    """Read it, and if it can be read, make facts of it that every noun understands."""
+    """Read it, and if it can be read, make facts of it that every resource understands."""
     try:
         told = [(file, *read(file, data, kind))]
         facts = merged(told, "host", read_at="2026-11-21T10:00:00+00:00")
@@ -46,7 +46,7 @@ def holds(file: str, data: bytes, kind: str | None) -> None:
     assert write_document(again) == write_document(facts)
     host = HostFacts(again)
     for state in WINDOWS_STATES:
-        if not isinstance(again.answer(state.noun.name), Unknown):
+        if not isinstance(again.answer(state.resource_type.name), Unknown):
             host.all(state)
 
 

@@ -24,7 +24,7 @@ def test_the_encoding_of_a_console_changes_nothing(path: Path, coding: str, tmp_
     data = b"\xfe\xff" + text.encode("utf-16-be") if coding.endswith("mark") else text.encode(coding)
     again = tmp_path / path.name
     again.write_bytes(data)
-    assert imported([again]).nouns == imported([path]).nouns
+    assert imported([again]).resources == imported([path]).resources
 
 
 def test_the_words_of_another_code_page_do_not_disturb() -> None:
@@ -39,7 +39,7 @@ NEAR = {
     "------------------\nSystem Information\n------------------\n DxDiag Version: 10.00\n": "dxdiag /x",
     "\nWindowsEditionId      : Professional\nOsName : Microsoft Windows 11 Pro\n": "ConvertTo-Json",
     "01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)\n": "lspci -vv -nn",
-    '{\n  "host": "gpu-01",\n  "schema": "winhost.facts/1"\n}\n': "winhost assess --facts",
+    '{\n  "host": "gpu-01",\n  "schema": "winhost.facts/2"\n}\n': "winhost assess --facts",
 }
 
 
@@ -134,7 +134,7 @@ def test_half_a_file_is_read_or_refused(broken: str) -> None:
             _, told = read(broken, text[:end].encode(), kind)
         except NotReadable:
             continue
-        for state in (state for instances in told.nouns.values() for state in instances.values()):
+        for state in (state for instances in told.resources.values() for state in instances.values()):
             assert all(isinstance(value, Observation | Unreported) for value in state.values())
         assert len(told.functions or ()) <= len(whole.functions or ())
 
@@ -219,7 +219,7 @@ def test_enumerations_may_be_words() -> None:
         "OsProductType": "WorkStation",
         "DeviceGuardAvailableSecurityProperties": ["BaseVirtualizationSupport", "DMAProtection"],
     }
-    told = read("info.json", json.dumps([info | words]).encode())[1].nouns
+    told = read("info.json", json.dumps([info | words]).encode())[1].resources
     assert told["OperatingSystem"][""]["product_type"].value == 1  # type: ignore[union-attr]
     assert told["Firmware"][""]["security_properties"].value == [1, 3]  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""Every noun meets every kind of case that can happen to it, among those in which scripts and lab are compared."""
+"""Every resource meets every kind of case that can happen to it, among those in which scripts and lab are compared."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import contract, hosts, machine
 from winhost.resources.registry import WINDOWS
 
-SETTABLE = {name: noun for name, noun in WINDOWS.items() if noun.sets}
+SETTABLE = {name: resource for name, resource in WINDOWS.items() if resource.sets}
 OF_EVERY_SET = {"changed", "as it was", "drift", "refused by name", "wrong state", "denied"}
 # What cannot happen, and why.
 NEVER = {
@@ -20,7 +20,7 @@ NEVER = {
 }
 _ELEVATION = "0x800702E4"  # by which DISM says so
 FOR_ADMINISTRATORS = {"HyperVRole", "VirtualMachinePlatform", "StagedFile", "BitLocker"}
-FOR_ADMINISTRATORS |= {name for name, noun in WINDOWS.items() if noun.requires}
+FOR_ADMINISTRATORS |= {name for name, resource in WINDOWS.items() if resource.requires}
 
 
 def kind(answer: dict[str, Any]) -> str:
@@ -50,32 +50,32 @@ def sets() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 @cache
 def kinds() -> dict[str, set[str]]:
-    """Of each noun, and of each of its properties that were wanted."""
+    """Of each resource, and of each of its properties that were wanted."""
     found: dict[str, set[str]] = defaultdict(set)
     for call, answer in sets():
-        for what in (call["noun"], *(f"{call['noun']}.{name}" for name in call.get("want", ()))):
+        for what in (call["resource"], *(f"{call['resource']}.{name}" for name in call.get("desired", ()))):
             found[what].add(kind(answer))
     return found
 
 
 @pytest.mark.parametrize("name", SETTABLE)
-def test_every_kind_of_set_happens_to_every_noun_that_can_be_set(name: str) -> None:
-    noun = SETTABLE[name]
-    wanted = (
+def test_every_kind_of_set_happens_to_every_resource_that_can_be_set(name: str) -> None:
+    resource = SETTABLE[name]
+    desired = (
         OF_EVERY_SET
-        | ({"not there"} if noun.key and noun.absent is None else set())
-        | ({"unavailable"} if noun.requires else set())
+        | ({"not there"} if resource.key and resource.absent is None else set())
+        | ({"unavailable"} if resource.requires else set())
     )
-    assert wanted - NEVER.get(name, set()) - kinds()[name] == set()
+    assert desired - NEVER.get(name, set()) - kinds()[name] == set()
     assert NEVER.get(name, set()) & kinds()[name] == set(), "it can happen after all"
 
 
-@pytest.mark.parametrize("name", [f"{name}.{each}" for name, noun in SETTABLE.items() for each in noun.sets])
+@pytest.mark.parametrize("name", [f"{name}.{each}" for name, resource in SETTABLE.items() for each in resource.sets])
 def test_every_property_that_can_be_set_is_changed(name: str) -> None:
     assert "changed" in kinds()[name]
 
 
 @pytest.mark.parametrize("name", sorted(FOR_ADMINISTRATORS))
-def test_every_noun_that_is_not_for_everybody_is_read_by_somebody_who_may_not(name: str) -> None:
-    answers = [contract(machine(host, administrator=False), {"noun": name, "verb": "get"})[0] for host in hosts()]
+def test_every_resource_that_is_not_for_everybody_is_read_by_somebody_who_may_not(name: str) -> None:
+    answers = [contract(machine(host, administrator=False), {"resource": name, "verb": "get"})[0] for host in hosts()]
     assert "PermissionDenied" in str(answers) or _ELEVATION in str(answers)

@@ -23,7 +23,7 @@ def delta(folder: Path, text: str, base: str = BASE) -> Path:
     for path in host_files():
         (folder / path.name).write_bytes(path.read_bytes())
     written = folder / "mine.yaml"
-    head = f"schema: winhost.host/1\norigin: synthetic\nabout: of a test\nbase: {base}\n"
+    head = f"schema: winhost.host/2\norigin: synthetic\nabout: of a test\nbase: {base}\n"
     written.write_text(head + text, encoding="utf-8")
     return written
 
@@ -32,9 +32,9 @@ def delta(folder: Path, text: str, base: str = BASE) -> Path:
 def test_every_shipped_host_is_whole_and_answers_what_its_file_says(name: str) -> None:
     facts, lab = expand(find(name))
     assert facts.origin == "synthetic"
-    assert set(facts.nouns) == {state.noun.name for state in WINDOWS_STATES}
+    assert set(facts.resources) == {state.resource_type.name for state in WINDOWS_STATES}
     for state in WINDOWS_STATES:
-        answer = facts.nouns[state.noun.name]
+        answer = facts.resources[state.resource_type.name]
         for record in answer if isinstance(answer, tuple) else ():
             typed(state, record)
     assert Machine(facts, lab).facts() == facts
@@ -50,13 +50,13 @@ def test_every_range_lies_on_its_own_boundary(name: str) -> None:
 def test_no_two_hosts_of_the_shipped_ones_are_the_same() -> None:
     everything = expand_all()
     assert list(everything) == NAMES
-    seen = [repr((facts.nouns, lab)) for facts, lab in everything.values()]
+    seen = [repr((facts.resources, lab)) for facts, lab in everything.values()]
     assert len(set(seen)) == len(seen)
 
 
 def test_vms_of_before_are_hidden_until_the_role_is_back() -> None:
     facts, lab = expand(find(BASE))
-    assert facts.nouns["Vm"] == Unavailable("HyperVRole")
+    assert facts.resources["Vm"] == Unavailable("HyperVRole")
     assert {record["state"]["name"] for record in lab.hidden["Vm"]} == {"llm-01", "files-01"}
 
 
@@ -99,10 +99,10 @@ lab: {reboot_seconds: 1, devices: {"PCIROOT(7B)#PCI(0100)#PCI(0000)": {in_use: t
     host = HostFacts(facts)
     assert (host.os.revision, host.os.build) == (1, 26100)
     assert {d.state.kind for d in host.all(PciDevice)} == {"display"}
-    assert len(host.all(PciDevice)) == len(_records(facts.nouns["AssignableDevice"]))
+    assert len(host.all(PciDevice)) == len(_records(facts.resources["AssignableDevice"]))
     assert 48 << 30 in [d.state.vram for d in host.all(PciDevice)]
-    assert [r.key["volume"] for r in _records(facts.nouns["BitLocker"])] == ["C:", "D:"]
-    assert isinstance(facts.nouns["Disk"], Unknown)
+    assert [r.key["volume"] for r in _records(facts.resources["BitLocker"])] == ["C:", "D:"]
+    assert isinstance(facts.resources["Disk"], Unknown)
     card = lab.devices["PCIROOT(7B)#PCI(0100)#PCI(0000)"]
     assert (lab.reboot_seconds, card.in_use, card.mitigation_driver) == (1, True, True)
 
@@ -128,7 +128,7 @@ def _records(answer: object) -> tuple[Record, ...]:
         ("change:\n  PciDevice:\n    - {match: {acs: 3}}\n", "mine.yaml:7:", "match, set"),
         ("lab: {administator: false}\n", "mine.yaml:5:7: lab.administator", "did you mean 'administrator'"),
         ("lab: {address_width: wide}\n", "mine.yaml:5:7: lab.address_width", "whole number"),
-        ("nouns:\n  Wsl: {present: false, version: null}\n", "mine.yaml:", "either nouns"),
+        ("resources:\n  Wsl: {present: false, version: null}\n", "mine.yaml:", "either resources"),
     ],
 )
 def test_a_faulty_delta_is_told_with_its_place(tmp_path: Path, text: str, place: str, words: str) -> None:
@@ -148,12 +148,12 @@ def test_a_base_that_is_not_there_or_the_file_itself_is_told(tmp_path: Path) -> 
 
 def test_a_delta_may_lie_anywhere_and_what_is_beside_it_comes_first(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    head = "schema: winhost.host/1\norigin: synthetic\nabout: mine\n"
+    head = "schema: winhost.host/2\norigin: synthetic\nabout: mine\n"
     path.write_text(f"{head}base: server2025-3gpu\nhost: mine\n", encoding="utf-8")
-    assert expand(path)[0].nouns == expand(find("server2025-3gpu"))[0].nouns
+    assert expand(path)[0].resources == expand(find("server2025-3gpu"))[0].resources
     beside = find("win11-pro-1gpu").read_text(encoding="utf-8")
     (tmp_path / "server2025-3gpu.yaml").write_text(beside, encoding="utf-8")
-    assert expand(path)[0].nouns == expand(find("win11-pro-1gpu"))[0].nouns
+    assert expand(path)[0].resources == expand(find("win11-pro-1gpu"))[0].resources
 
 
 def test_a_complete_host_says_everything(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_an_excerpt_is_the_code(file: str, text: str) -> None:
     assert text in (ROOT / file).read_text("utf-8")
 
 
-def test_every_field_of_a_noun_is_told() -> None:
+def test_every_field_of_a_resource_is_told() -> None:
     told = set(re.findall(r"`(\w+)`", PAGE))
     assert {name for name in ResourceType.__dataclass_fields__ if name not in ("name", "state")} <= told
 

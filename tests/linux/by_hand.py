@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 @dataclass
 class LabAgent:
-    """What agent.py is on a real machine. `hidden`: nouns that it cannot read."""
+    """What agent.py is on a real machine. `hidden`: resources that it cannot read."""
 
     here: Wsl2World
     hidden: Collection[str]
@@ -50,12 +50,12 @@ class LabAgent:
         assert listening is not None
         told = json.loads(listening.invoke(json.dumps(request)))["answers"]
         calls = request["calls"]
-        return [UNTOLD if call["noun"] in self.hidden else each for call, each in zip(calls, told, strict=True)]
+        return [UNTOLD if call["resource"] in self.hidden else each for call, each in zip(calls, told, strict=True)]
 
 
 @dataclass
 class InLinux:
-    """`journals`: as --journals names them; `hidden`: nouns that cannot be read."""
+    """`journals`: as --journals names them; `hidden`: resources that cannot be read."""
 
     here: Wsl2World
     journals: Path
@@ -73,7 +73,7 @@ class InLinux:
     def facts(self, made: Path) -> Facts:
         """As the loop goes: what Windows tells, then what Linux adds to it."""
         known = self.here.facts()
-        windows = dataclasses.replace(known, nouns={n: a for n, a in known.nouns.items() if n not in LINUX})
+        windows = dataclasses.replace(known, resources={n: a for n, a in known.resources.items() if n not in LINUX})
         file = made.with_name("facts.json")
         file.write_text(write_document(windows))
         result = self.run(made, "facts", str(file))

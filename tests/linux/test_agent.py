@@ -1,4 +1,4 @@
-"""The agent and the nouns that need no systemd, for real, on a file system of their own."""
+"""The agent and the resources that need no systemd, for real, on a file system of their own."""
 
 import json
 import stat
@@ -24,8 +24,8 @@ NONE = {"text": None, "link": None, "mode": None, "owner": None}
 OURS = {"text": "{}\n", "link": None, "mode": "0644", "owner": "root:root"}
 
 
-def put(agent: Agent, path: str, want: dict[str, Any], expect: dict[str, Any] | None = None) -> Any:
-    return agent.set("LinuxFile", {"path": path}, want, expect or {}, {})
+def put(agent: Agent, path: str, desired: dict[str, Any], expect: dict[str, Any] | None = None) -> Any:
+    return agent.set("LinuxFile", {"path": path}, desired, expect or {}, {})
 
 
 @pytest.fixture
@@ -38,15 +38,15 @@ def no_daemon(sandbox: Sandbox) -> Iterator[str]:
 # ---- the protocol
 
 
-def test_every_noun_is_read_at_once_and_fits_its_state(agent: Agent) -> None:
-    answers = agent.read([state.noun.name for state in LINUX_STATES])
+def test_every_resource_is_read_at_once_and_fits_its_state(agent: Agent) -> None:
+    answers = agent.read([state.resource_type.name for state in LINUX_STATES])
     for state in LINUX_STATES:
-        answer = answers[state.noun.name]
+        answer = answers[state.resource_type.name]
         if isinstance(answer, Unavailable):
-            assert state.noun.name in ("SystemdUnit", "CdiSpec")
+            assert state.resource_type.name in ("SystemdUnit", "CdiSpec")
             continue
         assert isinstance(answer, tuple), answer
-        assert {tuple(record.key) for record in answer} == {state.noun.key}
+        assert {tuple(record.key) for record in answer} == {state.resource_type.key}
         assert {frozenset(record.state) for record in answer} == {frozenset(state.__annotations__)}
 
 
@@ -71,33 +71,36 @@ def test_drift_is_told_and_changes_nothing(agent: Agent, sandbox: Sandbox, no_da
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no such noun": ({"noun": "Nothing", "verb": "get"}, "Winhost.UnknownNoun"),
-    "no such verb": ({"noun": "LinuxFile", "verb": "drop"}, "Winhost.BadRequest"),
-    "half a key": ({"noun": "LinuxFile", "verb": "get", "key": {}}, "Winhost.BadRequest"),
-    "a key that is no text": ({"noun": "LinuxFile", "verb": "get", "key": {"path": 1}}, "Winhost.BadRequest"),
-    "a noun that is only read": (
-        {"noun": "LinuxSystem", "verb": "set", "key": {}, "want": {"id": "x"}},
+    "no such resource": ({"resource": "Nothing", "verb": "get"}, "Winhost.UnknownNoun"),
+    "no such verb": ({"resource": "LinuxFile", "verb": "drop"}, "Winhost.BadRequest"),
+    "half a key": ({"resource": "LinuxFile", "verb": "get", "key": {}}, "Winhost.BadRequest"),
+    "a key that is no text": ({"resource": "LinuxFile", "verb": "get", "key": {"path": 1}}, "Winhost.BadRequest"),
+    "a resource that is only read": (
+        {"resource": "LinuxSystem", "verb": "set", "key": {}, "desired": {"id": "x"}},
         "Winhost.BadRequest",
     ),
-    "a set without a wish": ({"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}}, "Winhost.BadRequest"),
+    "a set without a request": (
+        {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}},
+        "Winhost.BadRequest",
+    ),
     "a property that is not there": (
-        {"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "want": {"colour": 1}},
+        {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "desired": {"colour": 1}},
         "Winhost.BadRequest",
     ),
     "a mode that is a number": (
-        {"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "want": {"text": "x", "mode": 644}},
+        {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "desired": {"text": "x", "mode": 644}},
         "Winhost.BadRequest",
     ),
     "an owner that nobody is": (
-        {"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "want": {"text": "x", "owner": "no:body"}},
+        {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "desired": {"text": "x", "owner": "no:body"}},
         "Winhost.BadRequest",
     ),
     "a package that is an option": (
-        {"noun": "DebianPackage", "verb": "get", "key": {"package": "--reinstall"}},
+        {"resource": "DebianPackage", "verb": "get", "key": {"package": "--reinstall"}},
         "Winhost.BadRequest",
     ),
     "a source that is not ours": (
-        {"noun": "AptSource", "verb": "get", "key": {"name": "debian"}},
+        {"resource": "AptSource", "verb": "get", "key": {"name": "debian"}},
         "Winhost.BadRequest",
     ),
 }
@@ -118,9 +121,9 @@ def test_what_cannot_be_asked_is_refused(agent: Agent, no_daemon: str, call: dic
 def test_after_a_change_that_failed_no_other_is_begun(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
     sandbox.write(no_daemon, "theirs")
     key = {"path": no_daemon}
-    first = {"noun": "LinuxFile", "verb": "set", "key": key, "want": {"owner": "no:body"}}
-    second = {"noun": "LinuxFile", "verb": "set", "key": key, "want": {"text": "ours"}}
-    failed, skipped, read = calls(agent, first, second, {"noun": "LinuxFile", "verb": "get", "key": key})
+    first = {"resource": "LinuxFile", "verb": "set", "key": key, "desired": {"owner": "no:body"}}
+    second = {"resource": "LinuxFile", "verb": "set", "key": key, "desired": {"text": "ours"}}
+    failed, skipped, read = calls(agent, first, second, {"resource": "LinuxFile", "verb": "get", "key": key})
     assert failed["after"]["text"] == "theirs"
     assert skipped["error"]["code"] == "Winhost.Skipped"
     assert read["state"]["text"] == "theirs"
@@ -178,8 +181,8 @@ def test_a_link_is_replaced_only_by_who_says_so_and_comes_back(agent: Agent, san
     with pytest.raises(RemoteError) as caught:
         put(agent, "/etc/resolv.conf", {"text": "nameserver 192.0.2.1\n"})
     assert caught.value.fault.code == "Winhost.WrongPlace"
-    want = {"text": "nameserver 192.0.2.1\n", "link": None, "mode": "0644", "owner": "root:root"}
-    before = put(agent, "/etc/resolv.conf", want).before
+    desired = {"text": "nameserver 192.0.2.1\n", "link": None, "mode": "0644", "owner": "root:root"}
+    before = put(agent, "/etc/resolv.conf", desired).before
     assert not sandbox.path("/run/somewhere").exists()
     assert put(agent, "/etc/resolv.conf", dict(before)).after == {**NONE, "link": "../run/somewhere"}
 
@@ -268,10 +271,10 @@ def test_a_spec_is_stale_when_the_driver_store_moved_though_the_old_one_is_still
 def test_a_spec_that_came_goes_again_and_one_that_was_stale_is_not_put_back(agent: Agent, toolkit: Sandbox) -> None:
     answer = agent.set("CdiSpec", {}, {"present": True, "fresh": True}, {}, {})
     before = {"present": answer.before["present"], "fresh": answer.before["fresh"]}
-    undo = CdiSpec.noun.undo(before, answer.after, answer.after)
+    undo = CdiSpec.resource_type.undo(before, answer.after, answer.after)
     assert undo == {"present": False}
     assert agent.set("CdiSpec", {}, undo, {}, {}).after == {"present": False, "fresh": False, "devices": []}
-    assert isinstance(CdiSpec.noun.undo({"fresh": False}, answer.after, answer.after), Keep)
+    assert isinstance(CdiSpec.resource_type.undo({"fresh": False}, answer.after, answer.after), Keep)
 
 
 # ---- one at a time
@@ -286,7 +289,9 @@ def begun(sandbox: Sandbox) -> None:
     raise AssertionError("it never began")
 
 
-SLOW = json.dumps({"calls": [{"noun": "CdiSpec", "verb": "set", "key": {}, "want": {"present": True, "fresh": True}}]})
+SLOW = json.dumps(
+    {"calls": [{"resource": "CdiSpec", "verb": "set", "key": {}, "desired": {"present": True, "fresh": True}}]}
+)
 
 
 def test_a_call_that_outlives_its_controller_is_finished_and_waited_for(agent: Agent, toolkit: Sandbox) -> None:
@@ -313,7 +318,7 @@ def test_who_waits_and_is_left_goes_without_changing_anything(toolkit: Sandbox) 
     first, second = toolkit.wire(), toolkit.wire()
     first.ask(SLOW)
     begun(toolkit)
-    change = {"noun": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "want": {"text": "x"}}
+    change = {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "desired": {"text": "x"}}
     second.ask(json.dumps({"calls": [change]}))
     second.leave()
     assert second.ended() == 0
@@ -327,8 +332,8 @@ def test_without_its_lock_nothing_is_changed(agent: Agent, sandbox: Sandbox, no_
     lock = sandbox.path("/run/winhost.lock")
     lock.unlink(missing_ok=True)
     lock.symlink_to("/run/elsewhere")
-    change = {"noun": "LinuxFile", "verb": "set", "key": {"path": no_daemon}, "want": {"text": "x"}}
-    answers = calls(agent, change, {"noun": "LinuxFile", "verb": "get"})
+    change = {"resource": "LinuxFile", "verb": "set", "key": {"path": no_daemon}, "desired": {"text": "x"}}
+    answers = calls(agent, change, {"resource": "LinuxFile", "verb": "get"})
     lock.unlink()
     assert [answer["error"]["code"] for answer in answers] == ["ELOOP", "ELOOP"]
     assert not sandbox.path(no_daemon).exists()
@@ -341,7 +346,7 @@ def test_a_program_that_does_not_end_is_ended_with_its_children(toolkit: Sandbox
     patient, hasty = "within: float = 60) -> str", "within: float = 0.2) -> str"
     assert session_text().count(patient) == 1
     wire = toolkit.wire(session_text().replace(patient, hasty))
-    (answer,) = calls(Agent(wire, 60), {"noun": "CdiSpec", "verb": "get", "key": {}})
+    (answer,) = calls(Agent(wire, 60), {"resource": "CdiSpec", "verb": "get", "key": {}})
     wire.close()
     assert answer["state"]["fresh"]["unknown"]["code"] == "Winhost.ProgramTimedOut"
     assert toolkit.run("pgrep", "--full", "sleep 54321").stdout == ""

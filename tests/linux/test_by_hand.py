@@ -48,7 +48,7 @@ def outcome(result: Any) -> str:
 
 def test_what_it_reads_is_what_ssh_reads(hand: InLinux, made: Path) -> None:
     assert isinstance(found := hand.facts(made), Facts)
-    assert found.nouns == hand.here.facts().nouns
+    assert found.resources == hand.here.facts().resources
 
 
 def test_all_bundles_end_where_apply_ends_and_go_back(hand: InLinux, plan: Plan, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_all_bundles_end_where_apply_ends_and_go_back(hand: InLinux, plan: Plan,
         made = unpack_linux(plan, tmp_path / f"linux-{len(bundles)}")
         bundles.append(made)
         check = hand.run(made, "apply", "--check").document["steps"]
-        assert [(s["noun"], s["want"]) for s in check] == [(s.noun, s.want) for s in plan.steps]
+        assert [(s["resource"], s["desired"]) for s in check] == [(s.resource, s.desired) for s in plan.steps]
         assert hand.run(made, "verify").code == 4
         done = hand.run(made, "apply")
         assert (done.code, outcome(done), done.document["changed"]) == (0, "applied", len(check))
@@ -183,19 +183,21 @@ def test_what_somebody_changed_since_is_kept_and_said(hand: InLinux, made: Path)
     assert hand.here.inside.linux.file(path) == theirs
 
 
-def read(hand: InLinux, noun: str) -> Any:
-    return LabAgent(hand.here, ()).answers({"exclusive": False, "calls": [{"noun": noun, "verb": "get"}]}, None)
+def read(hand: InLinux, resource: str) -> Any:
+    return LabAgent(hand.here, ()).answers({"exclusive": False, "calls": [{"resource": resource, "verb": "get"}]}, None)
 
 
-@pytest.mark.parametrize("noun", ["LinuxFile", "AptSource", "DebianPackage", "SystemdUnit", "CdiSpec"])
-def test_what_cannot_be_read_is_neither_kept_nor_given_back(hand: InLinux, plan: Plan, made: Path, noun: str) -> None:
+@pytest.mark.parametrize("resource", ["LinuxFile", "AptSource", "DebianPackage", "SystemdUnit", "CdiSpec"])
+def test_what_cannot_be_read_is_neither_kept_nor_given_back(
+    hand: InLinux, plan: Plan, made: Path, resource: str
+) -> None:
     found = hand.linux_state()
     hand.run(made, "apply")
-    rests = {rule["noun"] for each in plan.steps for rule in on_linux.RESTS.get(each.noun, ())}
-    titles = {step.title for step in plan.steps if step.noun == noun}
-    assert titles or noun in rests
-    made_of_it = read(hand, noun)
-    hand.hidden = (noun,)
+    rests = {rule["resource"] for each in plan.steps for rule in on_linux.RESTS.get(each.resource, ())}
+    titles = {step.title for step in plan.steps if step.resource == resource}
+    assert titles or resource in rests
+    made_of_it = read(hand, resource)
+    hand.hidden = (resource,)
     for number in range(2):
         done = hand.run(made, "rollback")
         assert (done.code, outcome(done), done.document["kept"]) == (1, "not all rolled back", [])
@@ -207,7 +209,7 @@ def test_what_cannot_be_read_is_neither_kept_nor_given_back(hand: InLinux, plan:
         ]
         assert not number or done.document["changed"] == 0
     hand.hidden = ()
-    assert read(hand, noun) == made_of_it
+    assert read(hand, resource) == made_of_it
     done = hand.run(made, "rollback")
     assert (done.code, outcome(done), done.document["missing"]) == (0, "rolled back", [])
     assert hand.linux_state() == found
@@ -277,7 +279,7 @@ def test_a_plan_with_a_byte_order_mark_is_read(hand: InLinux, made: Path) -> Non
     assert hand.run(with_plan(made, b"\xef\xbb\xbf" + (made / "plan.json").read_bytes()), "verify").code == 4
 
 
-@pytest.mark.parametrize(("text", "says"), [(b" \n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/1")])
+@pytest.mark.parametrize(("text", "says"), [(b" \n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/2")])
 def test_what_is_no_plan_is_said_plainly(hand: InLinux, made: Path, text: bytes, says: str) -> None:
     error = hand.run(with_plan(made, text), "apply").document["error"]
     assert (error["kind"], error["exit_code"]) == ("WrongDocument", 2)
@@ -292,14 +294,14 @@ def test_facts_are_added_to_in_whatever_encoding_a_shell_wrote_them(
     file, whole = tmp_path / "told.json", tmp_path / "whole.json"
     file.write_bytes((tmp_path / "facts.json").read_text("utf-8").encode(encoding))
     assert hand.run(made, "facts", str(file), "-o", str(whole)).code == 0
-    assert read_document(whole, Facts).nouns == hand.here.facts().nouns
+    assert read_document(whole, Facts).resources == hand.here.facts().resources
     assert refused(hand, made, "facts", str(file), "-o", str(whole)) == (1, "Failure")
 
 
 def test_facts_of_another_host_are_not_added_to(hand: InLinux, made: Path, tmp_path: Path) -> None:
     hand.facts(made)
     document = json.loads((tmp_path / "facts.json").read_text("utf-8"))
-    document["nouns"]["WslAccess"][0]["state"]["host_key"] = "ssh-ed25519 AAAAOther"
+    document["resources"]["WslAccess"][0]["state"]["host_key"] = "ssh-ed25519 AAAAOther"
     other = tmp_path / "other.json"
     other.write_text(json.dumps(document))
     assert refused(hand, made, "facts", str(other)) == (2, "WrongHost")

@@ -40,17 +40,17 @@ sys.exit(done.code)
 """
 
 
-def plan_for(agent: Agent, wanted: tuple[DesiredResource, ...], key: str = KEY) -> Plan:
+def plan_for(agent: Agent, desired: tuple[DesiredResource, ...], key: str = KEY) -> Plan:
     """As planning does, of what is wanted."""
-    nouns = agent.read(tuple({each.noun for each in wanted}))
-    facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", nouns)
-    stage = Stage(1, wanted, steps_for(wanted, facts, prefix="1."))
+    resources = agent.read(tuple({each.resource for each in desired}))
+    facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", resources)
+    stage = Stage(1, desired, steps_for(desired, facts, prefix="1."))
     return Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
 
 
 def file(path: str, text: str, mode: str = "0644") -> DesiredResource:
-    want = {"text": text, "mode": mode, "owner": "root:root"}
-    return DesiredResource("LinuxFile", {"path": path}, want, f"File {path}", "For the test.")
+    desired = {"text": text, "mode": mode, "owner": "root:root"}
+    return DesiredResource("LinuxFile", {"path": path}, desired, f"File {path}", "For the test.")
 
 
 @pytest.fixture
@@ -62,16 +62,16 @@ def here(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-WANTED = (file(UNIT, HOSTILE), file(CONF, "[boot]\nsystemd=true\n"), file(DOCKER, "{}\n", "0640"))
+DESIRED = (file(UNIT, HOSTILE), file(CONF, "[boot]\nsystemd=true\n"), file(DOCKER, "{}\n", "0640"))
 
 
 @pytest.fixture
 def made(here: Sandbox, agent: Agent) -> Path:
-    return unpack_linux(plan_for(agent, WANTED), here.path(PLACE))
+    return unpack_linux(plan_for(agent, DESIRED), here.path(PLACE))
 
 
 def states(agent: Agent) -> list[Any]:
-    return [agent.get("LinuxFile", each.key) for each in WANTED]
+    return [agent.get("LinuxFile", each.key) for each in DESIRED]
 
 
 def run(here: Sandbox, *words: str, python: tuple[str, ...] = ("python3", "-I")) -> tuple[int, Any]:
@@ -83,14 +83,14 @@ def test_it_goes_there_says_so_and_goes_back(here: Sandbox, agent: Agent, made: 
     found = states(agent)
     assert run(here, "verify")[0] == 4
     code, said = run(here, "apply", "--check")
-    assert (code, [step["want"] for step in said["steps"]]) == (
+    assert (code, [step["desired"] for step in said["steps"]]) == (
         0,
-        [step.want for step in plan_for(agent, WANTED).steps],
+        [step.desired for step in plan_for(agent, DESIRED).steps],
     )
     assert states(agent) == found
     code, said = run(here, "apply")
     assert (code, said["outcome"], said["changed"]) == (0, "applied", 3)
-    assert states(agent) == [{**each.want, "link": None} for each in WANTED]
+    assert states(agent) == [{**each.desired, "link": None} for each in DESIRED]
     assert run(here, "verify")[0] == 0
     assert not here.path("/var/pwned").exists()
     code, said = run(here, "rollback")
@@ -102,8 +102,8 @@ def test_it_ends_as_the_engine_would(here: Sandbox, agent: Agent, made: Path) ->
     run(here, "apply")
     by_hand = states(agent)
     run(here, "rollback")
-    for step in plan_for(agent, WANTED).steps:
-        agent.set(step.noun, step.key, step.want, step.before, {})
+    for step in plan_for(agent, DESIRED).steps:
+        agent.set(step.resource, step.key, step.desired, step.before, {})
     assert states(agent) == by_hand
 
 

@@ -1,4 +1,4 @@
-"""What run.py knows of the nouns of Linux is what the engine knows, and its text can be read where it is to run."""
+"""What run.py knows of the resources of Linux is what the engine knows, and its text can be read where it is to run."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,53 +45,55 @@ STATES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 }
 
 
-def test_the_nouns_are_those_that_can_be_changed_in_the_order_of_changes() -> None:
-    wishes = tuple(DesiredResource(noun, {}, {"x": 1}, noun, "") for noun in sorted(on_linux.NOUNS))
-    facts = Facts("h", "synthetic", "", "", {noun: (Record({"x": 0}),) for noun in on_linux.NOUNS})
-    assert [step.noun for step in steps_for(wishes, facts)] == list(on_linux.NOUNS)
-    assert [step.noun for step in steps_for(wishes, facts, backwards=True)] == list(reversed(on_linux.NOUNS))
-    assert set(on_linux.NOUNS) == {noun.name for noun in LINUX.values() if noun.sets}
-    assert set(on_linux.READ_ONLY) == {noun.name for noun in LINUX.values() if not noun.sets}
-    assert set(on_linux.NOUNS.values()) == set(on_linux.RULES)
+def test_the_resources_are_those_that_can_be_changed_in_the_order_of_changes() -> None:
+    goals = tuple(DesiredResource(resource, {}, {"x": 1}, resource, "") for resource in sorted(on_linux.RESOURCES))
+    facts = Facts("h", "synthetic", "", "", {resource: (Record({"x": 0}),) for resource in on_linux.RESOURCES})
+    assert [step.resource for step in steps_for(goals, facts)] == list(on_linux.RESOURCES)
+    assert [step.resource for step in steps_for(goals, facts, backwards=True)] == list(reversed(on_linux.RESOURCES))
+    assert set(on_linux.RESOURCES) == {resource.name for resource in LINUX.values() if resource.sets}
+    assert set(on_linux.READ_ONLY) == {resource.name for resource in LINUX.values() if not resource.sets}
+    assert set(on_linux.RESOURCES.values()) == set(on_linux.RULES)
 
 
-def test_no_noun_asks_for_more_than_it_does() -> None:
+def test_no_resource_asks_for_more_than_it_does() -> None:
     plain = ResourceType("Plain", "plain things")
-    for noun in LINUX.values():
-        assert not noun.restarts
-        assert not noun.asks
-        assert noun.absent is None
-        assert (noun.needs, noun.risks) == (plain.needs, plain.risks)
+    for resource in LINUX.values():
+        assert not resource.restarts
+        assert not resource.asks
+        assert resource.absent is None
+        assert (resource.needs, resource.risks) == (plain.needs, plain.risks)
 
 
 def test_what_rests_on_each_is_the_same() -> None:
-    assert {noun.name: tuple(map(as_here, noun.rests)) for noun in LINUX.values() if noun.rests} == on_linux.RESTS
+    assert {
+        resource.name: tuple(map(as_here, resource.rests)) for resource in LINUX.values() if resource.rests
+    } == on_linux.RESTS
 
 
 def as_here(rule: Rests) -> dict[str, Any]:
     """All that such a rule says there; more than that no rule of Linux may say."""
     name, values = (rule.at[0], [rule.at[1]]) if rule.at else (rule.unless or ("", ()))
-    assert rule == Rests(rule.noun, at=rule.at, unless=rule.unless, since=())
-    return {"noun": rule.noun, "property": name, "values": list(values), "with": rule.at is not None}
+    assert rule == Rests(rule.resource, at=rule.at, unless=rule.unless, since=())
+    return {"resource": rule.resource, "property": name, "values": list(values), "with": rule.at is not None}
 
 
-@pytest.mark.parametrize("noun", on_linux.NOUNS)
+@pytest.mark.parametrize("resource", on_linux.RESOURCES)
 @given(data=st.data())
-def test_what_is_taken_back_is_the_same(noun: str, data: st.DataObject) -> None:
-    states = st.fixed_dictionaries(STATES[noun])
+def test_what_is_taken_back_is_the_same(resource: str, data: st.DataObject) -> None:
+    states = st.fixed_dictionaries(STATES[resource])
     before, after, now, moved = (data.draw(states) for _ in range(4))
-    sets = [name for name in STATES[noun] if name in LINUX[noun].sets]
+    sets = [name for name in STATES[resource] if name in LINUX[resource].sets]
     changed = data.draw(st.lists(st.sampled_from(sets), min_size=1, unique=True))
     on_the_way = {name: now[name] for name in changed if moved[name] == now[name]}
     expected: tuple[Any, ...]
     try:
-        ours = LINUX[noun].undo({name: before[name] for name in changed}, {**after, **on_the_way}, now)
+        ours = LINUX[resource].undo({name: before[name] for name in changed}, {**after, **on_the_way}, now)
         expected = (ours.reason, dict(ours.rest), False) if isinstance(ours, Keep) else ("", dict(ours), False)
     except MissingFact:
         expected = ("", {}, True)
     touched = {"before": before, "after": after, "changed": changed, "moved": [moved]}
-    undo = on_linux.RULES[on_linux.NOUNS[noun]](touched, now)
-    assert (undo.keep, undo.want, undo.lacks != "") == expected
+    undo = on_linux.RULES[on_linux.RESOURCES[resource]](touched, now)
+    assert (undo.keep, undo.desired, undo.lacks != "") == expected
 
 
 CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (

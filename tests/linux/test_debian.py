@@ -1,4 +1,4 @@
-"""The nouns on a real Debian, through a real sshd: systemd, apt, and the files that winhost writes there."""
+"""The resources on a real Debian, through a real sshd: systemd, apt, and the files that winhost writes there."""
 
 import json
 import threading
@@ -81,19 +81,19 @@ def sourced(agent: Agent, keyring: Keyring) -> Agent:
     return agent
 
 
-def change(agent: Agent, noun: str, key: dict[str, str], want: dict[str, Any]) -> Any:
-    return agent.set(noun, key, want, {}, {})
+def change(agent: Agent, resource: str, key: dict[str, str], desired: dict[str, Any]) -> Any:
+    return agent.set(resource, key, desired, {}, {})
 
 
-def refused(agent: Agent, noun: str, key: dict[str, str], want: dict[str, Any]) -> str:
+def refused(agent: Agent, resource: str, key: dict[str, str], desired: dict[str, Any]) -> str:
     with pytest.raises(RemoteError) as caught:
-        change(agent, noun, key, want)
+        change(agent, resource, key, desired)
     return caught.value.fault.code
 
 
-def undone(noun: str, answer: Any, want: dict[str, Any], now: Any = None) -> Any:
-    before = {name: answer.before[name] for name in want}
-    return LINUX[noun].undo(before, answer.after, now or answer.after)
+def undone(resource: str, answer: Any, desired: dict[str, Any], now: Any = None) -> Any:
+    before = {name: answer.before[name] for name in desired}
+    return LINUX[resource].undo(before, answer.after, now or answer.after)
 
 
 # ---- the way in
@@ -124,10 +124,10 @@ def listening(debian: Debian) -> Iterator[str]:
             yield address
 
 
-def test_every_noun_is_read_and_fits_its_state(agent: Agent) -> None:
-    answers = agent.read([state.noun.name for state in LINUX_STATES])
+def test_every_resource_is_read_and_fits_its_state(agent: Agent) -> None:
+    answers = agent.read([state.resource_type.name for state in LINUX_STATES])
     for state in LINUX_STATES[:-1]:
-        answer = answers[state.noun.name]
+        answer = answers[state.resource_type.name]
         assert isinstance(answer, tuple), answer
         assert {frozenset(record.state) for record in answer} == {frozenset(state.__annotations__)}
 
@@ -145,10 +145,10 @@ def test_a_unit_that_winhost_writes_is_enabled_started_and_taken_back(agent: Age
         (distro_containers.CDI_PATH_FILE, distro_containers.CDI_PATH),
     ):
         change(agent, "LinuxFile", {"path": path}, {"text": text})
-    want = {"enabled": "enabled", "active": True}
-    answer = change(agent, "SystemdUnit", {"unit": "winhost-cdi.path"}, want)
+    desired = {"enabled": "enabled", "active": True}
+    answer = change(agent, "SystemdUnit", {"unit": "winhost-cdi.path"}, desired)
     assert answer.after == {"loaded": True, "enabled": "enabled", "active": True, "failed": False}
-    undo = undone("SystemdUnit", answer, want)
+    undo = undone("SystemdUnit", answer, desired)
     assert change(agent, "SystemdUnit", {"unit": "winhost-cdi.path"}, undo).after == answer.before
 
 
@@ -200,18 +200,18 @@ def no_source(agent: Agent, debian: Debian) -> Agent:
 
 
 def test_a_source_comes_with_its_key_and_goes_with_it(no_source: Agent, debian: Debian, keyring: Keyring) -> None:
-    want = source(keyring)
-    answer = change(no_source, "AptSource", SOURCE, want)
-    assert answer.after == want
-    undo = undone("AptSource", answer, want)
+    desired = source(keyring)
+    answer = change(no_source, "AptSource", SOURCE, desired)
+    assert answer.after == desired
+    undo = undone("AptSource", answer, desired)
     assert undo == {"present": False}
     assert change(no_source, "AptSource", SOURCE, undo).after == answer.before
     assert gone(debian)
 
 
 def test_a_key_of_another_digest_is_refused(no_source: Agent, debian: Debian, keyring: Keyring) -> None:
-    want = {**source(keyring), "key_sha256": "0" * 64}
-    assert refused(no_source, "AptSource", SOURCE, want) == "Winhost.BadRequest"
+    desired = {**source(keyring), "key_sha256": "0" * 64}
+    assert refused(no_source, "AptSource", SOURCE, desired) == "Winhost.BadRequest"
     assert gone(debian)
 
 
@@ -219,8 +219,8 @@ def test_a_source_that_another_key_signs_is_taken_back(
     no_source: Agent, debian: Debian, keyring: Keyring, tmp_path: Any
 ) -> None:
     other = Keyring(tmp_path / "gpg")
-    want = {**source(keyring), "key": other.public, "key_sha256": other.sha256}
-    assert refused(no_source, "AptSource", SOURCE, want) == "Winhost.ProgramFailed"
+    desired = {**source(keyring), "key": other.public, "key_sha256": other.sha256}
+    assert refused(no_source, "AptSource", SOURCE, desired) == "Winhost.ProgramFailed"
     assert gone(debian)
 
 
@@ -271,9 +271,9 @@ def test_exactly_this_version_comes_with_what_it_needs_exactly(tool: Agent) -> N
 
 
 def test_what_we_installed_goes_with_what_came_for_it(sourced: Agent) -> None:
-    want = {"version": "1.0", "held": True}
-    answer = change(sourced, "DebianPackage", TOOL, want)
-    undo = undone("DebianPackage", answer, want)
+    desired = {"version": "1.0", "held": True}
+    answer = change(sourced, "DebianPackage", TOOL, desired)
+    undo = undone("DebianPackage", answer, desired)
     assert change(sourced, "DebianPackage", TOOL, undo).after == answer.before
     assert version(sourced, LIB) is None
 
@@ -355,25 +355,25 @@ def stages(keyring: Keyring) -> tuple[tuple[DesiredResource, ...], ...]:
         distro_containers.CDI_PATH_FILE: distro_containers.CDI_PATH,
     }
     first = (
-        wanted("AptSource", {"name": "winhost-docker"}, source(keyring)),
-        *(wanted("LinuxFile", {"path": path}, {"text": text, "mode": "0644"}) for path, text in units.items()),
-        wanted("DebianPackage", {"package": "docker-ce"}, {"version": "5.0", "held": True}),
+        desired("AptSource", {"name": "winhost-docker"}, source(keyring)),
+        *(desired("LinuxFile", {"path": path}, {"text": text, "mode": "0644"}) for path, text in units.items()),
+        desired("DebianPackage", {"package": "docker-ce"}, {"version": "5.0", "held": True}),
     )
-    unit = wanted("SystemdUnit", {"unit": "winhost-cdi.path"}, {"enabled": "enabled", "active": True})
+    unit = desired("SystemdUnit", {"unit": "winhost-cdi.path"}, {"enabled": "enabled", "active": True})
     return first, (*first, unit)
 
 
-def wanted(noun: str, key: dict[str, str], want: dict[str, Any]) -> DesiredResource:
-    return DesiredResource(noun, key, want, f"{noun} {key}", "For the test.")
+def desired(resource: str, key: dict[str, str], desired: dict[str, Any]) -> DesiredResource:
+    return DesiredResource(resource, key, desired, f"{resource} {key}", "For the test.")
 
 
 def states(agent: Agent) -> Any:
-    return agent.read([state.noun.name for state in LINUX_STATES])
+    return agent.read([state.resource_type.name for state in LINUX_STATES])
 
 
-def plan_of(agent: Agent, debian: Debian, wishes: tuple[DesiredResource, ...]) -> Plan:
+def plan_of(agent: Agent, debian: Debian, goals: tuple[DesiredResource, ...]) -> Plan:
     facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", states(agent))
-    stage = Stage(1, wishes, steps_for(wishes, facts, prefix="1."))
+    stage = Stage(1, goals, steps_for(goals, facts, prefix="1."))
     key = (debian.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
     return Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
 
@@ -386,8 +386,8 @@ def test_bundles_by_hand_end_as_over_ssh_and_go_back(no_source: Agent, debian: D
     for path in (distro_containers.CDI_SERVICE_FILE, distro_containers.CDI_PATH_FILE):
         change(no_source, "LinuxFile", {"path": path}, {"text": None})
     found, both = states(no_source), stages(keyring)
-    for number, wishes in enumerate(both):
-        unpack_linux(plan_of(no_source, debian, wishes), debian.root / f"root/by-hand-{number}")
+    for number, goals in enumerate(both):
+        unpack_linux(plan_of(no_source, debian, goals), debian.root / f"root/by-hand-{number}")
         assert by_hand(debian, number, "apply")["outcome"] == "applied"
         assert by_hand(debian, number, "verify")["holds"] is True
     made = states(no_source)
@@ -396,11 +396,18 @@ def test_bundles_by_hand_end_as_over_ssh_and_go_back(no_source: Agent, debian: D
         assert (done["outcome"], done["kept"]) == ("rolled back", [])
     assert states(no_source) == found
     undo = []
-    for wishes in both:
-        for step in plan_of(no_source, debian, wishes).steps:
-            undo.append((step.noun, dict(step.key), step.want, no_source.set(step.noun, step.key, step.want, {}, {})))
+    for goals in both:
+        for step in plan_of(no_source, debian, goals).steps:
+            undo.append(
+                (
+                    step.resource,
+                    dict(step.key),
+                    step.desired,
+                    no_source.set(step.resource, step.key, step.desired, {}, {}),
+                )
+            )
     assert states(no_source) == made
-    for noun, key, want, answer in reversed(undo):
-        now = no_source.get(noun, key)
-        change(no_source, noun, key, undone(noun, answer, dict(want), now))
+    for resource, key, desired, answer in reversed(undo):
+        now = no_source.get(resource, key)
+        change(no_source, resource, key, undone(resource, answer, dict(desired), now))
     assert states(no_source) == found

@@ -24,12 +24,12 @@ HTTPS = {"present": True, "uri": "https://x", "suite": "noble", "components": []
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA\n-----END PGP PUBLIC KEY BLOCK-----\n"
 
 
-def get(noun: str, key: Any = None) -> dict[str, Any]:
-    return {"noun": noun, "verb": "get", **({} if key is None else {"key": key})}
+def get(resource: str, key: Any = None) -> dict[str, Any]:
+    return {"resource": resource, "verb": "get", **({} if key is None else {"key": key})}
 
 
-def put(noun: str, key: Any, want: Any, expect: Any = None) -> dict[str, Any]:
-    return {"noun": noun, "verb": "set", "key": key, "want": want, "expect": expect or {}}
+def put(resource: str, key: Any, desired: Any, expect: Any = None) -> dict[str, Any]:
+    return {"resource": resource, "verb": "set", "key": key, "desired": desired, "expect": expect or {}}
 
 
 CASES: dict[str, list[dict[str, Any]]] = {
@@ -69,8 +69,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
         get("LinuxFile", {"path": 1}),
         get("LinuxFile", {"path": "/etc/wsl.conf", "more": ""}),
         get("Nothing"),
-        {"noun": "LinuxFile", "verb": "drop"},
-        {"noun": "LinuxFile", "verb": "set", "key": DAEMON},
+        {"resource": "LinuxFile", "verb": "drop"},
+        {"resource": "LinuxFile", "verb": "set", "key": DAEMON},
         put("LinuxSystem", {}, {"id": "x"}),
         put("Nothing", {}, {}),
     ],
@@ -154,14 +154,18 @@ def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
     assert scripts["KNOWN_UNITS"] == model.UNITS
 
 
-def test_the_lab_has_every_noun_with_its_key_and_its_state(here: TwoMachines) -> None:
-    assert {name: entry.key for name, entry in ENTRIES.items()} == {name: noun.key for name, noun in LINUX.items()}
-    assert {name for name, entry in ENTRIES.items() if entry.set} == {name for name, noun in LINUX.items() if noun.sets}
+def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines) -> None:
+    assert {name: entry.key for name, entry in ENTRIES.items()} == {
+        name: resource.key for name, resource in LINUX.items()
+    }
+    assert {name for name, entry in ENTRIES.items() if entry.set} == {
+        name for name, resource in LINUX.items() if resource.sets
+    }
     here.distro.systemd = True
     here.inside.linux.packages["nvidia-container-toolkit-base"] = model.LabPackage("1.17.8-1")
     for state in LINUX_STATES:
-        for record in ENTRIES[state.noun.name].get(here.inside.linux, None):
-            assert set(record.state) == set(state.__annotations__), state.noun.name
+        for record in ENTRIES[state.resource_type.name].get(here.inside.linux, None):
+            assert set(record.state) == set(state.__annotations__), state.resource_type.name
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.7", "2001:db8::7"])
@@ -174,8 +178,8 @@ def test_the_way_in_shows_as_the_files_that_it_writes(here: TwoMachines, listen:
 # ---- packages, units and CDI, as the real ones were seen to behave
 
 
-def inside(here: TwoMachines, noun: str, key: dict[str, str], want: dict[str, Any]) -> dict[str, Any]:
-    return answered(here.inside.invoke, put(noun, key, want))
+def inside(here: TwoMachines, resource: str, key: dict[str, str], desired: dict[str, Any]) -> dict[str, Any]:
+    return answered(here.inside.invoke, put(resource, key, desired))
 
 
 @pytest.fixture

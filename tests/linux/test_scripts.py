@@ -105,14 +105,14 @@ CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (
 BITES: dict[str, tuple[Callable[[Script], Iterator[str]], str]] = {
     "a match statement": (is_no_python_of_the_oldest, "match 1:\n    case 1: pass\n"),
     "a package": (needs_more_than_the_standard_library, "import yaml\n"),
-    "programs in a noun": (needs_more_than_the_standard_library, "import subprocess\n"),
+    "programs in a resource": (needs_more_than_the_standard_library, "import subprocess\n"),
     "a shell": (makes_code_or_runs_past_the_helper, "import os\nos.system('x')\n"),
     "a shell by a word": (makes_code_or_runs_past_the_helper, "run('x', shell=True)\n"),
     "code of text": (makes_code_or_runs_past_the_helper, "exec('x')\n"),
     "a file opened by name": (follows_links, "open('/etc/passwd')\n"),
     "a file read by name": (follows_links, "Path('/etc/passwd').read_text()\n"),
     "an umlaut": (is_not_plain_text, "x = 'ä'\n"),
-    "no contract": (has_no_contract, "# a noun\nx = 1\n"),
+    "no contract": (has_no_contract, "# a resource\nx = 1\n"),
 }
 
 
@@ -123,7 +123,7 @@ def test_a_script_has_no_faults(script: Script) -> None:
 
 @pytest.mark.parametrize(("check", "text"), BITES.values(), ids=BITES.keys())
 def test_what_bites_is_found(check: Callable[[Script], Iterator[str]], text: str) -> None:
-    assert list(check(Script("noun.py", text)))
+    assert list(check(Script("resource.py", text)))
 
 
 def test_each_check_has_a_case_that_proves_it() -> None:
@@ -174,11 +174,11 @@ def test_the_text_on_the_wire_is_constant_and_old_enough() -> None:
     assert imports.count("__future__") == 1
 
 
-# ---- scripts and nouns
+# ---- scripts and resources
 
 
-def script_of(noun: ResourceType) -> Script:
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.name).lower() + "/script.py"
+def script_of(resource: ResourceType) -> Script:
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", resource.name).lower() + "/script.py"
     return next(script for script in scripts() if script.name == name)
 
 
@@ -196,21 +196,21 @@ def names(braced: str) -> tuple[str, ...]:
     return tuple(part.split(":")[0].strip() for part in inner.split(",")) if inner else ()
 
 
-def test_every_noun_has_its_script_and_every_script_its_noun() -> None:
-    assert {script.name for script in scripts()} == {AGENT, *(script_of(noun).name for noun in LINUX.values())}
+def test_every_resource_has_its_script_and_every_script_its_resource() -> None:
+    assert {script.name for script in scripts()} == {AGENT, *(script_of(resource).name for resource in LINUX.values())}
 
 
-@pytest.mark.parametrize("noun", LINUX.values(), ids=lambda noun: noun.name)
-def test_a_script_reads_and_changes_what_its_noun_says(noun: ResourceType) -> None:
-    script = script_of(noun)
-    assert declared(script, "reads") == (noun.name, *noun.key)
+@pytest.mark.parametrize("resource", LINUX.values(), ids=lambda resource: resource.name)
+def test_a_script_reads_and_changes_what_its_resource_says(resource: ResourceType) -> None:
+    script = script_of(resource)
+    assert declared(script, "reads") == (resource.name, *resource.key)
     changed = declared(script, "changes")
-    assert set(changed[1:]) == set(noun.sets)
-    assert changed[:1] == ((noun.name,) if noun.sets else ())
+    assert set(changed[1:]) == set(resource.sets)
+    assert changed[:1] == ((resource.name,) if resource.sets else ())
 
 
-@pytest.mark.parametrize("state", LINUX_STATES, ids=lambda state: state.noun.name)
+@pytest.mark.parametrize("state", LINUX_STATES, ids=lambda state: state.resource_type.name)
 def test_the_contract_has_the_properties_of_the_state(state: type[State]) -> None:
-    ((key, properties),) = re.findall(r"key (\{.*?\})   state (\{.*\})", script_of(state.noun).contract)
-    assert names(key) == state.noun.key
+    ((key, properties),) = re.findall(r"key (\{.*?\})   state (\{.*\})", script_of(state.resource_type).contract)
+    assert names(key) == state.resource_type.key
     assert names(properties) == tuple(state.__annotations__)

@@ -100,11 +100,11 @@ def open_(addressed: WayIn) -> WayIn:
     """With a way in."""
     (addressed.root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     (addressed.root / "root/.ssh/authorized_keys").write_text(f"{THEIRS}\n")
-    addressed.script("open", *wanted(addressed.key))
+    addressed.script("open", *desired(addressed.key))
     return addressed
 
 
-def wanted(*keys: Path, active: bool = True) -> list[str]:
+def desired(*keys: Path, active: bool = True) -> list[str]:
     lines = [f"key {key.with_suffix('.pub').read_text().strip()}" for key in keys]
     return [f"port {PORT}", f"listen {INSIDE}", *lines, *(["active yes"] if active else [])]
 
@@ -175,7 +175,7 @@ def test_packages_that_cannot_be_had_are_told_as_that_and_nothing_stays(addresse
     sources = addressed.root / "etc/apt/sources.list"
     there = sources.read_text()
     sources.write_text("deb [trusted=yes] file:/srv/nowhere ./\n")
-    code, why = addressed.refused("open", *wanted(addressed.key))
+    code, why = addressed.refused("open", *desired(addressed.key))
     assert (code, why[:3]) == (100, "E: ")
     addressed.script("close")
     assert told(addressed.script("look"), "port") == []
@@ -199,14 +199,14 @@ def test_it_writes_the_very_files_that_the_path_writes(open_: WayIn) -> None:
 def test_who_comes_from_elsewhere_is_not_let_in_and_the_networks_are_told(open_: WayIn) -> None:
     (host_key,) = told(open_.script("look"), "host")
     near = ["203.0.113.0/24", "2001:db8::/32"]
-    open_.script("open", *wanted(open_.key), *(f"from {network}" for network in near))
+    open_.script("open", *desired(open_.key), *(f"from {network}" for network in near))
     assert told(open_.script("look"), "from") == near
     assert open_.read(SSHD_FILE) == sshd_file(ip_address(INSIDE), PORT, near)
     assert open_.key_leads_in(open_.key, host_key) == "debian"
-    open_.script("open", *wanted(open_.key), "from 198.51.100.0/24")
+    open_.script("open", *desired(open_.key), "from 198.51.100.0/24")
     with pytest.raises(AuthenticationFailed):
         open_.key_leads_in(open_.key, host_key)
-    open_.script("open", *wanted(open_.key))
+    open_.script("open", *desired(open_.key))
     assert told(open_.script("look"), "from") == []
     assert open_.key_leads_in(open_.key, host_key) == "debian"
 
@@ -218,29 +218,29 @@ def test_sshd_listens_there_and_nowhere_else(open_: WayIn) -> None:
 
 def test_keys_of_others_stay_and_one_that_is_no_longer_wanted_goes(open_: WayIn, tmp_path: Path) -> None:
     other = keypair(tmp_path / "other")
-    open_.script("open", *wanted(other))
+    open_.script("open", *desired(other))
     (host_key,) = told(open_.script("look"), "host")
     assert open_.key_leads_in(other, host_key) == "debian"
     with pytest.raises(AuthenticationFailed):
         open_.key_leads_in(open_.key, host_key)
     lines = open_.read("/root/.ssh/authorized_keys").splitlines()
     assert lines == [THEIRS, other.with_suffix(".pub").read_text().strip()]
-    open_.script("open", *wanted(open_.key))
+    open_.script("open", *desired(open_.key))
     assert open_.key_leads_in(open_.key, host_key) == "debian"
 
 
 def test_a_key_that_was_there_before_stays_when_we_leave(open_: WayIn) -> None:
-    open_.script("open", *wanted(open_.key), f"key {THEIRS}")
+    open_.script("open", *desired(open_.key), f"key {THEIRS}")
     assert THEIRS in told(open_.script("look"), "key")
-    open_.script("open", *wanted(open_.key))
+    open_.script("open", *desired(open_.key))
     assert THEIRS in open_.read("/root/.ssh/authorized_keys")
     assert THEIRS not in told(open_.script("look"), "key")
 
 
 def test_a_way_in_that_is_not_active_does_not_listen_and_comes_back(open_: WayIn) -> None:
-    open_.script("open", *wanted(open_.key, active=False))
+    open_.script("open", *desired(open_.key, active=False))
     assert (told(open_.script("look"), "active"), open_.enabled("ssh.service")) == ([], "disabled")
-    open_.script("open", *wanted(open_.key))
+    open_.script("open", *desired(open_.key))
     assert (told(open_.script("look"), "active"), open_.enabled("ssh.service")) == (["yes"], "enabled")
 
 
@@ -249,7 +249,7 @@ def test_what_sshd_refuses_leaves_no_way_in_that_cannot_start(open_: WayIn) -> N
     assert code == 3
     assert "sshd refuses its configuration" in why
     open_.run("sshd", "-t")
-    open_.script("open", *wanted(open_.key))
+    open_.script("open", *desired(open_.key))
 
 
 def test_it_is_there_again_after_a_restart(open_: WayIn) -> None:
@@ -271,7 +271,7 @@ def test_closed_it_is_as_it_was_found(open_: WayIn) -> None:
 def test_an_sshd_that_was_there_before_stays_and_runs_as_it_ran(addressed: WayIn) -> None:
     addressed.run("apt-get", "update", "-q")
     addressed.run("apt-get", "install", "-q", "-y", "openssh-server")
-    addressed.script("open", *wanted(addressed.key))
+    addressed.script("open", *desired(addressed.key))
     addressed.script("close")
     assert addressed.there("/usr/sbin/sshd")
     assert addressed.enabled("ssh.service") == "enabled"

@@ -94,24 +94,24 @@ class Host:
     def debian(self) -> Distro:
         return self.wsl.images[STAGED]
 
-    def get(self, noun: str) -> dict[str, Any]:
-        found = self._ask(self.machine, {"verb": "get", "noun": noun, "key": OWNED})
+    def get(self, resource: str) -> dict[str, Any]:
+        found = self._ask(self.machine, {"verb": "get", "resource": resource, "key": OWNED})
         assert found["ok"], found
         return dict(found["state"])
 
-    def set(self, noun: str, want: Mapping[str, Any]) -> dict[str, Any]:
+    def set(self, resource: str, desired: Mapping[str, Any]) -> dict[str, Any]:
         """The state after it, which is as it was wanted."""
-        found = self._ask(self.machine, {"verb": "set", "noun": noun, "key": OWNED, "want": want})
+        found = self._ask(self.machine, {"verb": "set", "resource": resource, "key": OWNED, "desired": desired})
         assert found["ok"], found
-        self.found.setdefault(noun, found["before"])
-        assert {name: found["after"][name] for name in want} == dict(want)
+        self.found.setdefault(resource, found["before"])
+        assert {name: found["after"][name] for name in desired} == dict(desired)
         return dict(found["after"])
 
-    def undo(self, noun: str) -> None:
-        now, before = self.get(noun), self.found[noun]
-        undo = WINDOWS[noun].undo({name: before[name] for name in WINDOWS[noun].sets}, now, now)
+    def undo(self, resource: str) -> None:
+        now, before = self.get(resource), self.found[resource]
+        undo = WINDOWS[resource].undo({name: before[name] for name in WINDOWS[resource].sets}, now, now)
         assert not isinstance(undo, Keep)
-        self.set(noun, undo)
+        self.set(resource, undo)
 
     # ---- what the lab would do by itself
 
@@ -174,8 +174,8 @@ def host(request: pytest.FixtureRequest, wsl: Wsl, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="module")
-def wanted(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
-    """What the plan wants of each noun, bridged and with an address of its own."""
+def desired(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
+    """What the plan wants of each resource, bridged and with an address of its own."""
     playbook = read_playbook(shipped("playbooks") / "wsl2.yaml")
     bridge = {"address": f"{INSIDE}/{PREFIX}", "gateway": OUTSIDE, "dns": [OUTSIDE]}
     key = wsl.images[STAGED].key.with_suffix(".pub").read_text().strip()
@@ -187,7 +187,7 @@ def wanted(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
     }
     decisions = Wsl2Decisions(HostFacts(hosts()[HOST][0]), Settings.model_validate(settings), "bridged")
     entries, _ = expand(playbook, decisions)
-    return {each.noun: each.want for each in entries if each.key == OWNED}
+    return {each.resource: each.desired for each in entries if each.key == OWNED}
 
 
 def agent_there(host: Host, access: Mapping[str, Any]) -> Any:
@@ -202,32 +202,32 @@ def host_key(host: Host) -> str:
 # ---- one after the other, as a plan does it
 
 
-def test_a_distro_is_imported_by_the_account_and_held_by_its_task(host: Host, wanted: Mapping[str, Any]) -> None:
-    after = host.set("WslDistro", wanted["WslDistro"])
+def test_a_distro_is_imported_by_the_account_and_held_by_its_task(host: Host, desired: Mapping[str, Any]) -> None:
+    after = host.set("WslDistro", desired["WslDistro"])
     assert (after["image"], after["others"]) == (IMAGE, 0)
     assert host.debian.running
     assert host.wsl.run("alice", "--list", "--quiet", "--all").stdout == b""
 
 
-def test_what_it_starts_with_is_in_effect_at_once(host: Host, wanted: Mapping[str, Any]) -> None:
-    host.set("WslConf", wanted["WslConf"])
+def test_what_it_starts_with_is_in_effect_at_once(host: Host, desired: Mapping[str, Any]) -> None:
+    host.set("WslConf", desired["WslConf"])
     debian = host.debian
-    assert debian.read("/etc/wsl.conf") == wanted["WslConf"]["conf"]
+    assert debian.read("/etc/wsl.conf") == desired["WslConf"]["conf"]
     wait_for(lambda: "routable (configured)" in debian.run("networkctl", "status", "eth0"))
     said = debian.run("networkctl", "status", "eth0")
     assert "Network File: /etc/systemd/network/10-winhost.network" in said
     assert f"Gateway: {OUTSIDE}" in said
     assert f"DNS: {OUTSIDE}" in said
     assert debian.run("ip", "route", "get", "192.0.2.1").startswith(f"192.0.2.1 via {OUTSIDE} dev eth0 src {INSIDE} ")
-    assert debian.read("/etc/resolv.conf") == wanted["WslConf"]["resolver"]
+    assert debian.read("/etc/resolv.conf") == desired["WslConf"]["resolver"]
 
 
-def test_its_host_key_comes_back_and_with_it_the_agent_gets_in(host: Host, wanted: Mapping[str, Any]) -> None:
-    after = host.set("WslAccess", wanted["WslAccess"])
+def test_its_host_key_comes_back_and_with_it_the_agent_gets_in(host: Host, desired: Mapping[str, Any]) -> None:
+    after = host.set("WslAccess", desired["WslAccess"])
     if host.way == REAL:
         assert (after["user"], after["address"], after["host_key"]) == ("root", INSIDE, host_key(host))
     with closing(agent_there(host, {**after, "host_key": host_key(host)})) as agent:
-        answers = agent.read([state.noun.name for state in LINUX_STATES])
+        answers = agent.read([state.resource_type.name for state in LINUX_STATES])
     assert answers["LinuxSystem"][0].state["id"] == "debian"
     assert [name for name, told in answers.items() if not isinstance(told, tuple)] == ["CdiSpec"]  # not yet
 
@@ -271,7 +271,9 @@ def asked_of(program: Path, engines: tuple[Scripts, Scripts], wsl: Wsl, folder: 
 def test_a_task_that_runs_as_the_system_is_told_so_by_its_code(
     engines: tuple[Scripts, Scripts], wsl: Wsl, tmp_path: Path
 ) -> None:
-    (found,) = asked_of(wsl.program(SYSTEM), engines, wsl, tmp_path, {"verb": "get", "noun": "WslDistro", "key": OWNED})
+    (found,) = asked_of(
+        wsl.program(SYSTEM), engines, wsl, tmp_path, {"verb": "get", "resource": "WslDistro", "key": OWNED}
+    )
     assert found["error"]["code"] == "Winhost.WslFailed,Wsl/Service/WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED"
 
 
@@ -279,8 +281,8 @@ def test_one_that_speaks_utf16_whatever_it_is_told_is_understood(
     engines: tuple[Scripts, Scripts], wsl: Wsl, tmp_path: Path
 ) -> None:
     assert wsl.run(ACCOUNT, "--import", NAME, "C:\\theirs", STAGED, "--version", "2").returncode == 0
-    look = {"verb": "get", "noun": "WslDistro"}
-    again = {"verb": "set", "noun": "WslDistro", "key": OWNED, "want": {"installed": True, "image": IMAGE}}
+    look = {"verb": "get", "resource": "WslDistro"}
+    again = {"verb": "set", "resource": "WslDistro", "key": OWNED, "desired": {"installed": True, "image": IMAGE}}
     found, taken = asked_of(wsl.program(ACCOUNT, old=True), engines, wsl, tmp_path, look, again)
     assert [(each["key"]["distro"], each["state"]["others"]) for each in found["instances"]] == [(NAME, 1)]
     assert taken["error"]["code"] == "Winhost.NotOurs"

@@ -30,7 +30,7 @@ def line(kind: str) -> str:
 
 @pytest.mark.parametrize("name", ["", " me@desk-01", " a.b:c"])
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_whole_key_is_taken_and_the_noun_takes_it(kind: str, name: str) -> None:
+def test_a_whole_key_is_taken_and_the_resource_takes_it(kind: str, name: str) -> None:
     assert public_key(line(kind) + name) == line(kind) + name
     assert WINDOWS["WslAccess"].wrong_value({"authorized": [line(kind) + name]}) is None
 

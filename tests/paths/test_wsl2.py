@@ -176,8 +176,8 @@ def one_card() -> Facts:
 
 def with_memory(total: int) -> HostFacts:
     facts = one_card()
-    state = cast(tuple[Record, ...], facts.nouns["Memory"])[0].state
-    return HostFacts(replace(facts, nouns={**facts.nouns, "Memory": (Record({**state, "total": total}),)}))
+    state = cast(tuple[Record, ...], facts.resources["Memory"])[0].state
+    return HostFacts(replace(facts, resources={**facts.resources, "Memory": (Record({**state, "total": total}),)}))
 
 
 def replace_vram(card: Card, vram: int | None, device: str | None = None) -> Card:
@@ -192,9 +192,9 @@ def replace_vram(card: Card, vram: int | None, device: str | None = None) -> Car
 def of_two_networks(**changes: Any) -> HostFacts:
     """A host with a management adapter and another one; changes: by the name of an adapter, its properties."""
     facts, _ = expand(find("win11-two-networks"))
-    adapters = cast(tuple[Record, ...], facts.nouns["NetworkAdapter"])
+    adapters = cast(tuple[Record, ...], facts.resources["NetworkAdapter"])
     edited = tuple(replace(each, state={**each.state, **changes.get(str(each.state["name"]), {})}) for each in adapters)
-    return HostFacts(replace(facts, nouns={**facts.nouns, "NetworkAdapter": edited}))
+    return HostFacts(replace(facts, resources={**facts.resources, "NetworkAdapter": edited}))
 
 
 def name_of(facts: HostFacts, guid: str | None) -> str:

@@ -79,9 +79,9 @@ def read(name: str) -> Case:
 def _calls(step: Any) -> Iterator[dict[str, Any]]:
     """A step is one call, or the four that prepare a VM."""
     if isinstance(step, dict):
-        for noun, want in PREPARED.items():
-            yield {"noun": noun, "verb": "set", "key": KEYS[step["take"]], "want": want}
+        for resource, desired in PREPARED.items():
+            yield {"resource": resource, "verb": "set", "key": KEYS[step["take"]], "desired": desired}
         return
-    verb, noun, key, want, more = [*step, *[None] * (5 - len(step))]
-    call = {"verb": verb, "noun": noun, "key": key and KEYS[key], "want": want}
+    verb, resource, key, desired, more = [*step, *[None] * (5 - len(step))]
+    call = {"verb": verb, "resource": resource, "key": key and KEYS[key], "desired": desired}
     yield {**{name: value for name, value in call.items() if value is not None}, **(more or {})}

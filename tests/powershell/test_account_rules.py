@@ -38,37 +38,43 @@ def engine() -> Iterator[Scripts]:
         yield running
 
 
-def cases(noun: str) -> Iterator[dict[str, Any]]:
-    names = list(VALUES[noun])
-    every = [dict(zip(names, values, strict=True)) for values in product(*VALUES[noun].values())]
+def cases(resource: str) -> Iterator[dict[str, Any]]:
+    names = list(VALUES[resource])
+    every = [dict(zip(names, values, strict=True)) for values in product(*VALUES[resource].values())]
     for changed in (names, names[:1], names[1:]):
-        for before, after, now, beside in product(every, every, every, BESIDE[noun]):
+        for before, after, now, beside in product(every, every, every, BESIDE[resource]):
             if all(before[name] != after[name] for name in changed):
-                yield {"noun": noun, "changed": changed, "before": before, "after": after, "now": {**now, **beside}}
+                yield {
+                    "resource": resource,
+                    "changed": changed,
+                    "before": before,
+                    "after": after,
+                    "now": {**now, **beside},
+                }
 
 
 def by_the_engine(case: dict[str, Any]) -> dict[str, Any]:
     before = {name: case["before"][name] for name in case["changed"]}
-    undo = WINDOWS[case["noun"]].undo(before, case["after"], case["now"])
+    undo = WINDOWS[case["resource"]].undo(before, case["after"], case["now"])
     if isinstance(undo, Keep):
-        return {"keep": undo.reason, "want": dict(undo.rest)}
-    return {"keep": "", "want": dict(undo)}
+        return {"keep": undo.reason, "desired": dict(undo.rest)}
+    return {"keep": "", "desired": dict(undo)}
 
 
 ASK = """
 $answers = @(foreach ($case in (ConvertFrom-Json -InputObject $args[0])) {
     $after = @{}
     foreach ($property in $case.after.PSObject.Properties) { $after[$property.Name] = $property.Value }
-    $touched = @{ noun = $case.noun; changed = @($case.changed); before = $case.before; after = $after; moved = @() }
+    $touched = @{ resource = $case.resource; changed = @($case.changed); before = $case.before; after = $after; moved = @() }
     Find-WinhostUndo $touched $case.now
 })
 ConvertTo-Json -InputObject $answers -Depth 5 -Compress
 """
 
 
-@pytest.mark.parametrize("noun", VALUES)
-def test_the_bundle_undoes_what_the_engine_undoes(engine: Scripts, noun: str) -> None:
-    asked = list(cases(noun))
+@pytest.mark.parametrize("resource", VALUES)
+def test_the_bundle_undoes_what_the_engine_undoes(engine: Scripts, resource: str) -> None:
+    asked = list(cases(resource))
     engine.run(f"function Find-Undone {{{ASK}}}")
     quoted = json.dumps(asked).replace("'", "''")
     (answer,) = engine.run(f"Find-Undone '{quoted}'")
@@ -87,7 +93,7 @@ foreach ($property in (ConvertFrom-Json -InputObject $args[0]).PSObject.Properti
     $facts[$property.Name] = $property.Value
 }
 $found = @(Find-WinhostUsers 'WslConfig' ([pscustomobject]@{ account = 'Winhost' }) $facts)
-$found = @(foreach ($user in $found) { [ordered]@{ noun = $user.noun; key = $user.key } })
+$found = @(foreach ($user in $found) { [ordered]@{ resource = $user.resource; key = $user.key } })
 ConvertTo-Json -InputObject $found -Depth 5 -Compress
 """
 
@@ -99,12 +105,12 @@ def test_the_bundle_knows_the_distros_of_an_account(engine: Scripts, distros: An
     read = {"WslDistro": distros, "LocalAccount": {"ok": True, "instances": [account]}}
     engine.run(f"function Find-Users {{{ASK_USERS}}}")
     (answer,) = engine.run(f"Find-Users '{json.dumps(read)}'")
-    nouns: dict[str, Any] = {
-        noun: tuple(Record(each["state"], each["key"]) for each in said["instances"])
+    resources: dict[str, Any] = {
+        resource: tuple(Record(each["state"], each["key"]) for each in said["instances"])
         if said["ok"]
         else Unavailable(said["unavailable"])
-        for noun, said in read.items()
+        for resource, said in read.items()
     }
-    facts = Facts("h", "synthetic", "", "", nouns)
+    facts = Facts("h", "synthetic", "", "", resources)
     users = [user for _, user in resting("WslConfig", {"account": "Winhost"}, facts).values()]
-    assert json.loads(answer) == [{"noun": user.noun, "key": dict(user.key)} for user in users]
+    assert json.loads(answer) == [{"resource": user.resource, "key": dict(user.key)} for user in users]

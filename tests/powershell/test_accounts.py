@@ -51,8 +51,11 @@ def host(engine: Scripts) -> Machine:
     """With an account of ours that can run jobs."""
     made = machine("win11-pro-1gpu")
     engine.use(made)
-    for noun, want in (("LocalAccount", {"there": True, "administrator": True}), ("AccountTasks", {"jobs": "ready"})):
-        (answer,) = engine.answers(made, {"noun": noun, "verb": "set", "key": OWNER, "want": want})
+    for resource, desired in (
+        ("LocalAccount", {"there": True, "administrator": True}),
+        ("AccountTasks", {"jobs": "ready"}),
+    ):
+        (answer,) = engine.answers(made, {"resource": resource, "verb": "set", "key": OWNER, "desired": desired})
         assert answer["ok"], answer
     return made
 
@@ -93,7 +96,7 @@ def test_a_job_is_run_as_the_account_and_answered(
 
 def test_a_job_of_an_account_without_ready_tasks_is_not_there_yet(engine: Scripts, host: Machine) -> None:
     for jobs in ("disabled", "absent"):
-        call = {"noun": "AccountTasks", "verb": "set", "key": OWNER, "want": {"jobs": jobs}}
+        call = {"resource": "AccountTasks", "verb": "set", "key": OWNER, "desired": {"jobs": jobs}}
         assert [verdict(answer) for answer in engine.answers(host, call)] == ["ok"]
         assert run_job(engine, ["--version"]) == {"stopped": "Winhost.Unavailable", "at": "AccountTasks"}
 
@@ -142,15 +145,15 @@ def test_no_secret_comes_back_from_the_scripts(engine: Scripts, monkeypatch: pyt
     given: list[str] = []
     monkeypatch.setattr(Accounts, "_check_password", lambda self, secret, cmdlet: given.append(secret))
     on = machine("win11-pro-1gpu")
-    wishes: list[tuple[str, dict[str, Any], str]] = [
+    goals: list[tuple[str, dict[str, Any], str]] = [
         ("LocalAccount", {"there": True}, "ok"),
         ("AccountTasks", {"jobs": "ready"}, "Winhost.NoBatchRight"),
         ("LocalAccount", {"administrator": True}, "ok"),
         ("AccountTasks", {"jobs": "ready", "keep_alive": "ready", "distro": "Nowhere"}, "ok"),
     ]
     answers = []
-    for noun, want, end in wishes:
-        answers += engine.answers(on, {"noun": noun, "verb": "set", "key": OWNER, "want": want})
+    for resource, desired, end in goals:
+        answers += engine.answers(on, {"resource": resource, "verb": "set", "key": OWNER, "desired": desired})
         assert verdict(answers[-1]) == end
     shown = [
         json.dumps(answers),
@@ -184,8 +187,8 @@ $null = Stop-Transcript
 def test_no_secret_stands_in_a_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on, given = machine("win11-pro-1gpu"), list[str]()
     monkeypatch.setattr(Accounts, "_check_password", lambda self, secret, cmdlet: given.append(secret))
-    wishes = (("LocalAccount", {"there": True, "administrator": True}), ("AccountTasks", {"jobs": "ready"}))
-    calls = [{"noun": noun, "verb": "set", "key": OWNER, "want": want} for noun, want in wishes]
+    goals = (("LocalAccount", {"there": True, "administrator": True}), ("AccountTasks", {"jobs": "ready"}))
+    calls = [{"resource": resource, "verb": "set", "key": OWNER, "desired": desired} for resource, desired in goals]
     requests, transcript, script = (tmp_path / name for name in ("requests", "transcript.txt", "session.ps1"))
     requests.write_text("".join(json.dumps({"calls": [call]}) + "\n" for call in calls), encoding="ascii")
     session = TRANSCRIBED.format(transcript=transcript, requests=requests)

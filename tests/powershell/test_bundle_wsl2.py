@@ -78,13 +78,13 @@ def by_run(folder: Path) -> Wsl2World:
 
 
 def at_hand(person: Person, folder: Path) -> tuple[Wsl2ByHand, Path, Any]:
-    """A host that nobody touched yet, a bundle to read it with, and what is wished for."""
+    """A host that nobody touched yet, a bundle to read it with, and what is asked for."""
     other = wsl2_world(folder / "other", HOST)
     return Wsl2ByHand(person, other.machine, folder / "journals"), unpack(other.plan(), folder / "reader"), other.book
 
 
-def but(noun: str, state: Any) -> dict[str, Any]:
-    return {name: found for name, found in state.items() if name != noun}
+def but(resource: str, state: Any) -> dict[str, Any]:
+    return {name: found for name, found in state.items() if name != resource}
 
 
 def terminate(on: Machine) -> None:
@@ -96,13 +96,13 @@ def test_two_bundles_end_where_apply_leaves_windows_and_go_back(person: Person, 
     other = by_run(tmp_path / "store")
     here, reader, book = at_hand(person, tmp_path)
     states, bundles = [here.state()], []
-    for name, nouns in (("first", FIRST), ("second", SECOND)):
+    for name, resources in (("first", FIRST), ("second", SECOND)):
         plan = here.plan(reader, book)
-        assert [step.noun for step in plan.steps] == nouns
+        assert [step.resource for step in plan.steps] == resources
         bundles.append(unpack(plan, tmp_path / name))
         assert as_compared(here.apply(bundles[-1], "-WhatIf").said["steps"]) == as_compared(plan.stages[0].steps)
         done = here.there(bundles[-1]).said
-        assert (done["outcome"], done["changed"]) == ("applied", len(nouns))
+        assert (done["outcome"], done["changed"]) == ("applied", len(resources))
         states.append(here.state())
     assert here.state() == other.machine.settled_state()
     assert here.verify(bundles[1]).code == 0
@@ -157,7 +157,7 @@ def test_tasks_that_could_not_work_are_mended_by_a_bundle_for_good(person: Perso
     here.machine.accounts.set_local_user(account.sid, "Somebody's own, 1")
     here.machine.files.write(script_path(ACCOUNT), b"# of an older one\n")
     plan = here.plan(reader, book)
-    assert [(step.noun, dict(step.before)) for step in plan.steps] == [
+    assert [(step.resource, dict(step.before)) for step in plan.steps] == [
         ("AccountTasks", {"jobs": "stale", "logon": "refused"})
     ]
     repair = unpack(plan, tmp_path / "repair")
@@ -198,7 +198,7 @@ def test_a_distro_that_cannot_be_read_is_neither_kept_nor_taken_away(person: Per
     for _ in range(2):
         done = here.back(second)
         left_open(done, "the account's task has to be there first")
-        assert {"WslDistro", "WslConf", "WslAccess"} <= {lacks["noun"] for lacks in done.said["missing"]}
+        assert {"WslDistro", "WslConf", "WslAccess"} <= {lacks["resource"] for lacks in done.said["missing"]}
         assert here.state() == made
     accounts.switch_scheduled_task(task, "Enable-ScheduledTask", enabled=True)
     for bundle in (second, first):
@@ -382,7 +382,9 @@ def test_going_back_waits_for_what_nobody_kept(at_the_switch: AtTheSwitch) -> No
     done = at_the_switch.rollback()
     assert (done.said["outcome"], done.said["kept"]) == ("rolled back", [])
     assert at_the_switch.switches() == []
-    differs = {noun for noun, state in at_the_switch.here.state().items() if state != at_the_switch.found[noun]}
+    differs = {
+        resource for resource, state in at_the_switch.here.state().items() if state != at_the_switch.found[resource]
+    }
     assert differs <= {"ExternalSwitch"}  # the host's own account of it
 
 

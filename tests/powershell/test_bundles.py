@@ -256,12 +256,12 @@ def test_a_run_that_goes_back_is_not_gone_on_with(story: Story) -> None:
     assert here.state() == found
 
 
-# ---- a VM's power that nobody wished for
+# ---- a VM's power that nobody asked for
 
 
 def needing_only(facts: Facts) -> Plan:
     """A plan that moves the VM's power for its other steps alone."""
-    resources = [wanted for wanted in PLAYBOOK["resources"] if wanted["noun"] != "VmPower"]
+    resources = [desired for desired in PLAYBOOK["resources"] if desired["resource"] != "VmPower"]
     return make_plan(
         HostFacts(facts), parse_request(PlanRequest("dda", {**PLAYBOOK, "resources": resources}, "llm-01"))
     )
@@ -287,7 +287,7 @@ def test_what_was_moved_for_others_is_given_back_by_whoever_goes_on(person: Pers
         assert moment.here.apply(made).said["outcome"] == "applied", moment.name
         assert moment.here.state() == other.state(), moment.name
         begun = [step for journal in moment.here.journals.glob("*.jsonl") for step in begun_in(journal)]
-        assert {step["role"] for step in begun if step["noun"] == "VmPower"} == {"need", "give-back"}, moment.name
+        assert {step["role"] for step in begun if step["resource"] == "VmPower"} == {"need", "restore"}, moment.name
         assert moment.here.rollback(made).said["outcome"] == "rolled back", moment.name
         assert moment.here.state() == found, moment.name
 
@@ -337,7 +337,7 @@ def test_how_it_ended_is_said_where_it_cannot_be_kept(case: Callable[..., Case],
 
 
 def as_compared(steps: Any) -> list[dict[str, Any]]:
-    names = ("noun", "key", "role", "before", "want", "title", "risks")
+    names = ("resource", "key", "role", "before", "desired", "title", "risks")
     return [{name: step[name] for name in names} for step in plain(steps)]
 
 
@@ -366,19 +366,19 @@ def test_facts_are_what_the_wire_reads(person: Person, case: Callable[..., Case]
     found, wire = here.facts(any_bundle), here.machine.facts()
     assert (found.schema, found.origin) == (wire.schema, "synthetic")
     read, expected = comparable(found), comparable(wire)
-    assert list(found.nouns) == [noun for noun in found.nouns if noun in expected]
-    assert {noun: read[noun] for noun in wire.nouns} == expected
+    assert list(found.resources) == [resource for resource in found.resources if resource in expected]
+    assert {resource: read[resource] for resource in wire.resources} == expected
 
 
 def comparable(facts: Facts) -> dict[str, Any]:
     """Without an order of instances, and without what is the engine's own."""
-    nouns = plain(facts.nouns)
-    for noun, answer in nouns.items():
+    resources = plain(facts.resources)
+    for resource, answer in resources.items():
         if isinstance(answer, list):
             for each in answer:
-                each["state"] |= dict.fromkeys(ENGINES_OWN.get(noun, ()), "its own")
+                each["state"] |= dict.fromkeys(ENGINES_OWN.get(resource, ()), "its own")
             answer.sort(key=lambda each: json.dumps(each["key"], sort_keys=True))
-    return dict(nouns)
+    return dict(resources)
 
 
 # ---- refusals: nothing is changed, nothing is begun
@@ -521,7 +521,7 @@ def test_a_plan_with_a_byte_order_mark_is_read(case: Callable[..., Case]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [(b"", "is empty"), (b" \r\n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/1")]
+    ("text", "says"), [(b"", "is empty"), (b" \r\n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/2")]
 )
 def test_what_is_no_plan_is_said_plainly(case: Callable[..., Case], text: bytes, says: str) -> None:
     it = case()
@@ -612,8 +612,8 @@ def test_what_cannot_be_read_is_neither_kept_nor_rolled_back(
         for _ in range(2):
             done, outcome = it.here.rollback(it.made), it.other.rollback()
             left_open(done, says)
-            missing = [(lacks["title"], lacks["noun"], lacks["key"]) for lacks in done.said["missing"]]
-            assert sorted(missing, key=str) == sorted(((m.title, m.noun, m.key) for m in outcome.missing), key=str)
+            missing = [(lacks["title"], lacks["resource"], lacks["key"]) for lacks in done.said["missing"]]
+            assert sorted(missing, key=str) == sorted(((m.title, m.resource, m.key) for m in outcome.missing), key=str)
             assert it.here.state() == it.other.state()
     it.here.machine._role = it.here.machine._tools = "installed"
     done = it.here.rollback(it.made)
@@ -626,7 +626,7 @@ def test_the_role_does_not_go_while_what_may_rest_on_it_cannot_be_read(story: St
     with broken("Get-VMSwitch"):
         done = here.rollback(story.first)
     left_open(done, "external switches: no [OperationFailed]")
-    assert [lacks["noun"] for lacks in done.said["missing"]] == ["HyperVRole"]
+    assert [lacks["resource"] for lacks in done.said["missing"]] == ["HyperVRole"]
     assert here.state() == story.between
     assert here.through(here.rollback, story.first).said["outcome"] == "rolled back"
     assert here.state() == story.found

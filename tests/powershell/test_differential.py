@@ -36,7 +36,7 @@ def same(engine: Scripts, one: Machine, other: Machine, *calls: dict[str, Any]) 
     return ours
 
 
-# ---- every noun, on every host
+# ---- every resource, on every host
 
 ASKED_ONE_BY_ONE = (
     "assignment-stale", "gpu-partitioned", "not-administrator", "server2022-cluster", "server2025-3gpu",
@@ -45,21 +45,21 @@ ASKED_ONE_BY_ONE = (
 
 
 def everything(host: Machine) -> list[dict[str, Any]]:
-    return [{"noun": state.noun.name, "verb": "get"} for state in WINDOWS_STATES]
+    return [{"resource": state.resource_type.name, "verb": "get"} for state in WINDOWS_STATES]
 
 
 def one_by_one(host: Machine) -> Iterator[dict[str, Any]]:
     """Each instance by its key, however it is written; then one that is not there, and half a key."""
-    for name, noun in WINDOWS.items():
+    for name, resource in WINDOWS.items():
         for record in host.there(name)[:3]:
-            yield {"noun": name, "verb": "get", "key": dict(record.key)}
-            yield {"noun": name, "verb": "get", "key": {part: text.swapcase() for part, text in record.key.items()}}
-            yield {"noun": name, "verb": "get", "key": dict(list(record.key.items())[1:])}
-        yield {"noun": name, "verb": "get", "key": dict.fromkeys(noun.key, "not there")}
+            yield {"resource": name, "verb": "get", "key": dict(record.key)}
+            yield {"resource": name, "verb": "get", "key": {part: text.swapcase() for part, text in record.key.items()}}
+            yield {"resource": name, "verb": "get", "key": dict(list(record.key.items())[1:])}
+        yield {"resource": name, "verb": "get", "key": dict.fromkeys(resource.key, "not there")}
 
 
 @pytest.mark.parametrize("name", hosts())
-def test_every_noun_reads_the_same_on_every_host(engine: Scripts, name: str) -> None:
+def test_every_resource_reads_the_same_on_every_host(engine: Scripts, name: str) -> None:
     host = machine(name)
     same(engine, host, host, *everything(host))
 
@@ -72,7 +72,7 @@ def test_every_instance_reads_the_same_by_its_key(engine: Scripts, name: str) ->
 
 @pytest.mark.parametrize("world", ["in German", "for a guest"])
 @pytest.mark.parametrize("name", ["server2025-3gpu", "server2025-role-installed", "win11-pro-1gpu"])
-def test_every_noun_reads_the_same_in_other_words(engine: Scripts, name: str, world: str) -> None:
+def test_every_resource_reads_the_same_in_other_words(engine: Scripts, name: str, world: str) -> None:
     host = machine(name, **WORLDS[world])
     same(engine, host, host, *everything(host))
 
@@ -84,15 +84,15 @@ def one_of(name: str) -> Record | None:
 
 WORDS = [
     (name, each)
-    for name, noun in WINDOWS.items()
-    for each in noun.sets
+    for name, resource in WINDOWS.items()
+    for each in resource.sets
     if (found := one_of(name)) and isinstance(found.state[each], str)
 ]
 FOLLOW = {"ExternalSwitch", "HyperVFirewall"}  # from VmSwitch; from the build
 COUNTED = [
     (name, count)
-    # Of nouns with the same key the first: what the others tell of is a part of it.
-    for name in {noun.key: name for name, noun in reversed(WINDOWS.items()) if noun.key}.values()
+    # Of resources with the same key the first: what the others tell of is a part of it.
+    for name in {resource.key: name for name, resource in reversed(WINDOWS.items()) if resource.key}.values()
     for count in (0, 1, 2)
     if (name, count) != ("Processor", 0)  # who would answer?
     if name not in FOLLOW
@@ -101,19 +101,19 @@ COUNTED = [
 
 
 def with_so_many(name: str, count: int) -> Machine:
-    """A host with so many of what this noun tells of, in all nouns that tell of it."""
+    """A host with so many of what this resource tells of, in all resources that tell of it."""
     host = max(hosts(), key=lambda each: len(machine(each).there(name)))
     facts, section = hosts()[host]
-    found: Any = facts.nouns[name]
+    found: Any = facts.resources[name]
     # Where no host has several there is another of the same, under a key of its own.
     more = tuple(Record(r.state, {part: f"{text[:-1]}7" for part, text in r.key.items()}) for r in found)
     keys = [record.key for record in (*found, *more)][:count]
-    nouns: dict[str, Any] = {}
-    for other, answer in facts.nouns.items():
+    resources: dict[str, Any] = {}
+    for other, answer in facts.resources.items():
         records = (*answer, *more) if other == name else answer
         alike = WINDOWS[other].key == WINDOWS[name].key and isinstance(answer, tuple)
-        nouns[other] = tuple(r for r in records if r.key in keys) if alike else answer
-    return of(replace(facts, nouns=nouns), section)
+        resources[other] = tuple(r for r in records if r.key in keys) if alike else answer
+    return of(replace(facts, resources=resources), section)
 
 
 @pytest.mark.parametrize(("name", "count"), COUNTED)
@@ -123,43 +123,43 @@ def test_none_one_and_several_read_the_same(engine: Scripts, name: str, count: i
     same(engine, host, host, *everything(host))
 
 
-@pytest.mark.parametrize("name", [name for name, noun in WINDOWS.items() if noun.key])
+@pytest.mark.parametrize("name", [name for name, resource in WINDOWS.items() if resource.key])
 def test_a_hostile_key_is_one_that_is_not_there(engine: Scripts, name: str) -> None:
     asked = [machine(host) for host in ("server2025-role-installed", "win11-wsl-served")]
     host = next(each for each in asked if not isinstance(each.answer(name), Unavailable))
     keys = [dict.fromkeys(WINDOWS[name].key, text) for text in HOSTILE]
-    answers = same(engine, host, host, *({"noun": name, "verb": "get", "key": key} for key in keys))
+    answers = same(engine, host, host, *({"resource": name, "verb": "get", "key": key} for key in keys))
     absent = WINDOWS[name].absent
     assert all(answer["state"] == (absent and dict(absent)) for answer in answers)
     before = host.settled_state()
     for key in keys if WINDOWS[name].sets else ():
-        call = {"noun": name, "verb": "set", "key": key, "want": dict.fromkeys(WINDOWS[name].sets, "x")}
+        call = {"resource": name, "verb": "set", "key": key, "desired": dict.fromkeys(WINDOWS[name].sets, "x")}
         # Of what can be made: no name for one, or, where it is a plain word, nothing that others rest on.
         refused = ["Winhost.NotFound"] if absent is None else ["Winhost.BadRequest", "unavailable"]
         assert all(verdict(answer) in refused for answer in same(engine, host, host, call))
     assert host.settled_state() == before
 
 
-@pytest.mark.parametrize(("name", "wanted"), WORDS)
-def test_a_hostile_word_is_refused_by_name(engine: Scripts, name: str, wanted: str) -> None:
+@pytest.mark.parametrize(("name", "desired"), WORDS)
+def test_a_hostile_word_is_refused_by_name(engine: Scripts, name: str, desired: str) -> None:
     host = machine("server2025-role-installed")
     before = host.settled_state()
     key = dict(host.there(name)[0].key)
     for text in set(HOSTILE) - {A_DATE}:
-        call = {"noun": name, "verb": "set", "key": key, "want": {wanted: text}}
+        call = {"resource": name, "verb": "set", "key": key, "desired": {desired: text}}
         assert [verdict(answer) for answer in same(engine, host, host, call)] == ["Winhost.BadRequest"]
     assert host.settled_state() == before
 
 
 def test_names_come_back_as_they_are(engine: Scripts) -> None:
     facts, section = hosts()["server2025-role-installed"]
-    vm = facts.nouns["Vm"][0]  # type: ignore[index]
+    vm = facts.resources["Vm"][0]  # type: ignore[index]
     named = tuple(
         Record({**vm.state, "name": name}, {"vm": f"00000000-0000-4000-8000-{number:012x}"})
         for number, name in enumerate(HOSTILE)
     )
-    host = of(replace(facts, nouns={**facts.nouns, "Vm": named}), section)
-    (answer,) = same(engine, host, host, {"noun": "Vm", "verb": "get"})
+    host = of(replace(facts, resources={**facts.resources, "Vm": named}), section)
+    (answer,) = same(engine, host, host, {"resource": "Vm", "verb": "get"})
     assert [each["state"]["name"] for each in answer["instances"]] == list(HOSTILE)
 
 
@@ -192,8 +192,8 @@ def test_adapters_read_the_same_whatever_they_are_and_are_called(engine: Scripts
             )
         )
     )
-    host = of(replace(facts, nouns={**facts.nouns, "NetworkAdapter": adapters}), section)
-    (answer,) = same(engine, host, host, {"noun": "NetworkAdapter", "verb": "get"})
+    host = of(replace(facts, resources={**facts.resources, "NetworkAdapter": adapters}), section)
+    (answer,) = same(engine, host, host, {"resource": "NetworkAdapter", "verb": "get"})
     assert [each["state"]["name"] for each in answer["instances"]] == list(HOSTILE)[: len(adapters)]
     assert {each["state"]["kind"] for each in answer["instances"]} == {kind}
 
@@ -201,10 +201,10 @@ def test_adapters_read_the_same_whatever_they_are_and_are_called(engine: Scripts
 @pytest.mark.parametrize("value", [True, False])
 def test_policies_for_wsl_read_the_same(engine: Scripts, value: bool) -> None:
     facts, section = hosts()["win11-pro-1gpu"]
-    state = {**facts.nouns["WslPolicy"][0].state}  # type: ignore[index]
+    state = {**facts.resources["WslPolicy"][0].state}  # type: ignore[index]
     policy = Record({**dict.fromkeys(state, value), "default_networking": 3}, {})
-    host = of(replace(facts, nouns={**facts.nouns, "WslPolicy": (policy,)}), section)
-    (answer,) = same(engine, host, host, {"noun": "WslPolicy", "verb": "get"})
+    host = of(replace(facts, resources={**facts.resources, "WslPolicy": (policy,)}), section)
+    (answer,) = same(engine, host, host, {"resource": "WslPolicy", "verb": "get"})
     assert answer["instances"][0]["state"] == dict(policy.state)
 
 
@@ -216,9 +216,9 @@ def test_a_script_for_jobs_reads_the_same_whoever_wrote_it(engine: Scripts, scri
         if script is not None:
             each.files.write(script_path("winhost"), script)
     key = {"account": "winhost"}
-    same(engine, one, other, {"noun": "AccountTasks", "verb": "get"}, {"noun": "WslDistro", "verb": "get"})
-    same(engine, one, other, {"noun": "AccountTasks", "verb": "set", "key": key, "want": {"jobs": "ready"}})
-    (told,) = same(engine, one, other, {"noun": "AccountTasks", "verb": "get", "key": key})
+    same(engine, one, other, {"resource": "AccountTasks", "verb": "get"}, {"resource": "WslDistro", "verb": "get"})
+    same(engine, one, other, {"resource": "AccountTasks", "verb": "set", "key": key, "desired": {"jobs": "ready"}})
+    (told,) = same(engine, one, other, {"resource": "AccountTasks", "verb": "get", "key": key})
     assert told["state"]["jobs"] == "ready"
     for each in hosts_:
         written = each.files.read(script_path("winhost"))

@@ -61,14 +61,14 @@ UNDO: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", UNDO)
 def test_what_is_taken_back_is_the_same(engine: Scripts, name: str) -> None:
-    noun, before, after, now = UNDO[name]
-    changed = [each for each in WINDOWS[noun].sets if before[each] != after[each]]
-    ours = WINDOWS[noun].undo({each: before[each] for each in changed}, after, now)
+    resource, before, after, now = UNDO[name]
+    changed = [each for each in WINDOWS[resource].sets if before[each] != after[each]]
+    ours = WINDOWS[resource].undo({each: before[each] for each in changed}, after, now)
     expected = (ours.reason, dict(ours.rest)) if isinstance(ours, Keep) else ("", dict(ours))
-    touched = {"noun": noun, "key": {}, "before": before, "after": after, "changed": changed, "moved": []}
+    touched = {"resource": resource, "key": {}, "before": before, "after": after, "changed": changed, "moved": []}
     expression = "$touched.after = ConvertTo-Table $touched.after; Find-WinhostUndo $touched $now"
     said = ask(engine, f"$({expression})", touched=touched, now=now)
-    assert (said["keep"], said["want"]) == expected
+    assert (said["keep"], said["desired"]) == expected
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -85,8 +85,8 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_consents_are_the_same(engine: Scripts, name: str) -> None:
-    noun, before, want = CHANGES[name]
-    ours = list(WINDOWS[noun].risks(Change({}, before, want)))
-    change = "@{ before = (ConvertTo-Table $before); want = (ConvertTo-Table $want) }"
-    expression = f"@(Find-WinhostConsents ([pscustomobject]@{{ noun = '{noun}' }}) {change})"
-    assert ask(engine, expression, before=before, want=want) == ours
+    resource, before, desired = CHANGES[name]
+    ours = list(WINDOWS[resource].risks(Change({}, before, desired)))
+    change = "@{ before = (ConvertTo-Table $before); desired = (ConvertTo-Table $desired) }"
+    expression = f"@(Find-WinhostConsents ([pscustomobject]@{{ resource = '{resource}' }}) {change})"
+    assert ask(engine, expression, before=before, desired=desired) == ours

@@ -26,8 +26,8 @@ def engine() -> Iterator[Scripts]:
         yield running
 
 
-def receive(engine: Scripts, source: Path | str, wanted: str, target: Path) -> None:
-    engine.run(f"Receive-WinhostFile @{{ source = '{source}'; sha256 = '{wanted}' }} '{target}'")
+def receive(engine: Scripts, source: Path | str, desired: str, target: Path) -> None:
+    engine.run(f"Receive-WinhostFile @{{ source = '{source}'; sha256 = '{desired}' }} '{target}'")
 
 
 @given(ARGUMENTS)

@@ -15,7 +15,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.wire import RemoteCommand
 from winhost.model.facts import Facts
 
-# PowerShell 7 makes dates of texts in a request that look like one; so no key or wish of ours looks so.
+# PowerShell 7 makes dates of texts in a request that look like one; so no key or goal of ours looks so.
 DATES = {TAKEN["date"], TAKEN["date-of-old-json"]}
 
 
@@ -64,24 +64,29 @@ def test_an_answer_leaves_as_ascii(engine: Scripts, value: str) -> None:
 
 @with_taken
 def test_a_value_is_read_as_data_and_refused_by_name(engine: Scripts, value: str) -> None:
-    """As noun, key, wish, expectation, property and consent: the scripts say of it what the lab says."""
-    set_start: dict[str, Any] = {"noun": "VmActions", "verb": "set", "key": {"vm": VM}, "want": {"start": "nothing"}}
+    """As resource, key, goal, expectation, property and consent: the scripts say of it what the lab says."""
+    set_start: dict[str, Any] = {
+        "resource": "VmActions",
+        "verb": "set",
+        "key": {"vm": VM},
+        "desired": {"start": "nothing"},
+    }
     calls: list[Call] = [
-        {"noun": value, "verb": "get"},
-        {"noun": "Vm", "verb": "get", "key": {"vm": value}},
-        {"noun": "Vm", "verb": "get", "key": {"vm": VM + value}},
-        {"noun": "PartitionableGpu", "verb": "get", "key": {"gpu": value}},
+        {"resource": value, "verb": "get"},
+        {"resource": "Vm", "verb": "get", "key": {"vm": value}},
+        {"resource": "Vm", "verb": "get", "key": {"vm": VM + value}},
+        {"resource": "PartitionableGpu", "verb": "get", "key": {"gpu": value}},
         {**set_start, "key": {"vm": value}},
-        {**set_start, "want": {"start": value}},
-        {**set_start, "want": {"start": "nothing" + value}},
+        {**set_start, "desired": {"start": value}},
+        {**set_start, "desired": {"start": "nothing" + value}},
         {**set_start, "expect": {"start": value}},
         {**set_start, "expect": {"start": "start" + value}},
-        {**set_start, "want": {value or "?": value}},
+        {**set_start, "desired": {value or "?": value}},
         {
-            "noun": "AssignableDevice",
+            "resource": "AssignableDevice",
             "verb": "set",
             "key": {"location": value, "device": value},
-            "want": {"place": value},
+            "desired": {"place": value},
         },
     ]
     if value in DATES:

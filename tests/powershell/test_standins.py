@@ -20,7 +20,7 @@ from winhost.lab.wire.served_host import RemoteCommand
 from winhost.resources.windows.scripts import session_text
 
 MISUSE = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "misuse.yaml").read_text("utf-8"))
-BOOT = {"noun": "Boot", "verb": "get", "key": {}}
+BOOT = {"resource": "Boot", "verb": "get", "key": {}}
 WAIT = 20.0
 
 
@@ -113,7 +113,7 @@ def test_a_pipeline_that_is_stopped_leaves_the_mutex_to_the_next(host: EngineHos
     host.machine.clock = LabClock(scale=100.0)  # the guest takes longer than anybody waits
     stopping, other, stop = agent(host), agent(host), threading.Event()
     vm = next(iter(host.machine.vms))
-    change = {"noun": "VmPower", "verb": "set", "key": {"vm": vm}, "want": {"state": "off"}}
+    change = {"resource": "VmPower", "verb": "set", "key": {"vm": vm}, "desired": {"state": "off"}}
     ended: list[PipelineError] = []
 
     def change_power() -> None:
@@ -130,7 +130,7 @@ def test_a_pipeline_that_is_stopped_leaves_the_mutex_to_the_next(host: EngineHos
     working.join(WAIT)
     host.machine.clock = LabClock()
     assert [error.error_id for error in ended] == ["PipelineStopped"]
-    allowed = {"noun": "VmCheckpoints", "verb": "set", "key": {"vm": vm}, "want": {"automatic": False}}
+    allowed = {"resource": "VmCheckpoints", "verb": "set", "key": {"vm": vm}, "desired": {"automatic": False}}
     assert json.loads(ask(other, allowed))["answers"][0]["ok"]
     other.close()
 

@@ -66,7 +66,7 @@ class Case:
         """All that the task may have changed, shown or not."""
         ends = {a.guid: (dict(a.state), a.routes, a.metric, a.tag) for a in self.network.adapters.values()}
         return {
-            "nouns": self.machine.snapshot(),
+            "resources": self.machine.snapshot(),
             "ends": ends,
             "switches": self.network.switches,
             "records": self.network.ours.all(),

@@ -82,7 +82,7 @@ def comparable(calls: Sequence[Call], answers: Sequence[Answer]) -> list[Answer]
 
 
 def _comparable(call: Call, answer: Answer) -> Answer:
-    own = ENGINES_OWN.get(call.get("noun", ""), ())
+    own = ENGINES_OWN.get(call.get("resource", ""), ())
     states = [each["state"] for each in answer.get("instances", ())] + [answer.get("state")]
     for state in states:
         for name in own if state else ():

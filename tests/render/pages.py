@@ -26,13 +26,13 @@ def read(host: str) -> Facts:
     return Machine(facts, section, LabClock(0)).facts()
 
 
-def wish(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Requirements:
+def request(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Requirements:
     return Requirements(wanted(must, workload), workload=workload)
 
 
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:
     meant = load_workload(WORKLOADS / f"{workload}.yaml") if workload else None
-    meaning = wish(meant, must)
+    meaning = request(meant, must)
     return "".join(report(((each, judge(each, meaning)) for each in facts), meaning.needs))
 
 

@@ -33,10 +33,10 @@ def plan_of(folder: Path, case: dict[str, Any]) -> Plan:
     here = world(folder, case.pop("host"))
     vm, machine = next(iter(here.machine.vms.items()))
     machine.traits = {**machine.traits, "name": case.pop("rename", machine.name)}
-    wish = case.pop("wish", {})
+    request = case.pop("request", {})
     if case.pop("applied", False):
         assert here.apply(here.plan(vm)).holds
-    return here.plan(vm, **wish)
+    return here.plan(vm, **request)
 
 
 @pytest.mark.parametrize("name", READMES)
@@ -64,7 +64,7 @@ def test_the_scripts_are_the_same_for_every_plan(tmp_path: Path) -> None:
 
 def test_a_plan_for_a_linux_says_for_which(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, {"host": "server2025-role-installed"})
-    step = dataclasses.replace(next(plan.steps), noun="DebianPackage")
+    step = dataclasses.replace(next(plan.steps), resource="DebianPackage")
     stage = dataclasses.replace(plan.stages[0], steps=(step,))
     with pytest.raises(WhichLinux, match="by what key the Linux of gpu-"):
         bundle(dataclasses.replace(plan, stages=(stage,)))
@@ -78,7 +78,9 @@ def test_the_plan_goes_with_it_as_winhost_writes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_each_script_carries_what_goes_over_the_wire(name: str) -> None:
     (agent,) = re.findall(
-        r"^# ==== \d+\. the agent and the nouns, [^\n]*\n\n(.*)\n# ==== and this", scripts()[name].decode(), re.M | re.S
+        r"^# ==== \d+\. the agent and the resources, [^\n]*\n\n(.*)\n# ==== and this",
+        scripts()[name].decode(),
+        re.M | re.S,
     )
     assert sha256(agent.encode()).hexdigest() == agent_digest()
 
@@ -124,7 +126,7 @@ def test_a_rule_that_the_scripts_do_not_know_makes_no_bundle(monkeypatch: pytest
         scripts.__wrapped__()
 
 
-def test_every_rule_that_a_noun_can_name_is_written_in_powershell() -> None:
+def test_every_rule_that_a_resource_can_name_is_written_in_powershell() -> None:
     text = scripts()["Rollback.ps1"].decode()
     for column in ("needs", "risks", "undo"):
         for word in set(re.findall(rf"{column} = '([a-z-]+)'", text)):

@@ -14,7 +14,7 @@ from axe_core_python.selenium import Axe
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from tests.render.pages import page_of, read, wish
+from tests.render.pages import page_of, read, request
 from winhost.compat.answer import judge
 from winhost.model.shipped import example_hosts
 from winhost.render.report import report
@@ -152,8 +152,10 @@ def test_paper_gets_page_numbers_open_reasons_and_a_page_a_host_in_brief(
     last = [[row.strip() for row in page.split("\n") if row.strip()][-2] for page in pages]
     assert [row for row in last if row in headings] == []  # none is left behind at the end of a page
     brief = short_page.with_name("brief.html")
-    hosts = [(read(host), judge(read(host), wish())) for host in ("server2025-8gpu", "win11-pro-1gpu", "only-display")]
-    brief.write_text("".join(report(hosts, wish().needs, brief=True)), encoding="utf-8")
+    hosts = [
+        (read(host), judge(read(host), request())) for host in ("server2025-8gpu", "win11-pro-1gpu", "only-display")
+    ]
+    brief.write_text("".join(report(hosts, request().needs, brief=True)), encoding="utf-8")
     pages = printed(browser, brief)
     begun = [number for number, page in enumerate(pages) if "What decides" in page and "Every way" in page]
     assert len(begun) == 3

@@ -37,9 +37,9 @@ def test_an_account_goes_only_with_nothing_in_it(before: Any, now: Any, undo: Un
 def test_our_tasks_go_back_whatever_they_became(now: str) -> None:
     before: Mapping[str, Json] = {"keep_alive": "absent", "distro": None}
     after = {"keep_alive": "ready", "distro": "Ubuntu-24.04"}
-    wanted = {} if now == "absent" else before
+    desired = {} if now == "absent" else before
     distro = None if now == "absent" else "Ubuntu-24.04"
-    assert undo_tasks(before, after, {"keep_alive": now, "distro": distro}) == wanted
+    assert undo_tasks(before, after, {"keep_alive": now, "distro": distro}) == desired
 
 
 def test_nobody_gives_an_account_the_password_back_that_somebody_gave_it() -> None:
@@ -79,7 +79,7 @@ def test_a_configuration_goes_back_as_a_whole_or_not_at_all(now: Mapping[str, Js
 
 
 @pytest.mark.parametrize(
-    ("noun", "want", "fits"),
+    ("resource", "desired", "fits"),
     [
         ("LocalAccount", {"there": True, "administrator": False}, True),
         ("LocalAccount", {"there": 1}, False),
@@ -100,13 +100,13 @@ def test_a_configuration_goes_back_as_a_whole_or_not_at_all(now: Mapping[str, Js
         ("WslConfig", {"encoding": "utf-16"}, False),
     ],
 )
-def test_a_wish_is_checked_before_a_host_is_asked(noun: str, want: dict[str, Any], fits: bool) -> None:
-    assert (WINDOWS[noun].wrong_value(want) is None) is fits
+def test_a_wish_is_checked_before_a_host_is_asked(resource: str, desired: dict[str, Any], fits: bool) -> None:
+    assert (WINDOWS[resource].wrong_value(desired) is None) is fits
 
 
 def test_what_is_absent_has_each_property() -> None:
-    for noun in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
-        assert set(WINDOWS[noun].absent or {}) == set(WINDOWS[noun].state.__annotations__)
+    for resource in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
+        assert set(WINDOWS[resource].absent or {}) == set(WINDOWS[resource].state.__annotations__)
 
 
 def test_the_account_comes_before_what_rests_on_it() -> None:
@@ -124,12 +124,12 @@ def facts(distros: Answer, disks: int | None = 0) -> Facts:
     return Facts("h", "synthetic", "", "", {"WslDistro": distros, "LocalAccount": (account,)})
 
 
-@pytest.mark.parametrize("noun", ["LocalAccount", "AccountRight", "AccountTasks", "WslConfig"])
-def test_what_rests_on_an_account_are_its_distros(noun: str) -> None:
-    assert DISTROS_OF in WINDOWS[noun].rests
+@pytest.mark.parametrize("resource", ["LocalAccount", "AccountRight", "AccountTasks", "WslConfig"])
+def test_what_rests_on_an_account_are_its_distros(resource: str) -> None:
+    assert DISTROS_OF in WINDOWS[resource].rests
 
     def users(asked: Facts) -> list[tuple[str, Key]]:
-        return [(user.noun, user.key) for user in by(DISTROS_OF, {"account": "Winhost"}, asked)]
+        return [(user.resource, user.key) for user in by(DISTROS_OF, {"account": "Winhost"}, asked)]
 
     assert users(facts((HERE, ELSEWHERE))) == [("WslDistro", HERE.key)]
     assert users(facts((ELSEWHERE,))) == []

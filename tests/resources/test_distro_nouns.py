@@ -25,9 +25,11 @@ OPEN = {
 }
 
 
-def undone(noun: str, before: Mapping[str, Any], after: Mapping[str, Any], now: Mapping[str, Any] | None = None) -> Any:
-    changed = {name: before[name] for name in WINDOWS[noun].sets if before[name] != after[name]}
-    return WINDOWS[noun].undo(changed, after, after if now is None else now)
+def undone(
+    resource: str, before: Mapping[str, Any], after: Mapping[str, Any], now: Mapping[str, Any] | None = None
+) -> Any:
+    changed = {name: before[name] for name in WINDOWS[resource].sets if before[name] != after[name]}
+    return WINDOWS[resource].undo(changed, after, after if now is None else now)
 
 
 # ---- undo
@@ -99,11 +101,11 @@ RISKS: dict[str, tuple[str, dict[str, Any], dict[str, Any], set[str], set[str]]]
 
 @pytest.mark.parametrize("name", RISKS)
 def test_consents_are_asked_for_what_ends_or_opens_something(name: str) -> None:
-    noun, before, want, risks, may_need = RISKS[name]
-    change = Change({}, before, want)
-    assert set(WINDOWS[noun].risks(change)) == risks
-    assert set(WINDOWS[noun].may_need(change)) == may_need
-    assert risks | may_need <= set(WINDOWS[noun].asks)
+    resource, before, desired, risks, may_need = RISKS[name]
+    change = Change({}, before, desired)
+    assert set(WINDOWS[resource].risks(change)) == risks
+    assert set(WINDOWS[resource].may_need(change)) == may_need
+    assert risks | may_need <= set(WINDOWS[resource].asks)
 
 
 # ---- what may be wanted
@@ -135,16 +137,20 @@ UNFIT: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("noun", "want"), [(noun, want) for noun, wants in FITS.items() for want in wants])
-def test_what_fits_may_be_wanted(noun: str, want: dict[str, Any]) -> None:
-    assert WINDOWS[noun].wrong_value(want) is None
+@pytest.mark.parametrize(
+    ("resource", "desired"), [(resource, desired) for resource, wants in FITS.items() for desired in wants]
+)
+def test_what_fits_may_be_wanted(resource: str, desired: dict[str, Any]) -> None:
+    assert WINDOWS[resource].wrong_value(desired) is None
 
 
-@pytest.mark.parametrize(("noun", "want"), [(noun, want) for noun, wants in UNFIT.items() for want in wants])
-def test_what_does_not_fit_is_refused_before_a_host_is_asked(noun: str, want: dict[str, Any]) -> None:
-    assert WINDOWS[noun].wrong_value(want) is not None
+@pytest.mark.parametrize(
+    ("resource", "desired"), [(resource, desired) for resource, wants in UNFIT.items() for desired in wants]
+)
+def test_what_does_not_fit_is_refused_before_a_host_is_asked(resource: str, desired: dict[str, Any]) -> None:
+    assert WINDOWS[resource].wrong_value(desired) is not None
 
 
-@pytest.mark.parametrize("noun", FITS)
-def test_what_is_not_there_yet_has_the_shape_of_what_is(noun: str) -> None:
-    assert set(WINDOWS[noun].absent or {}) == set(WINDOWS[noun].state.__annotations__)
+@pytest.mark.parametrize("resource", FITS)
+def test_what_is_not_there_yet_has_the_shape_of_what_is(resource: str) -> None:
+    assert set(WINDOWS[resource].absent or {}) == set(WINDOWS[resource].state.__annotations__)

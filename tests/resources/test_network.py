@@ -1,4 +1,6 @@
-"""The network's nouns: what rollback puts back, what may be wanted, and that the task of a switch has all it calls."""
+"""The network's resources: what rollback puts back, what may be wanted, and that the task of a switch has all it
+calls.
+"""
 
 import re
 from collections.abc import Iterator
@@ -34,14 +36,14 @@ def test_rollback_takes_a_switch_only_if_it_is_ours_and_nobody_uses_it(now: dict
     assert SWITCH.undo({"adapter": None}, MADE, {**MADE, **now}) == left
 
 
-@pytest.mark.parametrize("noun", [SWITCH, FORWARD, FIREWALL], ids=lambda noun: noun.name)
-def test_whatever_touches_the_network_asks_first(noun: Any) -> None:
-    assert tuple(noun.risks(Change({}, {}, {}))) == ("network",)
-    assert noun.asks == ("network",)
+@pytest.mark.parametrize("resource", [SWITCH, FORWARD, FIREWALL], ids=lambda resource: resource.name)
+def test_whatever_touches_the_network_asks_first(resource: Any) -> None:
+    assert tuple(resource.risks(Change({}, {}, {}))) == ("network",)
+    assert resource.asks == ("network",)
 
 
 @pytest.mark.parametrize(
-    ("noun", "want", "fits"),
+    ("resource", "desired", "fits"),
     [
         (SWITCH, {"adapter": GUID}, True),
         (SWITCH, {"adapter": None}, True),
@@ -73,8 +75,8 @@ def test_whatever_touches_the_network_asks_first(noun: Any) -> None:
         (FIREWALL, {"inbound": "Block"}, False),
     ],
 )
-def test_what_may_be_wanted(noun: Any, want: dict[str, Any], fits: bool) -> None:
-    assert (noun.wrong_value(want) is None) is fits
+def test_what_may_be_wanted(resource: Any, desired: dict[str, Any], fits: bool) -> None:
+    assert (resource.wrong_value(desired) is None) is fits
 
 
 def functions() -> Iterator[tuple[str, Script]]:

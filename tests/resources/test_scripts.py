@@ -41,7 +41,7 @@ SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledEx
 HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
 # Among the arguments of New-Object: their constructors with as many have a text there, and no number.
 TAKES_TEXT = {"System.Threading.Mutex", "System.Security.Principal.SecurityIdentifier"}
-CALLS_BY_VALUE = {"& $Expression", "& $Function"}  # a block that a noun hands over, a function that was looked up
+CALLS_BY_VALUE = {"& $Expression", "& $Function"}  # a block that a resource hands over, a function that was looked up
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def scripts() -> tuple[Script, ...]:
 
 @cache
 def bundle_scripts() -> tuple[Script, ...]:
-    """Those of bundles, without the agent and the nouns that each has at its end."""
+    """Those of bundles, without the agent and the resources that each has at its end."""
     texts = {name: content.decode("ascii") for name, content in bundle.scripts().items()}
     assert all(text.count(agent_text()) == 1 for text in texts.values())
     return tuple(Script(name, text.replace(agent_text(), "")) for name, text in texts.items())
@@ -207,9 +207,9 @@ def _cmdlet(call: Call) -> Iterator[str]:
 def stops_on_errors(script: Script) -> Iterator[str]:
     for call in calls(script):
         if call.name in CMDLETS and call.name not in ONLY_IN_MEMORY:
-            wanted = "Ignore" if call.name in MAY_BE_ABSENT else "Stop"
-            if call.named.get("ErrorAction") != wanted:
-                yield f"{call.name} without -ErrorAction {wanted}"
+            desired = "Ignore" if call.name in MAY_BE_ABSENT else "Stop"
+            if call.named.get("ErrorAction") != desired:
+                yield f"{call.name} without -ErrorAction {desired}"
 
 
 def is_careful(script: Script) -> Iterator[str]:
@@ -338,12 +338,12 @@ def test_what_bites_is_refused(name: str) -> None:
     text = f"{case.pop('contract', '# key {}   state {}')}\n{case.pop('script')}\n"
     expected = case.pop("faults")
     assert case == {}, "a key that this harness does not know"
-    assert sorted(set(faults(Script("noun.ps1", text)))) == sorted(expected)
+    assert sorted(set(faults(Script("resource.ps1", text)))) == sorted(expected)
 
 
 def test_each_check_has_a_case_that_proves_it() -> None:
     texts = [
-        Script("noun.ps1", f"{c.get('contract', '# key {}   state {}')}\n{c['script']}\n") for c in REFUSED.values()
+        Script("resource.ps1", f"{c.get('contract', '# key {}   state {}')}\n{c['script']}\n") for c in REFUSED.values()
     ]
     assert [check.__name__ for check in CHECKS if not any(list(check(script)) for script in texts)] == []
 
@@ -358,14 +358,14 @@ def test_the_cmdlet_table_holds_what_is_called_and_nothing_else() -> None:
     assert set(CMDLETS) == {name for name in called if "-Winhost" not in name}
 
 
-def test_a_program_is_allowed_only_if_a_noun_runs_it() -> None:
+def test_a_program_is_allowed_only_if_a_resource_runs_it() -> None:
     run = {call.unnamed[0].strip("'") for s in scripts() for call in calls(s) if call.name == "Invoke-WinhostNative"}
     assert run == programs()
 
 
 def test_every_function_is_defined_once_and_used() -> None:
     entries = {"Invoke-Winhost", "Invoke-WinhostSwitchTask", "Restart-WinhostBoot", "Send-WinhostStagedFile"}
-    entries |= {f"{verb}-Winhost{noun}" for noun in WINDOWS for verb in ("Get", "Set")}
+    entries |= {f"{verb}-Winhost{resource}" for resource in WINDOWS for verb in ("Get", "Set")}
     called = {call.name for script in scripts() for call in calls(script)}
     assert len(set(functions())) == len(functions())
     assert set(functions()) - called - entries == set()
@@ -378,20 +378,20 @@ def test_every_function_of_a_bundle_is_defined_once_and_used(script: Script) -> 
     assert set(defined(script)) - called == set()
 
 
-# ---- scripts and nouns
+# ---- scripts and resources
 
 
-def folder(noun: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun.replace("HyperV", "Hyperv")).lower()
+def folder(resource: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", resource.replace("HyperV", "Hyperv")).lower()
 
 
-def script_of(noun: ResourceType) -> Script:
-    return next(script for script in scripts() if script.name == f"{folder(noun.name)}/script.ps1")
+def script_of(resource: ResourceType) -> Script:
+    return next(script for script in scripts() if script.name == f"{folder(resource.name)}/script.ps1")
 
 
-def parts_of(noun: ResourceType) -> list[Script]:
+def parts_of(resource: ResourceType) -> list[Script]:
     """Its script, and what is told apart from it."""
-    return [script for script in scripts() if script.name.startswith(f"{folder(noun.name)}/")]
+    return [script for script in scripts() if script.name.startswith(f"{folder(resource.name)}/")]
 
 
 def names(braced: str) -> tuple[str, ...]:
@@ -402,34 +402,36 @@ def names(braced: str) -> tuple[str, ...]:
     return tuple(part.split(":")[0].strip() for part in inner.split(",")) if inner else ()
 
 
-def test_every_noun_has_its_script_and_every_script_its_noun() -> None:
-    folders = sorted(folder(noun) for noun in WINDOWS)
+def test_every_resource_has_its_script_and_every_script_its_resource() -> None:
+    folders = sorted(folder(resource) for resource in WINDOWS)
     assert [s.name for s in scripts() if not is_part(s)] == [AGENT, *helpers(), *(f"{f}/script.ps1" for f in folders)]
     assert {s.name.partition("/")[0] for s in scripts() if is_part(s)} <= set(folders)
-    assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{noun}" for noun in WINDOWS}
+    assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{resource}" for resource in WINDOWS}
 
 
 def test_what_can_be_set_has_a_set_and_nothing_else_has() -> None:
-    settable = {f"Set-Winhost{noun.name}" for noun in WINDOWS.values() if noun.sets}
+    settable = {f"Set-Winhost{resource.name}" for resource in WINDOWS.values() if resource.sets}
     assert {f for f in functions() if f.startswith("Set-")} == settable
 
 
-@pytest.mark.parametrize("noun", [noun for noun in WINDOWS.values() if noun.sets], ids=lambda noun: noun.name)
-def test_a_set_takes_what_its_noun_says(noun: ResourceType) -> None:
-    (taken,) = re.findall(r"Assert-WinhostWant \$Want @\((.*)\)", script_of(noun).text)
-    assert set(re.findall(r"'(\w+)'", taken)) == set(noun.sets)
+@pytest.mark.parametrize(
+    "resource", [resource for resource in WINDOWS.values() if resource.sets], ids=lambda resource: resource.name
+)
+def test_a_set_takes_what_its_resource_says(resource: ResourceType) -> None:
+    (taken,) = re.findall(r"Assert-WinhostDesired \$Desired @\((.*)\)", script_of(resource).text)
+    assert set(re.findall(r"'(\w+)'", taken)) == set(resource.sets)
 
 
-@pytest.mark.parametrize("state", WINDOWS_STATES, ids=lambda state: state.noun.name)
+@pytest.mark.parametrize("state", WINDOWS_STATES, ids=lambda state: state.resource_type.name)
 def test_contract_and_script_have_the_properties_of_the_state(state: type[State]) -> None:
-    script = script_of(state.noun)
+    script = script_of(state.resource_type)
     contract = script.text.split("\n", 1)[0]
     ((key, properties),) = re.findall(r"# key (\{.*?\})   state (\{.*\})", contract.split("; ")[0])
-    wanted = set(state.__annotations__)
-    assert names(key) == state.noun.key
-    assert set(names(properties)) == wanted
-    for table, own in (("state", wanted), ("key", state.noun.key)):
-        written = {frozenset(each) for part in parts_of(state.noun) for each in tables(part, table)}
+    desired = set(state.__annotations__)
+    assert names(key) == state.resource_type.key
+    assert set(names(properties)) == desired
+    for table, own in (("state", desired), ("key", state.resource_type.key)):
+        written = {frozenset(each) for part in parts_of(state.resource_type) for each in tables(part, table)}
         assert written == {frozenset(own)}
 
 
@@ -455,9 +457,9 @@ def test_the_text_on_the_wire_is_constant() -> None:
     assert shown == "\n".join(script.text for script in scripts())
 
 
-def test_the_agent_comes_first_then_its_helpers_and_the_nouns_in_order() -> None:
+def test_the_agent_comes_first_then_its_helpers_and_the_resources_in_order() -> None:
     agent, *rest = files()
-    shared, nouns = rest[: len(helpers())], rest[len(helpers()) :]
+    shared, resources = rest[: len(helpers())], rest[len(helpers()) :]
     assert agent == AGENT
     assert shared == sorted(helpers())
-    assert nouns == sorted(nouns)
+    assert resources == sorted(resources)

@@ -51,8 +51,8 @@ def test_the_examples_lack_what_their_windows_lacks() -> None:
     (since,) = (entry["since"] for entry in TABLE["later"] if TUNNELED in entry["names"])
     seen = 0
     for name, (facts, _) in expand_all().items():
-        system: Any = facts.nouns["OperatingSystem"]
-        devices: Any = facts.nouns.get("PciDevice")
+        system: Any = facts.resources["OperatingSystem"]
+        devices: Any = facts.resources.get("PciDevice")
         if system[0].state["product_type"] == 1 or system[0].state["build"] >= since:
             continue
         for device in devices:

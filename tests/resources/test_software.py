@@ -45,9 +45,9 @@ def test_a_feature_that_somebody_took_away_stays_away() -> None:
 def on_the_platform(wsl: Answer, distros: Answer) -> list[tuple[str, Key]]:
     accounts: Answer = (Record({"distros": 0}, {"account": "winhost"}),)
     known = Facts(
-        "here", "synthetic", "2026-01-01T00:00:00Z", "0", {**facts(wsl, distros).nouns, "LocalAccount": accounts}
+        "here", "synthetic", "2026-01-01T00:00:00Z", "0", {**facts(wsl, distros).resources, "LocalAccount": accounts}
     )
-    return [(user.noun, user.key) for _, user in resting("VirtualMachinePlatform", {}, known).values()]
+    return [(user.resource, user.key) for _, user in resting("VirtualMachinePlatform", {}, known).values()]
 
 
 def test_wsl_and_distros_of_whatever_account_rest_on_the_platform() -> None:
@@ -57,10 +57,10 @@ def test_wsl_and_distros_of_whatever_account_rest_on_the_platform() -> None:
     assert on_the_platform((gone,), Unavailable("Wsl")) == []
 
 
-@pytest.mark.parametrize("noun", [0, 1])
-def test_what_cannot_be_read_may_be_there(noun: int) -> None:
+@pytest.mark.parametrize("resource", [0, 1])
+def test_what_cannot_be_read_may_be_there(resource: int) -> None:
     answers: list[Answer] = [(), ()]
-    answers[noun] = Unknown(Fault("PermissionDenied"))
+    answers[resource] = Unknown(Fault("PermissionDenied"))
     with pytest.raises(MissingFact):
         on_the_platform(*answers)
 
@@ -157,8 +157,8 @@ def test_a_model_without_a_picture_may_need_a_consent() -> None:
     assert MODEL.may_need(Change({}, {"pending": "TCC"}, {"pending": "WDDM"})) == ()
 
 
-@pytest.mark.parametrize("noun", [PLATFORM, WSL, MODEL], ids=lambda noun: noun.name)
-def test_what_takes_a_restart_asks_for_it(noun: object) -> None:
+@pytest.mark.parametrize("resource", [PLATFORM, WSL, MODEL], ids=lambda resource: resource.name)
+def test_what_takes_a_restart_asks_for_it(resource: object) -> None:
     change = Change({}, {}, {"feature": "installed", "pending": "MCDM", "version": "2.7.14.0"})
-    assert WINDOWS[noun.name].risks(change) == ("restart",)  # type: ignore[attr-defined]
-    assert "restart" in WINDOWS[noun.name].asks  # type: ignore[attr-defined]
+    assert WINDOWS[resource.name].risks(change) == ("restart",)  # type: ignore[attr-defined]
+    assert "restart" in WINDOWS[resource.name].asks  # type: ignore[attr-defined]

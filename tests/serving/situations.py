@@ -29,7 +29,7 @@ def host_of(case: Mapping[str, Any], folder: Path) -> HostFacts:
         return shipped(case["host"])
     for known in host_files():
         shutil.copy(known, folder)
-    delta = {"schema": "winhost.host/1", "origin": "synthetic", "about": "a case", **case["host"]}
+    delta = {"schema": "winhost.host/2", "origin": "synthetic", "about": "a case", **case["host"]}
     path = folder / "case.yaml"
     path.write_text(json.dumps(delta), encoding="utf-8")  # JSON is YAML, without aliases
     return HostFacts(expand(path)[0])

@@ -99,7 +99,7 @@ PARTS = [
 texts = st.lists(st.sampled_from(PARTS), max_size=20).map("".join) | st.text(max_size=60)
 dialects = st.sampled_from([WSLCONFIG, WSLCONF])
 words = st.text(st.sampled_from('abZ09 \t\\"#;=[]%\b'), max_size=12)
-wanted = st.sampled_from(
+desired = st.sampled_from(
     [
         (WSLCONFIG, "wsl2", "vmSwitch"),
         (WSLCONFIG, "wsl2", "kernelCommandLine"),
@@ -129,7 +129,7 @@ def test_no_bytes_break_the_lint(data: bytes, dialect: Dialect) -> None:
         assert found.column >= 1
 
 
-@given(texts, wanted, words)
+@given(texts, desired, words)
 def test_a_value_written_is_the_value_read(text: str, where: tuple[Dialect, str, str], value: str) -> None:
     dialect, section, key = where
     after = tried(text, {(section, key): value}, dialect)
@@ -137,7 +137,7 @@ def test_a_value_written_is_the_value_read(text: str, where: tuple[Dialect, str,
     assert changed(after, {(section, key): value}, dialect) == after
 
 
-@given(texts, wanted, words)
+@given(texts, desired, words)
 def test_a_change_touches_that_key_alone(text: str, where: tuple[Dialect, str, str], value: str) -> None:
     dialect, section, key = where
     after = tried(text, {(section, key): value}, dialect)
@@ -153,7 +153,7 @@ def test_a_change_touches_that_key_alone(text: str, where: tuple[Dialect, str, s
     assert now == before
 
 
-@given(texts, wanted, words)
+@given(texts, desired, words)
 def test_a_key_taken_out_leaves_the_file_as_it_was_before_it(
     text: str, where: tuple[Dialect, str, str], value: str
 ) -> None:

@@ -28,12 +28,12 @@ def assess(
 ) -> int:
     """Say which ways work on a host, which do not, and why."""
     check_path(path)
-    wish = requirements(needed, path, workload_file, remedies, assumed)
+    asked = requirements(needed, path, workload_file, remedies, assumed)
     codes = [0]
 
     def results() -> Iterator[tuple[str, Judged | WinhostError]]:
         for read, found in watched(
-            lambda watch: judge_each(read_each(words, facts_files, fleet_file, at_once, watch), wish, watch)
+            lambda watch: judge_each(read_each(words, facts_files, fleet_file, at_once, watch), asked, watch)
         ):
             refused = found is not None and not possible(found.fits, path)
             codes.append(worst([read.error], int(Exit.REFUSED) if refused else 0))
@@ -41,11 +41,11 @@ def assess(
 
     if output.form:
         told = full if in_full else brief
-        documents = ((host, told(found, wish) if isinstance(found, Judged) else found) for host, found in results())
+        documents = ((host, told(found, asked) if isinstance(found, Judged) else found) for host, found in results())
         show_results("assessment-full" if in_full else "assessment", output.form, documents, lambda _: None)
     elif output.shape == "name" or details or everything or not several(words, facts_files, fleet_file):
         whole = everything or output.wide
-        show_results("assessment", output.shape, results(), lambda found: show_assessment(found, wish, whole))
+        show_results("assessment", output.shape, results(), lambda found: show_assessment(found, asked, whole))
     else:
-        show_rows(results(), wish, output.wide)
+        show_rows(results(), asked, output.wide)
     return max(codes)

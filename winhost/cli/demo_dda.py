@@ -91,6 +91,6 @@ class DdaDemo(Demo):
         run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
         now = lab.hosts[HOST].machine.settled_state()
         require(now == found, f"{HOST} is not as it was found")
-        say(f"Compared with how it was found, noun by noun: {len(found)} nouns, no difference.")
+        say(f"Compared with how it was found, resource by resource: {len(found)} resources, no difference.")
         bodies = sum(endpoint.unencrypted_bodies for endpoint in lab.endpoints.values())
         require(bodies == 0, "a body crossed HTTP unencrypted")

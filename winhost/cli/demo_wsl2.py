@@ -65,6 +65,8 @@ class Wsl2Demo(Demo):
         chapter("6. Give the host back")
         run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
         now = lab.hosts[HOST].machine.settled_state()
-        different = {noun for noun in {*found, *now} if found.get(noun) != now.get(noun)}
+        different = {resource for resource in {*found, *now} if found.get(resource) != now.get(resource)}
         require(different == STAYS, f"{HOST} differs from how it was found in {', '.join(sorted(different - STAYS))}")
-        say(f"Compared with how it was found: {len(found)} nouns, no difference but WSL itself, which stays upgraded.")
+        say(
+            f"Compared with how it was found: {len(found)} resources, no difference but WSL itself, which stays upgraded."
+        )

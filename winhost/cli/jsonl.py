@@ -16,7 +16,7 @@ from winhost.model.facts import Json, Key
 class Resource:
     """What a step is about."""
 
-    noun: str
+    resource: str
     key: Key
 
 
@@ -64,9 +64,9 @@ def print_event(event: ProgressEvent) -> None:
             event.host,
             event.text,
             step.id if step else None,
-            Resource(step.noun, step.key) if step else None,
+            Resource(step.resource, step.key) if step else None,
             step.before if step else None,
-            step.want if step and event.kind == "done" else None,
+            step.desired if step and event.kind == "done" else None,
             event.number,
             event.total,
             event.percent,

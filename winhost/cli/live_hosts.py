@@ -31,8 +31,8 @@ def connector_for(host: Host) -> WindowsWithLinux:
 
 def check_reach(host: Host, plan: Plan) -> None:
     """Raises NoLinuxKey for a plan that goes on to the host's Linux, which is known to end before that."""
-    nouns = {*(step.noun for step in plan.steps), *(deferred.noun for deferred in plan.deferred)}
-    if host.ssh is None and nouns & set(LINUX):
+    resources = {*(step.resource for step in plan.steps), *(deferred.resource for deferred in plan.deferred)}
+    if host.ssh is None and resources & set(LINUX):
         raise NoLinuxKey(host.name)
 
 

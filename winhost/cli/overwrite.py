@@ -51,7 +51,7 @@ def _kind(path: Path) -> str | None:
 
 
 def _schema(data: bytes) -> str | None:
-    """`facts` of `winhost.facts/1`, in JSON or YAML."""
+    """`facts` of `winhost.facts/2`, in JSON or YAML."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

@@ -70,7 +70,7 @@ def plan(
     asked = PlanOptions(path, vm, cards, high, low, power, playbook, settings, allow_unverified)
     named = asked.path
     if named:
-        asked.wish(named)  # what is wrong with the words themselves is told once, before any host is asked
+        asked.request(named)  # what is wrong with the words themselves is told once, before any host is asked
     many = several(words, facts_files, fleet_file)
     into = _into(output.place, many, force)
     if into and into.many:
@@ -96,7 +96,7 @@ def _planned(
     try:
         facts = HostFacts(stated(read.known, assumed))
         best = None if asked.path else recommended(facts)
-        made = make_plan(facts, asked.wish(path_of(best.variant) if best else str(asked.path)))
+        made = make_plan(facts, asked.request(path_of(best.variant) if best else str(asked.path)))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
         if best:
             check_unasked(made, best)
@@ -105,7 +105,7 @@ def _planned(
     except WinhostError as error:
         return error
     return PlannedHost(
-        made.host, made.wish.path, made.variant, best.verdict if best else None, str(file) if file else None, made
+        made.host, made.request.path, made.variant, best.verdict if best else None, str(file) if file else None, made
     )
 
 

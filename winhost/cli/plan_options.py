@@ -1,4 +1,4 @@
-"""From the options of `winhost plan` to what is wished for: which path, its playbook and its settings."""
+"""From the options of `winhost plan` to what is asked for: which path, its playbook and its settings."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from winhost.paths.playbook import Playbook, WrongPlaybook, read_playbook, spell
 from winhost.paths.public_key import refuse_private
 from winhost.paths.vocabulary import VOCABULARIES
 
-# What of a Wish each option fills in.
+# What of a Request each option fills in.
 OPTIONS = {"vm": "--vm", "cards": "--card", "high": "--high", "low": "--low", "power": "--power"}
 
 Power = Literal["as-found", "running", "off"]
@@ -59,7 +59,7 @@ class PlanOptions:
             possible = paths if possible is None else possible & paths
         return next(iter(possible)) if possible and len(possible) == 1 else None
 
-    def wish(self, path: str) -> PathRequest:
+    def request(self, path: str) -> PathRequest:
         """Parsed once for all hosts.
 
         Raises UsageError (NoPlaybook, OtherPath), BadParameter, and what reading a playbook raises.

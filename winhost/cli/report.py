@@ -39,13 +39,13 @@ def report(
     """Write verdicts on hosts as one HTML file, to look at and pass on."""
     file = output.the_place
     refuse_other_kind(file, "report", force)
-    wish = requirements(needed, None, workload_file, remedies, assumed)
+    asked = requirements(needed, None, workload_file, remedies, assumed)
     results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 
     def told() -> Iterator[tuple[Facts, Judged] | UnreadHost]:
         for read, judged in watched(
-            lambda watch: judge_each(read_each(words, (), fleet_file, at_once, watch), wish, watch)
+            lambda watch: judge_each(read_each(words, (), fleet_file, at_once, watch), asked, watch)
         ):
             if read.error is not None:
                 errors.append(read.error)
@@ -58,9 +58,9 @@ def report(
                 yield read.facts, judged
 
     if output.folder or file.is_dir():
-        _write_all(file, reports(told(), wish.needs, wish.supposed, brief=brief), results, force)
+        _write_all(file, reports(told(), asked.needs, asked.supposed, brief=brief), results, force)
     else:
-        write_file(file, render(told(), wish.needs, wish.supposed, brief=brief), "report", force)
+        write_file(file, render(told(), asked.needs, asked.supposed, brief=brief), "report", force)
     if output.form:
         answer("report", results, output.form)
     else:

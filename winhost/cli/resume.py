@@ -1,4 +1,4 @@
-"""winhost resume: go on after a crash, a stop or a missing consent, if need be with another value of the wish."""
+"""winhost resume: go on after a crash, a stop or a missing consent, if need be with another value of the request."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -44,8 +44,8 @@ def resume(
         if not (vm or cards or settings):
             return given
         words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
-        wish = _wished(request_of(record.plan), vm, cards, settings)
-        amendment, given = _chosen_anew(record, wish, shlex.join(words), means, given, yes)
+        request = _requested(request_of(record.plan), vm, cards, settings)
+        amendment, given = _chosen_anew(record, request, shlex.join(words), means, given, yes)
         return given
 
     def go(run: str, given: tuple[str, ...], means: RunContext) -> Any:
@@ -56,32 +56,36 @@ def resume(
 
 
 def _chosen_anew(
-    record: RunState, wish: PathRequest, words: str, means: RunContext, given: tuple[str, ...], yes: bool
+    record: RunState, request: PathRequest, words: str, means: RunContext, given: tuple[str, ...], yes: bool
 ) -> tuple[Amendment, tuple[str, ...]]:
     """Plan the rest anew, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
-    stage = preview_amended(record.run, wish, means)
-    for change in changes(record.plan.wish, wish.document):
+    stage = preview_amended(record.run, request, means)
+    for change in changes(record.plan.request, request.document):
         say(f"{record.host}: {change.name}: {shown(change.old)} → {shown(change.new)}. The rest, planned anew:")
     show_stage(stage)
-    asking = asking_for(replace(record.plan, wish=wish.document), [stage], run=record.run, changed=True, anew=words)
-    return Amendment(wish, stage, words), consents(asking, given, yes)
+    asking = asking_for(
+        replace(record.plan, request=request.document), [stage], run=record.run, changed=True, anew=words
+    )
+    return Amendment(request, stage, words), consents(asking, given, yes)
 
 
 def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for value in values for word in (option, value))
 
 
-def _wished(wish: PathRequest, vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
-    """The wish with other values. Raises click.UsageError for what the path does not have."""
-    if wish.path in _OPTIONS:
+def _requested(request: PathRequest, vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
+    """The request with other values. Raises click.UsageError for what the path does not have."""
+    if request.path in _OPTIONS:
         named = [*settings, *([f"vm={vm}"] if vm else []), *(f"card={card}" for card in cards)]
-        return _with_options(wish, named, _OPTIONS[wish.path])
+        return _with_options(request, named, _OPTIONS[request.path])
     if vm or cards:
-        raise click.UsageError(f"--vm and --card do not belong to {wish.path}; its settings are chosen with --set")
-    return wish.with_playbook(decided(wish.playbook, settings))
+        raise click.UsageError(f"--vm and --card do not belong to {request.path}; its settings are chosen with --set")
+    return request.with_playbook(decided(request.playbook, settings))
 
 
-def _with_options(wish: PathRequest, named: list[str], options: Mapping[str, Callable[[str], object]]) -> PathRequest:
+def _with_options(
+    request: PathRequest, named: list[str], options: Mapping[str, Callable[[str], object]]
+) -> PathRequest:
     chosen: dict[str, list[object]] = {}
     for setting in named:
         name, equals, value = setting.partition("=")
@@ -93,7 +97,7 @@ def _with_options(wish: PathRequest, named: list[str], options: Mapping[str, Cal
     values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "card"}
     if "card" in chosen:
         values["cards"] = tuple(chosen["card"])
-    return wish.with_options(**values)
+    return request.with_options(**values)
 
 
 def _size(value: str) -> object:

@@ -32,7 +32,7 @@ def rollback(
         show_steps(steps, f"Undo {run_name} on {record.host}")
         for sentence in (*back.kept, *(f"{lacks.title}: cannot be judged: {lacks.why}" for lacks in back.missing)):
             say(f"  {sentence}", hang=2)
-        vm, changed = record.plan.wish.vm, record.going_back
+        vm, changed = record.plan.request.vm, record.going_back
         return consents(
             asking_for_steps(record.host, steps, vm=vm, run=run_name, going_back=True, changed=changed), given, yes
         )

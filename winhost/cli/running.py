@@ -55,7 +55,7 @@ def begin(question: str, yes: bool) -> None:
 class Asking:
     """Consents to ask for on a host, each with what it is for; maybe: what may turn out to need it.
 
-    vm: as the wish names it; run: None where none was begun, else it has changed something in this direction or not.
+    vm: as the request names it; run: None where none was begun, else it has changed something in this direction or not.
     """
 
     host: str
@@ -78,7 +78,7 @@ def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
             _noted(maybe, step.may_need, step.title)
         for deferred in stage.deferred:
             _noted(maybe, deferred.asks, f"{deferred.title}, later")
-    return Asking(plan.host, _told(needed), _told(maybe, but=needed), plan.wish.vm, **more)
+    return Asking(plan.host, _told(needed), _told(maybe, but=needed), plan.request.vm, **more)
 
 
 def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
@@ -273,7 +273,7 @@ def show_outcome(outcome: Outcome) -> None:
     say(f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
         if not check.holds:
-            say(f"  {check.title}: {check.property} should be {shown(check.want)}, is {shown(check.found)}")
+            say(f"  {check.title}: {check.property} should be {shown(check.desired)}, is {shown(check.found)}")
     for sentence in outcome.kept:
         say(f"  {sentence}")
     for lacks in outcome.missing:
@@ -325,7 +325,7 @@ def go_either_way(
     try:
         outcome = watched(accepted)
     except ConsentNeeded as needed:
-        asking = Asking(needed.host, dict.fromkeys(needed.risks, (verb.lower(),)), vm=record.plan.wish.vm)
+        asking = Asking(needed.host, dict.fromkeys(needed.risks, (verb.lower(),)), vm=record.plan.request.vm)
         asking = replace(asking, run=run_name, going_back=needed.going_back, changed=needed.changed, anew=needed.anew)
         more = consents(asking, accepted, yes)
         if set(more) == set(accepted):

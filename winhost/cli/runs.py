@@ -77,7 +77,7 @@ def _summary(store: Store, name: str) -> ListedRun:
         record.began,
         _why(store, record),
         last=record.last,
-        path=record.plan.wish.path,
+        path=record.plan.request.path,
         changed=sum(not touched.given_back for touched in record.touched.values()),
         folder=record.folder,
         journal=journal,
@@ -156,7 +156,7 @@ def _told_given(entry: RawEvent, titles: Mapping[Id, str]) -> str:
 
 def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
     """Each once, as the steps call them: two steps may be about two things of one title."""
-    return list(dict.fromkeys(titles[identity(thing["noun"], thing["key"])] for thing in things))
+    return list(dict.fromkeys(titles[identity(thing["resource"], thing["key"])] for thing in things))
 
 
 def _told_consents(entry: RawEvent, value: Value) -> str:
@@ -165,7 +165,7 @@ def _told_consents(entry: RawEvent, value: Value) -> str:
 
 def _told_begin(entry: RawEvent, value: Value) -> str:
     step = entry["step"]
-    changes = ", ".join(f"{n} {value(step['before'][n])} → {value(v)}" for n, v in step["want"].items())
+    changes = ", ".join(f"{n} {value(step['before'][n])} → {value(v)}" for n, v in step["desired"].items())
     return f"{step['id']} {step['title']}: {changes}"
 
 
@@ -188,6 +188,6 @@ _TOLD: Mapping[str, Callable[[RawEvent, Value], str]] = {
 }
 _TOLD_BY_TITLE: Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]] = {
     "end": _told_end,
-    "rested": _told_rested,
-    "given-back": _told_given,
+    "dependents": _told_rested,
+    "restored": _told_given,
 }

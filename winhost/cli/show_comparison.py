@@ -39,7 +39,7 @@ def show_comparison(compared: Comparison, everything: bool, wide: bool = False, 
 
 
 def _row(difference: Difference, told: Callable[[Json], str]) -> tuple[str, str, str, str]:
-    name = difference.noun + (f" {_key(difference.key)}" if difference.key else "")
+    name = difference.resource + (f" {_key(difference.key)}" if difference.key else "")
     volatile = " (volatile)" if difference.volatile else ""
     if difference.property is None and difference.key is not None:
         return name, "", "", difference.what

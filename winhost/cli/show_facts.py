@@ -113,8 +113,8 @@ def _for_lack_of_rights(facts: Facts) -> str:
 
 
 def _show_missing(facts: Facts) -> None:
-    for needed, nouns in not_yet(facts).items():
-        say(f"  Not before {titled(needed)} is there: {', '.join(nouns)}")
+    for needed, resources in not_yet(facts).items():
+        say(f"  Not before {titled(needed)} is there: {', '.join(resources)}")
     gaps = list(dict.fromkeys(missing(facts)))
     untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
     _show_gaps("Could not be read" + _for_lack_of_rights(facts), [gap for gap in gaps if gap not in untold])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
-ROLES = {"wish": "", "need": "for the others", "give-back": "given back", "undo": ""}
+ROLES = {"desired": "", "need": "for the others", "restore": "given back", "undo": ""}
 
 
 def shown(value: Json) -> str:
@@ -59,7 +59,7 @@ def show_plan(plan: Plan, written_to: Path | None, wide: bool = False) -> None:
 def show_whole(plan: Plan, wide: bool = False) -> None:
     """All that a plan does and asks for. wide: with whole values, and the reason of every step."""
     simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
-    way = f"{plan.wish.path}/{plan.variant}" if plan.variant else plan.wish.path
+    way = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
     say(f"{plan.host}: {way}{simulated}", bold=True)
     for stage in plan.stages:
         show_stage(stage, wide)
@@ -134,23 +134,23 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
 
 
 def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
-    """A row per property; the reasons of what is wished for below. wide: of every step, and whole values."""
+    """A row per property; the reasons of what is asked for below. wide: of every step, and whole values."""
     told = in_full if wide else shown
     rows = [
         (
             step.id,
             step.title,
             name,
-            f"{told(step.before[name])} → {told(want)}",
+            f"{told(step.before[name])} → {told(desired)}",
             _asks(step),
             ROLES[step.role],
         )
         for step in steps
-        for name, want in step.want.items()
+        for name, desired in step.desired.items()
     ]
     table(("step", "what", "property", "before → want", "asks", ""), rows, title=title)
     for step in steps:
-        if step.role == "wish" or wide:
+        if step.role == "desired" or wide:
             first, *more = step.why.splitlines() or [""]
             say(f"  {step.id} {first}", hang=len(step.id) + 1)
             for line in more:
@@ -175,7 +175,7 @@ def _show_unchecked(plan: Plan) -> None:
 
 
 def _show_sent(plan: Plan) -> None:
-    names = sorted(wanted.name for wanted in map(beside, plan.steps) if wanted)
+    names = sorted(desired.name for desired in map(beside, plan.steps) if desired)
     if names:
         say(f"It sends files, which have to lie beside its own: {', '.join(map(visible, names))}")
 

@@ -38,15 +38,15 @@ def possible(found: Sequence[Fit], path: str | None) -> bool:
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.variant))
 
 
-def show_rows(results: Iterable[tuple[str, Judged | WinhostError]], wish: Requirements, wide: bool) -> None:
+def show_rows(results: Iterable[tuple[str, Judged | WinhostError]], asked: Requirements, wide: bool) -> None:
     """Several hosts: a row for each with its best option, then what could not be read. wide: with all that is seen."""
     rows, errors = [], []
     for host, found in results:
         if isinstance(found, WinhostError):
             errors.append(found)
         else:
-            rows.append(_row(host, found, wish.path, wide))  # and nothing else is kept of a host
-    _show_supposed(wish)
+            rows.append(_row(host, found, asked.path, wide))  # and nothing else is kept of a host
+    _show_supposed(asked)
     more = ("also possible", "cheapest changes") if wide else ()
     if rows:
         table(("host", "best option", "verdict", "what decides", *more), rows)
@@ -68,26 +68,26 @@ def _row(host: str, found: Judged, path: str | None, wide: bool) -> tuple[object
     return (*row, ", ".join(also), ", ".join(mends))
 
 
-def _show_supposed(wish: Requirements) -> None:
-    if wish.supposed:
-        say(verdict_text.supposed(wish.supposed), bold=True)
+def _show_supposed(asked: Requirements) -> None:
+    if asked.supposed:
+        say(verdict_text.supposed(asked.supposed), bold=True)
 
 
 def _best_variant(answer: Judged) -> str:
     return answer.fits[0].variant if answer.assessment.recommended else "none"
 
 
-def show_assessment(answer: Judged, wish: Requirements, everything: bool) -> None:
+def show_assessment(answer: Judged, asked: Requirements, everything: bool) -> None:
     """One host: its assessment, and the cheapest changes that would mend what is wanted."""
-    judged, path = answer.assessment, wish.path
+    judged, path = answer.assessment, asked.path
     simulated = "  (simulated)" if judged.origin == "synthetic" else ""
     say(f"{judged.host}{simulated}", bold=True)
-    _show_supposed(wish)
+    _show_supposed(asked)
     found = [fit for fit in answer.fits if is_meant(path, fit.variant)]
     variants = {variant.path: variant for variant in judged.every_variant}
     rows = ((fit.variant, _coloured(fit.verdict), _deciding(variants[fit.variant], fit)) for fit in found)
     table(("way", "verdict", "what decides"), rows)
-    _show_recommendation(answer, found[0], wish.needs)
+    _show_recommendation(answer, found[0], asked.needs)
     for line in verdict_text.nearest(answer.nearest) if answer.nearest else ():
         say(line if line.startswith("With ") else f"  {line}", hang=2)
     if found[0].budget:
@@ -131,7 +131,7 @@ def _coloured(verdict: Verdict) -> object:
 def _show_variant(variant: PathVerdict, fit: Fit, everything: bool) -> None:
     click.secho(f"\n{variant.path}: {variant.verdict}", fg=COLOURS[variant.verdict])
     if fit.denied:
-        say("  What speaks against the workload's wishes:")
+        say("  What speaks against the workload's requests:")
         _show_reasons(fit.denied, everything, indent="    ")
     _show_reasons(variant.reasons, everything)
     for subject in (*variant.cards, *variant.vms):

@@ -122,7 +122,9 @@ def _read_file(path: Path, watch: Watch) -> Snapshot:
     return Snapshot(facts.host, facts)
 
 
-def judge_each(reads: Iterable[Snapshot], wish: Requirements, watch: Watch) -> Iterator[tuple[Snapshot, Judged | None]]:
+def judge_each(
+    reads: Iterable[Snapshot], request: Requirements, watch: Watch
+) -> Iterator[tuple[Snapshot, Judged | None]]:
     """Each reading with what is said of it, one by one; facts that cannot be judged are that reading's error."""
     for read in reads:
         if read.facts is None:
@@ -130,7 +132,7 @@ def judge_each(reads: Iterable[Snapshot], wish: Requirements, watch: Watch) -> I
             continue
         try:
             with watch.at(read.host, "judging"):
-                judged = judge(read.facts, wish)
+                judged = judge(read.facts, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
             yield Snapshot(read.host, error=as_winhost_error(error)), None
         else:

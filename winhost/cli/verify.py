@@ -115,8 +115,8 @@ def _verified(file: Path, plan: Plan, read: Snapshot) -> Verified | WinhostError
 def _show(found: Verified, wide: bool) -> None:
     told = in_full if wide else shown
     rows = (
-        ("✓" if c.holds else "✗", c.title, c.property, told(c.want), "" if c.holds and not wide else told(c.found))
+        ("✓" if c.holds else "✗", c.title, c.property, told(c.desired), "" if c.holds and not wide else told(c.found))
         for c in found.checks
     )
-    table(("", "what", "property", "wanted", "found"), rows)
+    table(("", "what", "property", "desired", "found"), rows)
     say(f"{found.host}: " + ("as planned." if found.holds else "not as planned. Plan again to repair it."))

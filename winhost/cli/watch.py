@@ -324,4 +324,4 @@ def _count(event: ProgressEvent) -> str:
 
 
 def _changes(step: Step) -> str:
-    return ", ".join(f"{name} {shown(step.before[name])} → {shown(want)}" for name, want in step.want.items())
+    return ", ".join(f"{name} {shown(step.before[name])} → {shown(desired)}" for name, desired in step.desired.items())

@@ -64,8 +64,8 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Judged:
-    """A host. fits: each path by the best of its ways, the best first; changes: the cheapest that make the wish work,
-    none where there is nothing to change; null where winhost knows of none; nearest: the smallest change of the
+    """A host. fits: each path by the best of its ways, the best first; changes: the cheapest that make the request
+    work, none where there is nothing to change; null where winhost knows of none; nearest: the smallest change of the
     workload that a way would carry, null where it is carried as it is, or winhost knows of none; settle: what to run
     there to settle what verdicts wait for.
     """
@@ -132,7 +132,7 @@ class BriefSubject:
 
 @dataclass(frozen=True)
 class BriefVariant:
-    """A variant of a path, by itself and without what is wished."""
+    """A variant of a path, by itself and without what is asked for."""
 
     variant: str
     verdict: Verdict
@@ -140,7 +140,7 @@ class BriefVariant:
 
 @dataclass(frozen=True)
 class BriefOption:
-    """A path by the best of its variants. verdict: with what is wished; reasons: what it rests on, and what a plan
+    """A path by the best of its variants. verdict: with what is asked for; reasons: what it rests on, and what a plan
     would be refused for; lacking: capabilities that must be and are not supported; offers: capabilities by verdict;
     memory_fits: of a workload, null where that is not known or there is none.
     """
@@ -159,7 +159,8 @@ class BriefOption:
 
 @dataclass(frozen=True)
 class Brief:
-    """The answer to `assess --json`. options: the best first; changes: ids of the cheapest remedies that make the wish
+    """The answer to `assess --json`. options: the best first; changes: ids of the cheapest remedies that make the
+    request
     work, none where there is nothing to change, null where winhost knows of none; supposed: null where nothing is;
     settle: what to run to know more.
     """
@@ -199,7 +200,7 @@ class FullBudget:
 @dataclass(frozen=True)
 class FullOption:
     """A path, or each of its variants, with all that is said of it: see PathVerdict and Fit. verdict: its own; meets:
-    with what is wished.
+    with what is asked for.
     """
 
     path: str
@@ -267,43 +268,43 @@ class Diff:
     two_machines: bool
 
 
-def judge(facts: Facts, wish: Requirements) -> Judged:
+def judge(facts: Facts, asked: Requirements) -> Judged:
     """All that is said of a host. Pure. Raises Contradicted, NobodyThere."""
-    known, facts = facts, stated(facts, wish.assumed)
-    judged = assess_as_if(facts, wish.remedies, wish.stated)
-    if wish.assumed:
-        judged = marked(judged, {each.word: _without(known, each, wish) for each in wish.assumed})
-    changes = cheapest(facts, wish.needs, wish.path, wish.workload)
-    found = fits(judged, wish.needs, wish.workload, wish.path)
-    return Judged(facts.host, judged, found, changes, _nearest(judged, found, wish), shopping_list(judged))
+    known, facts = facts, stated(facts, asked.assumed)
+    judged = assess_as_if(facts, asked.remedies, asked.stated)
+    if asked.assumed:
+        judged = marked(judged, {each.word: _without(known, each, asked) for each in asked.assumed})
+    changes = cheapest(facts, asked.needs, asked.path, asked.workload)
+    found = fits(judged, asked.needs, asked.workload, asked.path)
+    return Judged(facts.host, judged, found, changes, _nearest(judged, found, asked), shopping_list(judged))
 
 
-def _without(facts: Facts, left_out: Statement, wish: Requirements) -> Assessment:
-    others = [each for each in wish.assumed if each is not left_out]
-    return assess_as_if(stated(facts, others), wish.remedies, wish.stated)
+def _without(facts: Facts, left_out: Statement, asked: Requirements) -> Assessment:
+    others = [each for each in asked.assumed if each is not left_out]
+    return assess_as_if(stated(facts, others), asked.remedies, asked.stated)
 
 
-def _nearest(judged: Assessment, found: Sequence[Fit], wish: Requirements) -> Nearest | None:
-    if wish.workload is None:
+def _nearest(judged: Assessment, found: Sequence[Fit], asked: Requirements) -> Nearest | None:
+    if asked.workload is None:
         return None
-    best = next(fit for fit in found if is_meant(wish.path, fit.variant))
-    variants = [variant for variant in judged.every_variant if is_meant(wish.path, variant.path)]
-    return nearest(variants, wish.needs, wish.workload, best)
+    best = next(fit for fit in found if is_meant(asked.path, fit.variant))
+    variants = [variant for variant in judged.every_variant if is_meant(asked.path, variant.path)]
+    return nearest(variants, asked.needs, asked.workload, best)
 
 
-def brief(found: Judged, wish: Requirements) -> Brief:
+def brief(found: Judged, asked: Requirements) -> Brief:
     """What decides, without evidence and sentences."""
     paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
-    options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(wish.path, fit.variant))
+    options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(asked.path, fit.variant))
     changes = tuple(remedy.id for remedy in found.changes.remedies) if found.changes else None
-    recommended, near = _recommended(found, wish), _nearest_variant(found.nearest)
+    recommended, near = _recommended(found, asked), _nearest_variant(found.nearest)
     origin = found.assessment.origin
-    return Brief(found.host, origin, wish.supposed, recommended, options, changes, near, found.settle)
+    return Brief(found.host, origin, asked.supposed, recommended, options, changes, near, found.settle)
 
 
-def _recommended(found: Judged, wish: Requirements) -> Recommended | None:
+def _recommended(found: Judged, asked: Requirements) -> Recommended | None:
     """None where nothing works, or it is not known which Windows it is."""
-    best = next(fit for fit in found.fits if is_meant(wish.path, fit.variant))
+    best = next(fit for fit in found.fits if is_meant(asked.path, fit.variant))
     if found.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
         return None
     return Recommended(path_of(best.variant), variant_name(best.variant), best.verdict)
@@ -342,16 +343,16 @@ def _brief_subject(subject: SubjectVerdict) -> BriefSubject:
     return BriefSubject(subject.kind, subject.key, subject.name, subject.verdict, because)
 
 
-def full(found: Judged, wish: Requirements) -> Full:
+def full(found: Judged, asked: Requirements) -> Full:
     """Everything, of each variant by itself."""
-    variants = [variant for variant in found.assessment.every_variant if is_meant(wish.path, variant.path)]
-    options = tuple(_full_option(variant, fit_of(variant, wish.needs, wish.workload)) for variant in variants)
+    variants = [variant for variant in found.assessment.every_variant if is_meant(asked.path, variant.path)]
+    options = tuple(_full_option(variant, fit_of(variant, asked.needs, asked.workload)) for variant in variants)
     options = tuple(sorted(options, key=lambda option: option.meets.rank))
     return Full(
         found.host,
         found.assessment.origin,
-        wish.supposed,
-        _recommended(found, wish),
+        asked.supposed,
+        _recommended(found, asked),
         options,
         _full_changes(found.changes),
         _nearest_variant(found.nearest),

@@ -19,13 +19,13 @@ _MISSING = frozenset({"unknown", "unavailable"})
 
 @dataclass(frozen=True)
 class Difference:
-    """One property, or a whole instance where it came or went, or a whole noun (no key) where it could not be read.
+    """One property, or a whole instance where it came or went, or a whole resource (no key) where it could not be read.
 
     before, after: JSON as in the facts, None where there is nothing; volatile: it moves by itself.
     """
 
     what: What
-    noun: str
+    resource: str
     key: Key | None
     property: str | None
     before: Json
@@ -76,9 +76,11 @@ class Comparison:
 
 
 def compare(before: Facts, after: Facts) -> Comparison:
-    """Noun by noun, key by key, property by property; then the verdicts of both. Raises WrongState."""
-    nouns = dict.fromkeys((*before.nouns, *after.nouns))
-    differences = [each for noun in nouns for each in _nouns(noun, before.answer(noun), after.answer(noun))]
+    """Resource by resource, key by key, property by property; then the verdicts of both. Raises WrongState."""
+    resources = dict.fromkeys((*before.resources, *after.resources))
+    differences = [
+        each for resource in resources for each in _resources(resource, before.answer(resource), after.answer(resource))
+    ]
     judged = assess(HostFacts(before)), assess(HostFacts(after))
     ids = _machine(before), _machine(after)
     return Comparison(
@@ -96,34 +98,34 @@ def _machine(facts: Facts) -> str:
 # ---- facts
 
 
-def _nouns(noun: str, before: Answer, after: Answer) -> Iterator[Difference]:
+def _resources(resource: str, before: Answer, after: Answer) -> Iterator[Difference]:
     if isinstance(before, tuple) and isinstance(after, tuple):
         old, new = _by_key(before), _by_key(after)
         for key in dict.fromkeys((*old, *new)):
-            yield from _instances(noun, old.get(key), new.get(key))
+            yield from _instances(resource, old.get(key), new.get(key))
     elif not _same(_plain(before), _plain(after)):
-        yield Difference("changed", noun, None, None, _plain(before), _plain(after))
+        yield Difference("changed", resource, None, None, _plain(before), _plain(after))
 
 
 def _by_key(records: Iterable[Record]) -> dict[tuple[tuple[str, str], ...], Record]:
     return {tuple(sorted(record.key.items())): record for record in records}
 
 
-def _instances(noun: str, before: Record | None, after: Record | None) -> Iterator[Difference]:
+def _instances(resource: str, before: Record | None, after: Record | None) -> Iterator[Difference]:
     if before is None:
         assert after is not None
-        yield Difference("new", noun, after.key, None, None, dict(after.state))
+        yield Difference("new", resource, after.key, None, None, dict(after.state))
     elif after is None:
-        yield Difference("gone", noun, before.key, None, dict(before.state), None)
+        yield Difference("gone", resource, before.key, None, dict(before.state), None)
     else:
-        yield from _properties(noun, before, after)
+        yield from _properties(resource, before, after)
 
 
-def _properties(noun: str, before: Record, after: Record) -> Iterator[Difference]:
+def _properties(resource: str, before: Record, after: Record) -> Iterator[Difference]:
     for name in dict.fromkeys((*before.state, *after.state)):
         old, new = before.state.get(name), after.state.get(name)
         if not _same(old, new):
-            yield Difference("changed", noun, before.key, name, old, new, volatile=(noun, name) in VOLATILE)
+            yield Difference("changed", resource, before.key, name, old, new, volatile=(resource, name) in VOLATILE)
 
 
 def _plain(answer: Answer) -> Json:

@@ -58,9 +58,13 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
 
 
 def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:
-    """Nouns of the playbook that we ship, of which nothing at all could be read."""
-    nouns = dict.fromkeys(entry.noun for entry in _playbook(path).resources)
-    return tuple(noun for noun in nouns if noun in WINDOWS and isinstance(facts.document.answer(noun), Unknown))
+    """Resources of the playbook that we ship, of which nothing at all could be read."""
+    resources = dict.fromkeys(entry.resource for entry in _playbook(path).resources)
+    return tuple(
+        resource
+        for resource in resources
+        if resource in WINDOWS and isinstance(facts.document.answer(resource), Unknown)
+    )
 
 
 def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]:

@@ -54,8 +54,8 @@ def named(word: str) -> Remedy:
 def as_if(facts: Facts, remedies: Iterable[Remedy]) -> Facts:
     """The facts after these remedies. What could not be read stays so."""
     for remedy in remedies:
-        changed = {noun: _changed(facts.answer(noun), edits) for noun, edits in remedy.effect.items()}
-        facts = replace(facts, nouns={**facts.nouns, **changed})
+        changed = {resource: _changed(facts.answer(resource), edits) for resource, edits in remedy.effect.items()}
+        facts = replace(facts, resources={**facts.resources, **changed})
     return facts
 
 

@@ -140,7 +140,7 @@ def _rules(topic: str, each: Each) -> tuple[Rule, ...]:
 
 
 def gap(variant: str, subject: str, missing: MissingFact) -> Reason:
-    """The reason where a noun could not be read at all, so that there is nothing to ask the rules about."""
+    """The reason where a resource could not be read at all, so that there is nothing to ask the rules about."""
     return reason_of(finding_of_gap(path_of(variant), BLOCKS, missing), subject)
 
 

@@ -16,7 +16,9 @@ GAP = ".unknown"
 
 @dataclass(frozen=True)
 class SettlingCommand:
-    """run: what to type there; then: what to do with what it makes; tells: facts, `*` for every property or noun."""
+    """run: what to type there; then: what to do with what it makes; tells: facts, `*` for every property or
+    resource.
+    """
 
     run: str
     then: str

@@ -18,11 +18,11 @@ def as_stated(facts: HostFacts, stated: Stated | None) -> HostFacts:
     wsl = (stated or {}).get("wsl")
     if wsl is None:
         return facts
-    noun, document = Wsl.noun.name, facts.document
-    answer = document.answer(noun)
+    resource, document = Wsl.resource_type.name, facts.document
+    answer = document.answer(resource)
     read = answer[0].state if isinstance(answer, tuple) and answer else {"present": True}
     record = Record({**read, "version": str(wsl)})
-    return HostFacts(replace(document, nouns={**document.nouns, noun: (record,)}))
+    return HostFacts(replace(document, resources={**document.resources, resource: (record,)}))
 
 
 def after(stated: Stated | None, remedies: Iterable[Remedy]) -> Stated:

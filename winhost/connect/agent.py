@@ -26,15 +26,15 @@ from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavaila
 
 A = TypeVar("A")
 Fits = Callable[[str, Sequence[Record]], str | None]
-"""Why records cannot be those of a noun, or None."""
+"""Why records cannot be those of a resource, or None."""
 
 NOT_FOUND = "Winhost.NotFound"
 COME_BACK = "Winhost.ComeBack"  # a change that may have cut the wire: only a new session shows that it did not
 NOT_TEXT = "Winhost.NotText"  # ours, no host says it: see `answers.not_text`
 
 
-def anything(noun: str, records: Sequence[Record]) -> None:
-    """Of whoever knows no nouns."""
+def anything(resource: str, records: Sequence[Record]) -> None:
+    """Of whoever knows no resources."""
 
 
 class Wire(Protocol):
@@ -80,7 +80,8 @@ class Received:
 class Agent:
     """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included.
 
-    fits: what makes of records those of a noun. Every answer is held against that and `answers` here, and nowhere else.
+    fits: what makes of records those of a resource. Every answer is held against that and `answers` here, and
+    nowhere else.
     """
 
     def __init__(self, wire: Wire, call_timeout: float, fits: Fits = anything) -> None:
@@ -95,39 +96,42 @@ class Agent:
     def close(self) -> None:
         self.wire.close()
 
-    def read(self, nouns: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
-        """All instances of each noun. With `settled`, after a call that may still be running there has ended.
+    def read(self, resources: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
+        """All instances of each resource. With `settled`, after a call that may still be running there has ended.
 
-        A noun whose records are not what they should be is unknown. Raises RemoteError for what is no answer at all.
+        A resource whose records are not what they should be is unknown. Raises RemoteError for what is no answer at
+        all.
         """
-        answers = self._call([{"noun": noun, "verb": "get"} for noun in nouns], ListAnswer, settled=settled)
-        return {noun: self._answer(noun, answer) for noun, answer in zip(nouns, answers, strict=True)}
+        answers = self._call(
+            [{"resource": resource, "verb": "get"} for resource in resources], ListAnswer, settled=settled
+        )
+        return {resource: self._answer(resource, answer) for resource, answer in zip(resources, answers, strict=True)}
 
-    def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+    def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """The state of one instance, or None where there is none. Raises RemoteError, NotAvailable."""
-        got = self._one({"noun": noun, "verb": "get", "key": key}, Got, settled=settled)
-        self._check(noun, key, got.state)
+        got = self._one({"resource": resource, "verb": "get", "key": key}, Got, settled=settled)
+        self._check(resource, key, got.state)
         return got.state
 
     def set(
-        self, noun: str, key: Key, want: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
+        self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
         """Change one instance. Raises Drifted (nothing changed), NotFound, RemoteError, NotAvailable."""
-        call = {"noun": noun, "verb": "set", "key": key, "want": want, "expect": expect, "how": how}
+        call = {"resource": resource, "verb": "set", "key": key, "desired": desired, "expect": expect, "how": how}
         changed = self._one(call, Changed, extra=float(how.get("within", 0)))
-        self._check(noun, key, changed.before, changed.after)
+        self._check(resource, key, changed.before, changed.after)
         return SetAnswer(changed.before, changed.after or {}, bool(changed.restart), changed.warnings)
 
-    def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Received:
+    def held(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """What was sent so far of what `set` needs of here. Raises Drifted, RemoteError."""
-        return self._send({"noun": noun, "verb": "send", "key": key, "expect": expect})
+        return self._send({"resource": resource, "verb": "send", "key": key, "expect": expect})
 
-    def send(self, noun: str, key: Key, at: int, piece: bytes) -> Received:
+    def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
         """A piece that begins at byte `at`: where the last one ended, or 0, and all begins anew. Raises RemoteError."""
         content = {"at": at, "bytes": base64.b64encode(piece).decode()}
-        held = self._send({"noun": noun, "verb": "send", "key": key, "piece": content})
+        held = self._send({"resource": resource, "verb": "send", "key": key, "piece": content})
         if held.size != at + len(piece):  # something there takes it away again: no patience would ever end that
-            raise self._bad(f"send {noun}", f"{held.size} bytes are there, and not {at + len(piece)}")
+            raise self._bad(f"send {resource}", f"{held.size} bytes are there, and not {at + len(piece)}")
         return held
 
     def _send(self, call: Mapping[str, Json]) -> Received:
@@ -136,7 +140,7 @@ class Agent:
 
     def restart(self) -> None:
         """Ask the host to restart; it answers before it goes."""
-        self._one({"noun": "Boot", "verb": "restart"}, RestartAnswer)
+        self._one({"resource": "Boot", "verb": "restart"}, RestartAnswer)
 
     def _one(self, call: Mapping[str, Json], kind: type[A], *, settled: bool = False, extra: float = 0) -> A:
         (answer,) = self._call([call], kind, settled=settled, extra=extra)
@@ -160,11 +164,11 @@ class Agent:
             raise self._bad(doing, str(why)) from None
         return found
 
-    def _answer(self, noun: str, answer: "ListAnswer | Refusal") -> Answer:
+    def _answer(self, resource: str, answer: "ListAnswer | Refusal") -> Answer:
         match answer:
             case ListAnswer(instances):
                 records = tuple(Record(each.state, each.key) for each in instances)
-                return self._unlike(noun, records) or records
+                return self._unlike(resource, records) or records
             case UnavailableAnswer(needs):
                 return Unavailable(needs)
             case FailedAnswer(error):
@@ -174,16 +178,16 @@ class Agent:
                     RemoteFault("InvalidResult", BAD_ANSWER, message="a difference, where nothing was expected")
                 )
 
-    def _check(self, noun: str, key: Key, *states: Mapping[str, Json] | None) -> None:
+    def _check(self, resource: str, key: Key, *states: Mapping[str, Json] | None) -> None:
         for state in states:
-            if state is not None and (unlike := self._unlike(noun, (Record(state, key),))):
-                raise RemoteError(self.host, unlike.unknown, f"read its answer about {noun}")
+            if state is not None and (unlike := self._unlike(resource, (Record(state, key),))):
+                raise RemoteError(self.host, unlike.unknown, f"read its answer about {resource}")
 
-    def _unlike(self, noun: str, records: Sequence[Record]) -> Unknown | None:
-        """Why records cannot be those of the noun."""
+    def _unlike(self, resource: str, records: Sequence[Record]) -> Unknown | None:
+        """Why records cannot be those of the resource."""
         if why := not_text([[record.key, record.state] for record in records]):
             return Unknown(RemoteFault("InvalidData", NOT_TEXT, message=why))
-        if why := self.fits(noun, records):
+        if why := self.fits(resource, records):
             return Unknown(RemoteFault("InvalidData", BAD_ANSWER, message=why))
         return None
 
@@ -203,7 +207,7 @@ class Agent:
 
 
 def _doing(call: Mapping[str, Json]) -> str:
-    return "restart" if call["verb"] == "restart" else f"{call['verb']} {call['noun']}"
+    return "restart" if call["verb"] == "restart" else f"{call['verb']} {call['resource']}"
 
 
 def fault(error: Mapping[str, Any]) -> RemoteFault:

@@ -34,7 +34,7 @@ class NotTheAgents(Exception):
 
 @dataclass(frozen=True)
 class InstanceAnswer:
-    """One of those that a noun has."""
+    """One of those that a resource has."""
 
     state: dict[str, Any]
     key: dict[str, str]
@@ -42,7 +42,7 @@ class InstanceAnswer:
 
 @dataclass(frozen=True)
 class ListAnswer:
-    """All instances of a noun."""
+    """All instances of a resource."""
 
     instances: tuple[InstanceAnswer, ...]
 

@@ -93,22 +93,22 @@ class Guarded(socket.socket):
     """A socket that waits no longer than its guard has time."""
 
     guard: Guard
-    _wished: float | None = None
+    _requested: float | None = None
 
     def settimeout(self, value: float | None) -> None:
-        self._wished = value
+        self._requested = value
         super().settimeout(value)
 
     def send(self, *args: Any) -> int:
-        super().settimeout(self.guard.cap(self._wished))
+        super().settimeout(self.guard.cap(self._requested))
         return super().send(*args)
 
     def sendall(self, *args: Any) -> None:
-        super().settimeout(self.guard.cap(self._wished))
+        super().settimeout(self.guard.cap(self._requested))
         super().sendall(*args)
 
     def recv_into(self, *args: Any) -> int:
-        super().settimeout(self.guard.cap(self._wished))
+        super().settimeout(self.guard.cap(self._requested))
         try:
             count = super().recv_into(*args)
         except TimeoutError:

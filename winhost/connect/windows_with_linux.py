@@ -22,8 +22,8 @@ from winhost.model.fleet import Host, Ssh
 
 T = TypeVar("T")
 
-ACCESS = "WslAccess"  # the noun that tells where Linux lets us in, and what it will show
-FORWARD = "PortForward"  # the noun that tells how Windows leads there, where it has to
+ACCESS = "WslAccess"  # the resource that tells where Linux lets us in, and what it will show
+FORWARD = "PortForward"  # the resource that tells how Windows leads there, where it has to
 
 _CATEGORIES: Sequence[tuple[type[WinhostError], str]] = (
     (HostKeyRefused, "SecurityError"),
@@ -71,11 +71,11 @@ def _open(target: SshTarget, program: str) -> Agent:
 
 @dataclass(frozen=True)
 class WindowsWithLinux:
-    """The way to a host and to its Linux. nouns: those of Linux; program: the agent's text that goes there."""
+    """The way to a host and to its Linux. resources: those of Linux; program: the agent's text that goes there."""
 
     windows: Connector
     target: Host
-    nouns: tuple[str, ...]
+    resources: tuple[str, ...]
     program: str
     open_linux: Callable[[SshTarget, str], Agent] = field(default=_open)
 
@@ -89,7 +89,7 @@ class WindowsWithLinux:
 
 
 class WindowsWithLinuxAgent(Agent):
-    """Sends each noun to the machine that has it."""
+    """Sends each resource to the machine that has it."""
 
     def __init__(self, windows: Agent, way: WindowsWithLinux) -> None:
         super().__init__(windows.wire, windows.call_timeout)
@@ -101,12 +101,12 @@ class WindowsWithLinuxAgent(Agent):
         self._leave_linux()
         self._windows.close()
 
-    def read(self, nouns: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
-        """All instances of each noun, and with the way into a Linux also that Linux's.
+    def read(self, resources: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
+        """All instances of each resource, and with the way into a Linux also that Linux's.
 
         Where nobody is let in there are no answers of Linux at all. One that is there and cannot be asked is unknown.
         """
-        answers = self._windows.read(nouns, settled=settled)
+        answers = self._windows.read(resources, settled=settled)
         ways_in = _ways_in(answers)
         if ways_in:
             answers |= self._read_linux(ways_in, answers, settled)
@@ -114,26 +114,26 @@ class WindowsWithLinuxAgent(Agent):
             self._leave_linux()
         return answers
 
-    def get(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+    def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
-        return self._asked(noun, f"get {noun}", lambda agent: agent.get(noun, key, settled=settled))
+        return self._asked(resource, f"get {resource}", lambda agent: agent.get(resource, key, settled=settled))
 
     def set(
-        self, noun: str, key: Key, want: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
+        self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
         """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
-        return self._asked(noun, f"set {noun}", lambda agent: agent.set(noun, key, want, expect, how))
+        return self._asked(resource, f"set {resource}", lambda agent: agent.set(resource, key, desired, expect, how))
 
-    def held(self, noun: str, key: Key, expect: Mapping[str, Json]) -> Received:
+    def held(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """As of any agent."""
-        return self._asked(noun, f"send {noun}", lambda agent: agent.held(noun, key, expect))
+        return self._asked(resource, f"send {resource}", lambda agent: agent.held(resource, key, expect))
 
-    def send(self, noun: str, key: Key, at: int, piece: bytes) -> Received:
+    def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
         """As of any agent."""
-        return self._asked(noun, f"send {noun}", lambda agent: agent.send(noun, key, at, piece))
+        return self._asked(resource, f"send {resource}", lambda agent: agent.send(resource, key, at, piece))
 
-    def _asked(self, noun: str, doing: str, ask: Callable[[Agent], T]) -> T:
-        if noun not in self._way.nouns:
+    def _asked(self, resource: str, doing: str, ask: Callable[[Agent], T]) -> T:
+        if resource not in self._way.resources:
             return ask(self._windows)
         if self._linux is None:
             answers = self._windows.read((ACCESS, FORWARD))
@@ -145,17 +145,17 @@ class WindowsWithLinuxAgent(Agent):
             raise
 
     def _read_linux(self, ways_in: Sequence[Record], answers: Mapping[str, Answer], settled: bool) -> dict[str, Answer]:
-        nouns = self._way.nouns
+        resources = self._way.resources
         kept = self._linux is not None
         try:
             self._linux = self._linux or self._enter(ways_in, answers, "read")
-            return self._linux.read(nouns, settled=settled)
+            return self._linux.read(resources, settled=settled)
         except WinhostError as error:
             self._leave_linux()
             if kept and isinstance(error, SessionDropped):
                 # It was opened long ago; a distro that was started since has forgotten it.
                 return self._read_linux(ways_in, answers, settled)
-            return dict.fromkeys(nouns, Unknown(_fault(error)))
+            return dict.fromkeys(resources, Unknown(_fault(error)))
 
     def _enter(self, ways_in: Sequence[Record], answers: Mapping[str, Answer], doing: str) -> Agent:
         if not ways_in:
@@ -174,8 +174,8 @@ class WindowsWithLinuxAgent(Agent):
             self._linux = None
 
 
-def _records(answers: Mapping[str, Answer], noun: str) -> tuple[Record, ...]:
-    answer = answers.get(noun, ())
+def _records(answers: Mapping[str, Answer], resource: str) -> tuple[Record, ...]:
+    answer = answers.get(resource, ())
     return answer if isinstance(answer, tuple) else ()
 
 

@@ -1,4 +1,4 @@
-"""What was wished for and only a later stage can check: chosen anew in the middle of a run, unless it was used."""
+"""What was asked for and only a later stage can check: chosen anew in the middle of a run, unless it was used."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ from winhost.paths.path_request import PathRequest
 
 @dataclass(frozen=True)
 class Amendment:
-    """Another wish for a run under way. shown: its stage as a person has seen it, None where nobody was asked; words:
+    """Another ask for a run under way. shown: its stage as a person has seen it, None where nobody was asked; words:
     those of `resume` that chose it.
     """
 
-    wish: PathRequest
+    request: PathRequest
     shown: Stage | None = None
     words: str = ""
 
@@ -86,16 +86,16 @@ def words(path: str, error: WinhostError) -> str:
     return "--card NAME" if isinstance(error, NoSuchThing) and error.kind == "card" else "--vm NAME"
 
 
-def words_for(plan: Plan, noun: str) -> str | None:
+def words_for(plan: Plan, resource: str) -> str | None:
     """The same where the host refused a step that alone can tell whether a value can be."""
-    names = [each.name for each in plan.unchecked if noun in each.nouns]
+    names = [each.name for each in plan.unchecked if resource in each.resources]
     if not names:
         return None
     return f"--set {names[0]}=VALUE" if len(names) == 1 else "--set NAME=VALUE"
 
 
 def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
-    """What two wishes differ in, by the names that `--set` takes."""
+    """What two requests differ in, by the names that `--set` takes."""
     before, after = _values(old), _values(new)
     return tuple(
         AmendedValue(name, before.get(name), after.get(name))
@@ -104,7 +104,7 @@ def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
     )
 
 
-def refuse_pointless(record: RunState, wish: PathRequest) -> None:
+def refuse_pointless(record: RunState, request: PathRequest) -> None:
     """Raises NothingAnew."""
     if record.unchanged:
         hint = f"Plan anew: winhost plan {visible(record.host)}"
@@ -112,45 +112,45 @@ def refuse_pointless(record: RunState, wish: PathRequest) -> None:
     if record.restart_due or record.in_flight:
         hint = f"Bring that to its end first: winhost resume {record.run}"
         raise NothingAnew(record.run, "it was cut off in the middle of a step or a restart", hint)
-    if not changes(record.plan.wish, wish.document):
-        raise NothingAnew(record.run, "it is wished for so already", f"Go on: winhost resume {record.run}")
+    if not changes(record.plan.request, request.document):
+        raise NothingAnew(record.run, "it is asked for so already", f"Go on: winhost resume {record.run}")
 
 
 def as_found(record: RunState, facts: Facts) -> Facts:
     """The facts with what the run moved for other steps as it was: a VM that is off for these was not found off."""
-    nouns = dict(facts.nouns)
-    for (noun, key), moved in record.between.items():
-        answer = nouns[noun]
+    resources = dict(facts.resources)
+    for (resource, key), moved in record.between.items():
+        answer = resources[resource]
         if isinstance(answer, tuple):
             found = {name: before for name, (before, _) in moved.items()}
-            nouns[noun] = tuple(
+            resources[resource] = tuple(
                 replace(each, state={**each.state, **found}) if dict(each.key) == dict(key) else each for each in answer
             )
-    return replace(facts, nouns=nouns)
+    return replace(facts, resources=resources)
 
 
-def refuse_used(record: RunState, wish: PathRequest, stage: Stage) -> None:
-    """Whatever was changed for the old wish has to be wished for by the new one, too. Raises AlreadyUsed."""
+def refuse_used(record: RunState, request: PathRequest, stage: Stage) -> None:
+    """Whatever was changed for the old request has to be asked for by the new one, too. Raises AlreadyUsed."""
     used = tuple(dict.fromkeys(_used(record, stage)))
     if used:
-        names = tuple(change.name for change in changes(record.plan.wish, wish.document))
+        names = tuple(change.name for change in changes(record.plan.request, request.document))
         raise AlreadyUsed(record.run, record.host, names, used)
 
 
 def _used(record: RunState, stage: Stage) -> Iterator[str]:
-    old = {identity(w.noun, w.key): w.want for before in record.stages for w in before.wanted}
-    new = {identity(w.noun, w.key): w.want for w in stage.wanted}
-    instead = {noun for noun, key in new if (noun, key) not in old}
+    old = {identity(w.resource, w.key): w.desired for before in record.stages for w in before.desired}
+    new = {identity(w.resource, w.key): w.desired for w in stage.desired}
+    instead = {resource for resource, key in new if (resource, key) not in old}
     for id_, touched in record.touched.items():
         if id_ not in old or touched.given_back:
             continue
         differs = any(new[id_].get(name) != old[id_].get(name) for name in touched.changed) if id_ in new else False
-        if differs or (id_ not in new and touched.noun in instead):
+        if differs or (id_ not in new and touched.resource in instead):
             yield touched.title
 
 
-def _values(wish: PlanRequest) -> Mapping[str, Json]:
-    document = plain(wish)
+def _values(request: PlanRequest) -> Mapping[str, Json]:
+    document = plain(request)
     settings = document.pop("playbook").get("settings", {})
     cards = document.pop("cards")
     options = {name: value for name, value in document.items() if name not in ("path", "allow_unverified")}

@@ -89,12 +89,12 @@ class _Judging:
         names: list[str] = []
         # What is in a distro goes along, and is exported first: it need not be read to know that.
         held = touched.rested is not None and not self._is_of_ours(touched)
-        for id_, (rule, user) in resting(touched.noun, touched.key, self._facts, held=held).items():
+        for id_, (rule, user) in resting(touched.resource, touched.key, self._facts, held=held).items():
             if id_ in self._record.touched:
                 names += self._named_own(id_, touched)
             elif not _is_known(rule, user, touched):
                 self._refuse_nameless(user, touched)
-                names.append(_named(user.noun, user.key))
+                names.append(_named(user.resource, user.key))
         names += [name for id_ in self._lent(touched) for name in self._named_own(id_, touched)]
         return tuple(dict.fromkeys(names))
 
@@ -106,9 +106,11 @@ class _Judging:
             return
         known = (*touched.users, *(touched.came or ()), *(touched.rested or ()))
         unread = (self._record.touched[id_] for id_ in self._missing)
-        for noun, key in [(each.noun, each.key) for each in known] + [(each.noun, each.key) for each in unread]:
-            if noun == user.noun and all(key[name] == part for name, part in user.key.items() if part):
-                raise MissingFact(user.noun, cast(Unavailable, answer(self._facts, user.noun)))
+        for resource, key in [(each.resource, each.key) for each in known] + [
+            (each.resource, each.key) for each in unread
+        ]:
+            if resource == user.resource and all(key[name] == part for name, part in user.key.items() if part):
+                raise MissingFact(user.resource, cast(Unavailable, answer(self._facts, user.resource)))
 
     def _named_own(self, id_: Id, whole: ChangedResource) -> tuple[str, ...]:
         """What this run changed itself counts where it stays for others, or is others' by now.
@@ -118,39 +120,41 @@ class _Judging:
         touched = self._record.touched[id_]
         if id_ in self._used:
             return self._used[id_]
-        inside = _is_in(touched, whole) and whole.before == RESOURCE_TYPES[whole.noun].absent
+        inside = _is_in(touched, whole) and whole.before == RESOURCE_TYPES[whole.resource].absent
         others = isinstance(self._undone.get(id_), Keep) and not self._goes(id_) and _is_others(touched, self._facts)
         return (touched.title,) if others and not inside else ()
 
     def _lent(self, whole: ChangedResource) -> Iterator[Id]:
         """What this run put there and others have taken away."""
-        for rule in RESOURCE_TYPES[whole.noun].rests:
+        for rule in RESOURCE_TYPES[whole.resource].rests:
             for id_, touched in self._record.touched.items():
                 left = {**touched.before, **touched.after}
-                if touched.noun == rule.noun and rule.lent and rests(rule, whole.key, touched.key, left):
+                if touched.resource == rule.resource and rule.lent and rests(rule, whole.key, touched.key, left):
                     yield id_
 
     def _refuse_unread_parts(self, whole: ChangedResource) -> None:
         """Without the role nobody could give a VM back what cannot be read of it now. Raises MissingFact."""
         for id_, missing in self._missing.items():
             part = self._record.touched[id_]
-            if RESOURCE_TYPES[part.noun].requires == whole.noun and not self._goes_along(part):
+            if RESOURCE_TYPES[part.resource].requires == whole.resource and not self._goes_along(part):
                 raise missing
 
     # ---- what went along
 
     def _is_of_ours(self, touched: ChangedResource) -> bool:
         """A distro that this run made, or something in it."""
-        wholes = [whole for whole in self._record.touched.values() if whole.before == RESOURCE_TYPES[whole.noun].absent]
-        inside = {noun.within.noun for noun in RESOURCE_TYPES.values() if noun.within}
-        itself = touched.noun in inside and touched in wholes
+        wholes = [
+            whole for whole in self._record.touched.values() if whole.before == RESOURCE_TYPES[whole.resource].absent
+        ]
+        inside = {resource.within.resource for resource in RESOURCE_TYPES.values() if resource.within}
+        itself = touched.resource in inside and touched in wholes
         return itself or any(_is_in(touched, whole) for whole in wholes)
 
     def _goes_along(self, part: ChangedResource) -> bool:
         """With something that this run had made, and has taken away or takes away now."""
         return any(
             _is_in(part, whole)
-            and whole.before == RESOURCE_TYPES[whole.noun].absent
+            and whole.before == RESOURCE_TYPES[whole.resource].absent
             and (self._goes(id_) or _is_as_found(whole, self._facts))
             for id_, whole in self._record.touched.items()
         )
@@ -161,14 +165,14 @@ def _is_known(rule: Rests, user: Dependent, touched: ChangedResource) -> bool:
     if rule.since is not None and touched.rested is None:
         return True
     known = (*touched.users, *((touched.came if rule.since is None else touched.rested) or ()))
-    same = (each for each in known if identity(each.noun, each.key) == identity(user.noun, user.key))
+    same = (each for each in known if identity(each.resource, each.key) == identity(user.resource, user.key))
     return any(each.state is None or each.state == user.state for each in same)
 
 
-def _named(noun: str, key: Key) -> str:
+def _named(resource: str, key: Key) -> str:
     if "" in key.values():
         return f"a distro of {key['account']}"
-    return key[label(noun)] if key else titled(noun)
+    return key[label(resource)] if key else titled(resource)
 
 
 def _with_names(sentence: str, facts: Facts) -> str:
@@ -187,16 +191,16 @@ def _with_names(sentence: str, facts: Facts) -> str:
 
 def _undo(touched: ChangedResource, facts: Facts, record: RunState) -> Undo:
     try:
-        now = state_of(facts, touched.noun, touched.key)
+        now = state_of(facts, touched.resource, touched.key)
     except MissingFact as missing:
         return _undo_unread(touched, facts, record, missing)
     if now is None:
         return Keep(_GONE)
     for name in touched.changed:
-        refuse_missing(f"{touched.noun}.{name}", now[name], unavailable=False)
+        refuse_missing(f"{touched.resource}.{name}", now[name], unavailable=False)
     before = touched.first
     moved = {name: now[name] for name in before for state in touched.moved if state.get(name) == now[name]}
-    undo = RESOURCE_TYPES[touched.noun].undo(before, {**touched.after, **moved}, _Told(touched.noun, now))
+    undo = RESOURCE_TYPES[touched.resource].undo(before, {**touched.after, **moved}, _Told(touched.resource, now))
     return _undo_of_what_is_gone(touched, record) if _rest(undo) and _has_lost_its_whole(touched, facts) else undo
 
 
@@ -207,7 +211,7 @@ def _undo_unread(touched: ChangedResource, facts: Facts, record: RunState, missi
     """
     if not isinstance(missing.missing, Unavailable):
         raise missing
-    ours = {other.noun for other in record.touched.values() if record.going_back and other.moved}
+    ours = {other.resource for other in record.touched.values() if record.going_back and other.moved}
     if missing.missing.unavailable in ours:
         return {}
     if not _has_lost_its_whole(touched, facts):
@@ -217,21 +221,21 @@ def _undo_unread(touched: ChangedResource, facts: Facts, record: RunState, missi
 
 def _has_lost_its_whole(part: ChangedResource, facts: Facts) -> bool:
     """There is no such distro any more. Raises MissingFact."""
-    within = RESOURCE_TYPES[part.noun].within
+    within = RESOURCE_TYPES[part.resource].within
     return within is not None and not by(within, part.key, facts)
 
 
 def _undo_of_what_is_gone(part: ChangedResource, record: RunState) -> Undo:
     """It went with what this run had made, or with somebody else's."""
-    made = (whole for whole in record.touched.values() if whole.before == RESOURCE_TYPES[whole.noun].absent)
+    made = (whole for whole in record.touched.values() if whole.before == RESOURCE_TYPES[whole.resource].absent)
     return {} if any(_is_in(part, whole) for whole in made) else Keep(_GONE)
 
 
 def _is_in(part: ChangedResource, whole: ChangedResource) -> bool:
-    rule = RESOURCE_TYPES[part.noun].within
+    rule = RESOURCE_TYPES[part.resource].within
     return (
         rule is not None
-        and rule.noun == whole.noun
+        and rule.resource == whole.resource
         and all(whole.key[name] == part.key.get(name, whole.key[name]) for name in rule.on)
     )
 
@@ -239,13 +243,13 @@ def _is_in(part: ChangedResource, whole: ChangedResource) -> bool:
 class _Told(dict[str, Json]):
     """A state; reading a property that could not be read raises MissingFact."""
 
-    def __init__(self, noun: str, state: Mapping[str, Json]) -> None:
+    def __init__(self, resource: str, state: Mapping[str, Json]) -> None:
         super().__init__(state)
-        self._noun = noun
+        self._resource = resource
 
     def __getitem__(self, name: str) -> Json:
         value = super().__getitem__(name)
-        refuse_missing(f"{self._noun}.{name}", value, unavailable=False)
+        refuse_missing(f"{self._resource}.{name}", value, unavailable=False)
         return value
 
 
@@ -255,7 +259,7 @@ def _rest(undo: Undo) -> Mapping[str, Json]:
 
 def _is_others(touched: ChangedResource, facts: Facts) -> bool:
     """Neither as it was found nor as we left it. Raises MissingFact."""
-    now = state_of(facts, touched.noun, touched.key)
+    now = state_of(facts, touched.resource, touched.key)
     left = (touched.before, touched.after, *touched.moved)
     return now is not None and any(all(now[n] != each.get(n, now) for each in left) for n in touched.changed)
 
@@ -263,7 +267,7 @@ def _is_others(touched: ChangedResource, facts: Facts) -> bool:
 def _is_as_found(touched: ChangedResource, facts: Facts) -> bool:
     """Or was last seen so on the way back, where the way to it is gone by now."""
     try:
-        now = state_of(facts, touched.noun, touched.key)
+        now = state_of(facts, touched.resource, touched.key)
     except MissingFact:
         return bool(touched.moved) and all(state.items() <= touched.before.items() for state in touched.moved)
     return now is not None and {name: now[name] for name in touched.changed} == touched.first

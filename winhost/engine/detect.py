@@ -10,14 +10,14 @@ from winhost.resources.registry import WINDOWS
 
 
 def read_facts(agent: Agent, *, settled: bool = False) -> Facts:
-    """Every noun of the host. With `settled`, after a call that may still be running there has ended."""
-    nouns = agent.read(tuple(WINDOWS), settled=settled)
+    """Every resource of the host. With `settled`, after a call that may still be running there has ended."""
+    resources = agent.read(tuple(WINDOWS), settled=settled)
     return Facts(
         host=agent.host,
-        origin="synthetic" if _simulated(nouns["Session"]) else "recorded",
+        origin="synthetic" if _simulated(resources["Session"]) else "recorded",
         read_at=datetime.now(UTC).isoformat(timespec="seconds"),
         winhost=__version__,
-        nouns=nouns,
+        resources=resources,
     )
 
 
@@ -26,27 +26,27 @@ def _simulated(session: Answer) -> bool:
 
 
 def not_yet(facts: Facts) -> dict[str, list[str]]:
-    """Nouns that cannot exist yet, by what has to be there first."""
+    """Resources that cannot exist yet, by what has to be there first."""
     waiting: dict[str, list[str]] = {}
-    for noun, answer in facts.nouns.items():
+    for resource, answer in facts.resources.items():
         if isinstance(answer, Unavailable):
-            waiting.setdefault(answer.unavailable, []).append(noun)
+            waiting.setdefault(answer.unavailable, []).append(resource)
     return waiting
 
 
 def missing(facts: Facts) -> Iterator[tuple[str, RemoteFault]]:
-    """What could not be read and why, noun or noun.property."""
-    for noun, answer in facts.nouns.items():
+    """What could not be read and why, resource or resource.property."""
+    for resource, answer in facts.resources.items():
         if isinstance(answer, Unknown):
-            yield noun, answer.unknown
+            yield resource, answer.unknown
         elif isinstance(answer, tuple):
             for record in answer:
-                yield from _unknown_properties(noun, record)
+                yield from _unknown_properties(resource, record)
 
 
-def _unknown_properties(noun: str, record: Record) -> Iterator[tuple[str, RemoteFault]]:
+def _unknown_properties(resource: str, record: Record) -> Iterator[tuple[str, RemoteFault]]:
     for name, value in record.state.items():
         if isinstance(value, dict) and set(value) == {"unknown"}:
             error = value["unknown"]
             told = RemoteFault(error["category"], error.get("code", ""), message=error.get("message", ""))
-            yield f"{noun}.{name}", told
+            yield f"{resource}.{name}", told

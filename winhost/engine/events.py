@@ -30,7 +30,7 @@ class RunStarted(JournalEvent):
     """The first line. accepted: consents given for going there; folder: of the plan, for the files beside it."""
 
     event: Literal["run"]
-    schema: Literal["winhost.journal/1"]
+    schema: Literal["winhost.journal/2"]
     run: str
     winhost: str
     plan: Plan
@@ -61,7 +61,7 @@ class StepEnded(JournalEvent):
     """The host has done a step. before, after: as the host itself saw them; nothing after, where it is gone."""
 
     event: Literal["end"]
-    noun: str
+    resource: str
     key: Key
     before: Mapping[str, Json]
     after: Mapping[str, Json] | None
@@ -73,7 +73,7 @@ class StepEnded(JournalEvent):
 class ResourceRef:
     """A resource that the run changed."""
 
-    noun: str
+    resource: str
     key: Key
 
 
@@ -81,7 +81,7 @@ class ResourceRef:
 class GivenBack(JournalEvent):
     """What the run has given back for good: all but what is kept and what could not be judged."""
 
-    event: Literal["given-back"]
+    event: Literal["restored"]
     things: tuple[ResourceRef, ...]
 
 
@@ -89,7 +89,7 @@ class GivenBack(JournalEvent):
 class Resting:
     """What rests on something that the run changed. users: in no order."""
 
-    noun: str
+    resource: str
     key: Key
     users: tuple[Dependent, ...]
 
@@ -98,7 +98,7 @@ class Resting:
 class DependentsNoted(JournalEvent):
     """What rests on what the run has changed so far: on the way back, it is told from what came since."""
 
-    event: Literal["rested"]
+    event: Literal["dependents"]
     resting: tuple[Resting, ...]
 
 
@@ -107,7 +107,7 @@ class StepRefused(JournalEvent):
     """The host has refused a step. after: what is so now, where the host could tell."""
 
     event: Literal["failed"]
-    noun: str
+    resource: str
     key: Key
     after: Mapping[str, Json] | None
     error: str
@@ -125,7 +125,7 @@ class RestartStarted(JournalEvent):
 class StateAfterRestart:
     """What a restart made of something that took effect with it."""
 
-    noun: str
+    resource: str
     key: Key
     after: Mapping[str, Json] | None
 
@@ -174,7 +174,7 @@ class RunStopped(JournalEvent):
 
 @dataclass(frozen=True)
 class AmendedValue:
-    """A value of the wish that was chosen anew. old: as the wish had it, null where it said nothing."""
+    """A value of the request that was chosen anew. old: as the request had it, null where it said nothing."""
 
     name: str
     old: Json
@@ -183,15 +183,15 @@ class AmendedValue:
 
 @dataclass(frozen=True)
 class RequestAmended(JournalEvent):
-    """What was wished for, and no stage had used yet, was chosen anew.
+    """What was asked for, and no stage had used yet, was chosen anew.
 
-    wish: from here on; stage: planned from it, instead of what was not finished. accepted: consents given for that;
-    those for the wish before do not count.
+    request: from here on; stage: planned from it, instead of what was not finished. accepted: consents given for that;
+    those for the request before do not count.
     """
 
     event: Literal["amend"]
     changes: tuple[AmendedValue, ...]
-    wish: PlanRequest
+    request: PlanRequest
     stage: Stage
     accepted: tuple[str, ...]
 

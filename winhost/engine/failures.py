@@ -88,12 +88,12 @@ class WrongHost(UsageError):
     """A plan is for one machine, whatever it is called today."""
 
     host: str
-    wanted: str
+    desired: str
     found: str
 
     @property
     def what(self) -> str:
-        return f"{self.host} is not the machine that this was planned for: its id is {self.found}, not {self.wanted}"
+        return f"{self.host} is not the machine that this was planned for: its id is {self.found}, not {self.desired}"
 
     @property
     def meaning(self) -> str:
@@ -234,7 +234,9 @@ class NotTaken(EndOfRun):
 
     @property
     def what(self) -> str:
-        listed = "; ".join(f"{name} should be {want!r}, is {found!r}" for name, (want, found) in self.lacking.items())
+        listed = "; ".join(
+            f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in self.lacking.items()
+        )
         return f"{self.host}: {self.step.title}: accepted without error, but {listed}"
 
 
@@ -262,7 +264,7 @@ class OutOfReach(EndOfRun):
 class Halted(EndOfRun):
     """Something that cannot be used or is not as planned came to light when the run had changed something already.
 
-    anew: the words of `resume` that choose what was wished for otherwise, where that may help.
+    anew: the words of `resume` that choose what was asked for otherwise, where that may help.
     """
 
     run: str
@@ -311,7 +313,9 @@ class CannotTell(EndOfRun):
 
 @dataclass(eq=False)
 class NeverCame(EndOfRun):
-    """What the rest of a plan waits for did not come with the steps that were to bring it. waiting: noun to what."""
+    """What the rest of a plan waits for did not come with the steps that were to bring it. waiting: resource to
+    what.
+    """
 
     run: str | None
     host: str
@@ -320,7 +324,9 @@ class NeverCame(EndOfRun):
 
     @property
     def what(self) -> str:
-        told = ", ".join(f"{titled(noun)} (before {titled(until)} is there)" for noun, until in self.waiting.items())
+        told = ", ".join(
+            f"{titled(resource)} (before {titled(until)} is there)" for resource, until in self.waiting.items()
+        )
         return f"{self.host}: all that could be planned is done, but this still cannot be: {told}"
 
     @property

@@ -75,9 +75,9 @@ class HostSession:
         self._tell(ProgressEvent(self.host, "at", "reading"))
         return self._reading(lambda agent: read_facts(agent, settled=settled))
 
-    def state(self, noun: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+    def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """One state, or None where there is no such instance."""
-        return self._reading(lambda agent: agent.get(noun, key, settled=settled))
+        return self._reading(lambda agent: agent.get(resource, key, settled=settled))
 
     def set(self, step: Step, accepted: frozenset[str]) -> SetAnswer:
         """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again.
@@ -85,22 +85,22 @@ class HostSession:
         What the step takes from beside the plan is sent first. Raises UploadInterrupted, NotBeside.
         """
         how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self._within}
-        wanted = uploads.beside(step)
-        expect = self._send(step, wanted) if wanted else step.before
+        desired = uploads.beside(step)
+        expect = self._send(step, desired) if desired else step.before
         try:
-            return self._calling(lambda agent: agent.set(step.noun, step.key, step.want, expect, how))
+            return self._calling(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
         except (SessionDropped, TimedOut) as lost:
             self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
             return self._settle(step, how)
 
-    def _send(self, step: Step, wanted: Attachment) -> Mapping[str, Json]:
+    def _send(self, step: Step, desired: Attachment) -> Mapping[str, Json]:
         """What the step's properties are, once all of the file is there."""
-        held = self._reading(lambda agent: agent.held(step.noun, step.key, step.before))
-        with uploads.opened(wanted, self._folder) as source:
+        held = self._reading(lambda agent: agent.held(step.resource, step.key, step.before))
+        with uploads.opened(desired, self._folder) as source:
             for at in uploads.send(source, held, self._receiver(step)):
                 self._tell_sent(step, at, source.size)
                 self._put_off_if_asked()
-        now = self.state(step.noun, step.key) or {}
+        now = self.state(step.resource, step.key) or {}
         return {name: now.get(name) for name in step.before}
 
     def _receiver(self, step: Step) -> uploads.Receiver:
@@ -108,13 +108,13 @@ class HostSession:
 
         def put(at: int, piece: bytes) -> Received:
             try:
-                return self._calling(lambda agent: agent.send(step.noun, step.key, at, piece))
+                return self._calling(lambda agent: agent.send(step.resource, step.key, at, piece))
             except (SessionDropped, TimedOut) as lost:
                 self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; asking how much has come", step))
                 raise
 
         def ask() -> Received:
-            return self._waiting(lambda: self._calling(lambda agent: agent.held(step.noun, step.key, {})))
+            return self._waiting(lambda: self._calling(lambda agent: agent.held(step.resource, step.key, {})))
 
         return uploads.Receiver(put, ask)
 
@@ -177,13 +177,13 @@ class HostSession:
 
     def _settle(self, step: Step, how: Mapping[str, Json]) -> SetAnswer:
         # By the way to the very machine that has it: the host may answer long before the Linux on it does.
-        now = self._waiting(lambda: self.state(step.noun, step.key, settled=True))
+        now = self._waiting(lambda: self.state(step.resource, step.key, settled=True))
         if now is None:
-            raise NotFound(self.host, RemoteFault("ObjectNotFound"), f"set {step.noun}")
-        if all(now[name] == value for name, value in step.want.items()):
+            raise NotFound(self.host, RemoteFault("ObjectNotFound"), f"set {step.resource}")
+        if all(now[name] == value for name, value in step.desired.items()):
             return SetAnswer({**now, **step.before}, now)
         expect = {name: now[name] for name in step.before}
-        return self._calling(lambda agent: agent.set(step.noun, step.key, step.want, expect, how))
+        return self._calling(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
 
     def _reading(self, read: Callable[[Agent], T]) -> T:
         try:

@@ -19,7 +19,7 @@ from winhost.model.errors import UsageError, visible, visible_json
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import MiB
 
-SCHEMA = "winhost.journal/1"
+SCHEMA = "winhost.journal/2"
 LARGEST, MOST_VALUES = 64 * MiB, 200_000
 """Of a journal and of one of its lines. A step adds a few KiB, and a run has some dozens of them."""
 RawEvent = Mapping[str, Any]

@@ -22,28 +22,28 @@ _DOUBTFUL = Verdict.UNVERIFIED.rank
 
 
 class DdaPlanner:
-    """A wish for Discrete Device Assignment on one host."""
+    """A ask for Discrete Device Assignment on one host."""
 
     def __init__(self, facts: HostFacts, request: PathRequest) -> None:
         self._facts = facts
-        self._wish = request.document
+        self._request = request.document
 
     @cached_property
     def verdict(self) -> PathVerdict:
-        """Of exactly the cards and the VM that are wished for. Raises NoSuchThing, WhichVm, MissingFact."""
-        return judge(self._facts, self._wish.path, Selection(self._cards, self._vm))
+        """Of exactly the cards and the VM that are asked for. Raises NoSuchThing, WhichVm, MissingFact."""
+        return judge(self._facts, self._request.path, Selection(self._cards, self._vm))
 
     @cached_property
     def decisions(self) -> DdaDecisions:
-        return DdaDecisions(self._facts, self._wish, self._cards)
+        return DdaDecisions(self._facts, self._request, self._cards)
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """Cards that could go and stay, because nobody named one."""
-        if self._wish.cards:
+        if self._request.cards:
             return ()
         going = {card.location for card in self._cards}
-        judged = judge(self._facts, self._wish.path).cards
+        judged = judge(self._facts, self._request.path).cards
         return tuple(map(_staying, (card for card in judged if card.key not in going and _could_go(card))))
 
     @property
@@ -53,7 +53,7 @@ class DdaPlanner:
             cards = self._together(vm)
             if not cards:
                 continue
-            asked = self._wish.vm if vm is self._vm else vm.key["vm"]
+            asked = self._request.vm if vm is self._vm else vm.key["vm"]
             words = [f"--vm {quote(asked)}"] if asked else []
             words += [f"--card {quote(card.location)}" for card in cards if cards != self._cards]
             return " ".join(words)
@@ -63,24 +63,24 @@ class DdaPlanner:
         """The one that is chosen first, then those of which nothing is wrong."""
         if self._vm:
             yield self._vm
-        good = {each.key for each in judge(self._facts, self._wish.path).vms if each.verdict.rank < _DOUBTFUL}
+        good = {each.key for each in judge(self._facts, self._request.path).vms if each.verdict.rank < _DOUBTFUL}
         yield from (vm for vm in self._facts.vms if vm is not self._vm and vm.key["vm"] in good)
 
     def _together(self, vm: Instance[Vm]) -> tuple[Card, ...]:
-        judged = judge(self._facts, self._wish.path).cards
+        judged = judge(self._facts, self._request.path).cards
         cards: tuple[Card, ...] = ()
         for card in default_cards(self._facts, judged, vm.key["vm"]):
-            verdict = judge(self._facts, self._wish.path, Selection((*cards, card), vm))
+            verdict = judge(self._facts, self._request.path, Selection((*cards, card), vm))
             cards = (*cards, card) if verdict.verdict.rank < _DOUBTFUL else cards
         return cards
 
-    def check(self, wanted: Iterable[DesiredResource]) -> None:
+    def check(self, desired: Iterable[DesiredResource]) -> None:
         """Raises MmioRefused."""
-        self.decisions.check(wanted)
+        self.decisions.check(desired)
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
         """Consents that verdicts on cards ask for, on the steps that take their functions from the host."""
-        cards = judge(self._facts, self._wish.path).cards
+        cards = judge(self._facts, self._request.path).cards
         risks = {card.key: {risk for reason in card.reasons for risk in reason.risks} for card in cards}
         return {
             identity("AssignableDevice", function.key): in_order(risks.get(card.location, ()))
@@ -96,26 +96,26 @@ class DdaPlanner:
         except MissingFact as missing:
             if not isinstance(missing.missing, Unavailable):
                 return ()
-            asked = {"high": self._wish.high, "low": self._wish.low}
-            values = {"vm": self._wish.vm, **{name: value for name, value in asked.items() if value is not None}}
+            asked = {"high": self._request.high, "low": self._request.low}
+            values = {"vm": self._request.vm, **{name: value for name, value in asked.items() if value is not None}}
             return tuple(Unchecked(name, value, missing.missing.unavailable) for name, value in values.items())
         return ()
 
     @cached_property
     def _cards(self) -> tuple[Card, ...]:
         """Those asked for; else every card that can go without taking a display from the host."""
-        if self._wish.cards:
-            return choose_cards(self._facts, self._wish.cards)
-        judged = judge(self._facts, self._wish.path).cards
+        if self._request.cards:
+            return choose_cards(self._facts, self._request.cards)
+        judged = judge(self._facts, self._request.path).cards
         return default_cards(self._facts, judged, self._vm.key["vm"] if self._vm else None)
 
     @cached_property
     def _vm(self) -> Instance[Vm] | None:
         """None where VMs cannot be read; the rules tell why."""
         try:
-            return choose_vm(self._facts, self._wish.vm)
+            return choose_vm(self._facts, self._request.vm)
         except WhichVm as which:
-            judged = judge(self._facts, self._wish.path).vms
+            judged = judge(self._facts, self._request.path).vms
             raise WhichVm(which.host, which.known, {vm.key: vm.verdict for vm in judged}) from None
         except MissingFact:
             return None

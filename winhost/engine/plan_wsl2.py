@@ -27,7 +27,7 @@ _CHECKED_BY = {
 
 
 class Wsl2Planner:
-    """A wish for WSL 2 on one host."""
+    """A ask for WSL 2 on one host."""
 
     def __init__(self, facts: HostFacts, request: PathRequest) -> None:
         self._facts = facts
@@ -54,9 +54,9 @@ class Wsl2Planner:
         """Another mode of the network is another way, which is named in any case."""
         return None
 
-    def check(self, wanted: Iterable[DesiredResource]) -> None:
+    def check(self, desired: Iterable[DesiredResource]) -> None:
         """Raises the first Refusal; MissingFact."""
-        for refusal in refusals(self._facts, self._settings, wanted):
+        for refusal in refusals(self._facts, self._settings, desired):
             raise refusal
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
@@ -67,12 +67,12 @@ class Wsl2Planner:
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
         """Settings that nothing but a resource that waits can tell whether they can be."""
-        until = {each.noun: each.until for each in deferred if each.noun in _CHECKED_BY}
+        until = {each.resource: each.until for each in deferred if each.resource in _CHECKED_BY}
         values = self._settings.model_dump(mode="json")
         return tuple(
-            Unchecked(name, _at(values, name), thing, (noun,))
-            for noun, thing in until.items()
-            for name in _CHECKED_BY[noun]
+            Unchecked(name, _at(values, name), thing, (resource,))
+            for resource, thing in until.items()
+            for name in _CHECKED_BY[resource]
         )
 
     @cached_property
@@ -105,20 +105,20 @@ class Wsl2Planner:
         return _only(document, "NetworkAdapter", lambda record: record.key == chosen)
 
 
-def _with(facts: Facts, noun: str, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Facts:
-    """The facts with other properties wherever a noun has these; what could not be read stays so."""
-    answer = facts.answer(noun)
+def _with(facts: Facts, resource: str, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Facts:
+    """The facts with other properties wherever a resource has these; what could not be read stays so."""
+    answer = facts.answer(resource)
     if not isinstance(answer, tuple):
         return facts
     after: Answer = tuple(_edited(record, found, changed) for record in answer)
-    return replace(facts, nouns={**facts.nouns, noun: after})
+    return replace(facts, resources={**facts.resources, resource: after})
 
 
-def _only(facts: Facts, noun: str, wanted: Callable[[Record], bool]) -> Facts:
-    """The facts without all others of a noun; what could not be read stays so."""
-    answer = facts.answer(noun)
+def _only(facts: Facts, resource: str, desired: Callable[[Record], bool]) -> Facts:
+    """The facts without all others of a resource; what could not be read stays so."""
+    answer = facts.answer(resource)
     return (
-        replace(facts, nouns={**facts.nouns, noun: tuple(filter(wanted, answer))})
+        replace(facts, resources={**facts.resources, resource: tuple(filter(desired, answer))})
         if isinstance(answer, tuple)
         else facts
     )

@@ -35,8 +35,8 @@ def plan_findings(plan: Plan) -> Iterator[Finding]:
     if not _is_version(plan.winhost):
         yield ("winhost",), "should be a version"
     for name in ("low", "high"):
-        if (size := getattr(plan.wish, name)) is not None and size <= 0:
-            yield ("wish", name), "should be a size in bytes above none"
+        if (size := getattr(plan.request, name)) is not None and size <= 0:
+            yield ("request", name), "should be a size in bytes above none"
     yield from _stage_findings(plan)
 
 
@@ -58,20 +58,20 @@ def step_findings(here: Loc, step: Step) -> Iterator[Finding]:
     """Of a step alone, wherever it is written down."""
     yield from _unknown_risks((*here, "risks"), step.risks)
     yield from _unknown_risks((*here, "may_need"), step.may_need)
-    if set(step.before) != set(step.want):
-        yield (*here, "before"), f"should have the properties of want: {', '.join(step.want)}"
-    noun = RESOURCE_TYPES.get(step.noun)
-    for part, state in (("before", step.before), ("want", step.want)):
+    if set(step.before) != set(step.desired):
+        yield (*here, "before"), f"should have the properties of desired: {', '.join(step.desired)}"
+    resource = RESOURCE_TYPES.get(step.resource)
+    for part, state in (("before", step.before), ("desired", step.desired)):
         for name, value in state.items():
-            if noun and name in noun.sets and (wrong := _wrong_value(noun, name, value)):
+            if resource and name in resource.sets and (wrong := _wrong_value(resource, name, value)):
                 yield (*here, part, name), wrong
 
 
 def _wrong_deferred(here: Loc, deferred: Deferred) -> Iterator[Finding]:
     yield from _unknown_risks((*here, "asks"), deferred.asks)
-    for name in ("noun", "until"):
+    for name in ("resource", "until"):
         if getattr(deferred, name) not in RESOURCE_TYPES:
-            yield (*here, name), "is no noun of this winhost"
+            yield (*here, name), "is no resource of this winhost"
 
 
 def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Finding]:
@@ -80,19 +80,19 @@ def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Finding]:
             yield (*here, at), f"is no consent; there are: {', '.join(RISKS)}"
 
 
-def _wrong_value(noun: ResourceType, name: str, value: Json) -> str | None:
-    """Of a state that was found: it may be one that nobody can wish for."""
+def _wrong_value(resource: ResourceType, name: str, value: Json) -> str | None:
+    """Of a state that was found: it may be one that nobody can ask for."""
     try:
-        _adapters(noun.name)[name].validate_python(value)
+        _adapters(resource.name)[name].validate_python(value)
     except ValidationError as error:
         return str(error.errors(include_url=False)[0]["msg"])
     return None
 
 
 @once
-def _adapters(noun: str) -> Mapping[str, TypeAdapter[Any]]:
-    state = RESOURCE_TYPES[noun].state
-    return {name: TypeAdapter(state.__annotations__[name]) for name in RESOURCE_TYPES[noun].sets}
+def _adapters(resource: str) -> Mapping[str, TypeAdapter[Any]]:
+    state = RESOURCE_TYPES[resource].state
+    return {name: TypeAdapter(state.__annotations__[name]) for name in RESOURCE_TYPES[resource].sets}
 
 
 def _is_version(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""From facts and a wish to a plan. Pure: no host, no clock, no network."""
+"""From facts and a request to a plan. Pure: no host, no clock, no network."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -26,13 +26,13 @@ from winhost.resources.shared import ACCESS
 
 
 class PathPlanner(Protocol):
-    """What planning asks of a path, for one host and one wish."""
+    """What planning asks of a path, for one host and one request."""
 
     def __init__(self, facts: HostFacts, request: PathRequest) -> None: ...
 
     @property
     def verdict(self) -> PathVerdict:
-        """Of exactly what is wished for. Raises MissingFact, UsageError."""
+        """Of exactly what is asked for. Raises MissingFact, UsageError."""
 
     @property
     def decisions(self) -> object:
@@ -40,20 +40,20 @@ class PathPlanner(Protocol):
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """What to know of the wish itself, where nothing speaks against it."""
+        """What to know of the request itself, where nothing speaks against it."""
 
     @property
     def choices(self) -> str | None:
         """Options of `winhost plan` with which it would not be refused. Raises MissingFact."""
 
-    def check(self, wanted: Iterable[DesiredResource]) -> None:
+    def check(self, desired: Iterable[DesiredResource]) -> None:
         """What only the host can tell of wanted values, whoever wrote them and where. Raises Refusal."""
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
         """Consents that its verdict asks for, by the resources whose steps they are asked for."""
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """What of the wish only a later stage can check, which plans this."""
+        """What of the request only a later stage can check, which plans this."""
 
 
 PLANNERS: Mapping[str, type[PathPlanner]] = {"dda": DdaPlanner, "wsl2": Wsl2Planner}
@@ -65,7 +65,7 @@ NOT_PLANNABLE = "not plannable"
 class Refused(EndOfRun):
     """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
 
-    anew: the words of `resume` that choose what was wished for otherwise.
+    anew: the words of `resume` that choose what was asked for otherwise.
     """
 
     exit_code = Exit.REFUSED
@@ -112,7 +112,7 @@ class Refused(EndOfRun):
 
 @dataclass(eq=False)
 class NotAPlan(UsageError):
-    """A plan that wants what no resource can be: edited, or of a winhost with other nouns."""
+    """A plan that wants what no resource can be: edited, or of a winhost with other resources."""
 
     host: str
     why: str
@@ -128,9 +128,9 @@ class NotAPlan(UsageError):
 
 def check_plan(plan: Plan) -> PathRequest:
     """What can be said of a plan without its host; its request, parsed. Raises NotAPlan."""
-    if plan.wish.path not in PLANNERS:
+    if plan.request.path not in PLANNERS:
         raise NotAPlan(
-            plan.host, f"there is no plan for the path '{plan.wish.path}'; there is for: {', '.join(PLANNERS)}"
+            plan.host, f"there is no plan for the path '{plan.request.path}'; there is for: {', '.join(PLANNERS)}"
         )
     if not plan.stages:
         raise NotAPlan(plan.host, "it has no stages")
@@ -138,7 +138,7 @@ def check_plan(plan: Plan) -> PathRequest:
     if request.playbook.path != request.path:
         raise NotAPlan(plan.host, f"its playbook is for {request.playbook.path}, and not for {request.path}")
     for stage in plan.stages:
-        _check_wanted(plan.host, stage.wanted)
+        _check_desired(plan.host, stage.desired)
     for step in plan.steps:
         _check_fits(plan.host, step)
     return request
@@ -147,19 +147,19 @@ def check_plan(plan: Plan) -> PathRequest:
 def request_of(plan: Plan) -> PathRequest:
     """Raises NotAPlan."""
     try:
-        return parse_request(plan.wish)
+        return parse_request(plan.request)
     except WrongPlaybook as wrong:
         raise NotAPlan(plan.host, f"its playbook: {wrong}") from wrong
 
 
-def check_stage(facts: HostFacts, request: PathRequest, wanted: tuple[DesiredResource, ...]) -> None:
+def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredResource, ...]) -> None:
     """What only the host can tell of wanted values: a window that is too small, wherever it was written.
 
     Raises NotAPlan, Refused.
     """
-    _check_wanted(facts.host, wanted)
+    _check_desired(facts.host, desired)
     try:
-        PLANNERS[request.path](facts, request).check(wanted)
+        PLANNERS[request.path](facts, request).check(desired)
     except Refusal as refusal:
         raise _undecided(facts, request, refusal) from refusal
 
@@ -168,20 +168,20 @@ def _undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> Refu
     return Refused(facts.host, request.path, "refused", (refusal.sentence, refusal.remedy), (refusal.code,))
 
 
-def _check_wanted(host: str, wanted: Iterable[DesiredResource]) -> None:
+def _check_desired(host: str, desired: Iterable[DesiredResource]) -> None:
     values: dict[tuple[Id, str], Json] = {}
-    for each in wanted:
+    for each in desired:
         _check_fits(host, each)
-        for name, value in each.want.items():
-            if values.setdefault((identity(each.noun, each.key), name), value) != value:
+        for name, value in each.desired.items():
+            if values.setdefault((identity(each.resource, each.key), name), value) != value:
                 raise NotAPlan(host, f"{each.title}: {name} is wanted twice, with different values")
 
 
 def _check_fits(host: str, each: DesiredResource | Step) -> None:
-    noun = RESOURCE_TYPES.get(each.noun)
-    if noun is None:
-        raise NotAPlan(host, f"there is no noun {each.noun}")
-    if misfit := noun.misfit(each.key, each.want) or noun.wrong_value(each.want):
+    resource = RESOURCE_TYPES.get(each.resource)
+    if resource is None:
+        raise NotAPlan(host, f"there is no resource {each.resource}")
+    if misfit := resource.misfit(each.key, each.desired) or resource.wrong_value(each.desired):
         raise NotAPlan(host, f"{each.title}: {misfit}")
 
 
@@ -204,7 +204,7 @@ def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
         origin=facts.document.origin,
         facts_read_at=facts.document.read_at,
         winhost=__version__,
-        wish=request.document,
+        request=request.document,
         stages=(stage,),
         notes=(*_stated(facts.document), *_notes(verdict, planned.cautions)),
         linux_key=_linux_key(facts.document),
@@ -222,7 +222,7 @@ def _stated(facts: Facts) -> tuple[str, ...]:
 
 
 def _linux_key(facts: Facts) -> str | None:
-    """Of the one Linux that lets somebody in: whose nouns the facts hold."""
+    """Of the one Linux that lets somebody in: whose resources the facts hold."""
     ways_in = answer(facts, ACCESS)
     keys = [way.state.get("host_key") for way in ways_in] if isinstance(ways_in, tuple) else []
     (key,) = keys if len(keys) == 1 else (None,)
@@ -233,7 +233,7 @@ def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]
     """Heaviest first. What is judged only later stands in the plan as what is deferred."""
     every = (r for r in verdict.every_reason if r.subject != PLAN and not r.code.endswith(".later"))
     said = [(r.severity.rank, told(r)) for r in every]
-    said += [(c.severity.rank, visible(f"{c.severity}: the wish: {c.sentence} [{c.code}]")) for c in cautions]
+    said += [(c.severity.rank, visible(f"{c.severity}: the request: {c.sentence} [{c.code}]")) for c in cautions]
     return tuple(dict.fromkeys(text for _, text in sorted(said, key=lambda each: -each[0])))
 
 
@@ -252,32 +252,32 @@ def told(reason: Reason) -> str:
 
 def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number: int) -> Stage:
     try:
-        wanted, deferred = _until_there(*expand(request.playbook, planned.decisions), facts.document)
+        desired, deferred = _until_there(*expand(request.playbook, planned.decisions), facts.document)
     except Refusal as refusal:
         raise _undecided(facts, request, refusal) from refusal
-    check_stage(facts, request, wanted)
-    steps = steps_for(wanted, facts.document, prefix=f"{number}.", extra_risks=planned.risks())
-    return Stage(number, wanted, steps, deferred)
+    check_stage(facts, request, desired)
+    steps = steps_for(desired, facts.document, prefix=f"{number}.", extra_risks=planned.risks())
+    return Stage(number, desired, steps, deferred)
 
 
-def _deferred(wanted: DesiredResource, until: str) -> Deferred:
-    return Deferred(wanted.noun, wanted.title, until, wanted.why, RESOURCE_TYPES[wanted.noun].asks)
+def _deferred(desired: DesiredResource, until: str) -> Deferred:
+    return Deferred(desired.resource, desired.title, until, desired.why, RESOURCE_TYPES[desired.resource].asks)
 
 
 def _until_there(
-    wanted: tuple[DesiredResource, ...], deferred: tuple[Deferred, ...], facts: Facts
+    desired: tuple[DesiredResource, ...], deferred: tuple[Deferred, ...], facts: Facts
 ) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
     """The same, but what cannot be looked at yet waits, too, though it needs no decision: where nothing is there that
     it could be compared with, nothing could be put back either.
     """
-    awaited = [(each, _awaited(each, facts)) for each in wanted]
+    awaited = [(each, _awaited(each, facts)) for each in desired]
     later = [_deferred(each, until) for each, until in awaited if until]
     return tuple(each for each, until in awaited if not until), (*deferred, *later)
 
 
-def _awaited(wanted: DesiredResource, facts: Facts) -> str | None:
+def _awaited(desired: DesiredResource, facts: Facts) -> str | None:
     try:
-        differences(wanted, facts)
+        differences(desired, facts)
     except MissingFact as missing:
         return missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
     except Gone:

@@ -9,33 +9,33 @@ from winhost.resources.base import Dependent, Rests
 from winhost.resources.registry import RESOURCE_TYPES, answer
 
 
-def resting(noun: str, key: Key, facts: Facts, *, held: bool = True) -> dict[Id, tuple[Rests, Dependent]]:
+def resting(resource: str, key: Key, facts: Facts, *, held: bool = True) -> dict[Id, tuple[Rests, Dependent]]:
     """By identity, each by the first rule that names it. Raises MissingFact.
 
     But where nothing was seen to hold them against, what only counts by that need not be read.
     """
     found: dict[Id, tuple[Rests, Dependent]] = {}
-    for rule in RESOURCE_TYPES[noun].rests:
+    for rule in RESOURCE_TYPES[resource].rests:
         with nullcontext() if held or rule.since is None else suppress(MissingFact):
             for user in by(rule, key, facts):
-                found.setdefault(identity(user.noun, user.key), (rule, user))
+                found.setdefault(identity(user.resource, user.key), (rule, user))
     return found
 
 
-def seen(noun: str, key: Key, facts: Facts) -> list[Dependent]:
+def seen(resource: str, key: Key, facts: Facts) -> list[Dependent]:
     """What rests on it now, to be held against what comes. Raises MissingFact, also where some of it cannot be yet."""
-    for rule in RESOURCE_TYPES[noun].rests:
-        found = answer(facts, rule.noun)
+    for rule in RESOURCE_TYPES[resource].rests:
+        found = answer(facts, rule.resource)
         if rule.since is not None and isinstance(found, Unavailable):
-            raise MissingFact(rule.noun, found)
-    return [user for _, user in resting(noun, key, facts).values()]
+            raise MissingFact(rule.resource, found)
+    return [user for _, user in resting(resource, key, facts).values()]
 
 
 def by(rule: Rests, key: Key, facts: Facts) -> list[Dependent]:
     """What rests by one rule on the instance with this key. Raises MissingFact."""
-    found = answer(facts, rule.noun)
+    found = answer(facts, rule.resource)
     if isinstance(found, Unknown):
-        raise MissingFact(rule.noun, found)
+        raise MissingFact(rule.resource, found)
     if isinstance(found, Unavailable):
         return _by_disks(rule, key, facts)
     return [_user(rule, record) for record in found if rests(rule, key, record.key, record.state)]
@@ -46,15 +46,17 @@ def rests(rule: Rests, key: Key, user: Key, state: Mapping[str, Json]) -> bool:
     if any(user[part].casefold() != key[part].casefold() for part in rule.on if part in key):
         return False
     for name, _ in filter(None, (rule.at, rule.unless)):
-        refuse_missing(f"{rule.noun}.{name}", state[name], unavailable=False)
+        refuse_missing(f"{rule.resource}.{name}", state[name], unavailable=False)
     at = rule.at is None or state[rule.at[0]] == rule.at[1].format_map(key)
     return at and (rule.unless is None or state[rule.unless[0]] not in rule.unless[1])
 
 
 def _user(rule: Rests, record: Record) -> Dependent:
     for name in rule.since or ():
-        refuse_missing(f"{rule.noun}.{name}", record.state[name], unavailable=False)
-    return Dependent(rule.noun, record.key, {name: record.state[name] for name in rule.since} if rule.since else None)
+        refuse_missing(f"{rule.resource}.{name}", record.state[name], unavailable=False)
+    return Dependent(
+        rule.resource, record.key, {name: record.state[name] for name in rule.since} if rule.since else None
+    )
 
 
 def _by_disks(rule: Rests, key: Key, facts: Facts) -> list[Dependent]:
@@ -68,7 +70,7 @@ def _by_disks(rule: Rests, key: Key, facts: Facts) -> list[Dependent]:
     same = Rests("LocalAccount", tuple(part for part in rule.on if part == "account"), unless=("distros", (None, 0)))
     found: Iterable[Record] = () if isinstance(accounts, Unavailable) else accounts
     return [
-        Dependent(rule.noun, {**record.key, "distro": ""})
+        Dependent(rule.resource, {**record.key, "distro": ""})
         for record in found
         if rests(same, key, record.key, record.state)
     ]

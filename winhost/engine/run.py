@@ -67,12 +67,12 @@ class RunContext:
 
 @dataclass(frozen=True)
 class NotJudged:
-    """What rollback could neither put back nor keep, because a fact is missing: why, and until: the noun that has to be
-    there first, where that is what lacks.
+    """What rollback could neither put back nor keep, because a fact is missing: why, and until: the resource that
+    has to be there first, where that is what lacks.
     """
 
     title: str
-    noun: str
+    resource: str
     key: Key
     why: str
     until: str | None
@@ -112,7 +112,7 @@ def apply(plan: Plan, accepted: Iterable[str], means: RunContext) -> Outcome:
 def resume(run: str, accepted: Iterable[str], means: RunContext, amendment: Amendment | None = None) -> Outcome:
     """Go on with a run where it stopped, in the direction in which it went.
 
-    amendment: another wish for what is left; then only these consents count.
+    amendment: another ask for what is left; then only these consents count.
     """
     with means.store.lock(means.way.host, f"resume {run}"):
         runner = _forward(run, means)
@@ -121,12 +121,12 @@ def resume(run: str, accepted: Iterable[str], means: RunContext, amendment: Amen
         return runner.forward(amendment, frozenset(accepted))
 
 
-def preview_amended(run: str, wish: PathRequest, means: RunContext) -> Stage:
-    """What `resume` would do with another wish; changes nothing. Raises as it does."""
+def preview_amended(run: str, request: PathRequest, means: RunContext) -> Stage:
+    """What `resume` would do with another request; changes nothing. Raises as it does."""
     with means.store.lock(means.way.host, f"resume {run}"):
         runner = _forward(run, means)
         with runner.reaching(looking=True):
-            return runner.planned_anew(runner.seen(), wish)
+            return runner.planned_anew(runner.seen(), request)
 
 
 def check(plan: Plan, means: RunContext) -> tuple[Step, ...]:
@@ -200,7 +200,7 @@ class Runner:
     # ---- forward
 
     def forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
-        """All stages that are not finished, then the final verify. amendment: another wish, with its consents."""
+        """All stages that are not finished, then the final verify. amendment: another request, with its consents."""
         with self.reaching():
             facts = self.settle()
             if self._journal is None:
@@ -284,23 +284,23 @@ class Runner:
         make_plan(HostFacts(facts), self.request)
         return self._steps(self.record.stages[0], facts)
 
-    def planned_anew(self, facts: Facts, wish: PathRequest) -> Stage:
-        """What is left to do with another wish. Raises NothingAnew, AlreadyUsed, and as `next_stage` does."""
-        amending.refuse_pointless(self.record, wish)
+    def planned_anew(self, facts: Facts, request: PathRequest) -> Stage:
+        """What is left to do with another request. Raises NothingAnew, AlreadyUsed, and as `next_stage` does."""
+        amending.refuse_pointless(self.record, request)
         number = 1 + max(self.record.finished_stages, default=0)
         found = HostFacts(amending.as_found(self.record, facts))
         try:
-            stage = next_stage(found, wish, number)
+            stage = next_stage(found, request, number)
         except WinhostError as error:
             raise self._to_choose(error) from error
-        amending.refuse_used(self.record, wish, stage)
-        steps = steps_for(stage.wanted, facts, prefix=f"{number}.", extra_risks=asked_risks(found, wish))
+        amending.refuse_used(self.record, request, stage)
+        steps = steps_for(stage.desired, facts, prefix=f"{number}.", extra_risks=asked_risks(found, request))
         return replace(stage, steps=steps)
 
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
         """Consents are given for what is changed: the old ones are not for this."""
-        wish, record = amendment.wish, self.record
-        stage = self.planned_anew(facts, wish)
+        request, record = amendment.request, self.record
+        stage = self.planned_anew(facts, request)
         if amendment.shown not in (None, stage):
             raise amending.NotAsShown(record.host)
         needed = in_order(risk for step in stage.steps for risk in step.risks)
@@ -308,12 +308,12 @@ class Runner:
             raise ConsentNeeded(record.host, self.run, lacking, changed=True, anew=amendment.words)
         self.write(
             "amend",
-            changes=[plain(change) for change in amending.changes(record.plan.wish, wish.document)],
-            wish=plain(wish.document),
+            changes=[plain(change) for change in amending.changes(record.plan.request, request.document)],
+            request=plain(request.document),
             stage=plain(stage),
             accepted=sorted(accepted),
         )
-        self._request = wish
+        self._request = request
 
     def accept(self, accepted: Iterable[str]) -> None:
         """Consents given later."""
@@ -332,8 +332,8 @@ class Runner:
             stage = next_stage(HostFacts(facts), self.request, last.number + 1)
         except WinhostError as error:
             raise self._to_choose(error) from error
-        if (stage.wanted, stage.deferred) == (last.wanted, last.deferred):
-            waiting = {deferred.noun: deferred.until for deferred in stage.deferred}
+        if (stage.desired, stage.deferred) == (last.desired, last.deferred):
+            waiting = {deferred.resource: deferred.until for deferred in stage.deferred}
             raise NeverCame(self.begun, self.record.host, waiting)
         if self._journal is not None:
             self.write("planned", stage=plain(stage))
@@ -343,10 +343,10 @@ class Runner:
         return stage
 
     def _to_choose(self, error: WinhostError) -> WinhostError:
-        """What a later stage finds wrong of the wish may be chosen anew by then, where something was changed."""
+        """What a later stage finds wrong of the request may be chosen anew by then, where something was changed."""
         if self._journal is None:
             return error
-        anew = amending.words(self.record.plan.wish.path, error)
+        anew = amending.words(self.record.plan.request.path, error)
         if isinstance(error, Refused):
             error.run, error.anew = self.run, anew
             return error
@@ -361,60 +361,63 @@ class Runner:
 
     def _steps(self, stage: Stage, facts: Facts) -> tuple[Step, ...]:
         """What of a stage is left to do, if it may be done. Raises Refused, NotAPlan, Drifted, NotBeside."""
-        check_stage(HostFacts(facts), self.request, stage.wanted)
+        check_stage(HostFacts(facts), self.request, stage.desired)
         self._refuse_drift(stage, facts)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
         risks = asked_risks(HostFacts(facts), self.request)
         owed = self._owed()
-        steps = steps_for((*stage.wanted, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
+        steps = steps_for((*stage.desired, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
         uploads.check(steps, self.folder)
         return tuple(_as_give_back(step, owed) for step in steps)
 
     def _tell_rested(self, facts: Facts) -> None:
         """What rests on what was changed so far, once after each stage; of what cannot be read nothing is told."""
         told = [
-            {"noun": touched.noun, "key": dict(touched.key), "users": users}
+            {"resource": touched.resource, "key": dict(touched.key), "users": users}
             for touched in self.record.touched.values()
-            if touched.rested is None and RESOURCE_TYPES[touched.noun].rests
-            if (users := _seen(touched.noun, touched.key, facts)) is not None
+            if touched.rested is None and RESOURCE_TYPES[touched.resource].rests
+            if (users := _seen(touched.resource, touched.key, facts)) is not None
         ]
         if told:
-            self.write("rested", resting=told)
+            self.write("dependents", resting=told)
 
     def _owed(self) -> dict[Id, DesiredResource]:
         """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
-        wished = {identity(wanted.noun, wanted.key) for stage in self.record.stages for wanted in stage.wanted}
+        requested = {
+            identity(desired.resource, desired.key) for stage in self.record.stages for desired in stage.desired
+        }
         return {
-            id_: DesiredResource(moved.noun, moved.key, moved.first, moved.title, "As it was found.")
+            id_: DesiredResource(moved.resource, moved.key, moved.first, moved.title, "As it was found.")
             for id_, moved in self.record.touched.items()
-            if id_ not in wished and not moved.given_back
+            if id_ not in requested and not moved.given_back
         }
 
     def _refuse_drift(self, stage: Stage, facts: Facts) -> None:
-        """A wish must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it
+        """A request must stand where the plan saw it, or already where it shall be; a need only where it was seen,
+        or it
         would be given back to what it no longer is. What no step of the plan shows must be so already: nothing is
         changed that its reader has not seen. What this run moved itself may differ.
         """
         differing = self._unseen(stage, facts)
         for step in stage.steps:
-            if step.role == "give-back" or identity(step.noun, step.key) in self.record.touched:
+            if step.role == "restore" or identity(step.resource, step.key) in self.record.touched:
                 continue
-            now = state_of(facts, step.noun, step.key) or {}
+            now = state_of(facts, step.resource, step.key) or {}
             for name, before in step.before.items():
-                if now.get(name) not in ([before] if step.role == "need" else [before, step.want[name]]):
+                if now.get(name) not in ([before] if step.role == "need" else [before, step.desired[name]]):
                     differing[f"{step.title}: {name}"] = (before, now.get(name))
         if differing:
             raise Drifted(self.record.host, "apply", differing)
 
     def _unseen(self, stage: Stage, facts: Facts) -> dict[str, tuple[Json, Json]]:
-        shown = {(identity(step.noun, step.key), name) for step in stage.steps for name in step.want}
+        shown = {(identity(step.resource, step.key), name) for step in stage.steps for name in step.desired}
         differing: dict[str, tuple[Json, Json]] = {}
-        for wanted in stage.wanted:
-            id_ = identity(wanted.noun, wanted.key)
-            now = state_of(facts, wanted.noun, wanted.key) or {}
-            for name, value in wanted.want.items():
+        for desired in stage.desired:
+            id_ = identity(desired.resource, desired.key)
+            now = state_of(facts, desired.resource, desired.key) or {}
+            for name, value in desired.desired.items():
                 if (id_, name) not in shown and id_ not in self.record.touched and now.get(name) != value:
-                    differing[f"{wanted.title}: {name}"] = (value, now.get(name))
+                    differing[f"{desired.title}: {name}"] = (value, now.get(name))
         return differing
 
     def _finish(self, facts: Facts) -> Outcome:
@@ -450,8 +453,8 @@ class Runner:
         return Stopped(self.begun, record.host, self.changed, record.going_back, self.means.why(), record.midway)
 
     def _set(self, step: Step, facts: Facts, number: int, total: int) -> None:
-        found = dict(state_of(facts, step.noun, step.key) or {}) | dict(step.before)
-        self.write("begin", step=plain(step), found=found, users=_users(step.noun, step.key, facts))
+        found = dict(state_of(facts, step.resource, step.key) or {}) | dict(step.before)
+        self.write("begin", step=plain(step), found=found, users=_users(step.resource, step.key, facts))
         self.tell("step", step.title, step, number, total)
         try:
             answer = self._answer(step)
@@ -465,7 +468,7 @@ class Runner:
             lacking = tuple(risk for risk in step.may_need if risk not in self.record.accepted)
             alone = len(self.record.touched) == 1
             back = self.record.going_back
-            anew = None if back else amending.words_for(self.record.plan, step.noun)
+            anew = None if back else amending.words_for(self.record.plan, step.resource)
             raise StepFailed(self.run, self.record.host, step, error, back, lacking, alone, anew) from error
         for warning in answer.warnings:
             self.tell("note", f"{step.title}: the host warns: {warning}", step)
@@ -480,20 +483,20 @@ class Runner:
         try:
             return self.hands.set(step, self.record.accepted)
         except Drifted:
-            now = self.hands.state(step.noun, step.key) or {}
+            now = self.hands.state(step.resource, step.key) or {}
             first = len(self.record.touched) == 1
-            if first or step.role == "need" or any(now.get(name) != value for name, value in step.want.items()):
+            if first or step.role == "need" or any(now.get(name) != value for name, value in step.desired.items()):
                 raise
             return SetAnswer({**now, **step.before}, now)
 
     def _write_failed(self, step: Step, after: Mapping[str, Json] | None, error: str) -> None:
-        self.write("failed", noun=step.noun, key=dict(step.key), after=after and dict(after), error=error)
+        self.write("failed", resource=step.resource, key=dict(step.key), after=after and dict(after), error=error)
         self.tell("failed", f"{step.title}: {error}", step)
 
     def _end(self, step: Step, answer: SetAnswer) -> None:
         self.write(
             "end",
-            noun=step.noun,
+            resource=step.resource,
             key=dict(step.key),
             before=dict(answer.before),
             after=dict(answer.after) or None,
@@ -501,7 +504,7 @@ class Runner:
             warnings=list(answer.warnings),
         )
         self.changed += 1
-        lacking = {n: (v, answer.after.get(n)) for n, v in step.want.items() if answer.after.get(n) != v}
+        lacking = {n: (v, answer.after.get(n)) for n, v in step.desired.items() if answer.after.get(n) != v}
         if lacking and not answer.restart:
             raise NotTaken(self.run, self.record.host, step, lacking, self.record.going_back)
 
@@ -522,8 +525,10 @@ class Runner:
             self.restart()
 
     def _left_by_restart(self) -> list[dict[str, Any]]:
-        touched = [t for t in self.record.touched.values() if RESOURCE_TYPES[t.noun].restarts]
-        return [{"noun": t.noun, "key": dict(t.key), "after": self.hands.state(t.noun, t.key)} for t in touched]
+        touched = [t for t in self.record.touched.values() if RESOURCE_TYPES[t.resource].restarts]
+        return [
+            {"resource": t.resource, "key": dict(t.key), "after": self.hands.state(t.resource, t.key)} for t in touched
+        ]
 
     # ---- telling
 
@@ -571,20 +576,20 @@ class Runner:
 
 
 def _as_give_back(step: Step, owed: Mapping[Id, DesiredResource]) -> Step:
-    mine = step.role == "wish" and identity(step.noun, step.key) in owed
-    return replace(step, role="give-back") if mine else step
+    mine = step.role == "desired" and identity(step.resource, step.key) in owed
+    return replace(step, role="restore") if mine else step
 
 
-def _users(noun: str, key: Key, facts: Facts) -> list[Any]:
+def _users(resource: str, key: Key, facts: Facts) -> list[Any]:
     """As far as it can be read: rollback keeps more then, not less."""
     try:
-        return [plain(user) for _, user in resting(noun, key, facts).values()]
+        return [plain(user) for _, user in resting(resource, key, facts).values()]
     except MissingFact:
         return []
 
 
-def _seen(noun: str, key: Key, facts: Facts) -> list[Any] | None:
+def _seen(resource: str, key: Key, facts: Facts) -> list[Any] | None:
     try:
-        return [plain(user) for user in seen(noun, key, facts)]
+        return [plain(user) for user in seen(resource, key, facts)]
     except MissingFact:
         return None

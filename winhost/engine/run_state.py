@@ -30,7 +30,7 @@ class ChangedResource:
     `came`: what did so as soon as that could be read.
     """
 
-    noun: str
+    resource: str
     key: Key
     title: str
     before: Mapping[str, Json]
@@ -83,7 +83,7 @@ class RunState:
     @property
     def between(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
         """Properties neither as they were found nor as they shall be, but moved for other steps: as found, and now."""
-        last = {identity(w.noun, w.key): w.want for stage in self.stages for w in stage.wanted}
+        last = {identity(w.resource, w.key): w.desired for stage in self.stages for w in stage.desired}
         found = {}
         for id_, touched in self.touched.items():
             now = {**touched.after, **(touched.moved[-1] if self.going_back and touched.moved else {})}
@@ -196,12 +196,16 @@ def _refuse_findings(findings: Iterable[Finding]) -> None:
 
 
 def _refuse_misfits(*stages: Stage) -> None:
-    for wanted in (wanted for stage in stages for wanted in stage.wanted):
-        _refuse_misfit(wanted.noun, wanted.key, wanted.want)
+    for desired in (desired for stage in stages for desired in stage.desired):
+        _refuse_misfit(desired.resource, desired.key, desired.desired)
 
 
-def _refuse_misfit(noun: str, key: Key, want: Mapping[str, Json]) -> None:
-    misfit = RESOURCE_TYPES[noun].misfit(key, want) if noun in RESOURCE_TYPES else f"there is no noun {noun}"
+def _refuse_misfit(resource: str, key: Key, desired: Mapping[str, Json]) -> None:
+    misfit = (
+        RESOURCE_TYPES[resource].misfit(key, desired)
+        if resource in RESOURCE_TYPES
+        else f"there is no resource {resource}"
+    )
     if misfit:
         raise _Unfitting(misfit)
 
@@ -215,24 +219,24 @@ def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
 
 def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     step = entry.step
-    _refuse_misfit(step.noun, step.key, step.want)
-    if not set(step.want) == set(step.before) <= set(entry.found):
+    _refuse_misfit(step.resource, step.key, step.desired)
+    if not set(step.desired) == set(step.before) <= set(entry.found):
         raise _Unfitting("it does not say what it began from")
     _refuse_findings(step_findings(("step",), step))
-    id_ = identity(step.noun, step.key)
+    id_ = identity(step.resource, step.key)
     known = record.touched.get(id_)
     if record.going_back and known:
         # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
-        moved = replace(known, moved=(step.before, step.want))
+        moved = replace(known, moved=(step.before, step.desired))
         return replace(record, in_flight=step, touched={**record.touched, id_: moved})
     before = known.before if known else entry.found
     touched = ChangedResource(
-        noun=step.noun,
+        resource=step.resource,
         key=step.key,
         title=step.title,
         before=before,
-        changed=tuple(dict.fromkeys((*(known.changed if known else ()), *step.want))),
-        after={**(known.after if known else before), **step.want},
+        changed=tuple(dict.fromkeys((*(known.changed if known else ()), *step.desired))),
+        after={**(known.after if known else before), **step.desired},
         moved=(step.before,),
         users=known.users if known else entry.users,
         came=known.came if known else None,
@@ -245,7 +249,7 @@ def _begin(record: RunState, entry: events.StepStarted) -> RunState:
 
 
 def _rested(record: RunState, entry: events.DependentsNoted) -> RunState:
-    told = {identity(told.noun, told.key): told.users for told in entry.resting}
+    told = {identity(told.resource, told.key): told.users for told in entry.resting}
     if not told.keys() <= record.touched.keys():
         raise _Unfitting("it tells of what was not begun")
     touched = dict(record.touched)
@@ -265,7 +269,7 @@ def _failed(record: RunState, entry: events.StepRefused) -> RunState:
 
 def _left(record: RunState, left: events.StepEnded | events.StepRefused | events.StateAfterRestart) -> RunState:
     """What is so after a step or a restart, where that is known."""
-    id_ = identity(left.noun, left.key)
+    id_ = identity(left.resource, left.key)
     if id_ not in record.touched:
         raise _Unfitting("it ends what was not begun")
     if left.after is None:
@@ -273,7 +277,7 @@ def _left(record: RunState, left: events.StepEnded | events.StepRefused | events
     known = record.touched[id_]
     if record.going_back:
         # Only what was set back is our doing: the rest of it may be what somebody else changed since.
-        ours = record.in_flight.want if record.in_flight else ()
+        ours = record.in_flight.desired if record.in_flight else ()
         touched = replace(known, moved=({name: left.after[name] for name in ours if name in left.after},))
     else:
         touched = replace(known, after={**known.after, **left.after}, moved=())
@@ -294,7 +298,7 @@ def _restarted(record: RunState, entry: events.RestartEnded) -> RunState:
 
 def _owed(record: RunState, left: events.StateAfterRestart) -> RunState:
     """On the way back: a run that was killed on the way there may still owe the restart of that."""
-    id_ = identity(left.noun, left.key)
+    id_ = identity(left.resource, left.key)
     known = record.touched.get(id_)
     if known is None or known.moved or left.after is None:
         return record
@@ -320,12 +324,12 @@ def _stopped(record: RunState, entry: events.RunStopped) -> RunState:
 
 
 def _amend(record: RunState, entry: events.RequestAmended) -> RunState:
-    """Consents given for the wish before are not consents for this one."""
+    """Consents given for the request before are not consents for this one."""
     _refuse_misfits(entry.stage)
     for step in entry.stage.steps:
         _refuse_findings(step_findings(("stage",), step))
     finished = tuple(stage for stage in record.stages if stage.number in record.finished_stages)
-    plan = replace(record.plan, wish=entry.wish)
+    plan = replace(record.plan, request=entry.request)
     stages = (*finished, entry.stage)
     return replace(record, plan=plan, stages=stages, accepted=frozenset(entry.accepted), outcome=None)
 
@@ -335,7 +339,7 @@ def _outcome(record: RunState, entry: events.RunEnded) -> RunState:
 
 
 def _given(record: RunState, entry: events.GivenBack) -> RunState:
-    given = frozenset(identity(thing.noun, thing.key) for thing in entry.things)
+    given = frozenset(identity(thing.resource, thing.key) for thing in entry.things)
     if not given <= record.touched.keys():
         raise _Unfitting("it gives back what was not begun")
     return replace(record, given_back=given)

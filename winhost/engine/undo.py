@@ -20,7 +20,7 @@ class RollbackOutlook:
     that stays for that, or for others.
     """
 
-    wanted: tuple[DesiredResource, ...]
+    desired: tuple[DesiredResource, ...]
     kept: tuple[str, ...]
     missing: tuple[NotJudged, ...]
     open: frozenset[Id]
@@ -46,51 +46,53 @@ def look(run: str, means: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook
 def preview(record: RunState, facts: Facts) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """What rollback would do now, what it would keep, and what it cannot tell."""
     back = find_back(record, facts)
-    return tuple(step for part in _parts(back.wanted) for step in _steps(part, facts, record)), back
+    return tuple(step for part in _parts(back.desired) for step in _steps(part, facts, record)), back
 
 
 def find_back(record: RunState, facts: Facts) -> RollbackOutlook:
     """By the journal of one run, and what the host shows of all others."""
     verdicts = judge(record, facts)
     return RollbackOutlook(
-        tuple(_wanted(id_, verdicts, record) for id_ in record.touched if verdicts.rests(id_)),
+        tuple(_desired(id_, verdicts, record) for id_ in record.touched if verdicts.rests(id_)),
         tuple(f"{record.touched[id_].title}: kept: {why}" for id_, why in verdicts.kept.items()),
         tuple(_not_judged(id_, record, missing) for id_, missing in verdicts.missing.items()),
         frozenset({*verdicts.kept, *verdicts.missing}),
     )
 
 
-def _wanted(id_: Id, verdicts: Verdicts, record: RunState) -> DesiredResource:
+def _desired(id_: Id, verdicts: Verdicts, record: RunState) -> DesiredResource:
     touched = record.touched[id_]
-    return DesiredResource(touched.noun, touched.key, verdicts.rests(id_), touched.title, "As it was found.")
+    return DesiredResource(touched.resource, touched.key, verdicts.rests(id_), touched.title, "As it was found.")
 
 
 def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
     touched = record.touched[id_]
     until = missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
-    return NotJudged(touched.title, touched.noun, touched.key, unread(missing), until)
+    return NotJudged(touched.title, touched.resource, touched.key, unread(missing), until)
 
 
 def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
     facts = runner.settle()
     back = find_back(runner.record, facts)
-    _ask_first(runner, back.wanted, facts, accepted)
+    _ask_first(runner, back.desired, facts, accepted)
     if not runner.record.going_back or accepted - runner.record.accepted:
         # Consents given for going there are not consents for going back.
         runner.write("back", accepted=sorted(accepted))
     for late in (False, True):
         tried: set[Id] = set()
         # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
-        while part := _untried(back.wanted, late, tried):
-            tried |= {identity(wish.noun, wish.key) for wish in part}
+        while part := _untried(back.desired, late, tried):
+            tried |= {identity(goal.resource, goal.key) for goal in part}
             runner.do(_steps(part, facts, runner.record), facts)
             facts = runner.hands.facts()
             back = find_back(runner.record, facts)
     return _outcome(runner, back, facts)
 
 
-def _untried(wanted: tuple[DesiredResource, ...], late: bool, tried: Set[Id]) -> tuple[DesiredResource, ...]:
-    return tuple(w for w in wanted if RESOURCE_TYPES[w.noun].restarts == late and identity(w.noun, w.key) not in tried)
+def _untried(desired: tuple[DesiredResource, ...], late: bool, tried: Set[Id]) -> tuple[DesiredResource, ...]:
+    return tuple(
+        w for w in desired if RESOURCE_TYPES[w.resource].restarts == late and identity(w.resource, w.key) not in tried
+    )
 
 
 def _outcome(runner: Runner, back: RollbackOutlook, facts: Facts) -> Outcome:
@@ -98,12 +100,12 @@ def _outcome(runner: Runner, back: RollbackOutlook, facts: Facts) -> Outcome:
         runner.tell("kept", sentence)
     for lacks in back.missing:
         runner.tell("note", f"{lacks.title}: not judged: {lacks.why}")
-    checks = tuple(_left_to_undo(back.wanted, facts))
+    checks = tuple(_left_to_undo(back.desired, facts))
     outcome = "not all rolled back" if checks or back.missing else "rolled back"
-    still = back.open | {identity(w.noun, w.key) for w in back.wanted}
+    still = back.open | {identity(w.resource, w.key) for w in back.desired}
     given = {id_: touched for id_, touched in runner.record.touched.items() if id_ not in still}
     if runner.record.given_back != given.keys():
-        runner.write("given-back", things=[{"noun": t.noun, "key": dict(t.key)} for t in given.values()])
+        runner.write("restored", things=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
     if runner.record.outcome != outcome:
         runner.write("outcome", outcome=outcome)
     host, next_ = runner.record.host, _next(runner.run, back.missing)
@@ -121,27 +123,27 @@ def _next(run: str, missing: tuple[NotJudged, ...]) -> str | None:
     return f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {again}"
 
 
-def _ask_first(runner: Runner, wanted: tuple[DesiredResource, ...], facts: Facts, accepted: frozenset[str]) -> None:
+def _ask_first(runner: Runner, desired: tuple[DesiredResource, ...], facts: Facts, accepted: frozenset[str]) -> None:
     """All consents before the first step back, so that a refusal leaves the run as it was."""
     needed = in_order(
-        risk for part in _parts(wanted) for step in _steps(part, facts, runner.record) for risk in step.risks
+        risk for part in _parts(desired) for step in _steps(part, facts, runner.record) for risk in step.risks
     )
     lacking = tuple(risk for risk in needed if risk not in accepted)
     if lacking:
         raise ConsentNeeded(runner.record.host, runner.run, lacking, True, runner.record.going_back)
 
 
-def _left_to_undo(wanted: tuple[DesiredResource, ...], facts: Facts) -> Iterator[Check]:
-    return (found for wish in wanted for found in check(wish, facts) if not found.holds)
+def _left_to_undo(desired: tuple[DesiredResource, ...], facts: Facts) -> Iterator[Check]:
+    return (found for goal in desired for found in check(goal, facts) if not found.holds)
 
 
-def _parts(wanted: tuple[DesiredResource, ...]) -> list[tuple[DesiredResource, ...]]:
+def _parts(desired: tuple[DesiredResource, ...]) -> list[tuple[DesiredResource, ...]]:
     """What needs no restart first: without the role there would be no VM left to give its settings back to."""
-    late = tuple(wish for wish in wanted if RESOURCE_TYPES[wish.noun].restarts)
-    soon = tuple(wish for wish in wanted if not RESOURCE_TYPES[wish.noun].restarts)
+    late = tuple(goal for goal in desired if RESOURCE_TYPES[goal.resource].restarts)
+    soon = tuple(goal for goal in desired if not RESOURCE_TYPES[goal.resource].restarts)
     return [part for part in (soon, late) if part]
 
 
-def _steps(wanted: tuple[DesiredResource, ...], facts: Facts, record: RunState) -> tuple[Step, ...]:
+def _steps(desired: tuple[DesiredResource, ...], facts: Facts, record: RunState) -> tuple[Step, ...]:
     titles: Mapping[Id, str] = {id_: touched.title for id_, touched in record.touched.items()}
-    return steps_for(wanted, facts, prefix="u", role="undo", backwards=True, titles=titles)
+    return steps_for(desired, facts, prefix="u", role="undo", backwards=True, titles=titles)

@@ -87,24 +87,24 @@ class OpenAttachment:
 
 def beside(step: Step) -> Attachment | None:
     """The file that a step takes from beside the plan."""
-    return RESOURCE_TYPES[step.noun].sends(Change(step.key, step.before, step.want))
+    return RESOURCE_TYPES[step.resource].sends(Change(step.key, step.before, step.desired))
 
 
 def check(steps: Iterable[Step], folder: Path) -> None:
     """All files that these steps send, by their sums. Raises NotBeside."""
-    for wanted in dict.fromkeys(filter(None, map(beside, steps))):
-        with opened(wanted, folder) as source:
+    for desired in dict.fromkeys(filter(None, map(beside, steps))):
+        with opened(desired, folder) as source:
             found = hashlib.file_digest(source.file, "sha256").hexdigest()
-        if found != wanted.sha256:
-            raise NotBeside(source.path, f"has SHA-256 {found}, and the plan wants {wanted.sha256}")
+        if found != desired.sha256:
+            raise NotBeside(source.path, f"has SHA-256 {found}, and the plan wants {desired.sha256}")
 
 
 @contextmanager
-def opened(wanted: Attachment, folder: Path) -> Iterator[OpenAttachment]:
+def opened(desired: Attachment, folder: Path) -> Iterator[OpenAttachment]:
     """Raises NotBeside."""
-    path = folder / wanted.name
-    if not _PLAIN.fullmatch(wanted.name) or is_device(wanted.name):
-        raise NotBeside(f"./{wanted.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
+    path = folder / desired.name
+    if not _PLAIN.fullmatch(desired.name) or is_device(desired.name):
+        raise NotBeside(f"./{desired.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
     if not path.is_file():
         raise NotBeside(str(path), "is not there, or is no file")
     try:

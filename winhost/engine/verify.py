@@ -15,31 +15,31 @@ class Check:
     """One property: what was wanted and what is found. `found` is a sentence where there is nothing to compare."""
 
     title: str
-    noun: str
+    resource: str
     property: str
-    want: Json
+    desired: Json
     found: Json
     holds: bool
 
 
-def check(wanted: DesiredResource, facts: Facts) -> list[Check]:
-    """A check for each property of a wish."""
+def check(desired: DesiredResource, facts: Facts) -> list[Check]:
+    """A check for each property of a goal."""
     try:
-        state = state_of(facts, wanted.noun, wanted.key)
+        state = state_of(facts, desired.resource, desired.key)
     except MissingFact as missing:
-        return [_lost(wanted, name, unread(missing)) for name in wanted.want]
+        return [_lost(desired, name, unread(missing)) for name in desired.desired]
     if state is None:
-        return [_lost(wanted, name, "it is not there any more") for name in wanted.want]
+        return [_lost(desired, name, "it is not there any more") for name in desired.desired]
     return [
-        Check(wanted.title, wanted.noun, name, value, state[name], state[name] == value)
-        for name, value in wanted.want.items()
+        Check(desired.title, desired.resource, name, value, state[name], state[name] == value)
+        for name, value in desired.desired.items()
     ]
 
 
 def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
-    """Checks for all that these stages want; of a resource in several, the last wish counts."""
-    last = {(w.noun, tuple(sorted(w.key.items()))): w for stage in stages for w in stage.wanted}
-    return [found for wanted in last.values() for found in check(wanted, facts)]
+    """Checks for all that these stages want; of a resource in several, the last goal counts."""
+    last = {(w.resource, tuple(sorted(w.key.items()))): w for stage in stages for w in stage.desired}
+    return [found for desired in last.values() for found in check(desired, facts)]
 
 
 def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
@@ -53,7 +53,7 @@ def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
     try:
         later = make_plan(facts, request.with_options(allow_unverified=True)).stages
     except Refused as refused:
-        return [*verify_stages(plan.stages, facts.document), _forbidden(plan.wish.path, refused)]
+        return [*verify_stages(plan.stages, facts.document), _forbidden(plan.request.path, refused)]
     return verify_stages((*plan.stages, *later), facts.document)
 
 
@@ -61,5 +61,5 @@ def _forbidden(path: str, refused: Refused) -> Check:
     return Check(f"Path {path}", "", "verdict", "possible", " ".join(refused.because), holds=False)
 
 
-def _lost(wanted: DesiredResource, name: str, why: str) -> Check:
-    return Check(wanted.title, wanted.noun, name, wanted.want[name], why, holds=False)
+def _lost(desired: DesiredResource, name: str, why: str) -> Check:
+    return Check(desired.title, desired.resource, name, desired.desired[name], why, holds=False)

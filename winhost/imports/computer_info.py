@@ -33,7 +33,7 @@ def read(text: str) -> FileObservations:
     host = _text(info, "CsName")
     return FileObservations(
         host=host.value if isinstance(host, Observation) else None,
-        nouns={
+        resources={
             "OperatingSystem": {"": _system(info)},
             "Firmware": {"": _firmware(info)},
             "Memory": {"": _memory(info)},

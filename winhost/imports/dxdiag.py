@@ -34,7 +34,7 @@ def read(text: str) -> FileObservations:
         raise Misread("is XML, but not of dxdiag /x")
     return FileObservations(
         host=said(system, "MachineName"),
-        nouns={
+        resources={
             "OperatingSystem": {"": _system(system)},
             "Firmware": {"": _firmware(system)},
             "Memory": {"": _memory(system)},

@@ -54,9 +54,9 @@ class _Instance:
                 raise found
             self.disputed[name] = (value.worth, found)
 
-    def state(self, noun: ResourceType, warn: Warn) -> dict[str, Json]:
-        """Every property of the noun, known or not. Warns of what files differ in and none knows better."""
-        return {each.name: self._value(each.name, warn) for each in fields(cast(Any, noun.state))}
+    def state(self, resource: ResourceType, warn: Warn) -> dict[str, Json]:
+        """Every property of the resource, known or not. Warns of what files differ in and none knows better."""
+        return {each.name: self._value(each.name, warn) for each in fields(cast(Any, resource.state))}
 
     def _value(self, name: str, warn: Warn) -> Json:
         known = self.said.get(name)
@@ -77,12 +77,16 @@ def merged(
     """
     told = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
-    nouns: dict[str, Answer] = {noun: _unknown(NOT_THERE) for noun in WINDOWS}
-    nouns.update(_nouns(told, warn))
+    resources: dict[str, Answer] = {resource: _unknown(NOT_THERE) for resource in WINDOWS}
+    resources.update(_resources(told, warn))
     if any(each.functions or each.every_function for _, each in told):
-        nouns[PciDevice.noun.name] = _cards(met(told), warn)
+        resources[PciDevice.resource_type.name] = _cards(met(told), warn)
     return Facts(
-        host=_host(told, host), origin=ORIGIN, read_at=read_at, winhost=f"{__version__}, from {kinds}", nouns=nouns
+        host=_host(told, host),
+        origin=ORIGIN,
+        read_at=read_at,
+        winhost=f"{__version__}, from {kinds}",
+        resources=resources,
     )
 
 
@@ -100,18 +104,19 @@ def _host(told: Sequence[tuple[str, FileObservations]], asked: str | None) -> st
     raise Nameless([file for file, _ in told])
 
 
-def _nouns(told: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:
+def _resources(told: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:
     heard: defaultdict[str, dict[str, _Instance]] = defaultdict(dict)
     for file, each in told:
-        for noun, instances in each.nouns.items():
+        for resource, instances in each.resources.items():
             for key, state in instances.items():
-                heard[noun].setdefault(key, _Instance(f"{noun} {key}".strip())).hear(file, state)
-    return {noun: _records(WINDOWS[noun], instances, warn) for noun, instances in heard.items()}
+                heard[resource].setdefault(key, _Instance(f"{resource} {key}".strip())).hear(file, state)
+    return {resource: _records(WINDOWS[resource], instances, warn) for resource, instances in heard.items()}
 
 
-def _records(noun: ResourceType, instances: Mapping[str, _Instance], warn: Warn) -> Answer:
+def _records(resource: ResourceType, instances: Mapping[str, _Instance], warn: Warn) -> Answer:
     return tuple(
-        Record(each.state(noun, warn), dict(zip(noun.key, (key,), strict=False))) for key, each in instances.items()
+        Record(each.state(resource, warn), dict(zip(resource.key, (key,), strict=False)))
+        for key, each in instances.items()
     )
 
 
@@ -126,5 +131,7 @@ def _cards(functions: Sequence[Met], warn: Warn) -> Answer:
         instance = _Instance(f"the card at {location}")
         for file, each in function.seen:
             instance.hear(file, each.state)
-        records.append(Record(instance.state(PciDevice.noun, warn), {"location": location, "device": function.ids}))
+        records.append(
+            Record(instance.state(PciDevice.resource_type, warn), {"location": location, "device": function.ids})
+        )
     return tuple(sorted(records, key=lambda record: record.key["location"]))

@@ -82,13 +82,14 @@ class SeenFunction:
 class FileObservations:
     """Everything that one file tells.
 
-    host: the machine's name; nouns: states by noun and the value of its key, empty for nouns without one; functions:
+    host: the machine's name; resources: states by resource and the value of its key, empty for resources without
+    one; functions:
     the graphics cards it lists, None where it is not about cards; every_function: it lists all that the machine has;
     advice: what would tell more than this file.
     """
 
     host: str | None = None
-    nouns: Mapping[str, Mapping[str, State]] = field(default_factory=dict)
+    resources: Mapping[str, Mapping[str, State]] = field(default_factory=dict)
     functions: tuple[SeenFunction, ...] | None = None
     every_function: bool = False
     advice: str | None = None

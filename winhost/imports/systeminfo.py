@@ -47,7 +47,7 @@ def read(text: str) -> FileObservations:
         raise Misread("is no whole output of systeminfo")
     return FileObservations(
         host=info.get("Host Name") or None,
-        nouns={
+        resources={
             "OperatingSystem": {"": _system(info)},
             "Firmware": {"": _firmware(info)},
             "Memory": {"": _memory(info)},

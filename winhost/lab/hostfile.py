@@ -1,9 +1,11 @@
 """Host files: complete machines, and small deltas on them. A recorded facts file is a host file, too.
 
-A base has `nouns`, a delta `base` and `change`; both may have `lab`. `change` names nouns. Of a noun without a key it
+A base has `resources`, a delta `base` and `change`; both may have `lab`. `change` names resources. Of a resource
+without a key it
 gives properties; of one with a key a list, each entry with `match` (key parts or properties, which must all agree and
-fit at least one instance) and `set` or `remove: true`, or `add` (an instance). What is removed goes from all nouns with
-the same key. `{unknown: …}` stands for a noun that cannot be read. Sizes and addresses may be written as text:
+fit at least one instance) and `set` or `remove: true`, or `add` (an instance). What is removed goes from all
+resources with
+the same key. `{unknown: …}` stands for a resource that cannot be read. Sizes and addresses may be written as text:
 `32 GiB`, `0x6000000000`.
 
 A host file says what is there. What a session sees of it, such as no VMs before the role or no ranges of a dismounted
@@ -41,18 +43,18 @@ from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.assignable_device.resource import DISABLED, ENABLED
 
-SCHEMA = "winhost.host/1"
+SCHEMA = "winhost.host/2"
 READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed time keeps outputs comparable
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
-_STATES = {state.noun.name: state for state in WINDOWS_STATES}
+_STATES = {state.resource_type.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
 # What follows from PciDevice and Vm. Nor need a complete host write what it has none of.
 _DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
 
-Nouns = dict[str, Any]
-"""Noun to its instances as JSON, or to `{unknown: …}`."""
+ResourceStates = dict[str, Any]
+"""Resource to its instances as JSON, or to `{unknown: …}`."""
 
 
 class HostFileInstance(BaseModel):
@@ -65,7 +67,7 @@ class HostFileInstance(BaseModel):
 
 
 class Edit(BaseModel):
-    """One change to the instances of a noun."""
+    """One change to the instances of a resource."""
 
     model_config = _CLOSED
 
@@ -87,7 +89,7 @@ class HostFile(BaseModel):
 
     model_config = _CLOSED
 
-    schema_id: Literal["winhost.host/1"] = Field(alias="schema")
+    schema_id: Literal["winhost.host/2"] = Field(alias="schema")
     origin: Literal["synthetic"]
     about: str = Field(description="one line: what is special about this host")
     host: str | None = None
@@ -96,14 +98,14 @@ class HostFile(BaseModel):
         pattern=r"^\w[\w.-]{0,199}$",
         description="the name of another host file, without .yaml: beside this one, or shipped",
     )
-    nouns: dict[str, list[HostFileInstance] | dict[str, JsonValue]] = Field(default_factory=dict)
+    resources: dict[str, list[HostFileInstance] | dict[str, JsonValue]] = Field(default_factory=dict)
     change: dict[str, list[Edit] | dict[str, JsonValue]] = Field(default_factory=dict)
     lab: LabSection = Field(default_factory=LabSection)
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> "HostFile":
-        if (self.base is None) == (not self.nouns):
-            raise ValueError("should have either nouns (a complete host) or a base (a delta)")
+        if (self.base is None) == (not self.resources):
+            raise ValueError("should have either resources (a complete host) or a base (a delta)")
         if self.base is None and (self.change or self.host is None):
             raise ValueError("a complete host has a host name and no change")
         return self
@@ -114,7 +116,7 @@ class RecordedFacts(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    schema_id: Literal["winhost.facts/1"] = Field(alias="schema")
+    schema_id: Literal["winhost.facts/2"] = Field(alias="schema")
     origin: str = ""  # that it is missing is said with all else that is
 
     @field_validator("origin")
@@ -173,10 +175,10 @@ def _expanded(path: Path) -> tuple[Facts, LabSection]:
 
 def _as_seen(written: Facts, lab: LabSection) -> tuple[Facts, LabSection]:
     facts = Machine(written, lab).facts()
-    differ = {noun: answer for noun, answer in written.nouns.items() if answer != facts.nouns[noun]}
+    differ = {resource: answer for resource, answer in written.resources.items() if answer != facts.resources[resource]}
     hidden = {
-        noun: tuple({"key": dict(r.key), "state": dict(r.state)} for r in answer)
-        for noun, answer in differ.items()
+        resource: tuple({"key": dict(r.key), "state": dict(r.state)} for r in answer)
+        for resource, answer in differ.items()
         if isinstance(answer, tuple)
     }
     return facts, lab.model_copy(update={"hidden": hidden})
@@ -196,30 +198,30 @@ class _Whole:
         file = self.loaded.value
         self.base = _base(_base_of(path, file.base), (*above, path)) if file.base else None
         self.host: str = file.host or (self.base.host if self.base else "")
-        self.nouns: Nouns = deepcopy(self.base.nouns) if self.base else _complete(file)
+        self.resources: ResourceStates = deepcopy(self.base.resources) if self.base else _complete(file)
         self._check(self._change(file.change))
 
     def lab(self) -> LabSection:
         return LabSection.model_validate(self._lab())
 
     def answers(self) -> dict[str, Answer]:
-        return {noun: _answer(found) for noun, found in self.nouns.items()}
+        return {resource: _answer(found) for resource, found in self.resources.items()}
 
     def _lab(self) -> dict[str, Any]:
         mine = self.loaded.value.lab.model_dump(exclude_unset=True)
         return _merged(self.base._lab(), mine) if self.base else mine
 
     def _change(self, change: Mapping[str, Any]) -> Iterator[Finding]:
-        for noun, edits in change.items():
+        for resource, edits in change.items():
             if isinstance(edits, list):
-                yield from _edit(self.nouns, noun, edits)
+                yield from _edit(self.resources, resource, edits)
             elif "unknown" in edits:
-                self.nouns[noun] = edits
+                self.resources[resource] = edits
             else:
-                self.nouns[noun][0]["state"] |= _in_bytes(edits)
-        for noun in ("nouns", "change"):
-            for name in getattr(self.loaded.value, noun):
-                yield from _state_findings((noun, name), name, self.nouns[name])
+                self.resources[resource][0]["state"] |= _in_bytes(edits)
+        for resource in ("resources", "change"):
+            for name in getattr(self.loaded.value, resource):
+                yield from _state_findings((resource, name), name, self.resources[name])
 
     def _check(self, findings: Iterable[Finding]) -> None:
         faults = tuple(self._fault(loc, message) for loc, message in findings)
@@ -253,13 +255,13 @@ def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[F
     """What the model alone cannot tell."""
     if file.base:
         yield from _base_findings(_base_of(path, file.base), (*above, path))
-    if file.nouns:
-        for noun in sorted(name for name, type_ in WINDOWS.items() if not type_.key and name not in file.nouns):
-            yield ("nouns",), f"{noun} is missing"
-    for section, given in (("nouns", file.nouns), ("change", file.change)):
-        for noun, value in given.items():
-            if problem := _shape_problem(noun, value):
-                yield (section, noun), problem
+    if file.resources:
+        for resource in sorted(name for name, type_ in WINDOWS.items() if not type_.key and name not in file.resources):
+            yield ("resources",), f"{resource} is missing"
+    for section, given in (("resources", file.resources), ("change", file.change)):
+        for resource, value in given.items():
+            if problem := _shape_problem(resource, value):
+                yield (section, resource), problem
 
 
 def _base_findings(base: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
@@ -270,14 +272,14 @@ def _base_findings(base: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
         yield ("base",), f"there is no host file {base.stem!r} beside this one or among the shipped ones{near}"
 
 
-def _shape_problem(noun: str, value: object) -> str | None:
-    if noun not in WINDOWS:
-        return f"is no noun{did_you_mean(noun, WINDOWS)}"
+def _shape_problem(resource: str, value: object) -> str | None:
+    if resource not in WINDOWS:
+        return f"is no resource{did_you_mean(resource, WINDOWS)}"
     if isinstance(value, Mapping) and "unknown" in value:
         return _unknown_problem(value)
-    if WINDOWS[noun].key:
-        return None if isinstance(value, list) else f"should be a list: {noun} has a key"
-    return None if isinstance(value, Mapping) else f"should be a mapping of properties: {noun} has no key"
+    if WINDOWS[resource].key:
+        return None if isinstance(value, list) else f"should be a list: {resource} has a key"
+    return None if isinstance(value, Mapping) else f"should be a mapping of properties: {resource} has no key"
 
 
 def _unknown_problem(value: object) -> str | None:
@@ -293,18 +295,18 @@ def _unknown() -> TypeAdapter[Unknown]:
     return TypeAdapter(Unknown)
 
 
-def _complete(file: HostFile) -> Nouns:
-    nouns: Nouns = {}
-    for noun, given in file.nouns.items():
+def _complete(file: HostFile) -> ResourceStates:
+    resources: ResourceStates = {}
+    for resource, given in file.resources.items():
         if isinstance(given, list):
-            nouns[noun] = [{"key": each.key, "state": _in_bytes(each.state)} for each in given]
+            resources[resource] = [{"key": each.key, "state": _in_bytes(each.state)} for each in given]
         else:
-            nouns[noun] = given if "unknown" in given else [{"key": {}, "state": _in_bytes(given)}]
-    for noun in (name for name, type_ in WINDOWS.items() if type_.key and type_.absent is None):
-        if noun not in _DERIVED:
-            nouns.setdefault(noun, [])  # of what nobody wrote there is nothing
-    nouns.setdefault("AssignableDevice", [_place(each) for each in nouns.get("PciDevice", ())])
-    return nouns
+            resources[resource] = given if "unknown" in given else [{"key": {}, "state": _in_bytes(given)}]
+    for resource in (name for name, type_ in WINDOWS.items() if type_.key and type_.absent is None):
+        if resource not in _DERIVED:
+            resources.setdefault(resource, [])  # of what nobody wrote there is nothing
+    resources.setdefault("AssignableDevice", [_place(each) for each in resources.get("PciDevice", ())])
+    return resources
 
 
 def _place(instance: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,48 +314,48 @@ def _place(instance: Mapping[str, Any]) -> dict[str, Any]:
     return {"key": instance["key"], "state": {"place": place}}
 
 
-def _edit(nouns: Nouns, noun: str, edits: list[Edit]) -> Iterator[Finding]:
-    instances: list[dict[str, Any]] = nouns.setdefault(noun, [])
+def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterator[Finding]:
+    instances: list[dict[str, Any]] = resources.setdefault(resource, [])
     for position, edit in enumerate(edits):
         if edit.add is not None:
             instances.append({"key": edit.add.key, "state": _in_bytes(edit.add.state)})
-            if noun == "PciDevice":
-                nouns["AssignableDevice"].append(_place(instances[-1]))
+            if resource == "PciDevice":
+                resources["AssignableDevice"].append(_place(instances[-1]))
             continue
         found = [each for each in instances if _matches(edit.match or {}, each)]
         if not found:
-            yield ("change", noun, position, "match"), f"fits no instance of {noun}"
+            yield ("change", resource, position, "match"), f"fits no instance of {resource}"
         for each in found:
             if edit.remove:
-                _remove(nouns, each["key"])
+                _remove(resources, each["key"])
             else:
                 each["state"] |= _in_bytes(edit.set or {})
 
 
-def _remove(nouns: Nouns, key: Mapping[str, str]) -> None:
-    """Nouns with the same key tell of the same thing, so it goes from all of them."""
-    for found in nouns.values():
+def _remove(resources: ResourceStates, key: Mapping[str, str]) -> None:
+    """Resources with the same key tell of the same thing, so it goes from all of them."""
+    for found in resources.values():
         if isinstance(found, list):
             found[:] = [each for each in found if each["key"] != key]
 
 
-def _matches(wanted: Mapping[str, Json], instance: Mapping[str, Any]) -> bool:
+def _matches(desired: Mapping[str, Json], instance: Mapping[str, Any]) -> bool:
     both = {**instance["state"], **instance["key"]}
-    return all(name in both and both[name] == value for name, value in wanted.items())
+    return all(name in both and both[name] == value for name, value in desired.items())
 
 
-def _state_findings(loc: Loc, noun: str, found: Any) -> Iterator[Finding]:
-    """What the typed state of the noun does not take."""
+def _state_findings(loc: Loc, resource: str, found: Any) -> Iterator[Finding]:
+    """What the typed state of the resource does not take."""
     if isinstance(found, Mapping):
         return
-    state = _STATES[noun]
+    state = _STATES[resource]
     for position, instance in enumerate(found):
-        here = (*loc, position) if state.noun.key else loc
-        if set(instance["key"]) != set(state.noun.key):
-            yield here, f"should have the key {', '.join(state.noun.key)}"
+        here = (*loc, position) if state.resource_type.key else loc
+        if set(instance["key"]) != set(state.resource_type.key):
+            yield here, f"should have the key {', '.join(state.resource_type.key)}"
         known = list(state.__annotations__)
         for name in set(instance["state"]) - set(known):
-            yield (*here, name), f"is no property of {noun}{did_you_mean(name, known)}"
+            yield (*here, name), f"is no property of {resource}{did_you_mean(name, known)}"
         try:
             typed(state, Record(instance["state"], instance["key"]))
         except WrongState as wrong:

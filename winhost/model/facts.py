@@ -1,14 +1,14 @@
-"""Facts: what a host answered. The file is exactly the agent's answers, noun by noun.
+"""Facts: what a host answered. The file is exactly the agent's answers, resource by resource.
 
-A value that could not be read is `Unknown`, one that cannot exist yet is `Unavailable`; both may stand for a whole noun
-or for one property of a state. Nothing hides them: reading one through a typed state raises.
+A value that could not be read is `Unknown`, one that cannot exist yet is `Unavailable`; both may stand for a whole
+resource or for one property of a state. Nothing hides them: reading one through a typed state raises.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 
-SCHEMA = "winhost.facts/1"
+SCHEMA = "winhost.facts/2"
 ORIGINS = ("recorded", "imported", "synthetic")
 
 Key = Mapping[str, str]
@@ -42,7 +42,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """It cannot be read before the named noun is there."""
+    """It cannot be read before the named resource is there."""
 
     unavailable: str
 
@@ -65,7 +65,7 @@ class MissingFact(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """One instance of a noun as it travels: raw JSON, not yet typed."""
+    """One instance of a resource as it travels: raw JSON, not yet typed."""
 
     state: Mapping[str, Json]
     key: Key = field(default_factory=dict)
@@ -117,13 +117,13 @@ class Facts:
     origin: str
     read_at: str
     winhost: str
-    nouns: Mapping[str, Answer]
+    resources: Mapping[str, Answer]
     schema: str = SCHEMA
     stated: tuple[str, ...] = ()
 
-    def answer(self, noun: str) -> Answer:
-        """Facts of an older winhost do not hold every noun: what they lack was not read."""
-        return self.nouns.get(noun, NOT_THERE)
+    def answer(self, resource: str) -> Answer:
+        """Facts of an older winhost do not hold every resource: what they lack was not read."""
+        return self.resources.get(resource, NOT_THERE)
 
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Instance(Generic[T]):
-    """A noun's key with its typed state."""
+    """A resource's key with its typed state."""
 
     key: Key
     state: T

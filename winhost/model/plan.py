@@ -6,7 +6,7 @@ from typing import Literal
 
 from winhost.model.facts import Json, Key
 
-SCHEMA = "winhost.plan/1"
+SCHEMA = "winhost.plan/2"
 
 # What each consent allows, in the words that the user is asked with.
 RISKS: Mapping[str, str] = {
@@ -20,16 +20,16 @@ RISKS: Mapping[str, str] = {
     "data": "change or delete data",
 }
 
-Role = Literal["wish", "need", "give-back", "undo"]
+Role = Literal["desired", "need", "restore", "undo"]
 
 
 @dataclass(frozen=True)
 class DesiredResource:
     """One resource as the playbook wants it; `why` is the playbook's sentence."""
 
-    noun: str
+    resource: str
     key: Key
-    want: Mapping[str, Json]
+    desired: Mapping[str, Json]
     title: str
     why: str
 
@@ -38,16 +38,16 @@ class DesiredResource:
 class Step:
     """One `set`. `before` and `want` hold just the properties that differ.
 
-    role: wish (the path wants it), need (met for other steps), give-back (put back after them), undo (of a rollback).
-    risks: consents without which it does not run; may_need: consents that it uses when they are given.
+    role: desired (the path wants it), need (met for other steps), give-back (put back after them), undo (of a
+    rollback). risks: consents without which it does not run; may_need: consents that it uses when they are given.
     """
 
     id: str
-    noun: str
+    resource: str
     key: Key
     role: Role
     before: Mapping[str, Json]
-    want: Mapping[str, Json]
+    desired: Mapping[str, Json]
     title: str
     why: str
     risks: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Step:
 class Deferred:
     """A resource that can be planned only once `until` is there: read and judged again after the stage before it."""
 
-    noun: str
+    resource: str
     title: str
     until: str
     why: str
@@ -69,15 +69,15 @@ class Deferred:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """A value of the wish that can be checked only once `until` is there; null: left to what is found then.
+    """A value of the request that can be checked only once `until` is there; null: left to what is found then.
 
-    name: as `winhost resume --set` takes it; nouns: those of the steps that alone can tell, where planning cannot.
+    name: as `winhost resume --set` takes it; resources: those of the steps that alone can tell, where planning cannot.
     """
 
     name: str
     value: Json
     until: str
-    nouns: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Stage:
     """Steps without a restart between them. What is deferred is planned after this stage, from facts read then."""
 
     number: int
-    wanted: tuple[DesiredResource, ...]
+    desired: tuple[DesiredResource, ...]
     steps: tuple[Step, ...]
     deferred: tuple[Deferred, ...] = ()
 
@@ -127,7 +127,7 @@ class Plan:
     origin: str
     facts_read_at: str
     winhost: str
-    wish: PlanRequest
+    request: PlanRequest
     stages: tuple[Stage, ...]
     notes: tuple[str, ...] = ()
     linux_key: str | None = None
@@ -135,7 +135,7 @@ class Plan:
     unchecked: tuple[Unchecked, ...] = ()
     variant: str | None = None
     stated: tuple[str, ...] = ()
-    schema: Literal["winhost.plan/1"] = "winhost.plan/1"
+    schema: Literal["winhost.plan/2"] = "winhost.plan/2"
 
     @property
     def steps(self) -> Iterator[Step]:

@@ -190,7 +190,7 @@ def _decisive(path: PathVerdict) -> tuple[Reason, ...]:
 class Remedy:
     """What to do about a reason. unverified: what it rests on is inferred; nobody has reported that it helps.
 
-    effect: what it changes in facts, noun by noun; stated: the versions that are there after it, by name as in
+    effect: what it changes in facts, resource by resource; stated: the versions that are there after it, by name as in
     VERSIONS. Neither for a choice or an act that nothing shows.
     """
 

@@ -1,4 +1,6 @@
-"""What a path says of a wish, beside the rules on its host: a decision that cannot be made, and one to think over."""
+"""What a path says of a request, beside the rules on its host: a decision that cannot be made, and one to think
+over.
+"""
 
 from dataclasses import dataclass
 

@@ -349,7 +349,7 @@ def _needed_twice(needs: NeedsOptions) -> Iterator[Finding]:
         seen: set[str] = set(needs.must) if kind == "nice" else set()
         for position, name in enumerate(names):
             if counts[name] > 1 and name in seen:
-                yield ("needs", kind, position), f"'{name}' is wished for twice"
+                yield ("needs", kind, position), f"'{name}' is asked for twice"
             seen.add(name)
 
 

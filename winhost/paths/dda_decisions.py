@@ -43,14 +43,14 @@ class DdaDecisions:
     there, `vm` cannot be, and the entries that ask for it wait for the next stage.
     """
 
-    def __init__(self, facts: HostFacts, wish: PlanRequest, cards: tuple[Card, ...]) -> None:
+    def __init__(self, facts: HostFacts, request: PlanRequest, cards: tuple[Card, ...]) -> None:
         self._facts = facts
-        self._wish = wish
+        self._request = request
         self._cards = cards
 
     @cached_property
     def selection(self) -> Selection:
-        return Selection(self._cards, choose_vm(self._facts, self._wish.vm))
+        return Selection(self._cards, choose_vm(self._facts, self._request.vm))
 
     @cached_property
     def vm(self) -> Mapping[str, str]:
@@ -62,8 +62,8 @@ class DdaDecisions:
     def mmio(self) -> Chosen:
         """Ours, or the user's. Raises MmioRefused where nothing fits; `check` tells whether the user's does."""
         needed = self._windows
-        high = needed.high.size if self._wish.high is None else self._wish.high
-        low = needed.low.size if self._wish.low is None else self._wish.low
+        high = needed.high.size if self._request.high is None else self._request.high
+        low = needed.low.size if self._request.low is None else self._request.low
         why = f"High window {size(high)}, nothing below {mib(needed.high.floor)} works. {needed.high.why}"
         return Chosen(high, low, " ".join((why, *needed.high.doubts)))
 
@@ -71,23 +71,23 @@ class DdaDecisions:
     def _windows(self) -> MmioWindows:
         return windows(self._facts, self.selection)
 
-    def check(self, wanted: Iterable[DesiredResource]) -> None:
+    def check(self, desired: Iterable[DesiredResource]) -> None:
         """Whether windows that are wanted hold the cards, whoever wrote them and where. Raises MmioRefused."""
         with suppress(MissingFact):
             self._check_asked()
-        for each in wanted:
-            if each.noun == VmMmio.noun.name and each.key["vm"] == self.vm["id"]:
-                if "high" in each.want:
-                    mmio.check_high(each.want["high"], self._windows.high)
-                if "low" in each.want:
-                    mmio.check_low(each.want["low"], self._windows.low)
+        for each in desired:
+            if each.resource == VmMmio.resource_type.name and each.key["vm"] == self.vm["id"]:
+                if "high" in each.desired:
+                    mmio.check_high(each.desired["high"], self._windows.high)
+                if "low" in each.desired:
+                    mmio.check_low(each.desired["low"], self._windows.low)
 
     def _check_asked(self) -> None:
         """Before the VM can be looked at: what the cards need is needed whatever the VM has beside them."""
-        if self._wish.high is not None:
-            mmio.check_high(self._wish.high, windows(self._facts, Selection(self._cards, None)).high)
-        if self._wish.low is not None:
-            mmio.check_low(self._wish.low, windows(self._facts, Selection(self._cards, None)).low)
+        if self._request.high is not None:
+            mmio.check_high(self._request.high, windows(self._facts, Selection(self._cards, None)).high)
+        if self._request.low is not None:
+            mmio.check_low(self._request.low, windows(self._facts, Selection(self._cards, None)).low)
 
     @cached_property
     def place(self) -> Mapping[str, str]:
@@ -105,8 +105,8 @@ class DdaDecisions:
     @cached_property
     def power(self) -> str:
         """The power state after the run: as found, unless the user asks for another."""
-        if self._wish.power != "as-found":
-            return self._wish.power
+        if self._request.power != "as-found":
+            return self._request.power
         found = self._facts.of(VmPower, {"vm": self.vm["id"]})
         if found is None:
             gone = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")

@@ -13,21 +13,21 @@ from winhost.resources.registry import RESOURCE_TYPES
 def expand(playbook: Playbook, decisions: object) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
     """What is wanted now, and what can only be said once something else is there.
 
-    `decisions` is the path's; an attribute that raises MissingFact for an unavailable noun defers the entry.
+    `decisions` is the path's; an attribute that raises MissingFact for an unavailable resource defers the entry.
     """
-    wanted: list[DesiredResource] = []
+    desired: list[DesiredResource] = []
     deferred: list[Deferred] = []
     for entry in playbook.resources:
         try:
-            wanted += _each(entry, decisions)
+            desired += _each(entry, decisions)
         except MissingFact as missing:
             if not isinstance(missing.missing, Unavailable):
                 raise
             title, why = (_as_far_as_known(text, decisions) for text in (entry.title, entry.why))
             deferred.append(
-                Deferred(entry.noun, title, missing.missing.unavailable, why, RESOURCE_TYPES[entry.noun].asks)
+                Deferred(entry.resource, title, missing.missing.unavailable, why, RESOURCE_TYPES[entry.resource].asks)
             )
-    return tuple(wanted), tuple(deferred)
+    return tuple(desired), tuple(deferred)
 
 
 class _Scope:
@@ -41,9 +41,9 @@ class _Scope:
 def _each(entry: PlaybookResource, decisions: object) -> list[DesiredResource]:
     return [
         DesiredResource(
-            noun=entry.noun,
+            resource=entry.resource,
             key={name: str(_filled(value, scope)) for name, value in entry.key.items()},
-            want={name: _filled(value, scope) for name, value in entry.want.items()},
+            desired={name: _filled(value, scope) for name, value in entry.desired.items()},
             title=str(_filled(entry.title, scope)),
             why=str(_filled(entry.why, scope)),
         )

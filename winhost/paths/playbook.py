@@ -15,7 +15,7 @@ from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-SETTABLE = sorted(name for name, noun in RESOURCE_TYPES.items() if noun.sets)
+SETTABLE = sorted(name for name, resource in RESOURCE_TYPES.items() if resource.sets)
 
 
 class PlaybookResource(BaseModel):
@@ -23,20 +23,20 @@ class PlaybookResource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    noun: str = Field(description="A noun that can be set.", json_schema_extra={"enum": [*SETTABLE]})
+    resource: str = Field(description="A resource that can be set.", json_schema_extra={"enum": [*SETTABLE]})
     title: str = Field(description="What it is, for the plan's table; may hold ${references}.")
     key: dict[str, str] = Field(default={}, description="Which instance; values may be ${references}.")
-    want: dict[str, Json] = Field(description="The properties and the values they shall have.")
+    desired: dict[str, Json] = Field(description="The properties and the values they shall have.")
     why: str = Field(description="One sentence for the reader of the plan.")
     for_each: str | None = Field(default=None, description="A decision that is a list; each is `${each.…}`.")
 
     @model_validator(mode="after")
-    def _fits_its_noun(self) -> "PlaybookResource":
-        noun = RESOURCE_TYPES.get(self.noun)
-        if noun is None or not noun.sets:
-            raise ValueError(f"{self.noun} is not a noun that can be set; these can: {', '.join(SETTABLE)}")
-        literal = {name: value for name, value in self.want.items() if not REFERENCE.search(str(value))}
-        misfit = noun.misfit(self.key, self.want) or noun.wrong_value(literal)
+    def _fits_its_resource_type(self) -> "PlaybookResource":
+        resource = RESOURCE_TYPES.get(self.resource)
+        if resource is None or not resource.sets:
+            raise ValueError(f"{self.resource} is not a resource that can be set; these can: {', '.join(SETTABLE)}")
+        literal = {name: value for name, value in self.desired.items() if not REFERENCE.search(str(value))}
+        misfit = resource.misfit(self.key, self.desired) or resource.wrong_value(literal)
         if misfit:
             raise ValueError(misfit)
         return self
@@ -47,7 +47,7 @@ class Playbook(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    schema_: Literal["winhost.playbook/1"] = Field(alias="schema")
+    schema_: Literal["winhost.playbook/2"] = Field(alias="schema")
     path: str = Field(description="The path whose decisions fill the references.")
     settings: dict[str, Json] = Field(default={}, description="What the path lets you decide; as plan --set does.")
     resources: list[PlaybookResource]
@@ -141,5 +141,5 @@ def _wrong_in(entry: PlaybookResource, known: Vocabulary) -> Iterator[tuple[tupl
 
 def _texts(entry: PlaybookResource) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from ((("key", name), value) for name, value in entry.key.items())
-    yield from ((("want", name), value) for name, value in entry.want.items() if isinstance(value, str))
+    yield from ((("desired", name), value) for name, value in entry.desired.items() if isinstance(value, str))
     yield from ((("title",), entry.title), (("why",), entry.why))

@@ -19,7 +19,7 @@ class NoSettings(BaseModel):
 class Vocabulary:
     """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
 
-    named: settings that may be a name, and what the names stand for; options: what of a Wish says something to it;
+    named: settings that may be a name, and what the names stand for; options: what of a Request says something to it;
     variant: the setting that its variants are values of.
     """
 

@@ -17,7 +17,7 @@ from winhost.sizing.host_memory import WINDOWS_USABLE
 def cautions(facts: HostFacts, settings: Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
     """Of the settings, and of what a playbook's own resources want."""
     yield from _of_memory(facts, settings)
-    if settings.access.key is None and any(each.noun == "WslAccess" for each in resources):
+    if settings.access.key is None and any(each.resource == "WslAccess" for each in resources):
         yield Caution(
             "wsl.no-way-in",
             Severity.NOTE,
@@ -30,7 +30,7 @@ def cautions(facts: HostFacts, settings: Settings, resources: Collection[Playboo
             Severity.NOTE,
             f"Account {settings.account} becomes an administrator of this host, and so does whatever runs as it.",
         )
-    if any(each.noun == "AccountTasks" and each.want.get("logon") == "s4u" for each in resources):
+    if any(each.resource == "AccountTasks" and each.desired.get("logon") == "s4u" for each in resources):
         yield Caution(
             "wsl.logon-s4u",
             Severity.UNVERIFIED,

@@ -38,7 +38,7 @@ NEVER_IDLE = "-1"  # of both idle times: no client window has to stay open
 
 @dataclass(frozen=True)
 class Staged:
-    """A file that the host is to have, as noun StagedFile names it."""
+    """A file that the host is to have, as resource StagedFile names it."""
 
     sha256: str
     name: str
@@ -57,7 +57,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Conf:
-    """/etc/wsl.conf, and the files of an address of its own, where the distro has one; see noun WslConf."""
+    """/etc/wsl.conf, and the files of an address of its own, where the distro has one; see resource WslConf."""
 
     text: str
     network: str | None
@@ -147,15 +147,15 @@ class Wsl2Decisions:
         bridge = self._settings.bridge
         static = bridge if self._mode == "bridged" and bridge and bridge.address != "dhcp" else None
         own_names = static is not None and bool(static.dns)
-        wanted = {
+        desired = {
             ("boot", "systemd"): "true",
             ("user", "default"): "root",  # whom an image made for people would log on, winhost's units do not know
             ("interop", "appendWindowsPath"): "false",
         }
         if own_names:
-            wanted["network", "generateResolvConf"] = "false"
+            desired["network", "generateResolvConf"] = "false"
         return Conf(
-            changed("", wanted, WSLCONF),
+            changed("", desired, WSLCONF),
             network_file(StaticAddress.parse(static.address, str(static.gateway), _texts(static.dns)))
             if static
             else None,
@@ -209,11 +209,11 @@ class Wsl2Decisions:
 
     @property
     def packages_inside(self) -> tuple[Mapping[str, str], ...]:
-        wanted = (
+        desired = (
             ("docker-ce", self._settings.containers.docker, "Docker Engine"),
             ("nvidia-container-toolkit", self._settings.containers.toolkit, "NVIDIA Container Toolkit"),
         )
-        return tuple({"name": n, "version": v, "title": t} for n, v, t in wanted if self.ways_in)
+        return tuple({"name": n, "version": v, "title": t} for n, v, t in desired if self.ways_in)
 
     @property
     def files(self) -> tuple[Mapping[str, str], ...]:
@@ -222,17 +222,17 @@ class Wsl2Decisions:
         )
         updated = "A new version of NVIDIA's tool may find more of them, so they are looked up then, too."
         runtime = "With NVIDIA's runtime Docker gives GPUs to the containers that ask for them."
-        wanted = (
+        desired = (
             (CDI_SERVICE_FILE, CDI_SERVICE, "The unit that tells containers of the GPUs", moved),
             (CDI_PATH_FILE, CDI_PATH, "The unit that watches NVIDIA's tool", updated),
             (DOCKER_FILE, DOCKER_SETTINGS, "Docker's settings", runtime),
         )
-        return tuple({"path": p, "text": t, "title": n, "why": why} for p, t, n, why in wanted if self.ways_in)
+        return tuple({"path": p, "text": t, "title": n, "why": why} for p, t, n, why in desired if self.ways_in)
 
     @property
     def units(self) -> tuple[Mapping[str, str], ...]:
-        wanted = ("docker.service", "winhost-cdi.service", "winhost-cdi.path")
-        return tuple({"name": name} for name in wanted if self.ways_in)
+        desired = ("docker.service", "winhost-cdi.service", "winhost-cdi.path")
+        return tuple({"name": name} for name in desired if self.ways_in)
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
@@ -246,11 +246,11 @@ class Wsl2Decisions:
     def config(self) -> Config:
         found = self._facts.of(WslConfig, {"account": self.account})
         assert found is not None
-        text = changed(found.text or "", self._wanted())
+        text = changed(found.text or "", self._desired())
         return Config(text, found.encoding or "utf-8", sha256(text.encode()).hexdigest())
 
-    def _wanted(self) -> dict[tuple[str, str], str | None]:
-        wanted: dict[tuple[str, str], str | None] = {
+    def _desired(self) -> dict[tuple[str, str], str | None]:
+        desired: dict[tuple[str, str], str | None] = {
             ("wsl2", "networkingMode"): self._mode,
             ("wsl2", "memory"): f"{self.memory.given // MiB}MB",
             ("wsl2", "guiApplications"): "false",
@@ -258,14 +258,14 @@ class Wsl2Decisions:
             ("general", "instanceIdleTimeout"): NEVER_IDLE,
         }
         if (swap := self._settings.stated("swap")) is not None:
-            wanted["wsl2", "swap"] = f"{swap // MiB}MB"
+            desired["wsl2", "swap"] = f"{swap // MiB}MB"
         if self._settings.processors is not None:
-            wanted["wsl2", "processors"] = str(self._settings.processors)
+            desired["wsl2", "processors"] = str(self._settings.processors)
         if self._mode == "bridged" and self._settings.bridge:
-            wanted["wsl2", "vmSwitch"] = self._settings.bridge.switch
-            wanted["wsl2", "macAddress"] = mac_address(self._facts.os.machine_id, self.account)
-            wanted["wsl2", "dhcp"] = str(self._settings.bridge.address == "dhcp").lower()
-        return wanted
+            desired["wsl2", "vmSwitch"] = self._settings.bridge.switch
+            desired["wsl2", "macAddress"] = mac_address(self._facts.os.machine_id, self.account)
+            desired["wsl2", "dhcp"] = str(self._settings.bridge.address == "dhcp").lower()
+        return desired
 
 
 def _texts(addresses: Sequence[object]) -> tuple[str, ...]:

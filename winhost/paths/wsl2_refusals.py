@@ -23,15 +23,15 @@ from winhost.resources.windows.wsl_distro.resource import WslDistro
 S = TypeVar("S", bound=State)
 
 
-_OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # nouns of what is ours alone
+_OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # resources of what is ours alone
 
 
-def refusals(facts: HostFacts, settings: Settings, wanted: Iterable[DesiredResource]) -> Iterator[Refusal]:
+def refusals(facts: HostFacts, settings: Settings, desired: Iterable[DesiredResource]) -> Iterator[Refusal]:
     """Of the settings, and of what is wanted, whoever wrote it.
 
     Raises MissingFact where accounts, distros or the network could not be read, and NoSuchThing.
     """
-    ours = [each.key for each in wanted if each.noun in _OWNED]
+    ours = [each.key for each in desired if each.resource in _OWNED]
     # Windows and WSL do not tell such names apart by their case.
     accounts = {name.casefold(): name for name in (settings.account, *(key["account"] for key in ours))}
     distros = {key["distro"].casefold(): key["distro"] for key in ours if "distro" in key}
@@ -107,17 +107,17 @@ def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
         )
 
 
-def _of_account(account: LocalAccount, name: str, wanted: str) -> Iterator[Refusal]:
+def _of_account(account: LocalAccount, name: str, desired: str) -> Iterator[Refusal]:
     if not account.ours:
         yield Refusal(
             "wsl.account-taken",
             f"There is an account {name} already that winhost did not make: its password would be changed.",
             "Choose another name: --set account=NAME",
         )
-    elif name != wanted:
+    elif name != desired:
         yield Refusal(
             "wsl.account-taken",
-            f"There is an account {name} already, which winhost made; to Windows, {wanted} is the same name.",
+            f"There is an account {name} already, which winhost made; to Windows, {desired} is the same name.",
             f"Write it as it is: --set account={name}",
         )
     elif not account.enabled:
@@ -159,7 +159,7 @@ def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal
 
 def _missing(facts: HostFacts, state: type[State]) -> str | None:
     """What has to be set before this can be looked at."""
-    answer = facts.document.answer(state.noun.name)
+    answer = facts.document.answer(state.resource_type.name)
     return answer.unavailable if isinstance(answer, Unavailable) else None
 
 
@@ -168,7 +168,7 @@ def _granted(facts: HostFacts, account: str) -> bool:
     return right is not None and right.granted
 
 
-def _of_distro(distro: Instance[WslDistro], wanted: str) -> Iterator[Refusal]:
+def _of_distro(distro: Instance[WslDistro], desired: str) -> Iterator[Refusal]:
     account, name = distro.key["account"], distro.key["distro"]
     if distro.state.image is None:
         yield Refusal(
@@ -176,10 +176,10 @@ def _of_distro(distro: Instance[WslDistro], wanted: str) -> Iterator[Refusal]:
             f"{account} has a distro {name} already that winhost did not make.",
             "Choose another name: --set distro=NAME",
         )
-    elif name != wanted:
+    elif name != desired:
         yield Refusal(
             "wsl.distro-taken",
-            f"{account} has a distro {name} already, which winhost made; to WSL, {wanted} is the same name.",
+            f"{account} has a distro {name} already, which winhost made; to WSL, {desired} is the same name.",
             f"Write it as it is: --set distro={name}",
         )
 

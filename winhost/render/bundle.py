@@ -48,8 +48,8 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "Rollback.ps1": ("rollback", *_DOING),
 }
 
-# How the engine of the bundle calls the rules of our nouns. A rule that stands in none of these has no twin there, and
-# making a bundle fails.
+# How the engine of the bundle calls the rules of our resources. A rule that stands in none of these has no twin
+# there, and making a bundle fails.
 _DEFAULTS = {field.name: field.default for field in fields(ResourceType)}
 _NEEDS = {_DEFAULTS["needs"]: "", vm_off: "vm-off", WINDOWS["AssignableDevice"].needs: "owners-off"}
 _RISKS = {
@@ -79,7 +79,7 @@ _UNDO = {
 
 @dataclass(frozen=True)
 class _Row:
-    """A noun as the scripts know it."""
+    """A resource as the scripts know it."""
 
     name: str
     title: str
@@ -119,7 +119,7 @@ class WhichLinux(UsageError):
 
 
 def bundle(plan: Plan) -> dict[str, bytes]:
-    """All files of a bundle but the sums, by name. Raises NotImplementedError for a noun beyond the scripts, and
+    """All files of a bundle but the sums, by name. Raises NotImplementedError for a resource beyond the scripts, and
     WhichLinux.
     """
     written = write_document(plan).encode()
@@ -129,7 +129,7 @@ def bundle(plan: Plan) -> dict[str, bytes]:
 
 def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
     """A folder of its own, which goes into the Linux; none where the plan is about Windows alone."""
-    if plan.linux_key is None and any(step.noun in LINUX for step in plan.steps):
+    if plan.linux_key is None and any(step.resource in LINUX for step in plan.steps):
         raise WhichLinux(plan.host)
     if not _is_for_linux(plan.stages[0]):
         return {}
@@ -138,8 +138,8 @@ def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
 
 
 def _is_for_linux(stage: Stage) -> bool:
-    nouns = {*(wanted.noun for wanted in stage.wanted), *(deferred.noun for deferred in stage.deferred)}
-    return not nouns.isdisjoint(LINUX)
+    resources = {*(desired.resource for desired in stage.desired), *(deferred.resource for deferred in stage.deferred)}
+    return not resources.isdisjoint(LINUX)
 
 
 @once
@@ -168,7 +168,7 @@ def scripts() -> Mapping[str, bytes]:
 
 def _script(name: str) -> str:
     parts = [_part(_text(f"parts/{part}.ps1")) for part in SCRIPTS[name]]
-    agent = _Part(f"the agent and the nouns, as sent over the wire (SHA-256 {agent_digest()})", agent_text())
+    agent = _Part(f"the agent and the resources, as sent over the wire (SHA-256 {agent_digest()})", agent_text())
     template = _environment().get_template("script.ps1.j2")
     return template.render(head=_text(f"heads/{name}"), parts=[*parts, _part(_tables()), agent])
 
@@ -184,8 +184,8 @@ def _part(text: str) -> _Part:
 
 def _tables() -> str:
     template = _environment().get_template("tables.ps1.j2")
-    nouns = [_row(noun) for noun in WINDOWS.values()]
-    return template.render(version=__version__, nouns=nouns, linux=LINUX, risks=RISKS.items())
+    resources = [_row(resource) for resource in WINDOWS.values()]
+    return template.render(version=__version__, resources=resources, linux=LINUX, risks=RISKS.items())
 
 
 @once
@@ -206,43 +206,43 @@ def _environment() -> "Environment":
     return made
 
 
-# ---- nouns
+# ---- resources
 
 
-def _row(noun: ResourceType) -> _Row:
+def _row(resource: ResourceType) -> _Row:
     return _Row(
-        name=noun.name,
-        title=titled(noun.name),
-        place=_order()[noun.name],
-        sets=bool(noun.sets),
-        restarts=noun.restarts,
-        absent="" if noun.absent is None else json.dumps(dict(noun.absent)),
-        needs=_named(_NEEDS, noun.needs, noun),
-        risks=_named(_RISKS, noun.risks, noun),
-        rests=json.dumps([_rule(rule) for rule in noun.rests if rule.noun in WINDOWS]),
-        within=noun.within.noun if noun.within else "",
-        requires=noun.requires or "",
-        undo=_named(_UNDO, noun.undo, noun),
+        name=resource.name,
+        title=titled(resource.name),
+        place=_order()[resource.name],
+        sets=bool(resource.sets),
+        restarts=resource.restarts,
+        absent="" if resource.absent is None else json.dumps(dict(resource.absent)),
+        needs=_named(_NEEDS, resource.needs, resource),
+        risks=_named(_RISKS, resource.risks, resource),
+        rests=json.dumps([_rule(rule) for rule in resource.rests if rule.resource in WINDOWS]),
+        within=resource.within.resource if resource.within else "",
+        requires=resource.requires or "",
+        undo=_named(_UNDO, resource.undo, resource),
     )
 
 
 def _rule(rule: Rests) -> dict[str, Json]:
     """Of Windows alone: what is inside a distro no script on Windows can read."""
     told = {each.name: getattr(rule, each.name) for each in fields(rule)}
-    return {**told, "label": label(rule.noun)}
+    return {**told, "label": label(rule.resource)}
 
 
-def _named(names: Mapping[Any, str], rule: Callable[..., Any], noun: ResourceType) -> str:
+def _named(names: Mapping[Any, str], rule: Callable[..., Any], resource: ResourceType) -> str:
     if rule not in names:
-        raise NotImplementedError(f"{noun.name} has a rule that templates/bundle/parts does not know")
+        raise NotImplementedError(f"{resource.name} has a rule that templates/bundle/parts does not know")
     return names[rule]
 
 
 @once
 def _order() -> Mapping[str, int]:
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    for noun in WINDOWS.values():
-        sorter.add(noun.name, *noun.after, *filter(None, [noun.requires]))
+    for resource in WINDOWS.values():
+        sorter.add(resource.name, *resource.after, *filter(None, [resource.requires]))
     return {name: number for number, name in enumerate(sorter.static_order())}
 
 
@@ -255,29 +255,31 @@ def _readme(plan: Plan) -> dict[str, object]:
         "plan": plan,
         "stage": first,
         "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
-        "steps": [_told(step) for step in first.steps if step.noun in WINDOWS],
-        "beside": [wanted for wanted in map(_beside, first.steps) if wanted],
+        "steps": [_told(step) for step in first.steps if step.resource in WINDOWS],
+        "beside": [desired for desired in map(_beside, first.steps) if desired],
         "later": first.deferred,
         "linux": _is_for_linux(first),
-        "linux_steps": [_told(step) for step in first.steps if step.noun in LINUX],
+        "linux_steps": [_told(step) for step in first.steps if step.resource in LINUX],
         "irreversible": [step for step in first.steps if step.irreversible],
         "needed": _meanings(plan.risks),
         "possible": _meanings(plan.possible_risks),
         "accept": f" -Accept {','.join(plan.risks)}" if plan.risks else "",
-        "roles": {"wish": "", "need": "for the steps below", "give-back": "given back", "undo": ""},
+        "roles": {"desired": "", "need": "for the steps below", "restore": "given back", "undo": ""},
         "version": __version__,
         "digest": agent_digest(),
     }
 
 
 def _told(step: Step) -> dict[str, object]:
-    changes = [(name, step.before[name], want) for name, want in step.want.items()]
+    changes = [(name, step.before[name], desired) for name, desired in step.desired.items()]
     asks = (*step.risks, *(f"perhaps {risk}" for risk in step.may_need))
     return {"step": step, "changes": changes, "asks": ", ".join(asks)}
 
 
 def _beside(step: Step) -> Attachment | None:
-    return WINDOWS[step.noun].sends(Change(step.key, step.before, step.want)) if step.noun in WINDOWS else None
+    return (
+        WINDOWS[step.resource].sends(Change(step.key, step.before, step.desired)) if step.resource in WINDOWS else None
+    )
 
 
 def _meanings(risks: Iterable[str]) -> list[tuple[str, str]]:

@@ -54,7 +54,7 @@ HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"  # the one that WslAccess tells o
 SHOWN = 60  # characters of a text
 
 # What can be changed, in the order of changes; each with the rule by which it is undone.
-NOUNS = {
+RESOURCES = {
     "LinuxFile": "file",
     "AptSource": "source",
     "DebianPackage": "package",
@@ -72,11 +72,11 @@ TITLES = {
 }
 READ_ONLY = ("LinuxSystem", "LinuxGpuDriver")
 
-# What rests on each, so that it is kept for those that came since: of a noun, the instances with one of these values of
-# a property, or with any other.
-PACKAGES: State = {"noun": "DebianPackage", "property": "version", "values": [None], "with": False}
-UNITS: State = {"noun": "SystemdUnit", "property": "enabled", "values": ["enabled"], "with": True}
-SPEC: State = {"noun": "CdiSpec", "property": "present", "values": [False], "with": False}
+# What rests on each, so that it is kept for those that came since: of a resource, the instances with one of these
+# values of a property, or with any other.
+PACKAGES: State = {"resource": "DebianPackage", "property": "version", "values": [None], "with": False}
+UNITS: State = {"resource": "SystemdUnit", "property": "enabled", "values": ["enabled"], "with": True}
+SPEC: State = {"resource": "CdiSpec", "property": "present", "values": [False], "with": False}
 RESTS = {"LinuxFile": (PACKAGES, UNITS), "AptSource": (PACKAGES,), "DebianPackage": (UNITS, SPEC)}
 
 
@@ -140,7 +140,7 @@ def told(work: Callable[[], Result]) -> Result:
 
 def show(result: Result, as_json: bool) -> None:
     """Whoever left meanwhile misses it; the journal has it."""
-    if as_json or "nouns" in result.document:
+    if as_json or "resources" in result.document:
         lines = [json.dumps(result.document)]
     else:
         lines = [visible(line) for line in result.lines]
@@ -185,7 +185,7 @@ def forward(run: Run) -> Result:
     facts = read(run.bundle)
     if run.check or not run.record.stage:
         refuse_drift(run, facts)
-        steps = find_steps(run.bundle.wanted, facts, "wish")
+        steps = find_steps(run.bundle.desired, facts, "desired")
         if run.check:
             return preview(run, steps, [])
         do(run, steps, facts)
@@ -193,7 +193,7 @@ def forward(run: Run) -> Result:
             run.write("stage", number=run.bundle.stage["number"])
         facts = read(run.bundle)
     tell_rested(run, facts)
-    return applied(run, compared(run.bundle.wanted, facts))
+    return applied(run, compared(run.bundle.desired, facts))
 
 
 def resume(run: Run) -> None:
@@ -227,7 +227,7 @@ def backward(run: Run) -> Result:
     older = find_standing(run)
     facts = read(run.bundle)
     back = undone(run, facts)
-    steps = find_steps(back.wishes, facts, "undo")
+    steps = find_steps(back.goals, facts, "undo")
     if run.check:
         return preview(run, steps, back.told)
     if not run.record.back:
@@ -235,7 +235,7 @@ def backward(run: Run) -> Result:
     do(run, steps, facts)
     facts = read(run.bundle)
     back = undone(run, facts)
-    left = [check for check in compared(back.wishes, facts) if not check["holds"]]
+    left = [check for check in compared(back.goals, facts) if not check["holds"]]
     outcome = "not all rolled back" if left or back.missing else "rolled back"
     run.write("outcome", outcome=outcome, waits=back.waits, open=back.open)
     following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
@@ -275,7 +275,7 @@ def find_standing(run: Run) -> bool:
 
 def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
     refuse_others(bundle)
-    checks = compared(bundle.wanted, read(bundle))
+    checks = compared(bundle.desired, read(bundle))
     holds = all(check["holds"] for check in checks)
     host = bundle.plan["host"]
     lines = [*check_lines(checks, every=True), f"{host}: {'as planned' if holds else 'not as planned'}."]
@@ -287,10 +287,12 @@ def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
 def tell_facts(bundle: Bundle, given: argparse.Namespace) -> Result:
     refuse_stranger()
     document = facts_of_windows(given.facts)
-    answered = ask(bundle, [{"noun": noun, "verb": "get"} for noun in (*READ_ONLY, *NOUNS)], settled=True)
-    nouns = {noun: as_fact(answer) for noun, answer in zip((*READ_ONLY, *NOUNS), answered)}
+    answered = ask(
+        bundle, [{"resource": resource, "verb": "get"} for resource in (*READ_ONLY, *RESOURCES)], settled=True
+    )
+    resources = {resource: as_fact(answer) for resource, answer in zip((*READ_ONLY, *RESOURCES), answered)}
     refuse_other_linux(bundle, ways_in(document))
-    whole = dict(document, nouns={**document["nouns"], **nouns})
+    whole = dict(document, resources={**document["resources"], **resources})
     if given.output is None:
         return Result(0, whole, [])
     made = os.open(given.output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
@@ -308,16 +310,16 @@ def facts_of_windows(path: str) -> State:
         document = json.loads(data.decode(encoding))
     except ValueError as error:
         raise BundleRefusal(2, "WrongDocument", f"{path} is no JSON: {error}", "Nothing was changed.") from None
-    if not isinstance(document, dict) or document.get("schema") != "winhost.facts/1":
+    if not isinstance(document, dict) or document.get("schema") != "winhost.facts/2":
         raise BundleRefusal(
-            2, "WrongDocument", f"{path} has not the schema winhost.facts/1", "", "Make it with Facts.ps1."
+            2, "WrongDocument", f"{path} has not the schema winhost.facts/2", "", "Make it with Facts.ps1."
         )
     return document
 
 
 def ways_in(document: State) -> list[str]:
     """The host keys of the Linuxes that let somebody in, as Windows knows them."""
-    told = document["nouns"].get("WslAccess")
+    told = document["resources"].get("WslAccess")
     states = [each["state"] for each in told] if isinstance(told, list) else []
     return [each["host_key"] for each in states if each.get("active") is True and isinstance(each.get("host_key"), str)]
 
@@ -359,7 +361,9 @@ def ended(run: Run, outcome: str, checks: list[State], kept: list[str], followin
 def step_lines(steps: list[State]) -> list[str]:
     lines = []
     for number, step in enumerate(steps, 1):
-        moves = [f"{name} {shown(step['before'][name])} -> {shown(want)}" for name, want in step["want"].items()]
+        moves = [
+            f"{name} {shown(step['before'][name])} -> {shown(desired)}" for name, desired in step["desired"].items()
+        ]
         lines.append(f"[{number}/{len(steps)}] {step['title']}: {', '.join(moves)}")
     return lines
 
@@ -368,10 +372,10 @@ def check_lines(checks: list[State], every: bool) -> list[str]:
     lines = []
     for check in checks:
         if not check["holds"]:
-            text = f"{check['property']} should be {shown(check['want'])}, is {shown(check['found'])}"
+            text = f"{check['property']} should be {shown(check['desired'])}, is {shown(check['found'])}"
             lines.append(f"  NOT SO  {check['title']}: {text}")
         elif every:
-            lines.append(f"  ok      {check['title']}: {check['property']} is {shown(check['want'])}")
+            lines.append(f"  ok      {check['title']}: {check['property']} is {shown(check['desired'])}")
     return lines
 
 
@@ -387,8 +391,8 @@ class Bundle(NamedTuple):
     agent: Any
 
     @property
-    def wanted(self) -> list[State]:
-        found: list[State] = self.stage["wanted"]
+    def desired(self) -> list[State]:
+        found: list[State] = self.stage["desired"]
         return found
 
 
@@ -453,9 +457,9 @@ def plan_of(text: bytes) -> State:
         raise BundleRefusal(
             2, "WrongDocument", f"plan.json {why}", "Nothing was done.", "Make the bundle again."
         ) from None
-    if not isinstance(plan, dict) or plan.get("schema") != "winhost.plan/1":
+    if not isinstance(plan, dict) or plan.get("schema") != "winhost.plan/2":
         raise BundleRefusal(
-            2, "WrongDocument", "plan.json has not the schema winhost.plan/1", "", "Make the bundle again."
+            2, "WrongDocument", "plan.json has not the schema winhost.plan/2", "", "Make the bundle again."
         )
     return plan
 
@@ -463,7 +467,7 @@ def plan_of(text: bytes) -> State:
 def stage_of(plan: State) -> State:
     """A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then."""
     first = plan["stages"][0]
-    ours = {name: [each for each in first[name] if each["noun"] in NOUNS] for name in ("wanted", "steps")}
+    ours = {name: [each for each in first[name] if each["resource"] in RESOURCES] for name in ("desired", "steps")}
     return {**first, **ours}
 
 
@@ -507,16 +511,16 @@ def ask(bundle: Bundle, calls: list[State], settled: bool = False) -> list[State
 
 
 def read(bundle: Bundle) -> Facts:
-    """Everything that can be changed, as it is now: by noun, the agent's answer."""
-    answers = ask(bundle, [{"noun": noun, "verb": "get"} for noun in NOUNS], settled=True)
-    return dict(zip(NOUNS, answers))
+    """Everything that can be changed, as it is now: by resource, the agent's answer."""
+    answers = ask(bundle, [{"resource": resource, "verb": "get"} for resource in RESOURCES], settled=True)
+    return dict(zip(RESOURCES, answers))
 
 
 def state_of(facts: Facts, each: State) -> State | None:
-    """Of a wish, a step, or what was touched; nothing where there is no such instance."""
-    answer = facts[each["noun"]]
+    """Of a goal, a step, or what was touched; nothing where there is no such instance."""
+    answer = facts[each["resource"]]
     if not answer["ok"]:
-        what = f"{TITLES[each['noun']]} cannot be read: {why(answer)}"
+        what = f"{TITLES[each['resource']]} cannot be read: {why(answer)}"
         raise BundleRefusal(1, "CannotRead", what, "What cannot be read is not changed.")
     found: Iterable[State] = (one["state"] for one in answer["instances"] if one["key"] == each["key"])
     return next(iter(found), None)
@@ -539,70 +543,70 @@ def same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def compared(wishes: list[State], facts: Facts) -> list[State]:
+def compared(goals: list[State], facts: Facts) -> list[State]:
     """A check for each property that is wanted. Found is a sentence where there is nothing to compare."""
     checks = []
-    for wish in wishes:
-        answer = facts[wish["noun"]]
-        state = state_of(facts, wish) if answer["ok"] else None
-        for name, want in wish["want"].items():
+    for goal in goals:
+        answer = facts[goal["resource"]]
+        state = state_of(facts, goal) if answer["ok"] else None
+        for name, desired in goal["desired"].items():
             found: Any = "it is not there any more" if answer["ok"] else why(answer)
             if state is not None:
                 found = state.get(name)
-            holds = state is not None and same(found, want)
-            check = {"title": wish["title"], "noun": wish["noun"], "property": name}
-            checks.append({**check, "want": want, "found": found, "holds": holds})
+            holds = state is not None and same(found, desired)
+            check = {"title": goal["title"], "resource": goal["resource"], "property": name}
+            checks.append({**check, "desired": desired, "found": found, "holds": holds})
     return checks
 
 
-# ==== 5. from wishes to steps, and doing them: going on after a crash and going back are the same over other wishes
+# ==== 5. from goals to steps, and doing them: going on after a crash and going back are the same over other goals
 
 
-def find_steps(wishes: list[State], facts: Facts, role: str) -> list[State]:
-    places = list(NOUNS) if role == "wish" else list(reversed(NOUNS))
-    ordered = sorted(wishes, key=lambda wish: (places.index(wish["noun"]), tuple(wish["key"].values())))
-    steps = [find_step(wish, facts, role) for wish in ordered]
-    return [step for step in steps if step["want"]]
+def find_steps(goals: list[State], facts: Facts, role: str) -> list[State]:
+    places = list(RESOURCES) if role == "desired" else list(reversed(RESOURCES))
+    ordered = sorted(goals, key=lambda goal: (places.index(goal["resource"]), tuple(goal["key"].values())))
+    steps = [find_step(goal, facts, role) for goal in ordered]
+    return [step for step in steps if step["desired"]]
 
 
-def find_step(wish: State, facts: Facts, role: str) -> State:
+def find_step(goal: State, facts: Facts, role: str) -> State:
     """Only the properties that differ."""
-    state = state_of(facts, wish)
+    state = state_of(facts, goal)
     if state is None:
         raise BundleRefusal(
-            1, "Gone", f"it is not there any more: {wish['title']}", "", "Read it again and plan again."
+            1, "Gone", f"it is not there any more: {goal['title']}", "", "Read it again and plan again."
         )
-    differing = [name for name, want in wish["want"].items() if not same(state.get(name), want)]
+    differing = [name for name, desired in goal["desired"].items() if not same(state.get(name), desired)]
     for name in differing:
         if missing(state.get(name)):
-            what = f"{wish['title']}: {name} cannot be read: {why(state[name])}"
+            what = f"{goal['title']}: {name} cannot be read: {why(state[name])}"
             raise BundleRefusal(1, "CannotRead", what, "What cannot be read cannot be given back.")
-    before, want = ({name: each[name] for name in differing} for each in (state, wish["want"]))
-    told = {"noun": wish["noun"], "key": wish["key"], "role": role, "before": before, "want": want}
-    return {**told, "title": wish["title"], "risks": []}
+    before, desired = ({name: each[name] for name in differing} for each in (state, goal["desired"]))
+    told = {"resource": goal["resource"], "key": goal["key"], "role": role, "before": before, "desired": desired}
+    return {**told, "title": goal["title"], "risks": []}
 
 
 def refuse_drift(run: Run, facts: Facts) -> None:
-    """A wish must stand where the plan saw it, or already where it shall be; what no step of the plan shows must be so
+    """A goal must stand where the plan saw it, or already where it shall be; what no step of the plan shows must be so
     already. What this run moved itself may differ.
     """
     steps = {identity(step): step for step in run.bundle.stage["steps"]}
     lines = []
-    for wish in run.bundle.wanted:
-        if identity(wish) in run.record.touched:
+    for goal in run.bundle.desired:
+        if identity(goal) in run.record.touched:
             continue
-        state, step = state_of(facts, wish) or {}, steps.get(identity(wish), {"before": {}})
-        for name, want in wish["want"].items():
-            found, before = state.get(name), step["before"].get(name, want)
-            if not same(found, want) and not same(found, before):
-                lines.append(f"{wish['title']}: {name} was {shown(before)}, is {shown(found)}")
+        state, step = state_of(facts, goal) or {}, steps.get(identity(goal), {"before": {}})
+        for name, desired in goal["desired"].items():
+            found, before = state.get(name), step["before"].get(name, desired)
+            if not same(found, desired) and not same(found, before):
+                lines.append(f"{goal['title']}: {name} was {shown(before)}, is {shown(found)}")
     if lines:
         what = "the machine is no longer as the plan saw it; nothing was changed"
         raise BundleRefusal(4, "Drifted", what, "\n".join(lines), "Read it again with `facts` and plan again.")
 
 
 def identity(each: State) -> str:
-    return json.dumps([each["noun"], each["key"]], sort_keys=True)
+    return json.dumps([each["resource"], each["key"]], sort_keys=True)
 
 
 def do(run: Run, steps: list[State], facts: Facts) -> None:
@@ -617,11 +621,17 @@ def do(run: Run, steps: list[State], facts: Facts) -> None:
 def do_step(run: Run, step: State, facts: Facts) -> None:
     found = {**(state_of(facts, step) or {}), **step["before"]}
     run.write("begin", step=step, found=found)
-    call = {"verb": "set", "noun": step["noun"], "key": step["key"], "want": step["want"], "expect": step["before"]}
+    call = {
+        "verb": "set",
+        "resource": step["resource"],
+        "key": step["key"],
+        "desired": step["desired"],
+        "expect": step["before"],
+    }
     answer = brought(run, step, ask(run.bundle, [{**call, "how": {"accept": [], "within": run.within}}])[0])
     for warning in answer.get("warnings", []):
         run.say(f"  it warns: {warning}")
-    told = {"noun": step["noun"], "key": step["key"]}
+    told = {"resource": step["resource"], "key": step["key"]}
     if not answer["ok"]:
         # Nothing was changed where it drifted; after an error the agent has read again.
         after = answer["before"] if "drift" in answer else answer.get("after")
@@ -629,8 +639,8 @@ def do_step(run: Run, step: State, facts: Facts) -> None:
         raise failed(step, answer)
     run.write("end", after=answer["after"], **told)
     run.changed += 1
-    for name, want in step["want"].items():
-        if not same(answer["after"].get(name), want):
+    for name, desired in step["desired"].items():
+        if not same(answer["after"].get(name), desired):
             what = f"{step['title']}: accepted without error, but {name} is {shown(answer['after'].get(name))}"
             raise BundleRefusal(1, "NotTaken", what, "", AGAIN)
 
@@ -638,7 +648,7 @@ def do_step(run: Run, step: State, facts: Facts) -> None:
 def brought(run: Run, step: State, answer: State) -> State:
     """What a step before it has brought along needs nothing more: a package that starts its unit."""
     first = len(run.record.touched) == 1
-    if "drift" not in answer or first or any(not same(answer["before"].get(n), w) for n, w in step["want"].items()):
+    if "drift" not in answer or first or any(not same(answer["before"].get(n), w) for n, w in step["desired"].items()):
         return answer
     return {"ok": True, "after": answer["before"]}
 
@@ -660,7 +670,7 @@ AGAIN = f"Mend that and type the same again to go on; or go back: {GO_BACK}"
 class Undo(NamedTuple):
     """lacks: what could not be read, so that it is neither put back nor kept."""
 
-    want: State
+    desired: State
     keep: str = ""
     lacks: str = ""
 
@@ -670,7 +680,7 @@ class Back(NamedTuple):
     only when what came since is taken back. open: all that stays for that.
     """
 
-    wishes: list[State]
+    goals: list[State]
     kept: list[str]
     missing: list[State]
     waits: bool
@@ -695,19 +705,19 @@ def undone(run: Run, facts: Facts) -> Back:
         pass
     back = Back([], [], [], bool(used), [])
     for id_, each in touched.items():
-        told = {name: each[name] for name in ("noun", "key", "title")}
+        told = {name: each[name] for name in ("resource", "key", "title")}
         undo = undos[id_]
         keep = undo.keep
         if id_ in used:
             keep = f"for {', '.join(used[id_])}, which came since; take that back, then this again"
         elif undo.lacks:
             back.missing.append({**told, "why": undo.lacks})
-        elif undo.want:
-            back.wishes.append({**told, "want": undo.want})
+        elif undo.desired:
+            back.goals.append({**told, "desired": undo.desired})
         if keep:
             back.kept.append(f"{each['title']}: kept: {keep}")
-        if keep or undo.lacks or undo.want:
-            back.open.append({"noun": each["noun"], "key": each["key"]})
+        if keep or undo.lacks or undo.desired:
+            back.open.append({"resource": each["resource"], "key": each["key"]})
     return back
 
 
@@ -715,7 +725,7 @@ def keeps_more(touched: State, undos: dict[str, Undo], used: dict[str, list[str]
     """Everything that goes back goes back together: what is kept keeps what it rests on."""
     found = False
     for id_, each in touched.items():
-        if id_ in used or not undos[id_].want:
+        if id_ in used or not undos[id_].desired:
             continue
         try:
             names = kept_for(each, touched, undos, used, facts)
@@ -732,30 +742,30 @@ def kept_for(
 ) -> list[str]:
     """Names of what rests on it and did not when this run came to its end."""
     names: list[str] = []
-    for user in resting(each["noun"], facts):
+    for user in resting(each["resource"], facts):
         id_ = identity(user)
         if id_ in used:
             names += used[id_]
         elif id_ in touched:
-            others = undos[id_].keep and not undos[id_].want and is_others(touched[id_], facts)
+            others = undos[id_].keep and not undos[id_].desired and is_others(touched[id_], facts)
             names += [touched[id_]["title"]] if others else []
-        elif each["rested"] is not None and id_ not in map(identity, each["rested"]):
-            names.append(next(iter(user["key"].values()), TITLES[user["noun"]]))
+        elif each["dependents"] is not None and id_ not in map(identity, each["dependents"]):
+            names.append(next(iter(user["key"].values()), TITLES[user["resource"]]))
     return list(dict.fromkeys(names))
 
 
-def resting(noun: str, facts: Facts) -> list[State]:
+def resting(resource: str, facts: Facts) -> list[State]:
     found: dict[str, State] = {}
-    for rule in RESTS.get(noun, ()):
-        answer = facts[rule["noun"]]
+    for rule in RESTS.get(resource, ()):
+        answer = facts[rule["resource"]]
         if not answer["ok"] and "unavailable" not in answer:
-            raise Unread(f"{TITLES[rule['noun']]}: {why(answer)}")
+            raise Unread(f"{TITLES[rule['resource']]}: {why(answer)}")
         for each in answer["instances"] if answer["ok"] else ():
             value = each["state"][rule["property"]]
             if isinstance(value, dict) and "unknown" in value:
-                raise Unread(f"{TITLES[rule['noun']]} ({rule['property']}): {why(value)}")
+                raise Unread(f"{TITLES[rule['resource']]} ({rule['property']}): {why(value)}")
             if (value in rule["values"]) is rule["with"]:
-                user = {"noun": rule["noun"], "key": each["key"]}
+                user = {"resource": rule["resource"], "key": each["key"]}
                 found.setdefault(identity(user), user)
     return list(found.values())
 
@@ -772,18 +782,20 @@ def tell_rested(run: Run, facts: Facts) -> None:
     """What rests on what was changed: on the way back, it is told from what came since."""
     told = []
     for each in run.record.touched.values():
-        if each["rested"] is None and each["noun"] in RESTS:
+        if each["dependents"] is None and each["resource"] in RESTS:
             with suppress(Unread):
-                told.append({"noun": each["noun"], "key": each["key"], "users": resting(each["noun"], facts)})
+                told.append(
+                    {"resource": each["resource"], "key": each["key"], "users": resting(each["resource"], facts)}
+                )
     if told:
-        run.write("rested", resting=told)
+        run.write("dependents", resting=told)
 
 
 def undo_of(touched: State, record: BundleRunState, facts: Facts) -> Undo:
-    answer = facts[touched["noun"]]
+    answer = facts[touched["resource"]]
     if not answer["ok"]:
         # What is there only since we installed what it needs went with that, once we are on the way back from it.
-        ours = {each["noun"] for each in record.touched.values() if record.back and each["moved"]}
+        ours = {each["resource"] for each in record.touched.values() if record.back and each["moved"]}
         return Undo({}) if answer.get("unavailable") in ours else Undo({}, "", why(answer))
     now = state_of(facts, touched)
     if now is None:
@@ -791,12 +803,12 @@ def undo_of(touched: State, record: BundleRunState, facts: Facts) -> Undo:
     for name in touched["changed"]:
         if isinstance(now[name], dict) and "unknown" in now[name]:
             return Undo({}, "", f"{name}: {why(now[name])}")
-    return RULES[NOUNS[touched["noun"]]](touched, now)
+    return RULES[RESOURCES[touched["resource"]]](touched, now)
 
 
 def undo_properties(touched: State, now: State) -> Undo:
     """Put back what still stands as we left it; what somebody changed since is theirs."""
-    want, foreign = {}, []
+    desired, foreign = {}, []
     for name in touched["changed"]:
         before = touched["before"][name]
         left = [touched["after"][name], *(state.get(name) for state in touched["moved"])]
@@ -805,16 +817,16 @@ def undo_properties(touched: State, now: State) -> Undo:
         if missing(now[name]):
             return Undo({}, "", f"{name}: {why(now[name])}")
         if any(same(now[name], each) for each in left):
-            want[name] = before
+            desired[name] = before
         else:
             foreign.append(name)
-    return Undo(want, f"{', '.join(foreign)} changed since by somebody else" if foreign else "")
+    return Undo(desired, f"{', '.join(foreign)} changed since by somebody else" if foreign else "")
 
 
 def undo_file(touched: State, now: State) -> Undo:
     """As a whole or not at all: without its text there is no mode to put back."""
     undo = undo_properties(touched, now)
-    return undo._replace(want={}) if undo.keep else undo
+    return undo._replace(desired={}) if undo.keep else undo
 
 
 def undo_source(touched: State, now: State) -> Undo:
@@ -881,9 +893,9 @@ class BundleRunState:
             self.stage = True
         elif kind == "back":
             self.back, self.outcome = True, ""
-        elif kind == "rested":
+        elif kind == "dependents":
             for each in entry["resting"]:
-                self.touched[identity(each)]["rested"] = each["users"]
+                self.touched[identity(each)]["dependents"] = each["users"]
         elif kind == "outcome":
             self._ended(entry)
 
@@ -893,19 +905,19 @@ class BundleRunState:
             self.given = set(self.touched) - set(map(identity, entry["open"]))
 
     def _begin(self, step: State, found: State) -> None:
-        self.setting = list(step["want"])
+        self.setting = list(step["desired"])
         known = self.touched.get(identity(step))
         if self.back and known:
-            known["moved"] = [step["before"], step["want"]]
+            known["moved"] = [step["before"], step["desired"]]
             return
         if not self.back:
             # What this step brings with it is nobody else's; what rests on what is told anew after it.
             for each in self.touched.values():
-                each["rested"] = None
-        told = {name: step[name] for name in ("noun", "key", "title")}
-        touched = known or {**told, "before": found, "changed": [], "after": dict(found), "rested": None}
-        touched["changed"] = list(dict.fromkeys([*touched["changed"], *step["want"]]))
-        touched["after"] = {**touched["after"], **step["want"]}
+                each["dependents"] = None
+        told = {name: step[name] for name in ("resource", "key", "title")}
+        touched = known or {**told, "before": found, "changed": [], "after": dict(found), "dependents": None}
+        touched["changed"] = list(dict.fromkeys([*touched["changed"], *step["desired"]]))
+        touched["after"] = {**touched["after"], **step["desired"]}
         touched["moved"] = [step["before"]]
         self.touched[identity(step)] = touched
 

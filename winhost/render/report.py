@@ -226,7 +226,7 @@ def report(
     *,
     brief: bool = False,
 ) -> Iterator[str]:
-    """One file, in pieces. The same facts and the same wish give the same text. brief: a page a host, when printed.
+    """One file, in pieces. The same facts and the same request give the same text. brief: a page a host, when printed.
 
     Hosts are taken one by one. The summary stands before their chapters and is known after them, so they wait in a
     temporary file. Raises OSError where there is no room for that.
@@ -414,7 +414,7 @@ def _alike(variant: PathVerdict) -> Iterable[Subjects]:
 
 
 def _codes(host: ReportHost) -> frozenset[str]:
-    """All that a chapter names: by ways, by what they offer, and by what speaks against the wish."""
+    """All that a chapter names: by ways, by what they offer, and by what speaks against the request."""
     variants = (host.best, *host.others)
     own = (reason for variant in variants for reason in (*variant.reasons, *variant.fit.denied))
     subjects = (reason for variant in variants for each in variant.subjects for reason in each.reasons)

@@ -31,8 +31,8 @@ def recommendation(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
 
 def _recommended(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
     if fit.verdict is Verdict.UNSUPPORTED:
-        wanted = " with what is needed" if needs.must else ""
-        return (f"No way works here{wanted} as it is.",)
+        desired = " with what is needed" if needs.must else ""
+        return (f"No way works here{desired} as it is.",)
     if answer.assessment.recommended is None:
         return ("Nothing is recommended: it is not known which Windows this is.",)
     topic = catalogue.topics()[path_of(fit.variant)]
@@ -42,10 +42,10 @@ def _recommended(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
 
 def _standing(fit: Fit, needs: Needs) -> str:
     missed = f" Welcome and not there: {', '.join(offered.capability for offered in fit.missed)}." if fit.missed else ""
-    wanted = " and offers all that is needed" if needs.must else ""
+    desired = " and offers all that is needed" if needs.must else ""
     match fit.verdict:
         case Verdict.SUPPORTED:
-            return f"It is supported{wanted}.{missed}"
+            return f"It is supported{desired}.{missed}"
         case Verdict.DEGRADED:
             return f"It works, with something given up: see below.{missed}"
         case _:
@@ -61,9 +61,9 @@ def settling(answer: Judged) -> tuple[str, ...]:
 
 
 def _settled(each: Settling) -> str:
-    nouns = dict.fromkeys(fact.partition(".")[0] for fact in each.settles)
+    resources = dict.fromkeys(fact.partition(".")[0] for fact in each.settles)
     wait = "reason waits" if each.reasons == 1 else "reasons wait"
-    return f"{each.reasons} {wait} for it ({', '.join(nouns)}). {each.then}"
+    return f"{each.reasons} {wait} for it ({', '.join(resources)}). {each.then}"
 
 
 def supposed(what: Supposed) -> str:

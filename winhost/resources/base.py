@@ -1,4 +1,4 @@
-"""What a resource is: a noun with a key, a state, needs and risks. The engine does the rest."""
+"""What a resource is: a resource with a key, a state, needs and risks. The engine does the rest."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -19,7 +19,7 @@ _MISSING = (Unknown, Unavailable)  # every property that is read is held against
 class State:
     """A typed state. Reading a property that the host could not tell raises `MissingFact`; nothing tests for it."""
 
-    noun: ClassVar["ResourceType"]
+    resource_type: ClassVar["ResourceType"]
 
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)
@@ -32,9 +32,9 @@ class State:
 class Need:
     """Another resource that must stand at `want` while a step runs; the engine moves it there and back once."""
 
-    noun: str
+    resource: str
     key: Key
-    want: Mapping[str, Json]
+    desired: Mapping[str, Json]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Change:
 
     key: Key
     before: Mapping[str, Json]
-    want: Mapping[str, Json]
+    desired: Mapping[str, Json]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Attachment:
 class Rests:
     """A kind of thing that rests on an instance as it is: it needs that to go on, or to be taken back itself.
 
-    noun: of the things; on: parts of the key that both have; at: a property, and the value at which one rests, with the
+    resource: of the things; on: parts of the key that both have; at: a property, and the value at which one rests,
+    with the
     key's parts in braces; unless: a property, and the values at which none does. since: properties that must be as they
     were when the run came to an end (perhaps none: it was there): such things are there without anybody's doing, so
     they count only where the run saw them. lent: what the run put there and others have taken away counts, too: taken
@@ -74,7 +75,7 @@ class Rests:
     them.
     """
 
-    noun: str
+    resource: str
     on: tuple[str, ...] = ()
     at: tuple[str, str] | None = None
     unless: tuple[str, tuple[Json, ...]] | None = None
@@ -87,7 +88,7 @@ class Rests:
 class Dependent:
     """An instance that rests on another one. state: how it stands, where that counts."""
 
-    noun: str
+    resource: str
     key: Key
     state: Mapping[str, Json] | None = None
 
@@ -112,8 +113,8 @@ class ResourceType:
     name: as in `Get-Winhost<name>`; title: what sentences for people call it, in the plural but for what a host has
     once; order: lower ones are read first, and without one the last; key: names of the
     key's parts; sets: the properties that `set` can change, and to
-    what; after: nouns whose steps come first; requires: the noun without which this one is unavailable; absent: the
-    state of an instance that the host does not list, where `set` can make one;
+    what; after: resources whose steps come first; requires: the resource without which this one is unavailable;
+    absent: the state of an instance that the host does not list, where `set` can make one;
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
@@ -142,18 +143,18 @@ class ResourceType:
     undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
     state: type[State] = field(default=State)
 
-    def misfit(self, key: Key, want: Mapping[str, Json]) -> str | None:
-        """Why this cannot be wanted of an instance of this noun, or None."""
+    def misfit(self, key: Key, desired: Mapping[str, Json]) -> str | None:
+        """Why this cannot be wanted of an instance of this resource, or None."""
         if set(key) != set(self.key):
             return f"the key of {self.name} has the parts: {', '.join(self.key) or 'none'}"
-        wrong = sorted(set(want) - set(self.sets))
+        wrong = sorted(set(desired) - set(self.sets))
         if wrong:
             return f"{self.name} cannot set {', '.join(wrong)}; it sets: {', '.join(self.sets) or 'nothing'}"
         return None
 
-    def wrong_value(self, want: Mapping[str, Json]) -> str | None:
+    def wrong_value(self, desired: Mapping[str, Json]) -> str | None:
         """Why a property cannot be set to what is wanted of it, or None. Its names must be right (`misfit`)."""
-        for name, value in want.items():
+        for name, value in desired.items():
             if not self.sets[name].fits(value):
                 return f"{self.name}.{name} should be {self.sets[name].says}, not {value!r:.80}"
         return None
@@ -199,17 +200,17 @@ ADDRESS = Form(ip_address, "an IP address")
 
 
 @dataclass_transform(frozen_default=True)
-def resource(noun: ResourceType) -> Callable[[type[S]], type[S]]:
-    """Make a class the typed state of `noun`: a frozen dataclass each of whose properties may be missing."""
+def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
+    """Make a class the typed state of `declared`: a frozen dataclass each of whose properties may be missing."""
 
     def declare(cls: type[S]) -> type[S]:
         hints = get_type_hints(cls, include_extras=True)
         cls.__annotations__ = {name: Annotated[hints[name], OrMissing()] for name in cls.__annotations__}
         made = dataclass(frozen=True)(cls)
-        unknown = set(noun.sets) - {f.name for f in fields(cast(Any, made))}
+        unknown = set(declared.sets) - {f.name for f in fields(cast(Any, made))}
         if unknown:
-            raise TypeError(f"{noun.name} sets {sorted(unknown)}, which its state does not have")
-        made.noun = ResourceType(**{**noun.__dict__, "state": made})
+            raise TypeError(f"{declared.name} sets {sorted(unknown)}, which its state does not have")
+        made.resource_type = ResourceType(**{**declared.__dict__, "state": made})
         return made
 
     return declare

@@ -21,13 +21,13 @@ def read_facts(path: Path) -> Facts:
 
 def _findings(facts: Facts) -> Iterator[Finding]:
     yield from origin_findings(facts.host, facts.origin, facts.read_at, "read_at")
-    for name, answer in facts.nouns.items():
+    for name, answer in facts.resources.items():
         if name not in RESOURCE_TYPES or not isinstance(answer, tuple):
-            continue  # a noun of another winhost is not looked at
+            continue  # a resource of another winhost is not looked at
         if len(answer) > 1 and not RESOURCE_TYPES[name].key:
-            yield ("nouns", name), f"holds {len(answer)} records of what a host has once"
+            yield ("resources", name), f"holds {len(answer)} records of what a host has once"
         for number, record in enumerate(answer):
-            yield from _wrong(("nouns", name, number), RESOURCE_TYPES[name], record)
+            yield from _wrong(("resources", name, number), RESOURCE_TYPES[name], record)
 
 
 def origin_findings(host: str, origin: str, read_at: str, name: str) -> Iterator[Finding]:
@@ -48,11 +48,11 @@ def is_time(text: str) -> bool:
         return False
 
 
-def _wrong(loc: tuple[str | int, ...], noun: ResourceType, record: Record) -> Iterator[Finding]:
-    if set(record.key) != set(noun.key):
-        yield (*loc, "key"), f"should have the parts: {', '.join(noun.key) or 'none'}"
+def _wrong(loc: tuple[str | int, ...], resource: ResourceType, record: Record) -> Iterator[Finding]:
+    if set(record.key) != set(resource.key):
+        yield (*loc, "key"), f"should have the parts: {', '.join(resource.key) or 'none'}"
         return
     try:
-        typed(noun.state, record)
+        typed(resource.state, record)
     except WrongState as wrong:
         yield (*loc, "state"), wrong.faults

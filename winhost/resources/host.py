@@ -32,12 +32,12 @@ S = TypeVar("S", bound=State)
 class WrongState(UsageError):
     """A state that this winhost does not understand: facts of another version or edited, or a fault of ours."""
 
-    noun: str
+    resource: str
     faults: str
 
     @property
     def what(self) -> str:
-        return f"the facts of {self.noun} do not have the shape of this noun: {self.faults}"
+        return f"the facts of {self.resource} do not have the shape of this resource: {self.faults}"
 
     @property
     def hint(self) -> str | None:
@@ -49,9 +49,9 @@ def typed(state: type[S], record: Record) -> Instance[S]:
     from pydantic import ValidationError
 
     try:
-        value: S = adapter(state.noun.name).validate_python(dict(record.state))
+        value: S = adapter(state.resource_type.name).validate_python(dict(record.state))
     except ValidationError as error:
-        raise WrongState(state.noun.name, faults(error)) from None
+        raise WrongState(state.resource_type.name, faults(error)) from None
     return Instance(record.key, value)
 
 
@@ -72,7 +72,7 @@ class Card:
 
 
 class HostFacts:
-    """The facts of one host, noun by noun. Reading what could not be read raises `MissingFact`."""
+    """The facts of one host, resource by resource. Reading what could not be read raises `MissingFact`."""
 
     def __init__(self, facts: Facts) -> None:
         self.document = facts
@@ -83,27 +83,27 @@ class HostFacts:
         return self.document.host
 
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
-        """Every instance of a noun."""
+        """Every instance of a resource."""
         if state not in self._typed:
-            found = answer(self.document, state.noun.name)
+            found = answer(self.document, state.resource_type.name)
             if not isinstance(found, tuple):
-                raise MissingFact(state.noun.name, found)
+                raise MissingFact(state.resource_type.name, found)
             self._typed[state] = tuple(typed(state, record) for record in found)
         return self._typed[state]
 
     def the(self, state: type[S]) -> S:
-        """The only instance of a noun without a key. Raises MissingFact, WrongState."""
+        """The only instance of a resource without a key. Raises MissingFact, WrongState."""
         instances = self.all(state)
         if not instances:
-            raise MissingFact(state.noun.name, NOT_THERE)
+            raise MissingFact(state.resource_type.name, NOT_THERE)
         if len(instances) > 1:
-            raise WrongState(state.noun.name, f"{len(instances)} records of what a host has once")
+            raise WrongState(state.resource_type.name, f"{len(instances)} records of what a host has once")
         return instances[0].state
 
     def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
         """The state of one key, or of what can yet be made; None where the host has no such instance."""
         found = next((i.state for i in self.all(state) if dict(i.key) == dict(key)), None)
-        absent = state.noun.absent
+        absent = state.resource_type.absent
         return typed(state, Record(absent, key)).state if found is None and absent is not None else found
 
     @cached_property

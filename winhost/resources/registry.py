@@ -16,7 +16,7 @@ def discover(system: str) -> tuple[type[State], ...]:
     """
     folders = (entry for entry in files(__package__).joinpath(system).iterdir() if (entry / "resource.py").is_file())
     found = [_declared(import_module(f"{__package__}.{system}.{folder.name}.resource")) for folder in folders]
-    return tuple(sorted(found, key=lambda state: (state.noun.order, state.noun.name)))
+    return tuple(sorted(found, key=lambda state: (state.resource_type.order, state.resource_type.name)))
 
 
 def _declared(module: ModuleType) -> type[State]:
@@ -28,33 +28,35 @@ def _declared(module: ModuleType) -> type[State]:
 
 WINDOWS_STATES = discover("windows")
 LINUX_STATES = discover("linux")
-WINDOWS: dict[str, ResourceType] = {state.noun.name: state.noun for state in WINDOWS_STATES}
-LINUX: dict[str, ResourceType] = {state.noun.name: state.noun for state in LINUX_STATES}
+WINDOWS: dict[str, ResourceType] = {state.resource_type.name: state.resource_type for state in WINDOWS_STATES}
+LINUX: dict[str, ResourceType] = {state.resource_type.name: state.resource_type for state in LINUX_STATES}
 RESOURCE_TYPES: dict[str, ResourceType] = {**WINDOWS, **LINUX}
 
 
-def answer(facts: Facts, noun: str) -> Answer:
-    """What facts tell of a noun. A host whose Linux lets nobody in has nothing to tell of it, and its facts lack it."""
-    if noun in LINUX and noun not in facts.nouns:
+def answer(facts: Facts, resource: str) -> Answer:
+    """What facts tell of a resource. A host whose Linux lets nobody in has nothing to tell of it, and its facts
+    lack it.
+    """
+    if resource in LINUX and resource not in facts.resources:
         return Unavailable(ACCESS)
-    return facts.answer(noun)
+    return facts.answer(resource)
 
 
-def titled(noun: str) -> str:
+def titled(resource: str) -> str:
     """What sentences for people call it. A journal or facts may name one that nobody knows: that by its name."""
-    return RESOURCE_TYPES[noun].title if noun in RESOURCE_TYPES else noun
+    return RESOURCE_TYPES[resource].title if resource in RESOURCE_TYPES else resource
 
 
-def label(noun: str) -> str:
+def label(resource: str) -> str:
     """The part of its key that people know it by; nothing where a host has it once."""
-    parts = RESOURCE_TYPES[noun].key
+    parts = RESOURCE_TYPES[resource].key
     return "distro" if "distro" in parts else next(iter(parts), "")
 
 
 def unread(missing: MissingFact) -> str:
     """A sentence for people about what was not read."""
-    noun, _, name = missing.fact.partition(".")
-    what = f"{titled(noun)} ({name})" if name else titled(noun)
+    resource, _, name = missing.fact.partition(".")
+    what = f"{titled(resource)} ({name})" if name else titled(resource)
     if isinstance(missing.missing, Unavailable):
         return f"{what} cannot be read before {titled(missing.missing.unavailable)} is there"
     return f"{what} {missing.missing}"

@@ -1,4 +1,4 @@
-"""What records of a noun look like: its key, its properties and their types."""
+"""What records of a resource look like: its key, its properties and their types."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,22 +17,22 @@ _FAULTS = 3  # of a record that are told
 
 
 @once
-def adapter(noun: str) -> "TypeAdapter[Any]":
-    """Makes the typed state of a noun."""
+def adapter(resource: str) -> "TypeAdapter[Any]":
+    """Makes the typed state of a resource."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(RESOURCE_TYPES[noun].state)
+    return TypeAdapter(RESOURCE_TYPES[resource].state)
 
 
-def misfit(noun: str, records: Sequence[Record]) -> str | None:
-    """Why these cannot be all records of a noun, or None: then each can be typed."""
-    known = RESOURCE_TYPES[noun]
+def misfit(resource: str, records: Sequence[Record]) -> str | None:
+    """Why these cannot be all records of a resource, or None: then each can be typed."""
+    known = RESOURCE_TYPES[resource]
     if not known.key and len(records) > 1:
         return f"{len(records)} records of what a host has once"
     for record in records:
         if set(record.key) != set(known.key):
             return f"the key has the parts {_named(record.key)}, not {_named(known.key)}"
-        if why := _misfit(noun, record.state):
+        if why := _misfit(resource, record.state):
             return f"{_of(record.key)}{why}"
     return None
 
@@ -47,15 +47,15 @@ def faults(error: "ValidationError") -> str:
     return visible("; ".join([*found[:_FAULTS], *more]))
 
 
-def _misfit(noun: str, state: Mapping[str, Any]) -> str | None:
+def _misfit(resource: str, state: Mapping[str, Any]) -> str | None:
     from pydantic import ValidationError
 
-    foreign = sorted(set(state) - {each.name for each in fields(cast(Any, RESOURCE_TYPES[noun].state))})
+    foreign = sorted(set(state) - {each.name for each in fields(cast(Any, RESOURCE_TYPES[resource].state))})
     if foreign:
         return f"there is no property {_named(foreign)}"
     try:
         # As JSON, where strict means what it says: a list may be a tuple, and "5" is no number.
-        adapter(noun).validate_json(json.dumps(state), strict=True)
+        adapter(resource).validate_json(json.dumps(state), strict=True)
     except ValidationError as error:
         return faults(error)
     return None

@@ -78,8 +78,10 @@ def _size(value: str) -> int:
     return _whole(value) if value.isascii() and value.isdecimal() else parse_size(value)
 
 
-def _as_property(noun: str, name: str, read: Callable[[str], Json]) -> tuple[str, Callable[[str], Mapping[str, Json]]]:
-    return noun, lambda value: {name: read(value)}
+def _as_property(
+    resource: str, name: str, read: Callable[[str], Json]
+) -> tuple[str, Callable[[str], Mapping[str, Json]]]:
+    return resource, lambda value: {name: read(value)}
 
 
 WORDS: Mapping[str, tuple[str, Callable[[str], Mapping[str, Json]]]] = {
@@ -99,10 +101,10 @@ _EACH = re.compile(r",(?=[A-Za-z][A-Za-z._-]*=)")
 
 @dataclass(frozen=True)
 class Statement:
-    """word: as the user wrote it; values: by property of the noun."""
+    """word: as the user wrote it; values: by property of the resource."""
 
     word: str
-    noun: str
+    resource: str
     values: Mapping[str, Json]
 
 
@@ -130,11 +132,13 @@ class NobodyThere(UsageError):
 
     host: str
     word: str
-    noun: str
+    resource: str
 
     @property
     def what(self) -> str:
-        return f"{visible(self.word)} is stated of each {self.noun}, and the facts of {visible(self.host)} list none"
+        return (
+            f"{visible(self.word)} is stated of each {self.resource}, and the facts of {visible(self.host)} list none"
+        )
 
 
 def parse(text: str) -> tuple[Statement, ...]:
@@ -147,13 +151,13 @@ def _statement(text: str) -> Statement:
     if not equals or not value:
         raise ValueError(f"'{visible(text)}' is not NAME=VALUE")
     if name in WORDS:
-        noun, read = WORDS[name]
-        return _checked(Statement(text, noun, read(value)))
-    noun, _, prop = name.partition(".")
-    if noun not in WINDOWS or prop not in _properties(WINDOWS[noun]):
+        resource, read = WORDS[name]
+        return _checked(Statement(text, resource, read(value)))
+    resource, _, prop = name.partition(".")
+    if resource not in WINDOWS or prop not in _properties(WINDOWS[resource]):
         known = [*WORDS, *(f"{each}.{name}" for each in WINDOWS for name in _properties(WINDOWS[each]))]
         raise ValueError(f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(WORDS)}")
-    return _checked(Statement(text, noun, {prop: _yaml(value)}))
+    return _checked(Statement(text, resource, {prop: _yaml(value)}))
 
 
 def _yaml(value: str) -> Json:
@@ -165,14 +169,14 @@ def _yaml(value: str) -> Json:
         return value
 
 
-def _properties(noun: ResourceType) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(cast(Any, noun.state)))
+def _properties(resource: ResourceType) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(cast(Any, resource.state)))
 
 
 def _checked(statement: Statement) -> Statement:
-    noun = WINDOWS[statement.noun]
+    resource = WINDOWS[statement.resource]
     try:
-        typed(noun.state, Record({**_missing(noun, NOT_THERE), **statement.values}))
+        typed(resource.state, Record({**_missing(resource, NOT_THERE), **statement.values}))
     except WrongState as wrong:
         raise ValueError(f"'{visible(statement.word)}': {wrong.faults}") from None
     return statement
@@ -182,22 +186,22 @@ def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
     """The facts with what is stated where nothing was read. Raises Contradicted, NobodyThere."""
     for each in statements:
         answer = _told(facts, each)
-        facts = replace(facts, nouns={**facts.nouns, each.noun: answer}, stated=(*facts.stated, each.word))
+        facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.word))
     return facts
 
 
 def _told(facts: Facts, each: Statement) -> Answer:
-    noun, answer = WINDOWS[each.noun], facts.answer(each.noun)
+    resource, answer = WINDOWS[each.resource], facts.answer(each.resource)
     if isinstance(answer, tuple) and answer:
         return tuple(_filled(facts.host, each, record) for record in answer)
-    if noun.key or isinstance(answer, tuple):
-        raise NobodyThere(facts.host, each.word, each.noun)
-    return (Record({**_missing(noun, answer), **each.values}),)
+    if resource.key or isinstance(answer, tuple):
+        raise NobodyThere(facts.host, each.word, each.resource)
+    return (Record({**_missing(resource, answer), **each.values}),)
 
 
-def _missing(noun: ResourceType, why: Missing) -> dict[str, Json]:
+def _missing(resource: ResourceType, why: Missing) -> dict[str, Json]:
     """A state of which nothing was read."""
-    return dict.fromkeys(_properties(noun), asdict(why))
+    return dict.fromkeys(_properties(resource), asdict(why))
 
 
 def _filled(host: str, each: Statement, record: Record) -> Record:
@@ -205,7 +209,7 @@ def _filled(host: str, each: Statement, record: Record) -> Record:
     for name, value in each.values.items():
         read = state.get(name)
         if not _is_missing(read) and name in state and read != value:
-            raise Contradicted(host, each.word, f"{each.noun}.{name}", str(read))
+            raise Contradicted(host, each.word, f"{each.resource}.{name}", str(read))
         state[name] = value
     return replace(record, state=state)
 

@@ -26,7 +26,7 @@ class WslConfigRefused(UsageError):
         return self.remedy
 
 
-def changed(text: str, wanted: Mapping[tuple[str, str], str | None], dialect: Dialect = WSLCONFIG) -> str:
+def changed(text: str, desired: Mapping[tuple[str, str], str | None], dialect: Dialect = WSLCONFIG) -> str:
     """The file with other values for these keys; None takes a key out. Every other byte stays.
 
     A value goes to the line that counts, else to the end of its section, else to a new section at the end of the file.
@@ -34,7 +34,7 @@ def changed(text: str, wanted: Mapping[tuple[str, str], str | None], dialect: Di
     WSL cannot read would swallow what is added.
     """
     file = parse(text, dialect)
-    for (section, name), value in wanted.items():
+    for (section, name), value in desired.items():
         key = key_of(dialect, (section.lower(), name.lower()))
         if key is None:
             raise WslConfigRefused(f"{section}.{name}", "WSL knows no such key", "Name one that it knows.")

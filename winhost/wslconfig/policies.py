@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl_policy.resource import WslPolicy
 
-# Property of the noun to the value below HKLM\\SOFTWARE\\Policies\\WSL (microsoft/WSL, wslpolicies.h).
+# Property of the resource to the value below HKLM\\SOFTWARE\\Policies\\WSL (microsoft/WSL, wslpolicies.h).
 VALUES: Mapping[str, str] = {
     "allow_kernel": "AllowKernelUserSetting",
     "allow_kernel_command_line": "AllowKernelCommandLineUserSetting",

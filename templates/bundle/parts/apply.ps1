@@ -25,27 +25,27 @@ function Invoke-WinhostRun {
         $facts = Read-WinhostHost
     }
     Write-WinhostRested $Run $facts
-    Complete-WinhostApply $Run @(Test-WinhostWishes $Run.stage.wanted $facts)
+    Complete-WinhostApply $Run @(Test-WinhostGoals $Run.stage.desired $facts)
 }
 
 function Write-WinhostRested {
     param($Run, $Facts)
     # What rests on what was changed so far: on the way back, it is told from what came since.
     $told = @(foreach ($touched in $Run.record.touched) {
-        if ($null -eq $touched.rested -and (Find-WinhostNoun $touched.noun).rests -cne '[]') {
-            $users = ConvertTo-WinhostUsers $touched.noun $touched.key $Facts
-            $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostNoun $touched.noun).rests -ErrorAction Stop)) {
-                if ($null -ne $rule.since -and -not $Facts[$rule.noun].ok) {
+        if ($null -eq $touched.rested -and (Find-WinhostResource $touched.resource).rests -cne '[]') {
+            $users = ConvertTo-WinhostUsers $touched.resource $touched.key $Facts
+            $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $touched.resource).rests -ErrorAction Stop)) {
+                if ($null -ne $rule.since -and -not $Facts[$rule.resource].ok) {
                     $rule
                 }
             })
             if ($null -ne $users -and $later.Count -eq 0) {
-                [ordered]@{ noun = $touched.noun; key = $touched.key; users = @($users) }
+                [ordered]@{ resource = $touched.resource; key = $touched.key; users = @($users) }
             }
         }
     })
     if ($told.Count -gt 0) {
-        Write-WinhostEntry $Run 'rested' @{ resting = $told }
+        Write-WinhostEntry $Run 'dependents' @{ resting = $told }
     }
 }
 
@@ -73,10 +73,10 @@ function Resume-WinhostRun {
 function Find-WinhostStageSteps {
     param($Run, $Facts)
     $owed = @(Find-WinhostOwed $Run)
-    $wishes = @($Run.stage.wanted) + $owed
-    foreach ($step in @(Find-WinhostSteps $wishes $Facts 'wish' $wishes $Run.stage.steps)) {
-        if ($step.role -ceq 'wish' -and $null -ne (Find-WinhostById $owed $step.noun $step.key)) {
-            $step.role = 'give-back'
+    $goals = @($Run.stage.desired) + $owed
+    foreach ($step in @(Find-WinhostSteps $goals $Facts 'desired' $goals $Run.stage.steps)) {
+        if ($step.role -ceq 'desired' -and $null -ne (Find-WinhostById $owed $step.resource $step.key)) {
+            $step.role = 'restore'
         }
         $step
     }
@@ -92,28 +92,28 @@ function Find-WinhostOwed {
             $first[$name] = Read-WinhostProperty $touched.before $name
             $given = $given -and (Test-WinhostSame $touched.after[$name] $first[$name])
         }
-        $wished = $null -ne (Find-WinhostById $Run.stage.wanted $touched.noun $touched.key)
-        if (-not $wished -and -not $given) {
-            [pscustomobject]@{ noun = $touched.noun; key = $touched.key; want = [pscustomobject]$first; title = $touched.title }
+        $asked = $null -ne (Find-WinhostById $Run.stage.desired $touched.resource $touched.key)
+        if (-not $asked -and -not $given) {
+            [pscustomobject]@{ resource = $touched.resource; key = $touched.key; desired = [pscustomobject]$first; title = $touched.title }
         }
     }
 }
 
 function Assert-WinhostNoDrift {
     param($Run, $Facts)
-    # A wish must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it would
+    # A request must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it would
     # be given back to what it no longer is. What this run moved itself may differ.
     $lines = @()
     foreach ($step in @($Run.stage.steps)) {
-        $touched = Find-WinhostById $Run.record.touched $step.noun $step.key
-        if ($step.role -ceq 'give-back' -or $null -ne $touched) {
+        $touched = Find-WinhostById $Run.record.touched $step.resource $step.key
+        if ($step.role -ceq 'restore' -or $null -ne $touched) {
             continue
         }
-        $now = Find-WinhostNow $Facts $step.noun $step.key
+        $now = Find-WinhostNow $Facts $step.resource $step.key
         foreach ($property in @($step.before.PSObject.Properties)) {
             $found = Read-WinhostProperty $now $property.Name
-            $wanted = Read-WinhostProperty $step.want $property.Name
-            $there = $step.role -cne 'need' -and (Test-WinhostSame $found $wanted)
+            $desired = Read-WinhostProperty $step.desired $property.Name
+            $there = $step.role -cne 'need' -and (Test-WinhostSame $found $desired)
             if (-not $there -and -not (Test-WinhostSame $found $property.Value)) {
                 $lines += "$($step.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
             }
@@ -128,20 +128,20 @@ function Assert-WinhostNoDrift {
 function Find-WinhostUnseen {
     param($Run, $Facts)
     # What no step of the plan shows must be so already: nothing is changed that its reader has not seen.
-    foreach ($wish in @($Run.stage.wanted)) {
-        if ($null -ne (Find-WinhostById $Run.record.touched $wish.noun $wish.key)) {
+    foreach ($goal in @($Run.stage.desired)) {
+        if ($null -ne (Find-WinhostById $Run.record.touched $goal.resource $goal.key)) {
             continue
         }
-        $shown = @(foreach ($step in @(Find-WinhostById $Run.stage.steps $wish.noun $wish.key)) {
-            foreach ($property in @($step.want.PSObject.Properties)) {
+        $shown = @(foreach ($step in @(Find-WinhostById $Run.stage.steps $goal.resource $goal.key)) {
+            foreach ($property in @($step.desired.PSObject.Properties)) {
                 $property.Name
             }
         })
-        $now = Find-WinhostNow $Facts $wish.noun $wish.key
-        foreach ($property in @($wish.want.PSObject.Properties)) {
+        $now = Find-WinhostNow $Facts $goal.resource $goal.key
+        foreach ($property in @($goal.desired.PSObject.Properties)) {
             $found = Read-WinhostProperty $now $property.Name
             if ($shown -cnotcontains $property.Name -and -not (Test-WinhostSame $found $property.Value)) {
-                "$($wish.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
+                "$($goal.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
             }
         }
     }
@@ -165,7 +165,7 @@ function Complete-WinhostApply {
     }
     elseif (@($Run.stage.deferred).Count -gt 0) {
         $next += 'What could not be read before this can be planned now: carry what Facts.ps1 says back, and plan again.'
-        $waiting = @(foreach ($waits in @($Run.stage.deferred)) { if ($script:WinhostLinux -cnotcontains $waits.noun) { $waits } })
+        $waiting = @(foreach ($waits in @($Run.stage.deferred)) { if ($script:WinhostLinux -cnotcontains $waits.resource) { $waits } })
         if ($waiting.Count -eq 0) {
             $next += 'It is of its Linux, which adds to that file first. There, as root: python3 -I linux/run.py facts'
         }

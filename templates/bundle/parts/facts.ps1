@@ -24,25 +24,25 @@ function Start-WinhostScript {
 }
 
 function Read-WinhostFacts {
-    $calls = @(foreach ($noun in $script:WinhostNouns) { [pscustomobject]@{ noun = $noun.name; verb = 'get' } })
+    $calls = @(foreach ($resource in $script:WinhostResources) { [pscustomobject]@{ resource = $resource.name; verb = 'get' } })
     # Straight from the agent: what has been through JSON once more may come back as dates.
     $answers = @(Invoke-WinhostBatch $calls)
-    $nouns = [ordered]@{}
+    $resources = [ordered]@{}
     for ($number = 0; $number -lt $calls.Count; $number++) {
-        $nouns[$calls[$number].noun] = ConvertTo-WinhostFact $answers[$number]
+        $resources[$calls[$number].resource] = ConvertTo-WinhostFact $answers[$number]
     }
     $name = $script:Name
     if ($name -eq '') {
-        $name = "$(Read-WinhostOf $nouns['OperatingSystem'] 'hostname')"
+        $name = "$(Read-WinhostOf $resources['OperatingSystem'] 'hostname')"
     }
     [ordered]@{
         host = $name
         # A simulated host says so, and so does everything that is made from its facts.
-        origin = @('recorded', 'synthetic')[[int]((Read-WinhostOf $nouns['Session'] 'simulated') -eq $true)]
+        origin = @('recorded', 'synthetic')[[int]((Read-WinhostOf $resources['Session'] 'simulated') -eq $true)]
         read_at = [System.DateTime]::UtcNow.ToString('yyyy-MM-ddTHH:mm:ss+00:00', [cultureinfo]::InvariantCulture)
         winhost = $script:WinhostVersion
-        nouns = $nouns
-        schema = 'winhost.facts/1'
+        resources = $resources
+        schema = 'winhost.facts/2'
     }
 }
 
@@ -60,7 +60,7 @@ function ConvertTo-WinhostFact {
 
 function Read-WinhostOf {
     param($Fact, [string]$Property)
-    # Of a noun without a key, of which there is one; null where it could not be read.
+    # Of a resource without a key, of which there is one; null where it could not be read.
     if ($Fact -is [array]) {
         $Fact[0].state[$Property]
     }

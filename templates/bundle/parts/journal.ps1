@@ -218,9 +218,9 @@ function Add-WinhostEntry {
                 }
             }
         }
-        'rested' {
+        'dependents' {
             foreach ($told in @($Entry.resting)) {
-                (Find-WinhostById $Record.touched $told.noun $told.key).rested = @($told.users)
+                (Find-WinhostById $Record.touched $told.resource $told.key).rested = @($told.users)
             }
         }
         'stage' {
@@ -234,7 +234,7 @@ function Add-WinhostEntry {
             $Record.outcome = $Entry.outcome
             $Record.waits = Test-WinhostSame (Read-WinhostField $Entry 'waits') $true
             if ($null -ne $Entry.PSObject.Properties['open']) {
-                $Record.given = @(foreach ($touched in $Record.touched) { if ($null -eq (Find-WinhostById @($Entry.open) $touched.noun $touched.key)) { $touched } })
+                $Record.given = @(foreach ($touched in $Record.touched) { if ($null -eq (Find-WinhostById @($Entry.open) $touched.resource $touched.key)) { $touched } })
             }
         }
     }
@@ -243,11 +243,11 @@ function Add-WinhostEntry {
 function Add-WinhostBegin {
     param($Record, $Entry)
     $step = $Entry.step
-    $Record.setting = @(foreach ($property in @($step.want.PSObject.Properties)) { $property.Name })
-    $touched = Find-WinhostById $Record.touched $step.noun $step.key
+    $Record.setting = @(foreach ($property in @($step.desired.PSObject.Properties)) { $property.Name })
+    $touched = Find-WinhostById $Record.touched $step.resource $step.key
     if ($Record.back -and $null -ne $touched) {
         # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
-        $touched.moved = @($step.before, $step.want)
+        $touched.moved = @($step.before, $step.desired)
         return
     }
     if (-not $Record.back) {
@@ -257,7 +257,7 @@ function Add-WinhostBegin {
         }
     }
     if ($null -eq $touched) {
-        $touched = @{ noun = $step.noun; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; moved = @(); users = @($Entry.users); rested = $null }
+        $touched = @{ resource = $step.resource; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; moved = @(); users = @($Entry.users); rested = $null }
         Copy-WinhostState $Entry.found $touched.after
         $Record.touched += $touched
     }
@@ -266,13 +266,13 @@ function Add-WinhostBegin {
             $touched.changed += $name
         }
     }
-    Copy-WinhostState $step.want $touched.after
+    Copy-WinhostState $step.desired $touched.after
     $touched.moved = @($step.before)
 }
 
 function Add-WinhostLeft {
     param($Record, $Entry)
-    $touched = Find-WinhostById $Record.touched $Entry.noun $Entry.key
+    $touched = Find-WinhostById $Record.touched $Entry.resource $Entry.key
     if ($null -eq $touched -or $null -eq $Entry.after) {
         return
     }

@@ -8,9 +8,9 @@ function Open-WinhostPlan {
     $plan = ConvertFrom-WinhostPlan $bytes
     # A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then.
     $stage = @($plan.stages)[0]
-    $linux = @(foreach ($step in @($stage.steps)) { if ($script:WinhostLinux -ccontains $step.noun) { $step } })
-    foreach ($name in @('wanted', 'steps')) {
-        $stage.$name = @(foreach ($each in @($stage.$name)) { if ($script:WinhostLinux -cnotcontains $each.noun) { $each } })
+    $linux = @(foreach ($step in @($stage.steps)) { if ($script:WinhostLinux -ccontains $step.resource) { $step } })
+    foreach ($name in @('desired', 'steps')) {
+        $stage.$name = @(foreach ($each in @($stage.$name)) { if ($script:WinhostLinux -cnotcontains $each.resource) { $each } })
     }
     @{ plan = $plan; stage = $stage; linux = $linux.Count; sum = (Measure-WinhostBytes $bytes).Substring(0, 16); script = $script }
 }
@@ -24,13 +24,13 @@ function ConvertFrom-WinhostPlan {
     if ($text.Trim() -cne '') {
         try {
             $plan = ConvertFrom-Json -InputObject $text -ErrorAction Stop
-            $why = "has the schema $(Read-WinhostField $plan 'schema'), not winhost.plan/1"
+            $why = "has the schema $(Read-WinhostField $plan 'schema'), not winhost.plan/2"
         }
         catch {
             $why = "is no JSON: $($_.Exception.Message)"
         }
     }
-    if ("$(Read-WinhostField $plan 'schema')" -cne 'winhost.plan/1') {
+    if ("$(Read-WinhostField $plan 'schema')" -cne 'winhost.plan/2') {
         Stop-WinhostScript 2 'WrongDocument' "plan.json $why" 'Nothing was done.' 'Make the bundle again with this winhost.'
     }
     $plan
@@ -67,18 +67,18 @@ function Invoke-WinhostRequest {
 }
 
 function Read-WinhostOnly {
-    param([string]$Noun)
-    $answer = Invoke-WinhostRequest @(@{ noun = $Noun; verb = 'get'; key = @{} }) $false
+    param([string]$Resource)
+    $answer = Invoke-WinhostRequest @(@{ resource = $Resource; verb = 'get'; key = @{} }) $false
     if (-not $answer.ok) {
-        Stop-WinhostScript 1 'CannotRead' "$Noun cannot be read: $(ConvertTo-WinhostWhy $answer)" '' ''
+        Stop-WinhostScript 1 'CannotRead' "$Resource cannot be read: $(ConvertTo-WinhostWhy $answer)" '' ''
     }
     $answer.state
 }
 
 function Read-WinhostHost {
-    # Everything that can be changed, as it is now: by noun, the agent's answer.
-    $names = @(foreach ($noun in $script:WinhostNouns) { if ($noun.sets) { $noun.name } })
-    $answers = @(Invoke-WinhostRequest @(foreach ($name in $names) { @{ noun = $name; verb = 'get' } }) $true)
+    # Everything that can be changed, as it is now: by resource, the agent's answer.
+    $names = @(foreach ($resource in $script:WinhostResources) { if ($resource.sets) { $resource.name } })
+    $answers = @(Invoke-WinhostRequest @(foreach ($name in $names) { @{ resource = $name; verb = 'get' } }) $true)
     $facts = @{}
     for ($number = 0; $number -lt $names.Count; $number++) {
         $facts[$names[$number]] = $answers[$number]
@@ -98,51 +98,51 @@ function Show-WinhostReadAs {
     }
 }
 
-function Find-WinhostNoun {
+function Find-WinhostResource {
     param([string]$Name)
-    foreach ($noun in $script:WinhostNouns) {
-        if ($noun.name -ceq $Name -and $noun.sets) {
-            return $noun
+    foreach ($resource in $script:WinhostResources) {
+        if ($resource.name -ceq $Name -and $resource.sets) {
+            return $resource
         }
     }
-    Stop-WinhostScript 2 'NotAPlan' "the plan wants what no noun of this winhost can be: $Name" 'Nothing was changed.' 'Make the plan again with this winhost.'
+    Stop-WinhostScript 2 'NotAPlan' "the plan wants what no resource of this winhost can be: $Name" 'Nothing was changed.' 'Make the plan again with this winhost.'
 }
 
 function ConvertTo-WinhostTitle {
     param([string]$Name)
-    # What people call a noun.
-    foreach ($noun in $script:WinhostNouns) {
-        if ($noun.name -ceq $Name) {
-            return $noun.title
+    # What people call a resource.
+    foreach ($resource in $script:WinhostResources) {
+        if ($resource.name -ceq $Name) {
+            return $resource.title
         }
     }
     $Name
 }
 
 function Find-WinhostNow {
-    param($Facts, [string]$Noun, $Key)
+    param($Facts, [string]$Resource, $Key)
     # One state, also of what can yet be made, or null where there is no such instance.
-    $answer = $Facts[(Find-WinhostNoun $Noun).name]
+    $answer = $Facts[(Find-WinhostResource $Resource).name]
     if (-not $answer.ok) {
-        Stop-WinhostScript 1 'CannotRead' "$(ConvertTo-WinhostTitle $Noun) cannot be read: $(ConvertTo-WinhostWhy $answer)" 'What cannot be read is not changed.' ''
+        Stop-WinhostScript 1 'CannotRead' "$(ConvertTo-WinhostTitle $Resource) cannot be read: $(ConvertTo-WinhostWhy $answer)" 'What cannot be read is not changed.' ''
     }
-    $id = ConvertTo-WinhostId $Noun $Key
+    $id = ConvertTo-WinhostId $Resource $Key
     foreach ($instance in @($answer.instances)) {
-        if ([string]::Equals((ConvertTo-WinhostId $Noun $instance.key), $id)) {
+        if ([string]::Equals((ConvertTo-WinhostId $Resource $instance.key), $id)) {
             return $instance.state
         }
     }
-    $absent = (Find-WinhostNoun $Noun).absent
+    $absent = (Find-WinhostResource $Resource).absent
     if ($absent -cne '') {
         ConvertFrom-Json -InputObject $absent -ErrorAction Stop
     }
 }
 
 function ConvertTo-WinhostId {
-    param([string]$Noun, $Key)
+    param([string]$Resource, $Key)
     # The agent does not promise an order of the parts of a key.
     $parts = @(foreach ($part in @($Key.PSObject.Properties)) { "$($part.Name)=$($part.Value)" })
-    "$Noun $((@($parts | Sort-Object) -join ' '))"
+    "$Resource $((@($parts | Sort-Object) -join ' '))"
 }
 
 function ConvertTo-WinhostWhy {
@@ -177,26 +177,26 @@ function Test-WinhostSame {
     [string]::Equals($first, $second)
 }
 
-function Test-WinhostWishes {
-    param($Wishes, $Facts)
+function Test-WinhostGoals {
+    param($Goals, $Facts)
     # A check for each property that is wanted. Found is a sentence where there is nothing to compare.
-    foreach ($wish in @($Wishes)) {
-        $answer = $Facts[(Find-WinhostNoun $wish.noun).name]
+    foreach ($goal in @($Goals)) {
+        $answer = $Facts[(Find-WinhostResource $goal.resource).name]
         $now = $null
         $why = 'it is not there any more'
         if ($answer.ok) {
-            $now = Find-WinhostNow $Facts $wish.noun $wish.key
+            $now = Find-WinhostNow $Facts $goal.resource $goal.key
         }
         else {
             $why = ConvertTo-WinhostWhy $answer
         }
-        foreach ($property in @($wish.want.PSObject.Properties)) {
+        foreach ($property in @($goal.desired.PSObject.Properties)) {
             $found = $why
             if ($null -ne $now) {
                 $found = Read-WinhostProperty $now $property.Name
             }
             $holds = $null -ne $now -and (Test-WinhostSame $found $property.Value)
-            [ordered]@{ title = $wish.title; noun = $wish.noun; property = $property.Name; want = $property.Value; found = $found; holds = $holds }
+            [ordered]@{ title = $goal.title; resource = $goal.resource; property = $property.Name; desired = $property.Value; found = $found; holds = $holds }
         }
     }
 }
@@ -217,10 +217,10 @@ function ConvertTo-WinhostCheckLines {
     param($Checks, [bool]$All)
     foreach ($check in $Checks) {
         if (-not $check.holds) {
-            "  NOT SO  $($check.title): $($check.property) should be $(ConvertTo-WinhostShown $check.want), is $(ConvertTo-WinhostShown $check.found)"
+            "  NOT SO  $($check.title): $($check.property) should be $(ConvertTo-WinhostShown $check.desired), is $(ConvertTo-WinhostShown $check.found)"
         }
         elseif ($All) {
-            "  ok      $($check.title): $($check.property) is $(ConvertTo-WinhostShown $check.want)"
+            "  ok      $($check.title): $($check.property) is $(ConvertTo-WinhostShown $check.desired)"
         }
     }
 }

@@ -8,7 +8,7 @@ function Invoke-WinhostRun {
     }
     $facts = Wait-WinhostUndone $Run
     $back = Find-WinhostBack $Run $facts
-    $parts = @(Split-WinhostParts $back.wishes)
+    $parts = @(Split-WinhostParts $back.goals)
     $steps = @(foreach ($part in $parts) { Find-WinhostUndoSteps $Run $part $facts })
     if ($script:WhatIf) {
         Show-WinhostReadAs $facts
@@ -24,14 +24,14 @@ function Invoke-WinhostRun {
     }
     foreach ($late in @($false, $true)) {
         $tried = @()
-        $part = @(Find-WinhostUntried $back.wishes $late $tried)
+        $part = @(Find-WinhostUntried $back.goals $late $tried)
         # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
         while ($part.Count -gt 0) {
-            $tried += @(foreach ($wish in $part) { ConvertTo-WinhostId $wish.noun $wish.key })
+            $tried += @(foreach ($goal in $part) { ConvertTo-WinhostId $goal.resource $goal.key })
             Invoke-WinhostSteps $Run @(Find-WinhostUndoSteps $Run $part $facts) $facts
             $facts = Read-WinhostHost
             $back = Find-WinhostBack $Run $facts
-            $part = @(Find-WinhostUntried $back.wishes $late $tried)
+            $part = @(Find-WinhostUntried $back.goals $late $tried)
         }
     }
     if ($Run.record.restart) {
@@ -41,10 +41,10 @@ function Invoke-WinhostRun {
 }
 
 function Find-WinhostUntried {
-    param($Wishes, $Late, $Tried)
-    foreach ($wish in $Wishes) {
-        if ((Find-WinhostNoun $wish.noun).restarts -eq $Late -and $Tried -cnotcontains (ConvertTo-WinhostId $wish.noun $wish.key)) {
-            $wish
+    param($Goals, $Late, $Tried)
+    foreach ($goal in $Goals) {
+        if ((Find-WinhostResource $goal.resource).restarts -eq $Late -and $Tried -cnotcontains (ConvertTo-WinhostId $goal.resource $goal.key)) {
+            $goal
         }
     }
 }
@@ -87,7 +87,7 @@ function Wait-WinhostUndone {
     param($Run)
     # A switch that nobody kept is still there, and goes by itself: only then the host is as it was.
     $facts = Read-WinhostHost
-    $waiting = @(foreach ($touched in $Run.record.touched) { if ($touched.noun -ceq 'ExternalSwitch' -and -not $Run.record.back) { $touched } })
+    $waiting = @(foreach ($touched in $Run.record.touched) { if ($touched.resource -ceq 'ExternalSwitch' -and -not $Run.record.back) { $touched } })
     $end = (Read-WinhostClock) + $Run.within + 300
     foreach ($switch in $waiting) {
         if (-not $script:WhatIf -and (Test-WinhostSwitchWaits $switch $facts)) {
@@ -107,11 +107,11 @@ function Find-WinhostBack {
     param($Run, $Facts)
     # waits: some of it can be put back only when what came since is taken back. missing: what could not be judged.
     # open: all that is not given back now.
-    $back = @{ wishes = @(); kept = @(); waits = $false; missing = @(); open = @() }
+    $back = @{ goals = @(); kept = @(); waits = $false; missing = @(); open = @() }
     $verdicts = @(foreach ($touched in $Run.record.touched) {
-        $undo = @{ keep = ''; want = @{}; lacks = '' }
+        $undo = @{ keep = ''; desired = @{}; lacks = '' }
         # What was given back for good is others' by now, and needs nobody who can read it.
-        if ($null -eq (Find-WinhostById $Run.record.given $touched.noun $touched.key)) {
+        if ($null -eq (Find-WinhostById $Run.record.given $touched.resource $touched.key)) {
             $undo = Find-WinhostUndoOf $touched $Run.record $Facts
         }
         @{ touched = $touched; undo = $undo; used = @() }
@@ -133,7 +133,7 @@ function Find-WinhostBack {
     } while ($more)
     foreach ($each in $verdicts) {
         $touched = $each.touched
-        $thing = @{ noun = $touched.noun; key = $touched.key }
+        $thing = @{ resource = $touched.resource; key = $touched.key }
         if ($each.used.Count -gt 0) {
             $back.open += $thing
             $back.waits = $true
@@ -143,7 +143,7 @@ function Find-WinhostBack {
         if ($each.undo.lacks -cne '') {
             if (-not (Test-WinhostGoesAlong $touched $verdicts $Facts)) {
                 $back.open += $thing
-                $back.missing += [ordered]@{ title = $touched.title; noun = $touched.noun; key = $touched.key; why = $each.undo.lacks }
+                $back.missing += [ordered]@{ title = $touched.title; resource = $touched.resource; key = $touched.key; why = $each.undo.lacks }
             }
             continue
         }
@@ -151,9 +151,9 @@ function Find-WinhostBack {
             $back.open += $thing
             $back.kept += "$($touched.title): kept: $($each.undo.keep)"
         }
-        if ($each.undo.want.Count -gt 0) {
+        if ($each.undo.desired.Count -gt 0) {
             $back.open += $thing
-            $back.wishes += [pscustomobject]@{ noun = $touched.noun; key = $touched.key; want = [pscustomobject]$each.undo.want; title = $touched.title }
+            $back.goals += [pscustomobject]@{ resource = $touched.resource; key = $touched.key; desired = [pscustomobject]$each.undo.desired; title = $touched.title }
         }
     }
     $back.kept = @(ConvertTo-WinhostWithNames $back.kept)
@@ -168,7 +168,7 @@ function ConvertTo-WinhostWithNames {
         return
     }
     $names = @{}
-    $answer = Invoke-WinhostRequest @(@{ noun = 'Vm'; verb = 'get' }) $false
+    $answer = Invoke-WinhostRequest @(@{ resource = 'Vm'; verb = 'get' }) $false
     $vms = @()
     if ($answer.ok) {
         $vms = @($answer.instances)
@@ -191,12 +191,12 @@ function ConvertTo-WinhostWithNames {
 function New-WinhostLacks {
     param([string]$Why, [string]$Until)
     # What could not be read is neither kept nor put back.
-    @{ keep = ''; want = @{}; lacks = $Why; until = $Until }
+    @{ keep = ''; desired = @{}; lacks = $Why; until = $Until }
 }
 
 function Test-WinhostGoes {
     param($Verdict)
-    $Verdict.used.Count -eq 0 -and $Verdict.undo.lacks -ceq '' -and $Verdict.undo.want.Count -gt 0
+    $Verdict.used.Count -eq 0 -and $Verdict.undo.lacks -ceq '' -and $Verdict.undo.desired.Count -gt 0
 }
 
 # ---- what came since, from another run or by hand, stands on what this run made: to undo that would break it
@@ -206,7 +206,7 @@ function Find-WinhostKeptFor {
     # Names of what rests on it and did not when it was changed; or why that cannot be told.
     $kept = @{ names = @(); lacks = Find-WinhostUnreadPart $Touched $Verdicts $Facts }
     $known = @($Touched.users) + @(foreach ($user in $Touched.rested) { $user })
-    foreach ($user in @(Find-WinhostUsers $Touched.noun $Touched.key $Facts)) {
+    foreach ($user in @(Find-WinhostUsers $Touched.resource $Touched.key $Facts)) {
         if ($user.lacks -cne '' -and $user.since -and ($null -eq $Touched.rested -or (Test-WinhostOfOurs $Touched $Verdicts))) {
             # Nothing was seen to hold it against; or it goes along with a distro, which is exported first.
             continue
@@ -217,22 +217,22 @@ function Find-WinhostKeptFor {
         if ($kept.lacks -cne '') {
             return $kept
         }
-        $own = @(foreach ($each in $Verdicts) { if ($null -ne (Find-WinhostById @($each.touched) $user.noun $user.key)) { $each } })
+        $own = @(foreach ($each in $Verdicts) { if ($null -ne (Find-WinhostById @($each.touched) $user.resource $user.key)) { $each } })
         if ($own.Count -gt 0) {
             $kept.names += @(Find-WinhostOwnNames $own[0] $Touched $Facts)
         }
         elseif (-not (Test-WinhostKnown $user $known ($null -ne $Touched.rested))) {
             if (Test-WinhostNameless $user $known $Verdicts) {
-                $kept.lacks = "$(ConvertTo-WinhostTitle $user.noun): $(ConvertTo-WinhostWhy $Facts[$user.noun])"
+                $kept.lacks = "$(ConvertTo-WinhostTitle $user.resource): $(ConvertTo-WinhostWhy $Facts[$user.resource])"
                 return $kept
             }
             $kept.names += ConvertTo-WinhostNamed $user $user.label
         }
     }
     # What this run put there and others have taken away: taken back from them, it rests there again.
-    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostNoun $Touched.noun).rests -ErrorAction Stop)) {
+    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Touched.resource).rests -ErrorAction Stop)) {
         foreach ($each in $Verdicts) {
-            if ($rule.lent -and $each.touched.noun -ceq $rule.noun -and (Test-WinhostRests $rule $Touched.key ([pscustomobject]$each.touched.after))) {
+            if ($rule.lent -and $each.touched.resource -ceq $rule.resource -and (Test-WinhostRests $rule $Touched.key ([pscustomobject]$each.touched.after))) {
                 $kept.names += @(Find-WinhostOwnNames $each $Touched $Facts)
             }
         }
@@ -246,7 +246,7 @@ function Find-WinhostUnreadPart {
     # Without the role nobody could give a VM back what cannot be read of it now.
     foreach ($each in $Verdicts) {
         $part = $each.touched
-        if ($each.undo.lacks -cne '' -and (Find-WinhostNoun $part.noun).requires -ceq $Whole.noun -and -not (Test-WinhostGoesAlong $part $Verdicts $Facts)) {
+        if ($each.undo.lacks -cne '' -and (Find-WinhostResource $part.resource).requires -ceq $Whole.resource -and -not (Test-WinhostGoesAlong $part $Verdicts $Facts)) {
             return $each.undo.lacks
         }
     }
@@ -271,10 +271,10 @@ function Find-WinhostOwnNames {
 function Test-WinhostOthers {
     param($Touched, $Facts)
     # Neither as it was found nor as this run left it.
-    if (-not $Facts[(Find-WinhostNoun $Touched.noun).name].ok) {
+    if (-not $Facts[(Find-WinhostResource $Touched.resource).name].ok) {
         return $false
     }
-    $now = Find-WinhostNow $Facts $Touched.noun $Touched.key
+    $now = Find-WinhostNow $Facts $Touched.resource $Touched.key
     foreach ($name in $Touched.changed) {
         $left = @(, (Read-WinhostProperty $Touched.before $name)) + @(, $Touched.after[$name])
         foreach ($state in $Touched.moved) {
@@ -295,7 +295,7 @@ function Test-WinhostKnown {
     if ($User.since -and -not $Seen) {
         return $true
     }
-    foreach ($same in @(Find-WinhostById $Known $User.noun $User.key)) {
+    foreach ($same in @(Find-WinhostById $Known $User.resource $User.key)) {
         $state = Read-WinhostField $same 'state'
         if ($null -eq $state -or (Test-WinhostSame $state $User.state)) {
             return $true
@@ -312,7 +312,7 @@ function Test-WinhostNameless {
     }
     $unread = @(foreach ($each in $Verdicts) { if ($each.undo.lacks -cne '') { $each.touched } })
     foreach ($other in @($Known) + $unread) {
-        if ($other.noun -ceq $User.noun -and $other.key.account -ceq $User.key.account) {
+        if ($other.resource -ceq $User.resource -and $other.key.account -ceq $User.key.account) {
             return $true
         }
     }
@@ -322,7 +322,7 @@ function Test-WinhostNameless {
 function ConvertTo-WinhostNamed {
     param($User, [string]$Part)
     if ($Part -ceq '') {
-        return ConvertTo-WinhostTitle $User.noun
+        return ConvertTo-WinhostTitle $User.resource
     }
     if ($User.key.$Part -ceq '') {
         return "a distro of $($User.key.account)"
@@ -360,7 +360,7 @@ function Test-WinhostGoesAlong {
 function Test-WinhostOfOurs {
     param($Touched, $Verdicts)
     # A distro that this run made, or something in it.
-    if ($Touched.noun -ceq 'WslDistro' -and (Test-WinhostMade $Touched)) {
+    if ($Touched.resource -ceq 'WslDistro' -and (Test-WinhostMade $Touched)) {
         return $true
     }
     foreach ($each in $Verdicts) {
@@ -373,7 +373,7 @@ function Test-WinhostOfOurs {
 
 function Test-WinhostIn {
     param($Part, $Whole)
-    if ((Find-WinhostNoun $Part.noun).within -cne $Whole.noun) {
+    if ((Find-WinhostResource $Part.resource).within -cne $Whole.resource) {
         return $false
     }
     foreach ($name in @($Whole.key.PSObject.Properties)) {
@@ -386,15 +386,15 @@ function Test-WinhostIn {
 
 function Test-WinhostMade {
     param($Whole)
-    Test-WinhostSame $Whole.before (ConvertFrom-Json -InputObject (Find-WinhostNoun $Whole.noun).absent -ErrorAction Stop)
+    Test-WinhostSame $Whole.before (ConvertFrom-Json -InputObject (Find-WinhostResource $Whole.resource).absent -ErrorAction Stop)
 }
 
 function Test-WinhostAsFound {
     param($Touched, $Facts)
     # Or was last seen so on the way back, where the way to it is gone by now.
     $states = $Touched.moved
-    if ($Facts[(Find-WinhostNoun $Touched.noun).name].ok) {
-        $states = @(Find-WinhostNow $Facts $Touched.noun $Touched.key)
+    if ($Facts[(Find-WinhostResource $Touched.resource).name].ok) {
+        $states = @(Find-WinhostNow $Facts $Touched.resource $Touched.key)
     }
     foreach ($state in $states) {
         foreach ($name in $Touched.changed) {
@@ -410,26 +410,26 @@ function Test-WinhostAsFound {
 
 function Find-WinhostUndoOf {
     param($Touched, $Record, $Facts)
-    $answer = $Facts[(Find-WinhostNoun $Touched.noun).name]
+    $answer = $Facts[(Find-WinhostResource $Touched.resource).name]
     if (-not $answer.ok) {
         return Find-WinhostUndoUnread $Touched $Record $Facts $answer
     }
-    $now = Find-WinhostNow $Facts $Touched.noun $Touched.key
+    $now = Find-WinhostNow $Facts $Touched.resource $Touched.key
     if ($null -eq $now) {
-        return @{ keep = 'it is not there any more'; want = @{}; lacks = '' }
+        return @{ keep = 'it is not there any more'; desired = @{}; lacks = '' }
     }
     $read = @{ role = @('role', 'tools', 'vms'); account = @('there', 'ours'); distro = @('installed', 'image', 'running'); switch = @('adapter', 'phase', 'vms'); vm = @('running'); wsl = @('version') }
-    foreach ($name in @($Touched.changed) + @(foreach ($each in $read[(Find-WinhostNoun $Touched.noun).undo]) { $each })) {
+    foreach ($name in @($Touched.changed) + @(foreach ($each in $read[(Find-WinhostResource $Touched.resource).undo]) { $each })) {
         $found = Read-WinhostProperty $now $name
         if ($null -ne (Read-WinhostField $found 'unknown')) {
-            return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.noun) (${name}): $(ConvertTo-WinhostWhy $found)" ''
+            return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource) (${name}): $(ConvertTo-WinhostWhy $found)" ''
         }
     }
     $undo = Find-WinhostUndo $Touched $now
     if (-not $undo.Contains('lacks')) {
         $undo.lacks = ''
     }
-    if ($undo.want.Count -gt 0 -and (Find-WinhostNoun $Touched.noun).within -cne '') {
+    if ($undo.desired.Count -gt 0 -and (Find-WinhostResource $Touched.resource).within -cne '') {
         $found = @(Find-WinhostWhole $Touched $Facts)
         if ($found.Count -eq 0) {
             return Find-WinhostUndoGone $Touched $Record
@@ -445,7 +445,7 @@ function Find-WinhostWhole {
     param($Touched, $Facts)
     # What it lies in; nothing where there is no such distro any more.
     $parts = @(foreach ($part in @('account', 'distro')) { if ($null -ne $Touched.key.PSObject.Properties[$part]) { $part } })
-    $rule = [pscustomobject]@{ noun = (Find-WinhostNoun $Touched.noun).within; on = $parts; at = $null; unless = $null; since = $null; disks = $true; label = 'account' }
+    $rule = [pscustomobject]@{ resource = (Find-WinhostResource $Touched.resource).within; on = $parts; at = $null; unless = $null; since = $null; disks = $true; label = 'account' }
     Find-WinhostUsersBy $rule $Touched.key $Facts
 }
 
@@ -453,24 +453,24 @@ function Find-WinhostUndoGone {
     param($Touched, $Record)
     # It went with what this run had made, or with somebody else's.
     $made = @(foreach ($whole in $Record.touched) { if ((Test-WinhostIn $Touched $whole) -and (Test-WinhostMade $whole)) { $whole } })
-    @{ keep = @('it is not there any more', '')[[int]($made.Count -gt 0)]; want = @{}; lacks = '' }
+    @{ keep = @('it is not there any more', '')[[int]($made.Count -gt 0)]; desired = @{}; lacks = '' }
 }
 
 function Find-WinhostUndoUnread {
     param($Touched, $Record, $Facts, $Answer)
     $until = "$(Read-WinhostField $Answer 'unavailable')"
     # What is there only since we installed the role went with it, once we are on the way back from that.
-    $ours = @(foreach ($other in $Record.touched) { if ($Record.back -and @($other.moved).Count -gt 0) { $other.noun } })
+    $ours = @(foreach ($other in $Record.touched) { if ($Record.back -and @($other.moved).Count -gt 0) { $other.resource } })
     if ($until -cne '' -and $ours -ccontains $until) {
-        return @{ keep = ''; want = @{}; lacks = '' }
+        return @{ keep = ''; desired = @{}; lacks = '' }
     }
-    $within = (Find-WinhostNoun $Touched.noun).within
+    $within = (Find-WinhostResource $Touched.resource).within
     if ($until -ceq '' -or $within -ceq '') {
-        return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.noun): $(ConvertTo-WinhostWhy $Answer)" $until
+        return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostWhy $Answer)" $until
     }
     # What lay in a distro is gone for certain where there is no such distro.
     if (@(Find-WinhostWhole $Touched $Facts).Count -gt 0) {
-        return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.noun): $(ConvertTo-WinhostWhy $Answer)" $until
+        return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostWhy $Answer)" $until
     }
     Find-WinhostUndoGone $Touched $Record
 }
@@ -481,11 +481,11 @@ function Find-WinhostUndo {
     $ours = $false
     $whole = $false
     $mended = @{}
-    switch ((Find-WinhostNoun $Touched.noun).undo) {
+    switch ((Find-WinhostResource $Touched.resource).undo) {
         'place' {
             $known = @($Touched.before.place, $Touched.after.place)
             if ($Now.place -clike 'assigned:*' -and $known -cnotcontains $Now.place) {
-                return @{ keep = "VM $($Now.place.Substring(9)) has it now"; want = @{} }
+                return @{ keep = "VM $($Now.place.Substring(9)) has it now"; desired = @{} }
             }
             # Any lower rung of the ladder is still our doing.
             $ours = $true
@@ -496,7 +496,7 @@ function Find-WinhostUndo {
             }
             $since = $Now.vms - $Touched.after.vms
             if ($since -gt 0) {
-                return @{ keep = "$since VM(s) made since need it"; want = @{} }
+                return @{ keep = "$since VM(s) made since need it"; desired = @{} }
             }
             # Between two restarts it is nobody else's state.
             $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.role
@@ -514,7 +514,7 @@ function Find-WinhostUndo {
         'wsl' {
             $found = Read-WinhostField $Touched.before 'version'
             if ($Touched.changed -ccontains 'version' -and $null -ne $found -and $Now.version -cne $found) {
-                return @{ keep = 'winhost never downgrades WSL'; want = @{} }
+                return @{ keep = 'winhost never downgrades WSL'; desired = @{} }
             }
         }
         'account' {
@@ -525,10 +525,10 @@ function Find-WinhostUndo {
         }
         'switch' {
             if ($null -ne $Now.adapter -and $Now.phase -ceq 'none') {
-                return @{ keep = 'this switch is not the one that winhost made'; want = @{} }
+                return @{ keep = 'this switch is not the one that winhost made'; desired = @{} }
             }
             if ($Now.vms -gt 0) {
-                return @{ keep = "$($Now.vms) VM adapter(s) are connected to it"; want = @{} }
+                return @{ keep = "$($Now.vms) VM adapter(s) are connected to it"; desired = @{} }
             }
         }
         'distro' {
@@ -541,7 +541,7 @@ function Find-WinhostUndo {
             if ($Now.running) {
                 $keep = 'WSL reads the .wslconfig that was put back at its next start'
             }
-            return @{ keep = $keep; want = @{} }
+            return @{ keep = $keep; desired = @{} }
         }
         'tasks' {
             $ours = $true
@@ -553,12 +553,12 @@ function Find-WinhostUndo {
             foreach ($property in @($Now.PSObject.Properties)) {
                 if ($null -ne (Read-WinhostField $property.Value 'unavailable')) {
                     # It went with what it was in.
-                    return @{ keep = ''; want = @{} }
+                    return @{ keep = ''; desired = @{} }
                 }
             }
         }
     }
-    $want = [ordered]@{}
+    $desired = [ordered]@{}
     $foreign = @()
     foreach ($name in $Touched.changed) {
         $there = Read-WinhostProperty $Now $name
@@ -571,15 +571,15 @@ function Find-WinhostUndo {
         }
         $left = @(, $Touched.after[$name]) + @(foreach ($state in $Touched.moved) { , (Read-WinhostProperty $state $name) })
         if ($ours -or (Test-WinhostAmong $there $left)) {
-            $want[$name] = $before
+            $desired[$name] = $before
         }
         else {
             $foreign += $name
         }
     }
     $said = @(foreach ($name in @($mended.Keys)) {
-        if ($want.Contains($name) -and $want[$name] -ceq $mended[$name][0]) {
-            $want.Remove($name)
+        if ($desired.Contains($name) -and $desired[$name] -ceq $mended[$name][0]) {
+            $desired.Remove($name)
             $mended[$name][1]
         }
     })
@@ -587,42 +587,42 @@ function Find-WinhostUndo {
     if ($foreign.Count -gt 0) {
         $keep = "$($foreign -join ', ') changed since by somebody else"
         if ($whole) {
-            $want = @{}
+            $desired = @{}
         }
     }
-    @{ keep = $keep; want = $want }
+    @{ keep = $keep; desired = $desired }
 }
 
 function Find-WinhostUndoOfAccount {
     param($Now)
     if (-not $Now.ours) {
-        return @{ keep = 'it is not the account that winhost made any more'; want = @{} }
+        return @{ keep = 'it is not the account that winhost made any more'; desired = @{} }
     }
-    @{ keep = ''; want = [ordered]@{ there = $false } }
+    @{ keep = ''; desired = [ordered]@{ there = $false } }
 }
 
 function Find-WinhostUndoOfDistro {
     param($Touched, $Now)
-    $want = [ordered]@{}
+    $desired = [ordered]@{}
     if (-not $Now.installed) {
-        return @{ keep = ''; want = $want }
+        return @{ keep = ''; desired = $desired }
     }
     if ($null -eq $Now.image -or $Now.image -cne $Touched.after.image) {
-        return @{ keep = 'it is not the distro that winhost made any more'; want = $want }
+        return @{ keep = 'it is not the distro that winhost made any more'; desired = $desired }
     }
-    $want.installed = $false
-    $want.image = $null
+    $desired.installed = $false
+    $desired.image = $null
     if ($Now.running) {
-        $want.running = $false
+        $desired.running = $false
     }
-    @{ keep = ''; want = $want }
+    @{ keep = ''; desired = $desired }
 }
 
 function Split-WinhostParts {
-    param($Wishes)
+    param($Goals)
     # What needs no restart first: without the role there would be no VM left to give its settings back to.
     foreach ($late in @($false, $true)) {
-        $part = @(foreach ($wish in $Wishes) { if ((Find-WinhostNoun $wish.noun).restarts -eq $late) { $wish } })
+        $part = @(foreach ($goal in $Goals) { if ((Find-WinhostResource $goal.resource).restarts -eq $late) { $goal } })
         if ($part.Count -gt 0) {
             , $part
         }
@@ -630,14 +630,14 @@ function Split-WinhostParts {
 }
 
 function Find-WinhostUndoSteps {
-    param($Run, $Wishes, $Facts)
-    Find-WinhostSteps $Wishes $Facts 'undo' $Run.record.touched @()
+    param($Run, $Goals, $Facts)
+    Find-WinhostSteps $Goals $Facts 'undo' $Run.record.touched @()
 }
 
 function Complete-WinhostRollback {
     param($Run, $Facts)
     $back = Find-WinhostBack $Run $Facts
-    $left = @(foreach ($check in @(Test-WinhostWishes $back.wishes $Facts)) { if (-not $check.holds) { $check } })
+    $left = @(foreach ($check in @(Test-WinhostGoals $back.goals $Facts)) { if (-not $check.holds) { $check } })
     $open = $left.Count + $back.missing.Count -gt 0
     $outcome = @('rolled back', 'not all rolled back')[[int]$open]
     Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; waits = $back.waits; open = @($back.open) })

@@ -153,8 +153,8 @@ function Test-WinhostRestartDue {
     Wait-WinhostReady
     $facts = Read-WinhostHost
     $left = @(foreach ($touched in $Run.record.touched) {
-        if ((Find-WinhostNoun $touched.noun).restarts) {
-            @{ noun = $touched.noun; key = $touched.key; after = Find-WinhostNow $facts $touched.noun $touched.key }
+        if ((Find-WinhostResource $touched.resource).restarts) {
+            @{ resource = $touched.resource; key = $touched.key; after = Find-WinhostNow $facts $touched.resource $touched.key }
         }
     })
     Write-WinhostEntry $Run 'restarted' @{ left = $left }
@@ -165,7 +165,7 @@ function Wait-WinhostReady {
     # After a restart Windows first finishes its changes, and services start one after the other.
     $end = (Read-WinhostClock) + 1800
     do {
-        $answer = Invoke-WinhostRequest @(@{ noun = 'Boot'; verb = 'get'; key = @{} }) $false
+        $answer = Invoke-WinhostRequest @(@{ resource = 'Boot'; verb = 'get'; key = @{} }) $false
         $ready = $answer.ok -and (Test-WinhostSame $answer.state.logon_ready $true) -and (Test-WinhostSame $answer.state.servicing $false)
         if (-not $ready) {
             if ((Read-WinhostClock) -ge $end) {
@@ -188,7 +188,7 @@ function Request-WinhostRestart {
     $next = "Restart this host, then go on: $again"
     if ($script:ContinueAfterRestart) {
         Register-WinhostTask $Run
-        $answer = Invoke-WinhostRequest @(@{ noun = 'Boot'; verb = 'restart' }) $false
+        $answer = Invoke-WinhostRequest @(@{ resource = 'Boot'; verb = 'restart' }) $false
         if (-not $answer.ok) {
             Stop-WinhostScript 1 'RestartRefused' "the host does not restart: $(ConvertTo-WinhostWhy $answer)" '' 'Restart it; it goes on by itself.'
         }

@@ -1,54 +1,54 @@
-# the engine: from wishes to steps, and doing them
+# the engine: from requests to steps, and doing them
 
-# What is wanted, less what is so, makes steps. Going on after a crash and going back are the same over other wishes.
+# What is wanted, less what is so, makes steps. Going on after a crash and going back are the same over other requests.
 
 function Find-WinhostSteps {
-    param($Wishes, $Facts, [string]$Role, $Known, $Planned)
+    param($Goals, $Facts, [string]$Role, $Known, $Planned)
     # Known has the titles of things that are needed without being wanted; Planned, the consents that verdicts ask for.
-    $rows = @(Find-WinhostRows $Wishes $Facts ($Role -ceq 'undo'))
-    $moves = @(Find-WinhostMoves $rows $Wishes $Facts $Known)
+    $rows = @(Find-WinhostRows $Goals $Facts ($Role -ceq 'undo'))
+    $moves = @(Find-WinhostMoves $rows $Goals $Facts $Known)
     $needed = @(foreach ($move in $moves) { $move.id })
     $rows = @(foreach ($row in $rows) { if ($needed -cnotcontains $row.id) { $row } })
     # A VM is shut down before the first step that must see it off, and gets its power after the last one.
     for ($number = 0; $number -lt $rows.Count; $number++) {
         foreach ($move in $moves) {
             if ($null -ne $move.off -and (Find-WinhostFirst $rows $move.vm) -eq $number) {
-                New-WinhostStep $move.wish 'need' $move.off @()
+                New-WinhostStep $move.goal 'need' $move.off @()
             }
         }
-        New-WinhostStep $rows[$number].wish $Role $rows[$number].change $Planned
+        New-WinhostStep $rows[$number].goal $Role $rows[$number].change $Planned
         for ($last = $moves.Count - 1; $last -ge 0; $last--) {
             $move = $moves[$last]
             if ($null -ne $move.back -and (Find-WinhostLast $rows $move.vm) -eq $number) {
-                New-WinhostStep $move.wish 'give-back' $move.back @()
+                New-WinhostStep $move.goal 'restore' $move.back @()
             }
         }
     }
     foreach ($move in $moves) {
-        # One that is off already has only its own wish left.
+        # One that is off already has only its own request left.
         if ($null -eq $move.off -and $null -ne $move.own) {
-            New-WinhostStep $move.wish $Role $move.own @()
+            New-WinhostStep $move.goal $Role $move.own @()
         }
     }
 }
 
 function Find-WinhostRows {
-    param($Wishes, $Facts, [bool]$Backwards)
-    # In the order of the plan: by noun, then by the words of the key, compared the same way in every language.
+    param($Goals, $Facts, [bool]$Backwards)
+    # In the order of the plan: by resource, then by the words of the key, compared the same way in every language.
     $rows = New-Object -TypeName System.Collections.SortedList -ArgumentList ([System.StringComparer]::Ordinal)
-    foreach ($wish in @($Wishes)) {
-        $place = (Find-WinhostNoun $wish.noun).place
+    foreach ($goal in @($Goals)) {
+        $place = (Find-WinhostResource $goal.resource).place
         if ($Backwards) {
             $place = 999 - $place
         }
-        $words = @(foreach ($part in @($wish.key.PSObject.Properties)) { "$($part.Value)" }) -join "`0"
-        $change = Select-WinhostChange $wish $Facts
+        $words = @(foreach ($part in @($goal.key.PSObject.Properties)) { "$($part.Value)" }) -join "`0"
+        $change = Select-WinhostChange $goal $Facts
         if ($null -ne $change) {
             $rows['{0:d3} {1}' -f $place, $words] = @{
-                id = ConvertTo-WinhostId $wish.noun $wish.key
-                wish = $wish
+                id = ConvertTo-WinhostId $goal.resource $goal.key
+                goal = $goal
                 change = $change
-                vms = @(Find-WinhostVmsToStop $wish $change)
+                vms = @(Find-WinhostVmsToStop $goal $change)
             }
         }
     }
@@ -56,61 +56,61 @@ function Find-WinhostRows {
 }
 
 function Select-WinhostChange {
-    param($Wish, $Facts)
+    param($Goal, $Facts)
     # Only the properties that differ; nothing where none does.
-    $now = Find-WinhostNow $Facts $Wish.noun $Wish.key
+    $now = Find-WinhostNow $Facts $Goal.resource $Goal.key
     if ($null -eq $now) {
-        Stop-WinhostScript 1 'Gone' "it is not there any more: $($Wish.title)" '' 'Read the host again with Facts.ps1 and plan again.'
+        Stop-WinhostScript 1 'Gone' "it is not there any more: $($Goal.title)" '' 'Read the host again with Facts.ps1 and plan again.'
     }
-    $change = @{ before = [ordered]@{}; want = [ordered]@{} }
-    foreach ($property in @($Wish.want.PSObject.Properties)) {
+    $change = @{ before = [ordered]@{}; desired = [ordered]@{} }
+    foreach ($property in @($Goal.desired.PSObject.Properties)) {
         $found = Read-WinhostProperty $now $property.Name
         if (Test-WinhostSame $found $property.Value) {
             continue
         }
         if ($null -ne (Read-WinhostField $found 'unknown') -or $null -ne (Read-WinhostField $found 'unavailable')) {
-            Stop-WinhostScript 1 'CannotRead' "$($Wish.title): $($property.Name) cannot be read: $(ConvertTo-WinhostWhy $found)" 'What cannot be read cannot be given back.' ''
+            Stop-WinhostScript 1 'CannotRead' "$($Goal.title): $($property.Name) cannot be read: $(ConvertTo-WinhostWhy $found)" 'What cannot be read cannot be given back.' ''
         }
         $change.before[$property.Name] = $found
-        $change.want[$property.Name] = $property.Value
+        $change.desired[$property.Name] = $property.Value
     }
-    if ($change.want.Count -gt 0) {
+    if ($change.desired.Count -gt 0) {
         $change
     }
 }
 
 function Find-WinhostMoves {
-    param($Rows, $Wishes, $Facts, $Known)
+    param($Rows, $Goals, $Facts, $Known)
     # The VMs that have to be off for these rows, each once: how they get there, and what power they get afterwards.
     $done = @()
     foreach ($vm in @(foreach ($row in $Rows) { $row.vms })) {
         if ($done -cnotcontains $vm) {
             $done += $vm
-            New-WinhostMove $vm $Wishes $Facts $Known
+            New-WinhostMove $vm $Goals $Facts $Known
         }
     }
 }
 
 function New-WinhostMove {
-    param([string]$Vm, $Wishes, $Facts, $Known)
-    $wish = [pscustomobject]@{ noun = 'VmPower'; key = [pscustomobject]@{ vm = $Vm }; want = [pscustomobject]@{ state = 'off' }; title = "VmPower of $Vm" }
-    foreach ($known in @(Find-WinhostById $Known 'VmPower' $wish.key)) {
-        $wish.title = $known.title
+    param([string]$Vm, $Goals, $Facts, $Known)
+    $goal = [pscustomobject]@{ resource = 'VmPower'; key = [pscustomobject]@{ vm = $Vm }; desired = [pscustomobject]@{ state = 'off' }; title = "VmPower of $Vm" }
+    foreach ($known in @(Find-WinhostById $Known 'VmPower' $goal.key)) {
+        $goal.title = $known.title
     }
-    $move = @{ id = ConvertTo-WinhostId 'VmPower' $wish.key; vm = $Vm; wish = $wish; off = $null; back = $null; own = $null }
-    if ($null -ne (Find-WinhostNow $Facts 'VmPower' $wish.key)) {
-        $move.off = Select-WinhostChange $wish $Facts
+    $move = @{ id = ConvertTo-WinhostId 'VmPower' $goal.key; vm = $Vm; goal = $goal; off = $null; back = $null; own = $null }
+    if ($null -ne (Find-WinhostNow $Facts 'VmPower' $goal.key)) {
+        $move.off = Select-WinhostChange $goal $Facts
     }
     $end = 'off'
     if ($null -ne $move.off) {
         $end = $move.off.before.state
     }
-    foreach ($own in @(Find-WinhostById $Wishes 'VmPower' $wish.key)) {
-        $end = $own.want.state
+    foreach ($own in @(Find-WinhostById $Goals 'VmPower' $goal.key)) {
+        $end = $own.desired.state
         $move.own = Select-WinhostChange $own $Facts
     }
     if ($null -ne $move.off -and $end -cne 'off') {
-        $move.back = @{ before = [ordered]@{ state = 'off' }; want = [ordered]@{ state = $end } }
+        $move.back = @{ before = [ordered]@{ state = 'off' }; desired = [ordered]@{ state = $end } }
     }
     $move
 }
@@ -134,53 +134,53 @@ function Find-WinhostLast {
 }
 
 function New-WinhostStep {
-    param($Wish, [string]$Role, $Change, $Planned)
+    param($Goal, [string]$Role, $Change, $Planned)
     $risks = @()
-    $asked = @(foreach ($step in @(Find-WinhostById $Planned $Wish.noun $Wish.key)) { if ($step.role -ceq 'wish') { $step.risks } })
-    foreach ($risk in @(Find-WinhostConsents $Wish $Change) + $asked) {
+    $asked = @(foreach ($step in @(Find-WinhostById $Planned $Goal.resource $Goal.key)) { if ($step.role -ceq 'desired') { $step.risks } })
+    foreach ($risk in @(Find-WinhostConsents $Goal $Change) + $asked) {
         if ($risks -cnotcontains $risk) {
             $risks += $risk
         }
     }
-    [ordered]@{ noun = $Wish.noun; key = $Wish.key; role = $Role; before = $Change.before; want = $Change.want; title = $Wish.title; risks = $risks }
+    [ordered]@{ resource = $Goal.resource; key = $Goal.key; role = $Role; before = $Change.before; desired = $Change.desired; title = $Goal.title; risks = $risks }
 }
 
 function Find-WinhostById {
-    param($List, [string]$Noun, $Key)
-    # Of wishes, steps or what a run touched.
-    $id = ConvertTo-WinhostId $Noun $Key
+    param($List, [string]$Resource, $Key)
+    # Of requests, steps or what a run touched.
+    $id = ConvertTo-WinhostId $Resource $Key
     foreach ($each in @($List)) {
-        if ([string]::Equals((ConvertTo-WinhostId $each.noun $each.key), $id)) {
+        if ([string]::Equals((ConvertTo-WinhostId $each.resource $each.key), $id)) {
             $each
         }
     }
 }
 
-# ---- rules of nouns, by the names that the table of nouns has for them
+# ---- rules of resources, by the names that the table of resources has for them
 
 function Find-WinhostVmsToStop {
-    param($Wish, $Change)
-    switch ((Find-WinhostNoun $Wish.noun).needs) {
+    param($Goal, $Change)
+    switch ((Find-WinhostResource $Goal.resource).needs) {
         'vm-off' {
-            $Wish.key.vm
+            $Goal.key.vm
         }
         'owners-off' {
-            $owners = @(foreach ($place in @($Change.before.place, $Change.want.place)) { if ($place -clike 'assigned:*') { $place.Substring(9) } })
+            $owners = @(foreach ($place in @($Change.before.place, $Change.desired.place)) { if ($place -clike 'assigned:*') { $place.Substring(9) } })
             $owners | Sort-Object -Unique
         }
     }
 }
 
 function Find-WinhostConsents {
-    param($Wish, $Change)
-    switch ((Find-WinhostNoun $Wish.noun).risks) {
+    param($Goal, $Change)
+    switch ((Find-WinhostResource $Goal.resource).risks) {
         'stops-a-vm' {
             if ($Change.before.state -ceq 'running') {
                 'vm-stop'
             }
         }
         'restarts-for-role' {
-            if ($Change.want.Contains('role')) {
+            if ($Change.desired.Contains('role')) {
                 'restart'
                 if ($Change.before.role -ceq 'installed') {
                     'vm-stop'
@@ -196,7 +196,7 @@ function Find-WinhostConsents {
         'ends-a-distro' {
             $ends = $false
             foreach ($name in @('installed', 'running')) {
-                $ends = $ends -or ($Change.want.Contains($name) -and $Change.want[$name] -eq $false)
+                $ends = $ends -or ($Change.desired.Contains($name) -and $Change.desired[$name] -eq $false)
             }
             if ($ends -and -not ($Change.before.Contains('running') -and $Change.before['running'] -eq $false)) {
                 'vm-stop'
@@ -213,14 +213,14 @@ function Find-WinhostConsents {
 # ---- what rests on a resource: by what the host shows, not by runs
 
 function Find-WinhostUsers {
-    param([string]$Noun, $Key, $Facts)
+    param([string]$Resource, $Key, $Facts)
     # Each by the first rule that names it, with the state that counts; or with why it cannot be read.
     $seen = @()
-    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostNoun $Noun).rests -ErrorAction Stop)) {
+    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Resource).rests -ErrorAction Stop)) {
         foreach ($user in @(Find-WinhostUsersBy $rule $Key $Facts)) {
             $id = "$($user.lacks)"
             if ($id -ceq '') {
-                $id = ConvertTo-WinhostId $user.noun $user.key
+                $id = ConvertTo-WinhostId $user.resource $user.key
             }
             if ($seen -cnotcontains $id) {
                 $seen += $id
@@ -232,10 +232,10 @@ function Find-WinhostUsers {
 
 function Find-WinhostUsersBy {
     param($Rule, $Key, $Facts)
-    $answer = $Facts[$Rule.noun]
+    $answer = $Facts[$Rule.resource]
     if (-not $answer.ok) {
         if ($null -eq (Read-WinhostField $answer 'unavailable')) {
-            return New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.noun): $(ConvertTo-WinhostWhy $answer)"
+            return New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.resource): $(ConvertTo-WinhostWhy $answer)"
         }
         if ($Rule.disks) {
             # Without what they run on distros cannot be listed; their disks may be there all the same.
@@ -250,7 +250,7 @@ function Find-WinhostUsersBy {
         $names = @(foreach ($each in @($Rule.at, $Rule.unless)) { if ($null -ne $each) { $each[0] } }) + @(foreach ($each in @($Rule.since)) { if ($null -ne $each) { $each } })
         $unknown = @(foreach ($name in $names) { if ($null -ne (Read-WinhostField $found.state.$name 'unknown')) { $name } })
         if ($unknown.Count -gt 0) {
-            New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.noun) ($($unknown[0])): $(ConvertTo-WinhostWhy $found.state.($unknown[0]))"
+            New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.resource) ($($unknown[0])): $(ConvertTo-WinhostWhy $found.state.($unknown[0]))"
         }
         elseif (Test-WinhostRests $Rule $Key $found.state) {
             New-WinhostUser $Rule $found.key (Select-WinhostCounted $Rule $found.state) ''
@@ -260,7 +260,7 @@ function Find-WinhostUsersBy {
 
 function New-WinhostUser {
     param($Rule, $Key, $State, [string]$Lacks)
-    @{ noun = $Rule.noun; key = $Key; state = $State; since = $null -ne $Rule.since; label = $Rule.label; lacks = $Lacks }
+    @{ resource = $Rule.resource; key = $Key; state = $State; since = $null -ne $Rule.since; label = $Rule.label; lacks = $Lacks }
 }
 
 function Test-WinhostShared {
@@ -333,12 +333,12 @@ function Find-WinhostDisks {
 }
 
 function ConvertTo-WinhostUsers {
-    param([string]$Noun, $Key, $Facts)
+    param([string]$Resource, $Key, $Facts)
     # For the journal; nothing at all where some of it cannot be read.
-    $users = @(Find-WinhostUsers $Noun $Key $Facts)
+    $users = @(Find-WinhostUsers $Resource $Key $Facts)
     $lacks = @(foreach ($user in $users) { if ($user.lacks -cne '') { $user } })
     if ($lacks.Count -eq 0) {
-        , @(foreach ($user in $users) { [ordered]@{ noun = $user.noun; key = $user.key; state = $user.state } })
+        , @(foreach ($user in $users) { [ordered]@{ resource = $user.resource; key = $user.key; state = $user.state } })
     }
 }
 
@@ -359,7 +359,7 @@ function ConvertTo-WinhostStepLines {
     $number = 0
     foreach ($step in $Steps) {
         $number++
-        $changes = @(foreach ($name in $step.want.Keys) { "$name $(ConvertTo-WinhostShown $step.before[$name]) -> $(ConvertTo-WinhostShown $step.want[$name])" })
+        $changes = @(foreach ($name in $step.desired.Keys) { "$name $(ConvertTo-WinhostShown $step.before[$name]) -> $(ConvertTo-WinhostShown $step.desired[$name])" })
         $asks = ''
         if ($step.risks.Count -gt 0) {
             $asks = " (asks for $($step.risks -join ', '))"
@@ -371,30 +371,30 @@ function ConvertTo-WinhostStepLines {
 function Invoke-WinhostStep {
     param($Run, $Step, $Facts)
     $found = [ordered]@{}
-    foreach ($property in @((Find-WinhostNow $Facts $Step.noun $Step.key).PSObject.Properties)) {
+    foreach ($property in @((Find-WinhostNow $Facts $Step.resource $Step.key).PSObject.Properties)) {
         $found[$property.Name] = $property.Value
     }
     foreach ($name in $Step.before.Keys) {
         $found[$name] = $Step.before[$name]
     }
-    if ($Step.noun -ceq 'ExternalSwitch') {
+    if ($Step.resource -ceq 'ExternalSwitch') {
         Show-WinhostSwitchStep $Run $Step $Facts
     }
     # Where it cannot be read, rollback keeps more, not less.
-    $users = ConvertTo-WinhostUsers $Step.noun $Step.key $Facts
+    $users = ConvertTo-WinhostUsers $Step.resource $Step.key $Facts
     $users = @(foreach ($user in $users) { $user })
     Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found; users = $users })
     $how = @{ accept = $Run.accepted; within = $Run.within }
-    $call = @{ noun = $Step.noun; verb = 'set'; key = $Step.key; want = $Step.want; expect = $Step.before; how = $how }
+    $call = @{ resource = $Step.resource; verb = 'set'; key = $Step.key; desired = $Step.desired; expect = $Step.before; how = $how }
     $answer = Select-WinhostBrought $Run $Step (Invoke-WinhostRequest @($call) $false)
     foreach ($warning in @(Read-WinhostField $answer 'warnings')) {
         Show-WinhostLine "  the host warns: $warning"
     }
     if (-not $answer.ok) {
-        Write-WinhostEntry $Run 'failed' ([ordered]@{ noun = $Step.noun; key = $Step.key; after = Read-WinhostLeft $answer; answer = $answer })
+        Write-WinhostEntry $Run 'failed' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = Read-WinhostLeft $answer; answer = $answer })
         Stop-WinhostStep $Run $Step $answer
     }
-    Write-WinhostEntry $Run 'end' ([ordered]@{ noun = $Step.noun; key = $Step.key; after = $answer.after; restart = @($answer.restart).Count -gt 0 })
+    Write-WinhostEntry $Run 'end' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = $answer.after; restart = @($answer.restart).Count -gt 0 })
     $Run.changed++
     Assert-WinhostTaken $Step $answer
 }
@@ -405,8 +405,8 @@ function Select-WinhostBrought {
     if ($null -eq (Read-WinhostField $Answer 'drift') -or $Step.role -ceq 'need' -or @($Run.record.touched).Count -eq 1) {
         return $Answer
     }
-    foreach ($name in $Step.want.Keys) {
-        if (-not (Test-WinhostSame (Read-WinhostProperty $Answer.before $name) $Step.want[$name])) {
+    foreach ($name in $Step.desired.Keys) {
+        if (-not (Test-WinhostSame (Read-WinhostProperty $Answer.before $name) $Step.desired[$name])) {
             return $Answer
         }
     }
@@ -433,10 +433,10 @@ function Show-WinhostSwitchStep {
         return
     }
     # Where a switch goes its addresses are with the host's port on it, and the adapter below has none.
-    $goes = $null -eq $Step.want.adapter
-    $moved = @($Step.want.adapter, $Step.before.adapter)[[int]$goes]
+    $goes = $null -eq $Step.desired.adapter
+    $moved = @($Step.desired.adapter, $Step.before.adapter)[[int]$goes]
     $port = "vEthernet ($($Step.key.name))"
-    foreach ($adapter in @(Invoke-WinhostRequest @(@{ noun = 'NetworkAdapter'; verb = 'get' }) $false).instances) {
+    foreach ($adapter in @(Invoke-WinhostRequest @(@{ resource = 'NetworkAdapter'; verb = 'get' }) $false).instances) {
         if ($adapter.key.adapter -cne $moved -and -not ($goes -and $adapter.state.name -ceq $port)) {
             continue
         }
@@ -450,14 +450,14 @@ function Show-WinhostSwitchStep {
 
 function Test-WinhostSwitchWaits {
     param($Switch, $Facts)
-    @('pending', 'awaiting') -ccontains (Find-WinhostNow $Facts $Switch.noun $Switch.key).phase
+    @('pending', 'awaiting') -ccontains (Find-WinhostNow $Facts $Switch.resource $Switch.key).phase
 }
 
 function Stop-WinhostSwitch {
     param($Run, $Step)
     # That somebody runs a script here proves nothing about the network: whoever kept it must have looked.
-    $done = @('made', 'removed')[[int]($null -eq $Step.want.adapter)]
-    # As the noun takes it.
+    $done = @('made', 'removed')[[int]($null -eq $Step.desired.adapter)]
+    # As the resource takes it.
     $seconds = @($Run.within, 300)[[int]($Run.within -lt 60)]
     $meaning = @('Look now whether this host can be reached as before: its gateway, your remote desktop, whoever else needs it.', "If it can, keep it. If nobody does within $seconds s, or the host restarts, it is as it was.")
     $again = @(".\$($Run.script)", "-Accept $($Run.accepted -join ',')", '-Keep')
@@ -480,7 +480,7 @@ function Stop-WinhostStep {
         Stop-WinhostScript 4 'Drifted' "$($Step.title): changed by somebody meanwhile" $lines $ways
     }
     $meaning = @('Steps before this one are done and journalled.')
-    if ($Step.noun -ceq 'AssignableDevice') {
+    if ($Step.resource -ceq 'AssignableDevice') {
         $meaning += 'If the host says that nothing contains this device, -Accept force-dismount takes it all the same: its VM must be trusted then.'
     }
     Stop-WinhostScript 1 'StepFailed' "$($Step.title): $(ConvertTo-WinhostWhy $Answer)" $meaning $ways
@@ -491,9 +491,9 @@ function Assert-WinhostTaken {
     if (@($Answer.restart).Count -gt 0) {
         return
     }
-    foreach ($name in $Step.want.Keys) {
+    foreach ($name in $Step.desired.Keys) {
         $is = Read-WinhostProperty $Answer.after $name
-        if (-not (Test-WinhostSame $is $Step.want[$name])) {
+        if (-not (Test-WinhostSame $is $Step.desired[$name])) {
             Stop-WinhostScript 1 'NotTaken' "$($Step.title): accepted without error, but $name is $(ConvertTo-WinhostShown $is)" '' 'Run this again to go on; or go back: .\Rollback.ps1'
         }
     }

@@ -7,7 +7,7 @@ function Start-WinhostScript {
         Assert-WinhostHost $bundle.plan $false
         $facts = Read-WinhostHost
         Show-WinhostReadAs $facts
-        $checks = @(Test-WinhostWishes $bundle.stage.wanted $facts)
+        $checks = @(Test-WinhostGoals $bundle.stage.desired $facts)
         $result = New-WinhostVerdict $bundle $checks
     }
     catch {

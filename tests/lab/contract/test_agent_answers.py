@@ -39,11 +39,11 @@ class Host:
         answers: list[dict[str, Any]] = json.loads(self.agent.invoke(request))["answers"]
         return answers
 
-    def get(self, noun: str, key: dict[str, str] | None = None) -> dict[str, Any]:
-        return self.batch({"noun": noun, "verb": "get", "key": key})[0]
+    def get(self, resource: str, key: dict[str, str] | None = None) -> dict[str, Any]:
+        return self.batch({"resource": resource, "verb": "get", "key": key})[0]
 
-    def set(self, noun: str, key: dict[str, str], want: dict[str, Any], **rest: Any) -> dict[str, Any]:
-        return self.batch({"noun": noun, "verb": "set", "key": key, "want": want, **rest})[0]
+    def set(self, resource: str, key: dict[str, str], desired: dict[str, Any], **rest: Any) -> dict[str, Any]:
+        return self.batch({"resource": resource, "verb": "set", "key": key, "desired": desired, **rest})[0]
 
     def place(self, key: dict[str, str], place: str, **rest: Any) -> dict[str, Any]:
         return self.set("AssignableDevice", key, {"place": place}, **rest)
@@ -58,25 +58,25 @@ def host() -> Host:
 @pytest.fixture
 def ready(host: Host) -> Host:
     """llm-01 is off and may have a device."""
-    for noun, want in (
+    for resource, desired in (
         ("VmPower", {"state": "off"}),
         ("VmActions", {"stop": "turn-off"}),
         ("VmCheckpoints", {"kind": "disabled", "automatic": False}),
         ("VmMemory", {"dynamic": False}),
     ):
-        assert host.set(noun, {"vm": VM}, want)["ok"]
+        assert host.set(resource, {"vm": VM}, desired)["ok"]
     return host
 
 
-def test_all_nouns_answer_in_one_batch_and_say_that_they_are_simulated(host: Host) -> None:
-    answers = host.batch(*({"noun": state.noun.name, "verb": "get"} for state in WINDOWS_STATES))
+def test_all_resources_answer_in_one_batch_and_say_that_they_are_simulated(host: Host) -> None:
+    answers = host.batch(*({"resource": state.resource_type.name, "verb": "get"} for state in WINDOWS_STATES))
     told = [(state, answer) for state, answer in zip(WINDOWS_STATES, answers, strict=True) if answer["ok"]]
     # There is no WSL.
     assert set(WINDOWS_STATES) - {state for state, _ in told} == {WslAccess, WslConf, WslDistro, WslVm}
     assert answers[0]["instances"][0]["state"]["simulated"] is True
     for state, answer in told:
-        assert all(set(instance["key"]) == set(state.noun.key) for instance in answer["instances"])
-        if not state.noun.key:
+        assert all(set(instance["key"]) == set(state.resource_type.key) for instance in answer["instances"])
+        if not state.resource_type.key:
             assert len(answer["instances"]) == 1
 
 
@@ -122,9 +122,9 @@ def test_drift_changes_nothing(host: Host) -> None:
 
 
 def test_a_failed_set_tells_the_error_and_the_rest_of_the_batch_is_skipped(host: Host) -> None:
-    change = {"noun": "VmMmio", "verb": "set", "key": {"vm": VM}, "want": {"low": 1 << 30}}
-    later = {"noun": "VmCheckpoints", "verb": "set", "key": {"vm": VM}, "want": {"kind": "disabled"}}
-    failed, skipped, read = host.batch(change, later, {"noun": "VmCheckpoints", "verb": "get", "key": {"vm": VM}})
+    change = {"resource": "VmMmio", "verb": "set", "key": {"vm": VM}, "desired": {"low": 1 << 30}}
+    later = {"resource": "VmCheckpoints", "verb": "set", "key": {"vm": VM}, "desired": {"kind": "disabled"}}
+    failed, skipped, read = host.batch(change, later, {"resource": "VmCheckpoints", "verb": "get", "key": {"vm": VM}})
     assert failed["error"]["code"] == "InvalidState,Microsoft.HyperV.PowerShell.Commands.SetVM"
     assert failed["before"] == failed["after"]
     assert skipped["error"]["code"] == "Winhost.Skipped"
@@ -134,19 +134,31 @@ def test_a_failed_set_tells_the_error_and_the_rest_of_the_batch_is_skipped(host:
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        ({"noun": "Nonsense", "verb": "get"}, "Winhost.UnknownNoun"),
-        ({"noun": "Nonsense", "verb": "set", "key": {}, "want": {"a": 1}}, "Winhost.UnknownNoun"),
-        ({"noun": "Vm", "verb": "paint"}, "Winhost.BadRequest"),
-        ({"noun": "Vm", "verb": "get", "key": {"name": "llm-01"}}, "Winhost.BadRequest"),
-        ({"noun": "Vm", "verb": "set", "key": {"vm": VM}, "want": {"name": "x"}}, "Winhost.BadRequest"),
-        ({"noun": "VmMemory", "verb": "set", "key": {"vm": VM}, "want": {"startup": 1}}, "Winhost.BadRequest"),
-        ({"noun": "VmMmio", "verb": "set", "key": {"vm": VM}, "want": {"middle": 1}}, "Winhost.BadRequest"),
-        ({"noun": "VmMmio", "verb": "set", "key": {"vm": VM}}, "Winhost.BadRequest"),
-        ({"noun": "VmPower", "verb": "set", "key": {"vm": "gone"}, "want": {"state": "off"}}, "Winhost.NotFound"),
-        ({"noun": "VmPower", "verb": "set", "key": {"vm": VM}, "want": {"state": "melted"}}, "Winhost.BadRequest"),
-        ({"noun": "Vm", "verb": "restart"}, "Winhost.BadRequest"),
-        ({"noun": "AssignableDevice", "verb": "set", "key": L40S, "want": {"place": "moon"}}, "Winhost.BadRequest"),
-        ({"noun": "AssignableDevice", "verb": "set", "key": L40S, "want": {"place": "assigned:x"}}, "Winhost.NotFound"),
+        ({"resource": "Nonsense", "verb": "get"}, "Winhost.UnknownNoun"),
+        ({"resource": "Nonsense", "verb": "set", "key": {}, "desired": {"a": 1}}, "Winhost.UnknownNoun"),
+        ({"resource": "Vm", "verb": "paint"}, "Winhost.BadRequest"),
+        ({"resource": "Vm", "verb": "get", "key": {"name": "llm-01"}}, "Winhost.BadRequest"),
+        ({"resource": "Vm", "verb": "set", "key": {"vm": VM}, "desired": {"name": "x"}}, "Winhost.BadRequest"),
+        ({"resource": "VmMemory", "verb": "set", "key": {"vm": VM}, "desired": {"startup": 1}}, "Winhost.BadRequest"),
+        ({"resource": "VmMmio", "verb": "set", "key": {"vm": VM}, "desired": {"middle": 1}}, "Winhost.BadRequest"),
+        ({"resource": "VmMmio", "verb": "set", "key": {"vm": VM}}, "Winhost.BadRequest"),
+        (
+            {"resource": "VmPower", "verb": "set", "key": {"vm": "gone"}, "desired": {"state": "off"}},
+            "Winhost.NotFound",
+        ),
+        (
+            {"resource": "VmPower", "verb": "set", "key": {"vm": VM}, "desired": {"state": "melted"}},
+            "Winhost.BadRequest",
+        ),
+        ({"resource": "Vm", "verb": "restart"}, "Winhost.BadRequest"),
+        (
+            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"place": "moon"}},
+            "Winhost.BadRequest",
+        ),
+        (
+            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"place": "assigned:x"}},
+            "Winhost.NotFound",
+        ),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(host: Host, call: dict[str, Any], code: str) -> None:
@@ -156,11 +168,11 @@ def test_a_request_that_makes_no_sense_is_refused(host: Host, call: dict[str, An
     assert host.machine.snapshot() == before
 
 
-def test_every_noun_that_can_be_set_has_its_setter() -> None:
+def test_every_resource_that_can_be_set_has_its_setter() -> None:
     from winhost.lab.contract.property_changes import SETTERS
 
     found = Host("server2025-3gpu").machine.changes
-    assert set(SETTERS) | set(found) == {name for name, noun in WINDOWS.items() if noun.sets}
+    assert set(SETTERS) | set(found) == {name for name, resource in WINDOWS.items() if resource.sets}
 
 
 def test_a_card_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:
@@ -220,7 +232,7 @@ def test_the_role_reports_its_restart_and_comes_with_it() -> None:
     boot = host.get("Boot", {})["state"]["boot_id"]
     answer = host.set("HyperVRole", {}, {"role": "installed", "tools": "installed"})
     assert (answer["restart"], answer["after"]["role"]) == ([{"system": "host"}], "install-pending")
-    assert host.batch({"noun": "Boot", "verb": "restart"})[0]["ok"]
+    assert host.batch({"resource": "Boot", "verb": "restart"})[0]["ok"]
     host.machine.settle()
     assert host.get("Boot", {})["state"]["boot_id"] != boot
     assert host.get("HyperVRole", {})["state"] == {"role": "installed", "tools": "installed", "vms": 2}
@@ -234,7 +246,7 @@ def test_an_edition_without_the_role_refuses_it() -> None:
 
 def test_a_restart_that_is_under_way_is_what_was_asked_for() -> None:
     host = Host("server2025-role-installed", LabClock(scale=10.0))
-    assert [host.batch({"noun": "Boot", "verb": "restart"})[0]["ok"] for _ in range(2)] == [True, True]
+    assert [host.batch({"resource": "Boot", "verb": "restart"})[0]["ok"] for _ in range(2)] == [True, True]
 
 
 def test_access_denied_is_an_answer() -> None:
@@ -261,8 +273,8 @@ def test_an_exclusive_batch_waits_for_a_set_that_outlived_its_controller() -> No
     outliving.start()
     while outliving.is_alive() and host.machine.mutex.acquire(blocking=False):
         host.machine.mutex.release()
-    (meanwhile,) = host.batch({"noun": "VmPower", "verb": "get", "key": {"vm": VM}})
-    (settled,) = host.batch({"noun": "VmPower", "verb": "get", "key": {"vm": VM}}, exclusive=True)
+    (meanwhile,) = host.batch({"resource": "VmPower", "verb": "get", "key": {"vm": VM}})
+    (settled,) = host.batch({"resource": "VmPower", "verb": "get", "key": {"vm": VM}}, exclusive=True)
     outliving.join(WAIT)
     assert (meanwhile["state"], settled["state"]) == ({"state": "running"}, {"state": "off"})
 

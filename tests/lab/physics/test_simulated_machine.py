@@ -96,9 +96,9 @@ class Case:
             return self.device.location if value == "CARD" else self.device.instance
         return value.replace("VM", self.vm) if value in ("VM", "assigned:VM") else value
 
-    def says(self, noun: str, asked: dict[str, Any]) -> dict[str, Any]:
+    def says(self, resource: str, asked: dict[str, Any]) -> dict[str, Any]:
         """The same properties of the first instance."""
-        return {name: self.machine.there(noun)[0].state[name] for name in asked}
+        return {name: self.machine.there(resource)[0].state[name] for name in asked}
 
     def found(self) -> dict[str, Any]:
         host = self.machine
@@ -112,7 +112,7 @@ class Case:
             "boot": host.boot,
             "gave": self.gave,
             "says": {name: self.says(name, state) for name, state in self.then.get("says", {}).items()},
-            "unavailable": [noun for noun in asked or ["Vm"] if isinstance(host.answer(noun), Unavailable)],
+            "unavailable": [resource for resource in asked or ["Vm"] if isinstance(host.answer(resource), Unavailable)],
         }
 
 
@@ -238,7 +238,7 @@ def test_a_recorded_facts_file_makes_a_twin(tmp_path: Path) -> None:
     path = tmp_path / "gpu-02.json"
     path.write_text(write_document(facts), encoding="utf-8")
     twin, lab = expand(path)
-    assert Machine(twin, lab).facts().nouns == facts.nouns
+    assert Machine(twin, lab).facts().resources == facts.resources
 
 
 def restart(host: Machine) -> None:

@@ -43,14 +43,14 @@ def account(here: World) -> Account:
     return found
 
 
-def done(here: World, noun: str, key: dict[str, str], want: dict[str, Any]) -> dict[str, Any]:
-    answer = asked(here, noun, key, want)
+def done(here: World, resource: str, key: dict[str, str], desired: dict[str, Any]) -> dict[str, Any]:
+    answer = asked(here, resource, key, desired)
     assert answer["ok"], answer
     return answer
 
 
-def asked(here: World, noun: str, key: dict[str, str], want: dict[str, Any]) -> dict[str, Any]:
-    call = {"noun": noun, "verb": "set", "key": key, "want": want}
+def asked(here: World, resource: str, key: dict[str, str], desired: dict[str, Any]) -> dict[str, Any]:
+    call = {"resource": resource, "verb": "set", "key": key, "desired": desired}
     (answer,) = json.loads(here.answers.invoke(json.dumps({"calls": [call]})))["answers"]
     found: dict[str, Any] = answer
     return found
@@ -75,11 +75,11 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return given
 
 
-def planned(here: World, *wanted: DesiredResource) -> Plan:
-    """A plan of these wishes alone."""
+def planned(here: World, *desired: DesiredResource) -> Plan:
+    """A plan of these requests alone."""
     facts = here.facts()
     machine_id = HostFacts(facts).os.machine_id
-    stage = Stage(1, wanted, steps_for(wanted, facts, prefix="1."))
+    stage = Stage(1, desired, steps_for(desired, facts, prefix="1."))
     return Plan(
         here.host, machine_id, "synthetic", facts.read_at, __version__, PlanRequest("dda", PLAYBOOK, "llm-01"), (stage,)
     )
@@ -162,7 +162,7 @@ def test_a_first_job_says_why_its_account_cannot_log_on_and_a_later_one_what_wou
     assert caught.value.code == said
     with pytest.raises(NotYet) as waits:
         here.machine.accounts.run_job("winhost", ["--version"])
-    assert waits.value.noun == mends
+    assert waits.value.resource == mends
 
 
 def test_nothing_runs_as_an_account_that_is_gone(here: World, owner: Account) -> None:

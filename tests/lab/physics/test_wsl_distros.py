@@ -48,8 +48,8 @@ def ask(machine: Machine, *calls: dict[str, Any]) -> list[dict[str, Any]]:
     return answers
 
 
-def put(machine: Machine, noun: str, key: dict[str, str], want: dict[str, Any]) -> dict[str, Any]:
-    (answer,) = ask(machine, {"noun": noun, "verb": "set", "key": key, "want": want})
+def put(machine: Machine, resource: str, key: dict[str, str], desired: dict[str, Any]) -> dict[str, Any]:
+    (answer,) = ask(machine, {"resource": resource, "verb": "set", "key": key, "desired": desired})
     return answer
 
 
@@ -142,7 +142,9 @@ def test_a_vm_reads_its_file_only_when_it_is_made() -> None:
     machine = served()
     machine.files.write(CONFIG, b"[wsl2]\nnetworkingMode=none\n[general]\ninstanceIdleTimeout=-1\n")
     assert mode(machine) == "nat"
-    assert ask(machine, {"noun": "WslVm", "verb": "get", "key": {"account": "winhost"}})[0]["state"]["config"] is None
+    assert (
+        ask(machine, {"resource": "WslVm", "verb": "get", "key": {"account": "winhost"}})[0]["state"]["config"] is None
+    )
     wsl(machine, "--shutdown")
     assert mode(machine) == "none"
 
@@ -191,9 +193,9 @@ def test_mirrored_may_fall_back(lab: dict[str, Any], got: str) -> None:
 )
 def test_a_policy_overrides_what_the_file_says(policy: dict[str, Any], asked: str | None, got: str) -> None:
     facts, lab = expand(find("win11-wsl-served"))
-    (record,) = cast(tuple[Record, ...], facts.nouns["WslPolicy"])
+    (record,) = cast(tuple[Record, ...], facts.resources["WslPolicy"])
     theirs = replace(record, state={**record.state, **policy})
-    machine = Machine(replace(facts, nouns={**facts.nouns, "WslPolicy": (theirs,)}), lab)
+    machine = Machine(replace(facts, resources={**facts.resources, "WslPolicy": (theirs,)}), lab)
     machine.files.write(CONFIG, f"[wsl2]\nnetworkingMode={asked}\n".encode() if asked else b"[wsl2]\n")
     wsl(machine, "--shutdown")
     assert mode(machine) == got
@@ -264,7 +266,7 @@ def test_a_distro_that_somebody_made_in_place_of_ours_is_theirs() -> None:
     machine = served()
     wsl(machine, "--unregister", "Ubuntu-24.04")
     wsl(machine, "--import", "Ubuntu-24.04", "D:\\mine", STAGED, "--version", "2")
-    (answer,) = ask(machine, {"noun": "WslDistro", "verb": "get", "key": OWNED})
+    (answer,) = ask(machine, {"resource": "WslDistro", "verb": "get", "key": OWNED})
     assert (answer["state"]["image"], answer["state"]["others"]) == (None, 2)
     assert put(machine, "WslDistro", OWNED, {"installed": False})["error"]["code"] == "Winhost.NotOurs"
 
@@ -272,13 +274,13 @@ def test_a_distro_that_somebody_made_in_place_of_ours_is_theirs() -> None:
 def test_what_is_no_wsl_is_waited_for() -> None:
     machine = served()
     machine.software.wsl = None
-    assert {answer.get("unavailable") for answer in ask(machine, *({"noun": n, "verb": "get"} for n in _NOUNS))} == {
-        "Wsl"
-    }
+    assert {
+        answer.get("unavailable") for answer in ask(machine, *({"resource": n, "verb": "get"} for n in _RESOURCES))
+    } == {"Wsl"}
 
 
 def test_each_step_of_a_plan_finds_what_the_plan_saw() -> None:
-    """What one noun does must not look like drift of the next: a plan is made before its first step."""
+    """What one resource does must not look like drift of the next: a plan is made before its first step."""
     machine = served()
     put(machine, "WslDistro", OWNED, {"installed": False, "image": None, "running": False})
     put(machine, "WslDistro", OWNED, {"installed": True, "image": IMAGE, "running": True})
@@ -291,25 +293,25 @@ def test_each_step_of_a_plan_finds_what_the_plan_saw() -> None:
         ("WslConf", FRESH, {"conf": "[boot]\nsystemd=true\n", "network": "[Match]\nName=eth0\n"}),
         ("WslAccess", FRESH, {"port": 22, "listen": "192.0.2.7", "authorized": [key], "active": True}),
     ]
-    seen = [ask(machine, {"noun": noun, "verb": "get", "key": key})[0]["state"] for noun, key, _ in steps]
-    for (noun, where, want), state in zip(steps, seen, strict=True):
-        expect = {name: state[name] for name in want}
+    seen = [ask(machine, {"resource": resource, "verb": "get", "key": key})[0]["state"] for resource, key, _ in steps]
+    for (resource, where, desired), state in zip(steps, seen, strict=True):
+        expect = {name: state[name] for name in desired}
         call = {
-            "noun": noun,
+            "resource": resource,
             "verb": "set",
             "key": where,
-            "want": want,
+            "desired": desired,
             "expect": expect,
             "how": {"accept": ["vm-stop"]},
         }
         (answer,) = ask(machine, call)
-        assert (noun, answer["ok"], {name: answer["after"][name] for name in want}) == (noun, True, want)
-    for noun, where, want in steps:
-        (answer,) = ask(machine, {"noun": noun, "verb": "get", "key": where})
-        assert {name: answer["state"][name] for name in want} == want
+        assert (resource, answer["ok"], {name: answer["after"][name] for name in desired}) == (resource, True, desired)
+    for resource, where, desired in steps:
+        (answer,) = ask(machine, {"resource": resource, "verb": "get", "key": where})
+        assert {name: answer["state"][name] for name in desired} == desired
 
 
-_NOUNS = ("WslDistro", "WslVm", "WslConf", "WslAccess")
+_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
 
 def test_a_part_is_made_of_what_was_read() -> None:

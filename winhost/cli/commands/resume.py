@@ -20,5 +20,5 @@ def resume() -> None:
     """Go on with a RUN that was interrupted.
 
     Waits out what may still be running on the host, reads what is so, and does what is left. What a later stage found
-    wrong of the wish can be chosen anew: the rest is planned anew and shown, and every consent is asked for again.
+    wrong of the request can be chosen anew: the rest is planned anew and shown, and every consent is asked for again.
     """

@@ -29,23 +29,23 @@ _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
 _ENCODINGS = ("utf-8", "utf-8-bom", "utf-16le")
 
 
-def _set_account(machine: Machine, wish: SetCall) -> bool:
-    name, want = wish.key["account"], wish.want
+def _set_account(machine: Machine, call: SetCall) -> bool:
+    name, desired = call.key["account"], call.desired
     check_account_name(name)
-    _check_flags(want)
+    _check_flags(desired)
     account = machine.accounts.find(name)
-    if want.get("there") is False:
+    if desired.get("there") is False:
         if account is not None:
             _remove_account(machine, account)
         return False
     if account is None:
-        if "there" not in want:
+        if "there" not in desired:
             raise own_error("NotFound", "ObjectNotFound", f"There is no account {name}.")
         account = machine.accounts.new_local_user(name, _new_secret(), MARKER)
-    if "administrator" in want and account.administrator is not want["administrator"]:
+    if "administrator" in desired and account.administrator is not desired["administrator"]:
         _check_ours(account)
-        cmdlet = "Add-LocalGroupMember" if want["administrator"] else "Remove-LocalGroupMember"
-        machine.accounts.change_administrators(account.sid, cmdlet, member=bool(want["administrator"]))
+        cmdlet = "Add-LocalGroupMember" if desired["administrator"] else "Remove-LocalGroupMember"
+        machine.accounts.change_administrators(account.sid, cmdlet, member=bool(desired["administrator"]))
     return False
 
 
@@ -61,16 +61,16 @@ def _remove_account(machine: Machine, account: Account) -> None:
     machine.accounts.remove_local_user(account.sid)
 
 
-def _set_right(machine: Machine, wish: SetCall) -> bool:
-    account, right = wish.key["account"], wish.key["right"]
+def _set_right(machine: Machine, call: SetCall) -> bool:
+    account, right = call.key["account"], call.key["right"]
     if right not in RIGHTS[:2]:
         raise own_error(
             "BadRequest", "InvalidArgument", "winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight."
         )
-    _check_flags(wish.want)
+    _check_flags(call.desired)
     holder = _holder(machine, account)
     others = [each for each in machine.accounts.rights[right] if each != holder]
-    machine.accounts.set_right(right, [*others, holder] if wish.want["granted"] else others)
+    machine.accounts.set_right(right, [*others, holder] if call.desired["granted"] else others)
     return False
 
 
@@ -90,11 +90,11 @@ def _account(machine: Machine, name: str) -> Account:
     return account
 
 
-def _set_tasks(machine: Machine, wish: SetCall) -> bool:
-    name, accounts = wish.key["account"], machine.accounts
+def _set_tasks(machine: Machine, call: SetCall) -> bool:
+    name, accounts = call.key["account"], machine.accounts
     check_account_name(name)
     now = accounts.tasks_of(name)
-    goal = _goal(machine, wish.want, now)
+    goal = _goal(machine, call.desired, now)
     _remove_tasks(machine, name, goal)
     if goal["jobs"] == goal["keep_alive"] == "absent":
         return False
@@ -110,13 +110,13 @@ def _set_tasks(machine: Machine, wish: SetCall) -> bool:
     return False
 
 
-def _goal(machine: Machine, want: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
+def _goal(machine: Machine, desired: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
     for property_, words in _WORDS.items():
-        word = want.get(property_)
+        word = desired.get(property_)
         if word is not None and word not in [each.lower() for each in words]:
             raise own_error("BadRequest", "InvalidArgument", f"{word} is none of {', '.join(words)}.")
-    goal: dict[str, Json] = {**now, "program": None, **want}
-    if goal["keep_alive"] == "absent" and "distro" not in want:
+    goal: dict[str, Json] = {**now, "program": None, **desired}
+    if goal["keep_alive"] == "absent" and "distro" not in desired:
         goal["distro"] = None
     goal["jobs"] = "ready" if goal["jobs"] == STALE else goal["jobs"]
     goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
@@ -174,21 +174,21 @@ def _switch(machine: Machine, name: str, goal: str) -> None:
         machine.accounts.switch_scheduled_task(name, cmdlet, enabled=goal != "disabled")
 
 
-def _set_config(machine: Machine, wish: SetCall) -> bool:
-    want = wish.want
-    _check_config(want)
-    account = machine.accounts.find(wish.key["account"])
+def _set_config(machine: Machine, call: SetCall) -> bool:
+    desired = call.desired
+    _check_config(desired)
+    account = machine.accounts.find(call.key["account"])
     if account is None or account.profile is None:
         raise NotYet("AccountTasks")
     path = config_path(account.profile)
-    goal: dict[str, Json] = {**machine.accounts.read_config(account), **want}
+    goal: dict[str, Json] = {**machine.accounts.read_config(account), **desired}
     if machine.software.wsl is not None and machine.accounts.jobs_task(account.name) is not None:
-        with wish.aside(f"What the VM of {wish.key['account']} was made with could not be written down"):
+        with call.aside(f"What the VM of {call.key['account']} was made with could not be written down"):
             machine.accounts.first_job(account.name)
             if machine.distros.vm_is_current(account.name):
                 machine.distros.note_vm(account.name, machine.distros.vm_mode(account.name))
     if goal["text"] is None:
-        if want.get("encoding") is not None:
+        if desired.get("encoding") is not None:
             raise own_error("BadRequest", "InvalidArgument", "There is no text to encode.")
         machine.accounts.ready_to_run(account.name)
         machine.files.remove(path)
@@ -199,8 +199,8 @@ def _set_config(machine: Machine, wish: SetCall) -> bool:
     return False
 
 
-def _check_config(want: Mapping[str, Json]) -> None:
-    text, encoding = want.get("text"), want.get("encoding")
+def _check_config(desired: Mapping[str, Json]) -> None:
+    text, encoding = desired.get("text"), desired.get("encoding")
     if encoding is not None and encoding not in _ENCODINGS:
         raise own_error("BadRequest", "InvalidArgument", "The encoding is utf-8, utf-8-bom or utf-16le.")
     if text is not None and (not isinstance(text, str) or text.startswith("\ufeff")):
@@ -218,8 +218,8 @@ def check_account_name(name: str) -> None:
         )
 
 
-def _check_flags(want: Mapping[str, Json]) -> None:
-    for name, value in want.items():
+def _check_flags(desired: Mapping[str, Json]) -> None:
+    for name, value in desired.items():
         if not isinstance(value, bool):
             raise own_error("BadRequest", "InvalidArgument", f"{name} is true or false.")
 

@@ -75,122 +75,127 @@ class AgentAnswers:
                 case _:
                     raise own_error("BadRequest", "InvalidArgument", "The verb is get, set, send or restart.")
         except NotYet as missing:
-            return {"ok": False, "unavailable": missing.noun}
+            return {"ok": False, "unavailable": missing.resource}
         except CmdletError as error:
             return _failure(error)
 
     # ---- get
 
     def _get(self, call: Mapping[str, Json]) -> Answer:
-        noun, key = str(call.get("noun", "")), call.get("key")
-        self._meet_fault(noun, "get", after=False)
-        instances = self._instances(noun, key)
+        resource, key = str(call.get("resource", "")), call.get("key")
+        self._meet_fault(resource, "get", after=False)
+        instances = self._instances(resource, key)
         if key is None:
             found = [{"key": dict(r.key), "state": dict(r.state)} for r in instances]
             return {"ok": True, "instances": found, "warnings": []}
         return {"ok": True, "state": dict(instances[0].state) if instances else None, "warnings": []}
 
-    def _instances(self, noun: str, key: Key | None) -> list[Record]:
+    def _instances(self, resource: str, key: Key | None) -> list[Record]:
         """Those that match the key. Raises CmdletError and NotYet."""
-        if noun not in WINDOWS:
-            raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
-        answer = self.machine.answer(noun)
+        if resource not in WINDOWS:
+            raise own_error("UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
+        answer = self.machine.answer(resource)
         if isinstance(answer, Unavailable):
             raise NotYet(answer.unavailable)
         if isinstance(answer, Unknown):
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
-        if (answer or WINDOWS[noun].absent) and key is not None and set(key) != set(WINDOWS[noun].key):
-            raise own_error("BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(WINDOWS[noun].key))}.")
-        asked = self.machine.known_as[noun](key) if key is not None and noun in self.machine.known_as else key
+        if (answer or WINDOWS[resource].absent) and key is not None and set(key) != set(WINDOWS[resource].key):
+            raise own_error("BadRequest", "InvalidArgument", f"The key is {', '.join(sorted(WINDOWS[resource].key))}.")
+        asked = self.machine.known_as[resource](key) if key is not None and resource in self.machine.known_as else key
         found = [r for r in answer if all(_same(r.key[name], value) for name, value in (asked or {}).items())]
-        absent = WINDOWS[noun].absent
+        absent = WINDOWS[resource].absent
         return [Record(absent, key)] if absent is not None and key is not None and not found else found
 
     # ---- set
 
     def _set(self, call: Mapping[str, Json], stop: threading.Event) -> Answer:
-        noun, want, asked = str(call.get("noun", "")), call.get("want"), call.get("key")
-        self._can(noun, "set", (*SETTERS, *self.machine.changes))
-        if asked is None or want is None:
+        resource, desired, asked = str(call.get("resource", "")), call.get("desired"), call.get("key")
+        self._can(resource, "set", (*SETTERS, *self.machine.changes))
+        if asked is None or desired is None:
             raise own_error("BadRequest", "InvalidArgument", "A set says of what, and what it wants.")
-        instances = self._instances(noun, asked)
+        instances = self._instances(resource, asked)
         if not instances:
-            raise own_error("NotFound", "ObjectNotFound", f"There is no such {noun}.")
+            raise own_error("NotFound", "ObjectNotFound", f"There is no such {resource}.")
         key, before = instances[0].key, dict(instances[0].state)
         drift = _differences(call.get("expect") or {}, before)
         if drift:
             return {"ok": False, "drift": drift, "before": before, "warnings": []}
-        if not _differences(want, before):
+        if not _differences(desired, before):
             return {"ok": True, "before": before, "after": before, "restart": [], "warnings": []}
-        return self._change(noun, _wish(key, want, call.get("how") or {}, stop), before)
+        return self._change(resource, _call(key, desired, call.get("how") or {}, stop), before)
 
-    def _change(self, noun: str, wish: SetCall, before: Mapping[str, Json]) -> Answer:
+    def _change(self, resource: str, call: SetCall, before: Mapping[str, Json]) -> Answer:
         seen: Answer = {"before": dict(before)}
         try:
-            for fixed in (name for name in wish.want if name not in WINDOWS[noun].sets):
+            for fixed in (name for name in call.desired if name not in WINDOWS[resource].sets):
                 raise own_error("BadRequest", "InvalidArgument", f"{fixed} cannot be set.")
-            self._meet_fault(noun, "set", after=False)
-            restart = self._do(noun, wish)
-            self._meet_fault(noun, "set", after=True)
+            self._meet_fault(resource, "set", after=False)
+            restart = self._do(resource, call)
+            self._meet_fault(resource, "set", after=True)
         except CmdletError as error:
-            return {**_failure(error), **seen, "after": self._again(noun, wish.key), "warnings": list(wish.warnings)}
+            return {
+                **_failure(error),
+                **seen,
+                "after": self._again(resource, call.key),
+                "warnings": list(call.warnings),
+            }
         except NotYet as missing:
-            return {"ok": False, "unavailable": missing.noun}
+            return {"ok": False, "unavailable": missing.resource}
         restarts = [{"system": "host"}] if restart else []
-        after = self._read(noun, wish.key)
-        return {"ok": True, **seen, "after": after, "restart": restarts, "warnings": list(wish.warnings)}
+        after = self._read(resource, call.key)
+        return {"ok": True, **seen, "after": after, "restart": restarts, "warnings": list(call.warnings)}
 
-    def _do(self, noun: str, wish: SetCall) -> bool:
+    def _do(self, resource: str, call: SetCall) -> bool:
         """Whether it takes a restart."""
-        if noun in SETTERS:
-            return SETTERS[noun](self.machine, wish)
-        self.machine.changes[noun](wish.key, wish.want)
+        if resource in SETTERS:
+            return SETTERS[resource](self.machine, call)
+        self.machine.changes[resource](call.key, call.desired)
         return False
 
-    def _again(self, noun: str, key: Key) -> Json:
+    def _again(self, resource: str, key: Key) -> Json:
         try:
-            return self._read(noun, key)
+            return self._read(resource, key)
         except (CmdletError, NotYet):
             return None
 
-    def _read(self, noun: str, key: Key) -> Json:
-        found = self._instances(noun, key)
+    def _read(self, resource: str, key: Key) -> Json:
+        found = self._instances(resource, key)
         return dict(found[0].state) if found else None
 
     # ---- send
 
     def _send(self, call: Mapping[str, Json]) -> Answer:
-        noun, asked = str(call.get("noun", "")), call.get("key")
-        self._can(noun, "send", SENDERS)
+        resource, asked = str(call.get("resource", "")), call.get("key")
+        self._can(resource, "send", SENDERS)
         if asked is None:
             raise own_error("BadRequest", "InvalidArgument", "A send says of what.")
-        found = self._instances(noun, asked)[0]
+        found = self._instances(resource, asked)[0]
         if drift := _differences(call.get("expect") or {}, found.state):
             return {"ok": False, "drift": drift, "before": dict(found.state), "warnings": []}
-        self._meet_fault(noun, "send", after=False)
-        held = SENDERS[noun](self.machine, found.key, call.get("piece"))
-        self._meet_fault(noun, "send", after=True)
+        self._meet_fault(resource, "send", after=False)
+        held = SENDERS[resource](self.machine, found.key, call.get("piece"))
+        self._meet_fault(resource, "send", after=True)
         return {"ok": True, **held, "warnings": []}
 
     # ---- restart
 
     def _restart(self, call: Mapping[str, Json]) -> Answer:
-        self._can(str(call.get("noun", "")), "restart", ("Boot",))
+        self._can(str(call.get("resource", "")), "restart", ("Boot",))
         self._meet_fault("Boot", "restart", after=False)
         code, errors = self.machine.run_shutdown()
         if code not in (0, _SHUTTING_DOWN):
             raise own_error("RestartRefused", "InvalidResult", f"shutdown.exe: {code} {errors}")
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
 
-    def _can(self, noun: str, verb: str, nouns: Collection[str]) -> None:
-        if noun not in WINDOWS:
-            raise own_error("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
-        if noun not in nouns:
-            raise own_error("BadRequest", "InvalidArgument", f"{noun} cannot be asked to {verb}.")
+    def _can(self, resource: str, verb: str, resources: Collection[str]) -> None:
+        if resource not in WINDOWS:
+            raise own_error("UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
+        if resource not in resources:
+            raise own_error("BadRequest", "InvalidArgument", f"{resource} cannot be asked to {verb}.")
 
-    def _meet_fault(self, noun: str, verb: str, *, after: bool) -> None:
-        fault = self.faults.take(noun, verb, changed=after)
+    def _meet_fault(self, resource: str, verb: str, *, after: bool) -> None:
+        fault = self.faults.take(resource, verb, changed=after)
         if fault is None:
             return
         self.machine.clock.sleep(fault.seconds)
@@ -215,18 +220,18 @@ class _Mutex:
         self._machine.mutex.release()
 
 
-def _wish(key: Key, want: Mapping[str, Json], how: Mapping[str, Any], stop: threading.Event) -> SetCall:
-    wish = SetCall(key, want, frozenset(how.get("accept") or ()), stop=stop)
-    return wish if how.get("within") is None else replace(wish, within=float(how["within"]))
+def _call(key: Key, desired: Mapping[str, Json], how: Mapping[str, Any], stop: threading.Event) -> SetCall:
+    call = SetCall(key, desired, frozenset(how.get("accept") or ()), stop=stop)
+    return call if how.get("within") is None else replace(call, within=float(how["within"]))
 
 
 def _failure(error: CmdletError) -> Answer:
     return {"ok": False, "error": error.as_json(), "warnings": []}
 
 
-def _differences(wanted: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
+def _differences(desired: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
     found: dict[str, Json] = {}
-    for name, expected in wanted.items():
+    for name, expected in desired.items():
         if name not in state:
             raise own_error("BadRequest", "InvalidArgument", f"There is no property {name}.")
         # As JSON, because true is not 1 there.

@@ -73,24 +73,24 @@ class _Wsl:
 # ---- the distro
 
 
-def _set_distro(machine: Machine, wish: SetCall) -> bool:
-    want, key = wish.want, wish.key
+def _set_distro(machine: Machine, call: SetCall) -> bool:
+    desired, key = call.desired, call.key
     _check_key(key)
     for name in ("installed", "running"):
-        if name in want and not isinstance(want[name], bool):
+        if name in desired and not isinstance(desired[name], bool):
             raise own_error("BadRequest", "InvalidArgument", f"{name} is true or false.")
-    if want.get("installed") is False:
-        _remove(machine, wish)
+    if desired.get("installed") is False:
+        _remove(machine, call)
         return False
-    if want.get("installed"):
-        _add(machine, wish)
-    elif "image" in want:
-        _check_image(want["image"])
+    if desired.get("installed"):
+        _add(machine, call)
+    elif "image" in desired:
+        _check_image(desired["image"])
         _check_ours(machine, key)
-        _check_made_of(machine, key, want["image"])
-    if "running" in want:
+        _check_made_of(machine, key, desired["image"])
+    if "running" in desired:
         _check_ours(machine, key)
-        (_start if want["running"] else _stop)(machine, key)
+        (_start if desired["running"] else _stop)(machine, key)
     return False
 
 
@@ -125,13 +125,13 @@ def _check_made_of(machine: Machine, key: Key, image: Json) -> None:
         raise own_error("WrongPlace", "InvalidOperation", message)
 
 
-def _add(machine: Machine, wish: SetCall) -> None:
-    account, distro, image = wish.key["account"], wish.key["distro"], wish.want.get("image")
+def _add(machine: Machine, call: SetCall) -> None:
+    account, distro, image = call.key["account"], call.key["distro"], call.desired.get("image")
     _check_image(image)
     image, wsl = str(image), _Wsl(machine, account)
     there = wsl.has(distro)
     if there and machine.distros.ours(account, distro) is not None:
-        _check_made_of(machine, wish.key, image)
+        _check_made_of(machine, call.key, image)
         return
     staged = machine.software.staged_path(image)
     if staged is None:
@@ -154,7 +154,7 @@ def _add(machine: Machine, wish: SetCall) -> None:
         if error.code.startswith("Winhost.WslFailed"):
             machine.files.remove_folder(folder)
             machine.files.remove(f"{folder}.json")
-            with wish.aside(f"The VM of {account} could not be ended"):
+            with call.aside(f"The VM of {account} could not be ended"):
                 wsl.stop_idle_vm()
         raise
     machine.distros.write_record(account, distro, record_of(image))
@@ -165,14 +165,14 @@ def _full(machine: Machine, path: str) -> bool:
     return machine.files.read(path) is not None or any(True for _ in machine.files.below(path))
 
 
-def _remove(machine: Machine, wish: SetCall) -> None:
-    account, distro = wish.key["account"], wish.key["distro"]
-    if wish.want.get("running") is True or wish.want.get("image") is not None:
+def _remove(machine: Machine, call: SetCall) -> None:
+    account, distro = call.key["account"], call.key["distro"]
+    if call.desired.get("running") is True or call.desired.get("image") is not None:
         raise own_error("BadRequest", "InvalidArgument", "What is not installed has no image and does not run.")
-    _check_ours(machine, wish.key)
-    _suspend(machine, wish.key)
+    _check_ours(machine, call.key)
+    _suspend(machine, call.key)
     wsl = _Wsl(machine, account)
-    if DATA not in wish.accept:
+    if DATA not in call.accept:
         machine.files.make_folders(f"{FOLDER}\\exports", f"{FOLDER}\\exports\\{account}")
         number = 1
         while _full(machine, f"{FOLDER}\\exports\\{account}\\{distro}-{number}.tar"):
@@ -223,24 +223,24 @@ def _suspend(machine: Machine, key: Key) -> None:
 # ---- its VM
 
 
-def _set_vm(machine: Machine, wish: SetCall) -> bool:
-    account = wish.key["account"]
+def _set_vm(machine: Machine, call: SetCall) -> bool:
+    account = call.key["account"]
     check_account_name(account)
-    _check_vm(wish.want)
+    _check_vm(call.desired)
     wsl = _Wsl(machine, account)
     running = wsl.running()
     digest = machine.distros.digest(account)
     if isinstance(digest, Mapping):
         raise machine.distros.config_error(account)
-    if digest != wish.want.get("config", digest):
+    if digest != call.desired.get("config", digest):
         message = f"The .wslconfig of {account} is another one, so no VM can be made with that."
         raise own_error("WrongPlace", "InvalidOperation", message)
-    if running and STOP not in wish.accept:
+    if running and STOP not in call.accept:
         raise own_error("EndsDistros", "ResourceBusy", f"What runs in {', '.join(running)} would end.")
     keys = [{"account": account, "distro": distro} for distro in running]
     for key in keys:
         _suspend(machine, key)
-    mode = wish.want.get("mode", machine.distros.vm_mode(account))
+    mode = call.desired.get("mode", machine.distros.vm_mode(account))
     wsl.run("--shutdown")
     machine.distros.note_vm(account, mode)
     for key in keys:
@@ -248,8 +248,8 @@ def _set_vm(machine: Machine, wish: SetCall) -> bool:
     return False
 
 
-def _check_vm(want: Mapping[str, Json]) -> None:
-    config, mode = want.get("config"), want.get("mode")
+def _check_vm(desired: Mapping[str, Json]) -> None:
+    config, mode = desired.get("config"), desired.get("mode")
     if config is not None and not (isinstance(config, str) and _SHA256.fullmatch(config)):
         raise own_error("BadRequest", "InvalidArgument", "config is the SHA-256 of a text, or null.")
     if mode is not None and mode not in ("bridged", "mirrored", "nat"):
@@ -272,17 +272,17 @@ def _installed(machine: Machine, key: Key) -> tuple[_Wsl, Distro, dict[str, Any]
     return wsl, distro, record
 
 
-def _set_conf(machine: Machine, wish: SetCall) -> bool:
-    _check_key(wish.key)
-    lines = [f"{name} {_encoded(name, text)}" for name, text in wish.want.items()]
-    wsl, distro, record = _installed(machine, wish.key)
-    ran, conf = distro.running, dict(machine.distros.conf(wish.key["account"], distro))
+def _set_conf(machine: Machine, call: SetCall) -> bool:
+    _check_key(call.key)
+    lines = [f"{name} {_encoded(name, text)}" for name, text in call.desired.items()]
+    wsl, distro, record = _installed(machine, call.key)
+    ran, conf = distro.running, dict(machine.distros.conf(call.key["account"], distro))
     wsl.script(distro.name, "conf", lines)
-    record["conf"] = {name: (conf | dict(wish.want))[name] for name in NO_CONF}
-    machine.distros.write_record(wish.key["account"], distro.name, record)
-    _stop(machine, wish.key)
+    record["conf"] = {name: (conf | dict(call.desired))[name] for name in NO_CONF}
+    machine.distros.write_record(call.key["account"], distro.name, record)
+    _stop(machine, call.key)
     if ran:
-        _resume(machine, wish.key)
+        _resume(machine, call.key)
     return False
 
 
@@ -297,13 +297,13 @@ def _encoded(name: str, text: Json) -> str:
         raise own_error("BadRequest", "InvalidArgument", "This text cannot be written as utf-8.") from None
 
 
-def _set_access(machine: Machine, wish: SetCall) -> bool:
-    _check_key(wish.key)
-    _check_access_values(wish.want)
-    wsl, distro, record = _installed(machine, wish.key)
-    account = wish.key["account"]
-    goal = {**machine.distros.access(account, distro), **wish.want}
-    if goal["port"] is None and "allowed" not in wish.want:
+def _set_access(machine: Machine, call: SetCall) -> bool:
+    _check_key(call.key)
+    _check_access_values(call.desired)
+    wsl, distro, record = _installed(machine, call.key)
+    account = call.key["account"]
+    goal = {**machine.distros.access(account, distro), **call.desired}
+    if goal["port"] is None and "allowed" not in call.desired:
         goal["allowed"] = None
     _check_access(goal)
     if goal["port"] is None:
@@ -327,8 +327,8 @@ def _check_access(goal: Mapping[str, Any]) -> None:
         raise own_error("BadRequest", "InvalidArgument", message)
 
 
-def _check_access_values(want: Mapping[str, Json]) -> None:
-    if not all(_ACCESS[name](value) for name, value in want.items()):
+def _check_access_values(desired: Mapping[str, Json]) -> None:
+    if not all(_ACCESS[name](value) for name, value in desired.items()):
         message = (
             "port: 1 to 65535, listen: an address, allowed: networks, each of them null; authorized: public keys; "
             "active: true or false."

@@ -8,12 +8,12 @@ from winhost.lab.physics.windows_errors import CmdletError
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """Meets the next `times` calls of this noun and verb. `seconds`: lab seconds that each takes longer.
+    """Meets the next `times` calls of this resource and verb. `seconds`: lab seconds that each takes longer.
 
     `error` is raised instead of the change, or after it where `changed` says so; without one the call is only slow.
     """
 
-    noun: str
+    resource: str
     verb: str
     error: CmdletError | None = None
     seconds: float = 0.0
@@ -33,10 +33,10 @@ class InjectedFaults:
         with self._lock:
             self._coming.append(fault)
 
-    def take(self, noun: str, verb: str, *, changed: bool) -> InjectedFault | None:
-        """The next for this noun and verb, if it meets the call at this moment; it counts as met."""
+    def take(self, resource: str, verb: str, *, changed: bool) -> InjectedFault | None:
+        """The next for this resource and verb, if it meets the call at this moment; it counts as met."""
         with self._lock:
-            mine = [i for i, fault in enumerate(self._coming) if (fault.noun, fault.verb) == (noun, verb)]
+            mine = [i for i, fault in enumerate(self._coming) if (fault.resource, fault.verb) == (resource, verb)]
             if not mine or self._coming[mine[0]].changed is not changed:
                 return None
             fault = self._coming[mine[0]]

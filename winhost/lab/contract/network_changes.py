@@ -1,4 +1,4 @@
-"""What the scripts of the network's nouns do to change a host, on a simulated one."""
+"""What the scripts of the network's resources do to change a host, on a simulated one."""
 
 import re
 from typing import TypeGuard
@@ -23,9 +23,9 @@ _SILENT_AFTER = 240
 Record = dict[str, Json]
 
 
-def _set_switch(machine: Machine, wish: SetCall) -> bool:
+def _set_switch(machine: Machine, call: SetCall) -> bool:
     records = machine.network.ours
-    record = _wanted(wish)
+    record = _desired(call)
     machine.files.make_folders(DATA, FOLDER)
     name = str(record["name"])
     _tell_once(machine, records.of(name))
@@ -39,7 +39,7 @@ def _set_switch(machine: Machine, wish: SetCall) -> bool:
     elif flying[0]["phase"] == "awaiting":
         records.write(COMMIT, {"name": name})
         committed = True
-    ended = _wait(machine, wish, name, committed=committed)
+    ended = _wait(machine, call, name, committed=committed)
     if in_flight(ended):
         message = "It stands, and is undone unless you come back: ask again in a new session."
         raise own_error("ComeBack", "OperationStopped", message)
@@ -56,14 +56,14 @@ def _clear(records: Records) -> None:
         records.files.remove(path)
 
 
-def _wanted(wish: SetCall) -> Record:
-    name, adapter = wish.key["name"], wish.want["adapter"]
+def _desired(call: SetCall) -> Record:
+    name, adapter = call.key["name"], call.desired["adapter"]
     if not _NAME.fullmatch(name):
         message = "The name of a switch has 1 to 32 letters, digits, - and _."
         raise own_error("BadRequest", "InvalidArgument", message)
     if adapter is not None and not (isinstance(adapter, str) and _GUID.fullmatch(adapter)):
         raise own_error("BadRequest", "InvalidArgument", "The adapter is the GUID of an interface.")
-    seconds = int(wish.within) if wish.within >= _LEAST_WITHIN else _WITHIN
+    seconds = int(call.within) if call.within >= _LEAST_WITHIN else _WITHIN
     made = {"name": name, "adapter": adapter or "", "make": adapter is not None, "seconds": seconds}
     return {**made, "switch": "", "begun": False, "told": False, "phase": "pending", "detail": None}
 
@@ -120,9 +120,9 @@ def _told(record: Record) -> CmdletError:
     return own_error("SwitchUndone", "OperationStopped", f"{record['phase']}: {record['detail']}")
 
 
-def _wait(machine: Machine, wish: SetCall, name: str, *, committed: bool) -> Record | None:
+def _wait(machine: Machine, call: SetCall, name: str, *, committed: bool) -> Record | None:
     for _ in range(_SILENT_AFTER):
-        machine.network.wait(1.0, wish.stop)
+        machine.network.wait(1.0, call.stop)
         record = machine.network.ours.of(name)
         if record is None or not in_flight(record) or (record["phase"] == "awaiting" and not committed):
             return record
@@ -133,25 +133,25 @@ def _wait(machine: Machine, wish: SetCall, name: str, *, committed: bool) -> Rec
 # ---- forwards and firewalls
 
 
-def _set_forward(machine: Machine, wish: SetCall) -> bool:
+def _set_forward(machine: Machine, call: SetCall) -> bool:
     if not machine.lab.administrator:
         raise own_error("NotAdministrator", "PermissionDenied", "Ports are forwarded by administrators.")
     network = machine.network
-    port = _port(wish.key["port"])
+    port = _port(call.key["port"])
     name = rule_name(port)
-    wanted = _forward(machine, wish, port)
+    desired = _forward(machine, call, port)
     if name not in network.rules and port in network.proxies:
         message = f"Port {port} is forwarded already, and not by winhost."
         raise own_error("WrongPlace", "InvalidOperation", message)
     if name in network.rules:
         network.set_net_firewall_rule(name, [])
-    if wanted is None:
+    if desired is None:
         if port in network.proxies:
             _netsh(machine, ["delete", "v4tov4", "listenaddress=0.0.0.0", f"listenport={port}"])
         if name in network.rules:
             network.remove_net_firewall_rule(name)
         return False
-    target, connect, allowed = wanted
+    target, connect, allowed = desired
     if name not in network.rules:
         network.new_net_firewall_rule(name)
     ends = [f"listenport={port}", f"connectaddress={target}", f"connectport={connect}"]
@@ -160,9 +160,9 @@ def _set_forward(machine: Machine, wish: SetCall) -> bool:
     return False
 
 
-def _forward(machine: Machine, wish: SetCall, port: str) -> tuple[str, str, list[str]] | None:
+def _forward(machine: Machine, call: SetCall, port: str) -> tuple[str, str, list[str]] | None:
     before = next((r.state for r in machine.there("PortForward") if r.key["port"] == port), {})
-    target, connect, allowed = ({**before, **wish.want}.get(n) for n in ("target", "connect_port", "allowed"))
+    target, connect, allowed = ({**before, **call.desired}.get(n) for n in ("target", "connect_port", "allowed"))
     missing = [each for each in (target, connect, allowed or None) if each is None]
     if len(missing) == 3:
         return None
@@ -195,14 +195,14 @@ def _netsh(machine: Machine, words: list[str]) -> None:
         raise own_error("NetshFailed", "InvalidResult", f"netsh: {code} {output}")
 
 
-def _set_firewall(machine: Machine, wish: SetCall) -> bool:
+def _set_firewall(machine: Machine, call: SetCall) -> bool:
     network = machine.network
-    rules = _openings(network, wish)
-    if "inbound" in wish.want:
-        if wish.want["inbound"] not in ("allow", "block", "not-configured"):
-            message = f"{wish.want['inbound']} is none of Allow, Block, NotConfigured."
+    rules = _openings(network, call)
+    if "inbound" in call.desired:
+        if call.desired["inbound"] not in ("allow", "block", "not-configured"):
+            message = f"{call.desired['inbound']} is none of Allow, Block, NotConfigured."
             raise own_error("BadRequest", "InvalidArgument", message)
-        network.set_net_firewall_hyper_v_vm_setting(str(wish.want["inbound"]))
+        network.set_net_firewall_hyper_v_vm_setting(str(call.desired["inbound"]))
     if rules is not None:
         for port in list(network.vm_rules):
             network.remove_net_firewall_hyper_v_rule(port)
@@ -211,15 +211,15 @@ def _set_firewall(machine: Machine, wish: SetCall) -> bool:
     return False
 
 
-def _openings(network: Network, wish: SetCall) -> tuple[list[int], list[str]] | None:
+def _openings(network: Network, call: SetCall) -> tuple[list[int], list[str]] | None:
     """Ports, and who may come to them; None where nothing of that is wanted."""
-    if not wish.want.keys() & {"ports", "allowed"}:
+    if not call.desired.keys() & {"ports", "allowed"}:
         return None
     ports, allowed = list(network.vm_rules), network.vm_allowed() or []
-    if "ports" in wish.want:
-        ports = [int(_port(each)) for each in wish.want["ports"]]
-    if "allowed" in wish.want:
-        given = wish.want["allowed"]
+    if "ports" in call.desired:
+        ports = [int(_port(each)) for each in call.desired["ports"]]
+    if "allowed" in call.desired:
+        given = call.desired["allowed"]
         allowed = [] if given is None else [str(each) for each in (given if isinstance(given, list) else [given])]
         _check_networks(allowed)
         if given is not None and not (ports and allowed):

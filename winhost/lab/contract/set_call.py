@@ -17,7 +17,7 @@ class SetCall:
     """One `set`: what is wanted of which instance, and how."""
 
     key: Key
-    want: Mapping[str, Json]
+    desired: Mapping[str, Json]
     accept: frozenset[str] = frozenset()
     within: float = _WITHIN
     stop: threading.Event = field(default_factory=threading.Event)

@@ -23,40 +23,40 @@ _VERSION = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){2,3}")
 _HEADLESS = "headless"
 
 
-def set_optional_features(machine: Machine, wanted: Mapping[str, Json]) -> bool:
+def set_optional_features(machine: Machine, desired: Mapping[str, Json]) -> bool:
     """Each to installed or available; whether that takes a restart."""
-    for name in sorted(wanted):
-        if wanted[name] not in ("installed", "available"):
-            raise own_error("BadRequest", "InvalidArgument", f"{wanted[name]} is none of Installed, Available.")
+    for name in sorted(desired):
+        if desired[name] not in ("installed", "available"):
+            raise own_error("BadRequest", "InvalidArgument", f"{desired[name]} is none of Installed, Available.")
         if name not in machine.optional_features:
             message = f"This edition of Windows has no feature {name}, or its files were removed."
             raise own_error("FeatureNotHere", "NotInstalled", message)
-    install = sorted(name for name, state in wanted.items() if state == "installed")
-    remove = sorted(name for name, state in wanted.items() if state == "available")
+    install = sorted(name for name, state in desired.items() if state == "installed")
+    remove = sorted(name for name, state in desired.items() if state == "available")
     restart = bool(install) and machine.enable_windows_optional_feature(*install)
     return (bool(remove) and machine.disable_windows_optional_feature(*remove)) or restart
 
 
-def set_client_role(machine: Machine, wish: SetCall) -> bool:
+def set_client_role(machine: Machine, call: SetCall) -> bool:
     """Hyper-V, which is two optional features where there are no roles."""
     names = {"role": CLIENT_ROLE, "tools": CLIENT_TOOLS}
-    return set_optional_features(machine, {names[name]: state for name, state in wish.want.items()})
+    return set_optional_features(machine, {names[name]: state for name, state in call.desired.items()})
 
 
-def _set_platform(machine: Machine, wish: SetCall) -> bool:
-    return set_optional_features(machine, {PLATFORM: wish.want["feature"]})
+def _set_platform(machine: Machine, call: SetCall) -> bool:
+    return set_optional_features(machine, {PLATFORM: call.desired["feature"]})
 
 
 # ---- staged files
 
 
-def _set_staged(machine: Machine, wish: SetCall) -> bool:
-    software, key = machine.software, wish.key
+def _set_staged(machine: Machine, call: SetCall) -> bool:
+    software, key = machine.software, call.key
     _check_key(key)
-    if not isinstance(wish.want["present"], bool):
+    if not isinstance(call.desired["present"], bool):
         raise own_error("BadRequest", "InvalidArgument", "present is true or false.")
     path, entry = software.path_of(key["sha256"], key["name"]), f"file {key['sha256']}-{key['name']}"
-    if wish.want["present"]:
+    if call.desired["present"]:
         machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
         _receive(machine, key, path)
         software.write_registry(entry, key["source"])
@@ -141,19 +141,19 @@ def _fetch(machine: Machine, source: str, path: str) -> str:
 # ---- WSL
 
 
-def _set_wsl(machine: Machine, wish: SetCall) -> bool:
+def _set_wsl(machine: Machine, call: SetCall) -> bool:
     if not machine.lab.administrator:
         raise not_administrator()
-    version, package = wish.want.get("version"), wish.want.get("package")
+    version, package = call.desired.get("version"), call.desired.get("package")
     if version is None and package is None:
-        return _uninstall(machine, wish)
+        return _uninstall(machine, call)
     if not _SHA256.fullmatch(_shown(package)):
         raise own_error("BadRequest", "InvalidArgument", "package is the SHA-256 of a staged MSI.")
-    wanted = _shown(wish.want.get("version", machine.software.wsl))
-    if not _VERSION.fullmatch(wanted):
+    desired = _shown(call.desired.get("version", machine.software.wsl))
+    if not _VERSION.fullmatch(desired):
         message = "version is three or four numbers with dots between them."
         raise own_error("BadRequest", "InvalidArgument", message)
-    return _install(machine, wanted, _shown(package))
+    return _install(machine, desired, _shown(package))
 
 
 def _install(machine: Machine, version: str, package: str) -> bool:
@@ -171,9 +171,9 @@ def _install(machine: Machine, version: str, package: str) -> bool:
     return restart
 
 
-def _uninstall(machine: Machine, wish: SetCall) -> bool:
+def _uninstall(machine: Machine, call: SetCall) -> bool:
     software, restart = machine.software, False
-    if "version" in wish.want:
+    if "version" in call.desired:
         if software.package is None:
             message = "This WSL was not installed by winhost, which does not remove it."
             raise own_error("NotOurs", "InvalidOperation", message)
@@ -213,14 +213,14 @@ def _shown(value: Json) -> str:
 # ---- driver models
 
 
-def _set_driver_model(machine: Machine, wish: SetCall) -> bool:
+def _set_driver_model(machine: Machine, call: SetCall) -> bool:
     if not machine.lab.administrator:
         raise not_administrator()
-    model, location = wish.want["pending"], wish.key["location"]
+    model, location = call.desired["pending"], call.key["location"]
     if model not in MODELS:
         raise own_error("BadRequest", "InvalidArgument", f"{model} is none of {', '.join(MODELS)}.")
     displays = next(device.state()["displays"] for device in machine.devices if device.location == location)
-    if model != MODELS[0] and displays and _HEADLESS not in wish.accept:
+    if model != MODELS[0] and displays and _HEADLESS not in call.accept:
         message = "A display is connected to this card, and would stay dark."
         raise own_error("TakesDisplay", "InvalidOperation", message)
     code, output = machine.software.set_driver_model(location, MODELS.index(model))

@@ -56,57 +56,57 @@ class LinuxAnswers:
                 case _:
                     raise bad_request("The verb is get or set.")
         except NotYet as missing:
-            return {"ok": False, "unavailable": missing.noun}
+            return {"ok": False, "unavailable": missing.resource}
         except CmdletError as error:
             return _failure(error)
 
     def _get(self, call: Mapping[str, Json]) -> Answer:
-        noun, key = str(call.get("noun", "")), call.get("key")
-        self._meet_fault(noun, "get", after=False)
-        found = self._instances(noun, key)
+        resource, key = str(call.get("resource", "")), call.get("key")
+        self._meet_fault(resource, "get", after=False)
+        found = self._instances(resource, key)
         if key is None:
             return {"ok": True, "instances": [{"key": dict(r.key), "state": dict(r.state)} for r in found]}
         return {"ok": True, "state": dict(found[0].state) if found else None}
 
-    def _instances(self, noun: str, key: Key | None) -> list[Record]:
+    def _instances(self, resource: str, key: Key | None) -> list[Record]:
         """Raises CmdletError, NotYet."""
-        known = _entry(noun)
+        known = _entry(resource)
         if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
             raise bad_request(f"The key is {', '.join(sorted(known.key))}.")
         return list(known.get(self.linux, key))
 
     def _set(self, call: Mapping[str, Json]) -> Answer:
-        noun, key, want = str(call.get("noun", "")), call.get("key"), call.get("want")
-        if _entry(noun).set is None:
-            raise bad_request(f"{noun} cannot be asked to set.")
-        if key is None or want is None:
+        resource, key, desired = str(call.get("resource", "")), call.get("key"), call.get("desired")
+        if _entry(resource).set is None:
+            raise bad_request(f"{resource} cannot be asked to set.")
+        if key is None or desired is None:
             raise bad_request("A set says of what, and what it wants.")
-        before = dict(self._instances(noun, key)[0].state)
+        before = dict(self._instances(resource, key)[0].state)
         drift = _differences(call.get("expect") or {}, before)
         if drift:
             return {"ok": False, "drift": drift, "before": before}
-        missing = {name: want[name] for name in _differences(want, before)}
-        foreign = sorted(set(missing) - set(LINUX[noun].sets))
+        missing = {name: desired[name] for name in _differences(desired, before)}
+        foreign = sorted(set(missing) - set(LINUX[resource].sets))
         if foreign:
             raise bad_request(f"{', '.join(foreign)} cannot be set.")
-        return self._change(noun, key, missing, before)
+        return self._change(resource, key, missing, before)
 
-    def _change(self, noun: str, key: Key, missing: Mapping[str, Json], before: Answer) -> Answer:
-        change = ENTRIES[noun].set
+    def _change(self, resource: str, key: Key, missing: Mapping[str, Json], before: Answer) -> Answer:
+        change = ENTRIES[resource].set
         try:
             if missing and change:
-                self._meet_fault(noun, "set", after=False)
+                self._meet_fault(resource, "set", after=False)
                 change(self.linux, key, missing)
-                self._meet_fault(noun, "set", after=True)
+                self._meet_fault(resource, "set", after=True)
         except CmdletError as error:
-            return {**_failure(error), "before": before, "after": self._state(noun, key)}
-        return {"ok": True, "before": before, "after": self._state(noun, key), "restart": []}
+            return {**_failure(error), "before": before, "after": self._state(resource, key)}
+        return {"ok": True, "before": before, "after": self._state(resource, key), "restart": []}
 
-    def _state(self, noun: str, key: Key) -> Json:
-        return dict(self._instances(noun, key)[0].state)
+    def _state(self, resource: str, key: Key) -> Json:
+        return dict(self._instances(resource, key)[0].state)
 
-    def _meet_fault(self, noun: str, verb: str, *, after: bool) -> None:
-        fault = self.faults.take(noun, verb, changed=after)
+    def _meet_fault(self, resource: str, verb: str, *, after: bool) -> None:
+        fault = self.faults.take(resource, verb, changed=after)
         if fault is None:
             return
         self.linux.machine.clock.sleep(fault.seconds)
@@ -114,23 +114,23 @@ class LinuxAnswers:
             raise fault.error
 
 
-def _entry(noun: str) -> LinuxResource:
-    if noun not in ENTRIES:
-        raise refused("UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
-    return ENTRIES[noun]
+def _entry(resource: str) -> LinuxResource:
+    if resource not in ENTRIES:
+        raise refused("UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
+    return ENTRIES[resource]
 
 
 def _failure(error: CmdletError) -> Answer:
     return {"ok": False, "error": error.as_json(), "warnings": []}
 
 
-def _differences(wanted: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
-    unknown = sorted(set(wanted) - set(state))
+def _differences(desired: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
+    unknown = sorted(set(desired) - set(state))
     if unknown:
         raise bad_request(f"There is no property {', '.join(unknown)}.")
     return {
         name: {"expected": value, "found": state[name]}
-        for name, value in wanted.items()
+        for name, value in desired.items()
         # As JSON, because true is not 1 there.
         if json.dumps(value, sort_keys=True) != json.dumps(state[name], sort_keys=True)
     }

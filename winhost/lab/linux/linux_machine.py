@@ -1,4 +1,4 @@
-"""The Linux in a distro of a simulated host: what its nouns tell, and what programs make of it when they are asked.
+"""The Linux in a distro of a simulated host: what its resources tell, and what programs make of it when they are asked.
 
 Sources: systemd's and apt's manual pages, the NVIDIA container toolkit's documentation of CDI, microsoft/WSL.
 """
@@ -189,9 +189,9 @@ class Linux:
             if record.state != NO_FILE:
                 self.files[record.key["path"]] = dict(record.state)
 
-    def _told(self, noun: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
+    def _told(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
         """What the facts that this machine was made of tell of its Linux."""
-        yield from ((r.key, r.state) for r in self.machine.there(noun) if r.state[name] != nothing)
+        yield from ((r.key, r.state) for r in self.machine.there(resource) if r.state[name] != nothing)
 
     def look(self) -> None:
         """What happened to it since: a start empties /run and starts what is enabled."""
@@ -369,18 +369,18 @@ class Linux:
         masked = unit.enabled == "masked"
         return {"loaded": not masked, "enabled": unit.enabled, "active": unit.active, "failed": unit.failed}
 
-    def enable(self, name: str, wanted: str) -> None:
+    def enable(self, name: str, desired: str) -> None:
         """systemctl mask, unmask, enable, disable. Raises CmdletError."""
-        if name not in self._loaded() and wanted in ("enabled", "disabled", "masked"):
+        if name not in self._loaded() and desired in ("enabled", "disabled", "masked"):
             raise program_failed("systemctl", f"Failed: Unit file {name} does not exist.")
         if name == SSH:
-            self.distro.enabled = wanted == "enabled"
+            self.distro.enabled = desired == "enabled"
             return
         unit = self.unit(name)
-        if unit.enabled == "masked" and wanted != "masked":
+        if unit.enabled == "masked" and desired != "masked":
             unit.enabled = "disabled"
-        if wanted == "masked" or (wanted in ("enabled", "disabled") and unit.enabled != "static"):
-            unit.enabled = wanted
+        if desired == "masked" or (desired in ("enabled", "disabled") and unit.enabled != "static"):
+            unit.enabled = desired
 
     def start(self, name: str) -> None:
         """Raises CmdletError."""

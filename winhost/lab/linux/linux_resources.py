@@ -1,4 +1,4 @@
-"""The nouns of a simulated Linux: what is asked of each, and what it refuses, as the scripts there do."""
+"""The resources of a simulated Linux: what is asked of each, and what it refuses, as the scripts there do."""
 
 import hashlib
 import re
@@ -60,10 +60,10 @@ def _writable(path: str) -> str:
     raise bad_request(f"{path} is not among the files that winhost writes.")
 
 
-def _set_file(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
+def _set_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     path = _writable(key["path"])
     before = linux.file(path)
-    after = {**before, **want}
+    after = {**before, **desired}
     if after["text"] is not None and after["link"] is not None:
         raise wrong_place(f"{path} is a link to {before['link']}; what replaces it says so: link null.")
     if after["link"] is None and after["text"] is not None:
@@ -84,8 +84,8 @@ def _sources(linux: Linux, key: Key | None) -> Iterable[Record]:
         yield Record(linux.source(_matching(r"winhost-[a-z0-9][a-z0-9-]*", name, says)), {"name": name})
 
 
-def _set_source(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
-    after = {**linux.source(key["name"]), **want}
+def _set_source(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
+    after = {**linux.source(key["name"]), **desired}
     if after["present"]:
         _check_source(after)
     linux.write_source(key["name"], after)
@@ -107,15 +107,15 @@ def _packages(linux: Linux, key: Key | None) -> Iterable[Record]:
         yield Record(linux.package(name), {"package": name})
 
 
-def _set_package(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
+def _set_package(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
     name = key["package"]
-    if want.get("held") is False:
+    if desired.get("held") is False:
         linux.hold(name, held=False)
-    if "version" in want and want["version"] is None:
+    if "version" in desired and desired["version"] is None:
         linux.purge(name)
-    elif "version" in want:
-        linux.install(name, _matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", want["version"], "a version"))
-    if want.get("held") is True:
+    elif "version" in desired:
+        linux.install(name, _matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", desired["version"], "a version"))
+    if desired.get("held") is True:
         linux.hold(name, held=True)
 
 
@@ -129,12 +129,12 @@ def _units(linux: Linux, key: Key | None) -> Iterable[Record]:
         yield Record(linux.unit_state(_matching(_UNIT, name, "the name of a unit")), {"unit": name})
 
 
-def _set_unit(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
-    if "enabled" in want:
-        linux.enable(key["unit"], str(want["enabled"]))
-    if want.get("active") is True:
+def _set_unit(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
+    if "enabled" in desired:
+        linux.enable(key["unit"], str(desired["enabled"]))
+    if desired.get("active") is True:
         linux.start(key["unit"])
-    if want.get("active") is False:
+    if desired.get("active") is False:
         linux.stop(key["unit"])
 
 
@@ -147,10 +147,10 @@ def _cdi(linux: Linux, key: Key | None) -> Iterable[Record]:
     yield Record(linux.cdi())
 
 
-def _set_cdi(linux: Linux, key: Key, want: Mapping[str, Json]) -> None:
-    if want.get("present") is False:
+def _set_cdi(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
+    if desired.get("present") is False:
         linux.spec = None
-    elif want.get("fresh") is False:
+    elif desired.get("fresh") is False:
         raise bad_request("A spec is made fresh or taken away, never stale.")
     else:
         linux.generate()

@@ -60,7 +60,7 @@ class FeatureCmdlets(WorkingHost):
 
     @property
     def optional_features(self) -> Mapping[str, str]:
-        """Those that Windows lists, in the words of noun HyperVRole; an edition that lacks one does not list it."""
+        """Those that Windows lists, in the words of resource HyperVRole; an edition that lacks one does not list it."""
         clients = {CLIENT_ROLE: self._role, CLIENT_TOOLS: self._tools} if self.is_client else {}
         every = {"TelnetClient": "available", PLATFORM: self.software.platform, **clients}
         return {name: state for name, state in every.items() if state != "removed"}

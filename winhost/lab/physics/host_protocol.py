@@ -68,7 +68,7 @@ class WindowsHost(Protocol):
     def distros(self) -> WslRunner:
         """Its WSL."""
 
-    def there(self, noun: str) -> tuple[Record, ...]:
+    def there(self, resource: str) -> tuple[Record, ...]:
         """All instances of a resource, whoever may see them."""
 
     def at_work(self, cmdlet: str) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from winhost.lab.physics.host_protocol import HostPart
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import DevicePhysics, LabSection
 from winhost.lab.physics.pci_function import Device, device
-from winhost.lab.physics.virtual_machine import VM_RESOURCES as VM_NOUNS
+from winhost.lab.physics.virtual_machine import VM_RESOURCES as VM_RESOURCES
 from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine, virtual_machine
 from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error
 from winhost.model.facts import Answer, Facts, Json, Key, Record, Unavailable, Unknown
@@ -21,8 +21,9 @@ from winhost.resources.windows.assignable_device.resource import assigned
 from winhost.resources.windows.firmware.resource import DMA_PROTECTION
 from winhost.resources.windows.operating_system.resource import OperatingSystem
 
-_OF_HYPER_V = {name for name, noun in WINDOWS.items() if noun.requires == "HyperVRole"}
-# Which cmdlet refuses whoever is no administrator, by the noun that asks it; of HyperVHost it is two properties only.
+_OF_HYPER_V = {name for name, resource in WINDOWS.items() if resource.requires == "HyperVRole"}
+# Which cmdlet refuses whoever is no administrator, by the resource that asks it; of HyperVHost it is two properties
+# only.
 _ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "HyperVHost"} | {
     "VmSwitch": "Get-VMSwitch",
     "ExternalSwitch": "Get-VMSwitch",
@@ -32,14 +33,18 @@ _ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "Hyper
 _CHANGING = ("New", "Set", "Remove")
 _OF_THE_NETWORK = ("NetFirewallHyperVVMSetting", "NetFirewallHyperVRule", "NetFirewallRule")
 _DENIED_OTHERWISE = {
-    **{f"{verb}-{noun}": ("network-denied", f"{verb}-{noun}") for noun in _OF_THE_NETWORK for verb in _CHANGING},
+    **{
+        f"{verb}-{resource}": ("network-denied", f"{verb}-{resource}")
+        for resource in _OF_THE_NETWORK
+        for verb in _CHANGING
+    },
     "Get-BitLockerVolume": ("cim-denied", "Get-CimInstance"),  # a script, which asks CIM
     "Get-WindowsFeature": ("features-denied", "Get-WindowsFeature"),
     "Get-WindowsOptionalFeature": ("elevation-needed", "Get-WindowsOptionalFeature"),
     "Enable-WindowsOptionalFeature": ("elevation-needed", "Enable-WindowsOptionalFeature"),
     "Disable-WindowsOptionalFeature": ("elevation-needed", "Disable-WindowsOptionalFeature"),
 }
-# What of a noun is not for everybody, though the rest of it is, and which cmdlet tells it.
+# What of a resource is not for everybody, though the rest of it is, and which cmdlet tells it.
 _ASKED_OF_THE_HOST = {
     "HyperVHost": ("Get-VMHost", ("iov_support", "iov_reasons")),
     "NetworkAdapter": ("Get-VMSwitch", ("switch",)),
@@ -67,7 +72,8 @@ class HostState:
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[HostPart] = []
-        # What parts add: to noun Session; why a noun is refused, if it is; under which key it lists what is asked for;
+        # What parts add: to resource Session; why a resource is refused, if it is; under which key it lists what is
+        # asked for;
         # which one it waits for; registry keys; CIM classes; programs, which end with a code and an output; what a
         # `set` does to a resource.
         self.session: dict[str, Callable[[], Json]] = {}
@@ -83,8 +89,8 @@ class HostState:
 
     # ---- made from facts
 
-    def _first(self, noun: str) -> Mapping[str, Json]:
-        records = self._given.get(noun, ())
+    def _first(self, resource: str) -> Mapping[str, Json]:
+        records = self._given.get(resource, ())
         return records[0].state if records else {}
 
     def _features(self) -> tuple[str, str]:
@@ -92,7 +98,7 @@ class HostState:
         if state:
             return str(state["role"]), str(state["tools"])
         # Who may not ask for features may still see their effect.
-        there = "available" if isinstance(self._facts.nouns.get("Vm"), Unavailable) else "installed"
+        there = "available" if isinstance(self._facts.resources.get("Vm"), Unavailable) else "installed"
         return there, there
 
     def _make_devices(self) -> list[Device]:
@@ -108,8 +114,8 @@ class HostState:
         instances = gone | {d.location: d.instance for d in self.devices}
 
         def make(guid: str) -> VirtualMachine:
-            def state_of(noun: str) -> Mapping[str, Json]:
-                return next((r.state for r in self._given.get(noun, ()) if r.key["vm"] == guid), {})
+            def state_of(resource: str) -> Mapping[str, Json]:
+                return next((r.state for r in self._given.get(resource, ()) if r.key["vm"] == guid), {})
 
             return virtual_machine(guid, state_of, places, lambda location: instances.get(location, ""))
 
@@ -129,7 +135,7 @@ class HostState:
 
     @property
     def role(self) -> str:
-        """The Windows feature Hyper-V, in the words of noun HyperVRole."""
+        """The Windows feature Hyper-V, in the words of resource HyperVRole."""
         return self._role
 
     @property
@@ -152,7 +158,7 @@ class HostState:
         return self._role in ("installed", "uninstall-pending")
 
     def place(self, location: str) -> str | None:
-        """Where the device there stands, as noun AssignableDevice tells: a VM that claims it counts first."""
+        """Where the device there stands, as resource AssignableDevice tells: a VM that claims it counts first."""
         claimed = [assigned(vm.guid) for vm in self.vms.values() if vm.has(location)]
         rungs = [d.rung for d in self.devices if d.location == location]
         return next(iter(claimed + rungs), None)
@@ -171,27 +177,27 @@ class HostState:
             fits = seen([d.bars for d in found], vm.low, vm.high)
             return sorted(d.location for d, fit in zip(found, fits, strict=True) if fit)
 
-    def answer(self, noun: str) -> Answer:
-        """All instances of a noun, as this session may see them. Raises KeyError for an unknown noun."""
+    def answer(self, resource: str) -> Answer:
+        """All instances of a resource, as this session may see them. Raises KeyError for an unknown resource."""
         with self._lock:
-            if noun in _OF_HYPER_V and not self.manages_vms:
+            if resource in _OF_HYPER_V and not self.manages_vms:
                 return Unavailable("HyperVRole")
-            if not self.lab.administrator and (cmdlet := self._refusing(noun)):
+            if not self.lab.administrator and (cmdlet := self._refusing(resource)):
                 return Unknown(self.denied(cmdlet).fault)
-            if error := self.refusals.get(noun, lambda: None)():
+            if error := self.refusals.get(resource, lambda: None)():
                 return Unknown(error.fault)
-            if (missing := self.awaits.get(noun, lambda: None)()) is not None:
+            if (missing := self.awaits.get(resource, lambda: None)()) is not None:
                 return Unavailable(missing)
-            found = self.there(noun)
-            recorded = self._facts.nouns.get(noun)
+            found = self.there(resource)
+            recorded = self._facts.resources.get(resource)
             if isinstance(recorded, Unknown) and not found:
                 return recorded
-            return self._as_a_guest(noun, found) if noun in _ASKED_OF_THE_HOST else found
+            return self._as_a_guest(resource, found) if resource in _ASKED_OF_THE_HOST else found
 
-    def there(self, noun: str) -> tuple[Record, ...]:
-        """All instances of a noun that are there, whoever may see them."""
+    def there(self, resource: str) -> tuple[Record, ...]:
+        """All instances of a resource that are there, whoever may see them."""
         with self._lock:
-            return tuple(self._teller(noun)())
+            return tuple(self._teller(resource)())
 
     def has_module(self, module: str) -> bool:
         """Whether a PowerShell module is on this Windows."""
@@ -212,31 +218,31 @@ class HostState:
             return self._error(error, asked)
         return self._error("access-denied", cmdlet)
 
-    def _refusing(self, noun: str) -> str | None:
-        if noun == "VirtualMachinePlatform":
+    def _refusing(self, resource: str) -> str | None:
+        if resource == "VirtualMachinePlatform":
             return "Get-WindowsOptionalFeature"
-        if noun == "HyperVRole":
+        if resource == "HyperVRole":
             return "Get-WindowsOptionalFeature" if self.is_client else "Get-WindowsFeature"
-        return _ADMINISTRATORS_ONLY.get(noun) if self.there(noun) or noun in _OF_HYPER_V else None
+        return _ADMINISTRATORS_ONLY.get(resource) if self.there(resource) or resource in _OF_HYPER_V else None
 
-    def _as_a_guest(self, noun: str, found: tuple[Record, ...]) -> tuple[Record, ...]:
+    def _as_a_guest(self, resource: str, found: tuple[Record, ...]) -> tuple[Record, ...]:
         """What is there is there to see for everybody; what only Hyper-V knows of it is not."""
         if self.lab.administrator or not self.manages_vms:
             return found
-        cmdlet, names = _ASKED_OF_THE_HOST[noun]
+        cmdlet, names = _ASKED_OF_THE_HOST[resource]
         fault = asdict(self.denied(cmdlet).fault)
         unknown = {"unknown": {**fault, "hresults": list(fault["hresults"])}}
         return tuple(Record({**r.state, **dict.fromkeys(names, unknown)}, r.key) for r in found)
 
     def snapshot(self) -> dict[str, Json]:
-        """The answers of all nouns as JSON: what a session sees of this host now."""
-        return {state.noun.name: _as_json(self.answer(state.noun.name)) for state in WINDOWS_STATES}
+        """The answers of all resources as JSON: what a session sees of this host now."""
+        return {state.resource_type.name: _as_json(self.answer(state.resource_type.name)) for state in WINDOWS_STATES}
 
     def facts(self) -> Facts:
         """The same as a facts document."""
-        nouns = {state.noun.name: self.answer(state.noun.name) for state in WINDOWS_STATES}
+        resources = {state.resource_type.name: self.answer(state.resource_type.name) for state in WINDOWS_STATES}
         given = self._facts
-        return Facts(given.host, given.origin, given.read_at, given.winhost, nouns, given.schema)
+        return Facts(given.host, given.origin, given.read_at, given.winhost, resources, given.schema)
 
     def settled_state(self) -> dict[str, Json]:
         """What must be the same again after everything was given back, whoever may see it, also VMs without the role.
@@ -245,24 +251,26 @@ class HostState:
         there is no Hyper-V to run them.
         """
         with self._lock:
-            found = {noun: self.there(noun) for noun in {**self._given, **WINDOWS} if noun != "Boot"}
-            records = {noun: _as_json(there) for noun, there in found.items() if there or noun in self._given}
+            found = {resource: self.there(resource) for resource in {**self._given, **WINDOWS} if resource != "Boot"}
+            records = {
+                resource: _as_json(there) for resource, there in found.items() if there or resource in self._given
+            }
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             if not self._service_there:
                 volatile |= {("Vm", "state"), ("VmPower", "state")}
-            for noun, name in volatile:
-                for record in records.get(noun, ()):
+            for resource, name in volatile:
+                for record in records.get(resource, ()):
                     del record["state"][name]
             return records
 
-    def _teller(self, noun: str) -> Callable[[], Iterable[Record]]:
-        """What tells all that is there of a noun. One of them at a time, because each read asks for some dozens."""
-        if noun in VM_NOUNS:
-            return lambda: (Record(vm.state(noun), {"vm": vm.guid}) for vm in self.vms.values())
+    def _teller(self, resource: str) -> Callable[[], Iterable[Record]]:
+        """What tells all that is there of a resource. One of them at a time, because each read asks for some dozens."""
+        if resource in VM_RESOURCES:
+            return lambda: (Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
         for part in self.parts:
-            if (tells := part.records().get(noun)) is not None:
+            if (tells := part.records().get(resource)) is not None:
                 return tells
-        return self._tellers.get(noun, lambda: self._given.get(noun, ()))
+        return self._tellers.get(resource, lambda: self._given.get(resource, ()))
 
     @property
     def _tellers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
@@ -279,12 +287,12 @@ class HostState:
             "AssignableDevice": self._places,
         }
 
-    def _with(self, noun: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
+    def _with(self, resource: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
         """As it was given, but for what is so now."""
-        return (Record({**r.state, **changed()}, r.key) for r in self._given.get(noun, ()))
+        return (Record({**r.state, **changed()}, r.key) for r in self._given.get(resource, ()))
 
     def _hyper_v_host(self) -> tuple[Record, ...]:
-        if "HyperVHost" in self._given or isinstance(self._facts.nouns.get("HyperVHost"), Unknown):
+        if "HyperVHost" in self._given or isinstance(self._facts.resources.get("HyperVHost"), Unknown):
             return self._given.get("HyperVHost", ())
         # Where the role never was, nobody has asked yet.
         return (Record({"iov_support": self._remaps_dma(), "iov_reasons": [], "service": "running"}),)
@@ -347,8 +355,10 @@ class HostState:
 
 def _given(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
     """What is there: as read, and what the lab knows beyond that."""
-    read = {noun: answer for noun, answer in facts.nouns.items() if isinstance(answer, tuple)}
-    hidden = {noun: tuple(Record(r["state"], r["key"]) for r in records) for noun, records in lab.hidden.items()}
+    read = {resource: answer for resource, answer in facts.resources.items() if isinstance(answer, tuple)}
+    hidden = {
+        resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
+    }
     return read | hidden
 
 

@@ -130,5 +130,5 @@ class LabSection(BaseModel):
         default_factory=dict, description="of parts in lab/physics/found, by the names of their files"
     )
     hidden: Mapping[str, tuple[Mapping[str, Any], ...]] = Field(
-        default_factory=dict, description="instances that are there but do not show in the facts, by noun"
+        default_factory=dict, description="instances that are there but do not show in the facts, by resource"
     )

@@ -1,7 +1,7 @@
 """A simulated Windows host: the one place that knows how Windows behaves when it is asked to change.
 
 Its methods are cmdlets in snake case. They change its state or raise CmdletError, as Windows would; what is read back
-is in the form of the facts' nouns. Here it is put together, and restarted.
+is in the form of the facts' resources. Here it is put together, and restarted.
 """
 
 import threading
@@ -124,8 +124,8 @@ class Machine(VmCmdlets, FeatureCmdlets):
         if not self._service_there:
             return
         for vm in self.vms.values():
-            wanted = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
+            desired = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
             # A VM that cannot start says so in the event log, and to nobody else.
             with suppress(CmdletError):
-                if wanted and vm.power != "running":
+                if desired and vm.power != "running":
                     self._power_on(vm)

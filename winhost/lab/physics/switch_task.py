@@ -139,12 +139,12 @@ def _restore(network: Network, record: dict[str, Any], snapshot: dict[str, Any],
     yield from _restore_profile(network, end, snapshot["network"])
 
 
-def _restore_profile(network: Network, end: Adapter, wanted: str | None) -> Sleeping:
-    if wanted not in _CATEGORIES:
+def _restore_profile(network: Network, end: Adapter, desired: str | None) -> Sleeping:
+    if desired not in _CATEGORIES:
         return
     for _ in range(_PROFILE_SECONDS):
         if end.state["profile"] is not None:
-            if end.state["profile"] != wanted:
-                network.set_net_connection_profile(end.index, wanted)
+            if end.state["profile"] != desired:
+                network.set_net_connection_profile(end.index, desired)
             return
         yield

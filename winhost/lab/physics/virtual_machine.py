@@ -1,4 +1,4 @@
-"""A VM of a simulated host, and how it shows in the nouns of the facts."""
+"""A VM of a simulated host, and how it shows in the resources of the facts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Assignment:
 
 @dataclass
 class VirtualMachine:
-    """`traits` are the properties of noun Vm that nobody changes here. Sizes in bytes."""
+    """`traits` are the properties of resource Vm that nobody changes here. Sizes in bytes."""
 
     guid: str
     traits: Mapping[str, Json]
@@ -57,17 +57,17 @@ class VirtualMachine:
         """Whether its configuration holds a device there, stale or not."""
         return any(assignment.location == location for assignment in self.assignments)
 
-    def state(self, noun: str) -> dict[str, Json]:
+    def state(self, resource: str) -> dict[str, Json]:
         """Its state in one of VM_RESOURCES."""
-        if noun == "Vm":
+        if resource == "Vm":
             locations = [assignment.location for assignment in self.assignments]
             return {**self.traits, "state": self.power, "devices": locations}
-        if noun == "VmPower":
+        if resource == "VmPower":
             return {"state": self.power}
-        return {name: getattr(self, kept) for name, kept in _KEPT[noun].items()}
+        return {name: getattr(self, kept) for name, kept in _KEPT[resource].items()}
 
 
-# Where each property of the nouns is kept in a VirtualMachine.
+# Where each property of the resources is kept in a VirtualMachine.
 _KEPT = {
     "VmMmio": {"low": "low", "high": "high", "cache": "cache"},
     "VmActions": {"stop": "stop_action", "start": "start_action"},
@@ -79,16 +79,16 @@ _KEPT = {
 def virtual_machine(
     guid: str, state_of: Callable[[str], Mapping[str, Json]], places: Mapping[str, str], instance: Callable[[str], str]
 ) -> VirtualMachine:
-    """From its states (`state_of` a noun), the places of all devices by location, and the instance at a location.
+    """From its states (`state_of` a resource), the places of all devices by location, and the instance at a location.
 
     What a recorded host could not tell is as on a new VM.
     """
     seen = state_of("Vm")
     kept: dict[str, Any] = {
         field_name: value
-        for noun, names in _KEPT.items()
+        for resource, names in _KEPT.items()
         for name, field_name in names.items()
-        if not isinstance(value := state_of(noun).get(name), Mapping | None)
+        if not isinstance(value := state_of(resource).get(name), Mapping | None)
     }
     devices = [] if isinstance(seen["devices"], Mapping) else list(seen["devices"])
     mine = [location for location, place in places.items() if owner(place) == guid and location not in devices]

@@ -62,7 +62,7 @@ class VmCmdlets(DeviceCmdlets):
         checkpoint_type: str | None = None,
         automatic_checkpoints_enabled: bool | None = None,
     ) -> None:
-        """Sizes in bytes; actions and types in the words of the nouns. All or nothing."""
+        """Sizes in bytes; actions and types in the words of the resources. All or nothing."""
         cold = (
             low_memory_mapped_io_space,
             high_memory_mapped_io_space,

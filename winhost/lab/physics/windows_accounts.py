@@ -1,4 +1,4 @@
-"""Accounts of a simulated Windows as nouns: their scheduled tasks, and what runs as them.
+"""Accounts of a simulated Windows as resources: their scheduled tasks, and what runs as them.
 
 A logon of a task needs the password that the account has now and the right to log on as a batch job; the first one
 makes the profile. Sources: Microsoft's "Log on as a batch job", "Task Scheduler error and success constants", and
@@ -60,8 +60,8 @@ class Accounts(LocalAccounts):
         self._register_tasks(given)
         self._write_configs(given)
         machine.known_as["AccountRight"] = self._by_name
-        for noun in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
-            machine.refusals[noun] = partial(self._refusal, noun)
+        for resource in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
+            machine.refusals[resource] = partial(self._refusal, resource)
 
     # ---- made from facts
 
@@ -96,14 +96,14 @@ class Accounts(LocalAccounts):
             elif text is not None:
                 self._machine.files.write(config_path(account.profile), encoded(str(text), str(encoding)))
 
-    # ---- as nouns
+    # ---- as resources
 
-    def _refusal(self, noun: str) -> CmdletError | None:
+    def _refusal(self, resource: str) -> CmdletError | None:
         if not self._machine.lab.administrator:
             return not_administrator()
-        if self.is_controller and noun in ("LocalAccount", "WslConfig"):
+        if self.is_controller and resource in ("LocalAccount", "WslConfig"):
             return no_local_accounts()
-        if noun == "AccountTasks":
+        if resource == "AccountTasks":
             self._try_passwords()
         return None
 
@@ -162,7 +162,7 @@ class Accounts(LocalAccounts):
             yield Record(self.tasks_of(account), {"account": account})
 
     def tasks_of(self, account: str) -> Mapping[str, Json]:
-        """The state of noun AccountTasks."""
+        """The state of resource AccountTasks."""
         jobs, alive = self.task("jobs", account), self.task("keep-alive", account)
         some = jobs or alive
         if some is None:
@@ -208,7 +208,7 @@ class Accounts(LocalAccounts):
                 yield Record(self.config_of(account), {"account": account.name})
 
     def config_of(self, account: Account) -> Mapping[str, Json]:
-        """The state of noun WslConfig; the account has a profile."""
+        """The state of resource WslConfig; the account has a profile."""
         try:
             return self.read_config(account)
         except CmdletError as error:
@@ -349,7 +349,9 @@ class Accounts(LocalAccounts):
         self.check_logon(task)
 
     def mends_logon(self, task: Task) -> str | None:
-        """The noun to set before a job of this task can run again. Raises CmdletError where it is another trouble."""
+        """The resource to set before a job of this task can run again. Raises CmdletError where it is another
+        trouble.
+        """
         try:
             self.first_job(task.account)
         except CmdletError as error:

@@ -54,11 +54,11 @@ class CmdletError(Exception):
 
 
 class NotYet(Exception):
-    """What is asked cannot be there before the noun that is named."""
+    """What is asked cannot be there before the resource that is named."""
 
-    def __init__(self, noun: str) -> None:
-        super().__init__(noun)
-        self.noun = noun
+    def __init__(self, resource: str) -> None:
+        super().__init__(resource)
+        self.resource = resource
 
 
 def own_error(code: str, category: str, message: str) -> CmdletError:

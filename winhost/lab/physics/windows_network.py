@@ -177,7 +177,7 @@ class Network:
         ends = bound if record.state["kind"] == "external" else []
         return Switch(record.key["switch"], dict(record.state), next(iter(ends), None), next(iter(port), None))
 
-    # ---- as nouns
+    # ---- as resources
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {
@@ -237,7 +237,7 @@ class Network:
         return list({name.casefold(): name for name in reversed(every)}.values())[::-1]
 
     def switch_state(self, name: str) -> dict[str, Json]:
-        """What noun ExternalSwitch tells of this name."""
+        """What resource ExternalSwitch tells of this name."""
         state: dict[str, Json] = {"adapter": None, "management_os": False, "vms": 0, "phase": "none", "detail": None}
         record = found(self.ours.believed(), name)
         switch = next((each for each in self.external() if each.state["name"].casefold() == name.casefold()), None)
@@ -329,7 +329,7 @@ class Network:
                     self._task = None
 
     def status(self, adapter: Adapter) -> str:
-        """As noun NetworkAdapter says."""
+        """As resource NetworkAdapter says."""
         return "disconnected" if adapter.up_at > self.now else str(adapter.state["status"])
 
     def is_up(self, adapter: Adapter) -> bool:

@@ -77,7 +77,7 @@ class Software:
     # ---- as a part of the machine
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """What tells all instances of each of its nouns."""
+        """What tells all instances of each of its resources."""
         return {
             "VirtualMachinePlatform": lambda: (Record({"feature": self.platform}),),
             "StagedFile": self._with_parts,
@@ -127,9 +127,9 @@ class Software:
         """Where a file with this SHA-256 and name is kept."""
         return f"{_FILES}\\{found}-{name}"
 
-    def staged_path(self, wanted: str) -> str | None:
+    def staged_path(self, desired: str) -> str | None:
         """Where a file that winhost brought lies, by its hash."""
-        keys = [record.key for record in self._staged() if record.key["sha256"] == wanted]
+        keys = [record.key for record in self._staged() if record.key["sha256"] == desired]
         return min((self.path_of(key["sha256"], key["name"]) for key in keys), default=None)
 
     def read_hash(self, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Distros of a simulated Windows as nouns, and what winhost wrote down of them."""
+"""Distros of a simulated Windows as resources, and what winhost wrote down of them."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,13 +26,13 @@ class Distros(WslExe):
             self._take_over(record)
         for record in given.get("WslVm", ()):
             self._take_over_vm(record)
-        for noun, take_over in (("WslConf", self._take_over_conf), ("WslAccess", self._take_over_access)):
-            for record in given.get(noun, ()):
+        for resource, take_over in (("WslConf", self._take_over_conf), ("WslAccess", self._take_over_access)):
+            for record in given.get(resource, ()):
                 if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
                     take_over(record)
-        for noun in DISTRO_RESOURCES:
-            machine.refusals[noun] = self._refusal
-            machine.awaits[noun] = self._awaited
+        for resource in DISTRO_RESOURCES:
+            machine.refusals[resource] = self._refusal
+            machine.awaits[resource] = self._awaited
 
     # ---- made from facts
 
@@ -120,7 +120,7 @@ class Distros(WslExe):
             return BOOTED - 60 if current else BOOTED + 60
         return None
 
-    # ---- as nouns
+    # ---- as resources
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         """Only of accounts that can run jobs: nobody else's distros are to be seen."""
@@ -191,11 +191,11 @@ class Distros(WslExe):
         self._machine.files.write(vm_record(account), record.encode())
 
     def conf(self, account: str, distro: Distro) -> Mapping[str, Json]:
-        """The state of noun WslConf: as it is, or was left."""
+        """The state of resource WslConf: as it is, or was left."""
         return distro.put if distro.running else self._told(account, distro.name)["conf"] or NO_CONF
 
     def access(self, account: str, distro: Distro) -> Mapping[str, Json]:
-        """The state of noun WslAccess: as it is, or was left."""
+        """The state of resource WslAccess: as it is, or was left."""
         if distro.running:
             state = _access(distro)
             active = distro.listens and self.linked(account)
@@ -235,7 +235,7 @@ def record_of(image: str, *, complete: bool = True) -> dict[str, Json]:
 
 
 def _access(distro: Distro) -> Mapping[str, Json] | None:
-    """The state of noun WslAccess, where there is a way in."""
+    """The state of resource WslAccess, where there is a way in."""
     if distro.port is None:
         return None
     return {

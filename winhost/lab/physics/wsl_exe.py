@@ -315,7 +315,7 @@ class WslExe:
             case ["/bin/cat", "/sys/class/net/eth0/carrier"] if vm is not None:
                 return 0, f"{int(self._has_link(vm))}\n", ""
             case ["/usr/bin/tee", "/var/lib/winhost.wanted"]:
-                distro.wanted = content
+                distro.desired = content
                 return 0, content, ""
             case ["/bin/sh", "-s", verb] if content == inside_script():
                 return self._script(account, distro, verb)
@@ -324,14 +324,14 @@ class WslExe:
                 return 1, "", f"<3>WSL (9 - Relay) ERROR: execvpe({command[0]}) failed: No such file or directory\n"
 
     def _script(self, account: str, distro: Distro, verb: str) -> Ended:
-        wanted = [line.partition(" ")[::2] for line in distro.wanted.splitlines()]
+        desired = [line.partition(" ")[::2] for line in distro.desired.splitlines()]
         match verb:
             case "look":
                 vm = self.session(account).vm
                 active = distro.listens and vm is not None and self._has_link(vm)
                 return 0, _lines(_seen(distro, self.address(account), active=active)), ""
             case "conf":
-                for name, encoded in wanted:
+                for name, encoded in desired:
                     distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
                 return 0, "", ""
             case _ if not distro.systemd:
@@ -340,16 +340,16 @@ class WslExe:
                 distro.port = distro.listen = distro.allowed = None
                 distro.keys, distro.enabled = [], False
                 return 0, "", ""
-        return self._open(distro, wanted)
+        return self._open(distro, desired)
 
-    def _open(self, distro: Distro, wanted: Sequence[tuple[str, ...]]) -> Ended:
+    def _open(self, distro: Distro, desired: Sequence[tuple[str, ...]]) -> Ended:
         if not distro.sshd and not self._physics(distro).packages:
             return 100, "", "E: Unable to locate package openssh-server\n"
-        said: dict[str, str] = {name: value for name, value in wanted if name not in ("key", "from")}
+        said: dict[str, str] = {name: value for name, value in desired if name not in ("key", "from")}
         distro.sshd = True
         distro.port, distro.listen = int(said["port"]), said["listen"]
-        distro.allowed = [value for name, value in wanted if name == "from"] or None
-        distro.keys = [value for name, value in wanted if name == "key"]
+        distro.allowed = [value for name, value in desired if name == "from"] or None
+        distro.keys = [value for name, value in desired if name == "key"]
         distro.enabled = said.get("active") == "yes"
         return 0, "", ""
 

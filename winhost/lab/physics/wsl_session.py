@@ -18,7 +18,7 @@ class Distro:
     running: bool = False
     systemd: bool = False
     put: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(NO_CONF))
-    wanted: str = ""
+    desired: str = ""
     sshd: bool = False
     port: int | None = None
     listen: str | None = None

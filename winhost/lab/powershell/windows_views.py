@@ -1,6 +1,7 @@
 """How a simulated host shows itself to cmdlets that only look: CIM, Plug and Play, registry, services, programs.
 
-It is the reverse of what the scripts of the nouns do: from the nouns back to what Windows would have shown them.
+It is the reverse of what the scripts of the resources do: from the resources back to what Windows would have shown
+them.
 Around the graphics cards stands what is on every machine (bridges, a network card), so that scripts have to choose.
 """
 
@@ -17,9 +18,9 @@ from winhost.model.facts import Json
 from winhost.model.units import MiB
 
 
-def _state(machine: HostState, noun: str) -> Properties:
-    """The one state of a noun without key; what could not be read is left out."""
-    records = machine.there(noun)
+def _state(machine: HostState, resource: str) -> Properties:
+    """The one state of a resource without key; what could not be read is left out."""
+    records = machine.there(resource)
     return {n: v for n, v in records[0].state.items() if not isinstance(v, Mapping)} if records else {}
 
 

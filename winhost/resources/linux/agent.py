@@ -1,4 +1,4 @@
-# Json {exclusive: bool, calls: [{noun, verb: get | set, key, want, expect, how}]}   answer {answers: [...]}
+# Json {exclusive: bool, calls: [{resource, verb: get | set, key, want, expect, how}]}   answer {answers: [...]}
 """Constant text. Values come in as lines of JSON and go out as lines of JSON; none ever becomes part of a script."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AgentFault(Exception):
 
 
 class NotThereYet(Exception):
-    """It cannot be looked at before this noun is there."""
+    """It cannot be looked at before this resource is there."""
 
 
 CATEGORIES = {
@@ -104,7 +104,7 @@ def warn(text: str) -> None:
     WARNINGS.append(text)
 
 
-# ---- what nouns are
+# ---- what resources are
 
 
 class Entry(NamedTuple):
@@ -114,36 +114,36 @@ class Entry(NamedTuple):
     sets: tuple[str, ...]
 
 
-NOUNS: dict[str, Entry] = {}
+RESOURCES: dict[str, Entry] = {}
 
 
-def reads(noun: str, *key: str) -> Callable[[Get], Get]:
-    """Declares what finds the instances of a noun: of one key, or of all that it knows without being asked."""
+def reads(resource: str, *key: str) -> Callable[[Get], Get]:
+    """Declares what finds the instances of a resource: of one key, or of all that it knows without being asked."""
 
     def declare(get: Get) -> Get:
-        NOUNS[noun] = Entry(key, get, None, ())
+        RESOURCES[resource] = Entry(key, get, None, ())
         return get
 
     return declare
 
 
-def changes(noun: str, *properties: str) -> Callable[[Set], Set]:
-    """Declares what changes these properties of an instance; it gets the key, the wish, and how to go about it."""
+def changes(resource: str, *properties: str) -> Callable[[Set], Set]:
+    """Declares what changes these properties of an instance; it gets the key, the request, and how to go about it."""
 
     def declare(change: Set) -> Set:
-        NOUNS[noun] = NOUNS[noun]._replace(set=change, sets=properties)
+        RESOURCES[resource] = RESOURCES[resource]._replace(set=change, sets=properties)
         return change
 
     return declare
 
 
-def entry(noun: str) -> Entry:
-    if noun not in NOUNS:
-        raise AgentFault("Winhost.UnknownNoun", "InvalidArgument", f"There is no noun {noun}.")
-    return NOUNS[noun]
+def entry(resource: str) -> Entry:
+    if resource not in RESOURCES:
+        raise AgentFault("Winhost.UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
+    return RESOURCES[resource]
 
 
-# ---- what nouns read with
+# ---- what resources read with
 
 ONCE: dict[str, Any] = {}
 
@@ -373,8 +373,8 @@ def read_packages() -> dict[str, Package]:
 # ---- one call
 
 
-def instances(noun: str, key: Key | None) -> list[State]:
-    known = entry(noun)
+def instances(resource: str, key: Key | None) -> list[State]:
+    known = entry(resource)
     if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
         # Half a key would name several things; changing the first of them is not what anybody asked for.
         raise bad_request("The key is {}.".format(", ".join(sorted(known.key))))
@@ -382,8 +382,8 @@ def instances(noun: str, key: Key | None) -> list[State]:
     return [each for each in found if key is None or each["key"] == key]
 
 
-def state_of(noun: str, key: Key) -> State | None:
-    found = instances(noun, key)
+def state_of(resource: str, key: Key) -> State | None:
+    found = instances(resource, key)
     return found[0]["state"] if found else None
 
 
@@ -392,36 +392,36 @@ def same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def differences(wanted: State, state: State) -> State:
-    unknown = sorted(set(wanted) - set(state))
+def differences(desired: State, state: State) -> State:
+    unknown = sorted(set(desired) - set(state))
     if unknown:
         raise bad_request("There is no property {}.".format(", ".join(unknown)))
     return {
-        name: {"expected": each, "found": state[name]} for name, each in wanted.items() if not same(each, state[name])
+        name: {"expected": each, "found": state[name]} for name, each in desired.items() if not same(each, state[name])
     }
 
 
 def get_answer(call: State) -> State:
     if call.get("key") is None:
-        return {"ok": True, "instances": instances(call["noun"], None)}
-    return {"ok": True, "state": state_of(call["noun"], call["key"])}
+        return {"ok": True, "instances": instances(call["resource"], None)}
+    return {"ok": True, "state": state_of(call["resource"], call["key"])}
 
 
 def set_answer(call: State) -> State:
     ONCE.clear()
-    noun, key, want = call["noun"], call.get("key"), call.get("want")
-    known = entry(noun)
+    resource, key, desired = call["resource"], call.get("key"), call.get("desired")
+    known = entry(resource)
     if known.set is None:
-        raise bad_request(f"{noun} cannot be asked to set.")
-    if key is None or want is None:
+        raise bad_request(f"{resource} cannot be asked to set.")
+    if key is None or desired is None:
         raise bad_request("A set says of what, and what it wants.")
-    before = state_of(noun, key)
+    before = state_of(resource, key)
     if before is None:
-        raise AgentFault("Winhost.NotFound", "ObjectNotFound", f"There is no such {noun}.")
+        raise AgentFault("Winhost.NotFound", "ObjectNotFound", f"There is no such {resource}.")
     drift = differences(call.get("expect") or {}, before)
     if drift:
         return {"ok": False, "drift": drift, "before": before}
-    missing = {name: want[name] for name in differences(want, before)}
+    missing = {name: desired[name] for name in differences(desired, before)}
     if not missing:
         return {"ok": True, "before": before, "after": before, "restart": []}
     foreign = sorted(set(missing) - set(known.sets))
@@ -431,9 +431,9 @@ def set_answer(call: State) -> State:
         known.set(key, missing, call.get("how") or {})
     except Exception as error:  # noqa: BLE001 - with what it left behind
         ONCE.clear()
-        return {"ok": False, "error": told(error), "before": before, "after": value(lambda: state_of(noun, key))}
+        return {"ok": False, "error": told(error), "before": before, "after": value(lambda: state_of(resource, key))}
     ONCE.clear()
-    return {"ok": True, "before": before, "after": state_of(noun, key), "restart": []}
+    return {"ok": True, "before": before, "after": state_of(resource, key), "restart": []}
 
 
 VERBS = {"get": get_answer, "set": set_answer}

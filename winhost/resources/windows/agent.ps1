@@ -1,4 +1,4 @@
-# Json {exclusive: bool, calls: [{noun, verb: get | set | send | restart, key, want, expect, how, piece}]}   answer {answers: [...]}
+# Json {exclusive: bool, calls: [{resource, verb: get | set | send | restart, key, desired, expect, how, piece}]}   answer {answers: [...]}
 # Constant text. Values come in as JSON and go out as JSON; none ever becomes part of a script.
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
@@ -46,7 +46,7 @@ function Test-WinhostUnavailable {
     "$($Fault.FullyQualifiedErrorId)" -eq 'Winhost.Unavailable'
 }
 
-# ---- what nouns read with
+# ---- what resources read with
 
 function Read-WinhostValue {
     param([scriptblock]$Expression)
@@ -128,20 +128,20 @@ function Read-WinhostClock {
     [System.Diagnostics.Stopwatch]::GetTimestamp() / [System.Diagnostics.Stopwatch]::Frequency
 }
 
-# ---- what nouns change with
+# ---- what resources change with
 
-function Assert-WinhostWant {
-    param($Want, [string[]]$Names)
-    foreach ($property in @($Want.PSObject.Properties)) {
+function Assert-WinhostDesired {
+    param($Desired, [string[]]$Names)
+    foreach ($property in @($Desired.PSObject.Properties)) {
         if ($Names -notcontains $property.Name) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($property.Name) cannot be set."
         }
     }
 }
 
-function Test-WinhostWanted {
-    param($Want, [string]$Name)
-    $null -ne $Want.PSObject.Properties[$Name]
+function Test-WinhostDesired {
+    param($Desired, [string]$Name)
+    $null -ne $Desired.PSObject.Properties[$Name]
 }
 
 function Test-WinhostAccepted {
@@ -158,19 +158,19 @@ function Assert-WinhostWidth {
 # ---- one call
 
 function Find-WinhostFunction {
-    param([string]$Verb, [string]$Noun)
-    # The noun is only looked up among the functions that this text defines; it never becomes a command's name.
+    param([string]$Verb, [string]$Resource)
+    # The resource is only looked up among the functions that this text defines; it never becomes a command's name.
     $known = $false
     foreach ($function in @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)) {
-        if ($function.Name -eq "$Verb-Winhost$Noun") {
+        if ($function.Name -eq "$Verb-Winhost$Resource") {
             return $function
         }
-        $known = $known -or $function.Name -eq "Get-Winhost$Noun"
+        $known = $known -or $function.Name -eq "Get-Winhost$Resource"
     }
     if (-not $known) {
-        Stop-Winhost 'Winhost.UnknownNoun' 'InvalidArgument' "There is no noun $Noun."
+        Stop-Winhost 'Winhost.UnknownNoun' 'InvalidArgument' "There is no resource $Resource."
     }
-    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Noun cannot be asked to $($Verb.ToLowerInvariant())."
+    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Resource cannot be asked to $($Verb.ToLowerInvariant())."
 }
 
 function Invoke-WinhostFunction {
@@ -206,8 +206,8 @@ function Test-WinhostKey {
 }
 
 function Read-WinhostInstances {
-    param([string]$Noun, $Key, $Warnings)
-    $function = Find-WinhostFunction 'Get' $Noun
+    param([string]$Resource, $Key, $Warnings)
+    $function = Find-WinhostFunction 'Get' $Resource
     foreach ($instance in @(Invoke-WinhostFunction $function @{ Key = $Key } $Warnings)) {
         if ($null -eq $Key -or (Test-WinhostKey $Key $instance)) {
             $instance
@@ -216,8 +216,8 @@ function Read-WinhostInstances {
 }
 
 function Read-WinhostState {
-    param([string]$Noun, $Key, $Warnings)
-    $instances = @(Read-WinhostInstances $Noun $Key $Warnings)
+    param([string]$Resource, $Key, $Warnings)
+    $instances = @(Read-WinhostInstances $Resource $Key $Warnings)
     if ($instances.Count -eq 0) {
         return $null
     }
@@ -225,12 +225,12 @@ function Read-WinhostState {
 }
 
 function Select-WinhostDifferences {
-    param($Wanted, $State)
+    param($Desired, $State)
     $differences = @{}
-    if ($null -eq $Wanted) {
+    if ($null -eq $Desired) {
         return $differences
     }
-    foreach ($property in @($Wanted.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         if (-not $State.ContainsKey($property.Name)) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "There is no property $($property.Name)."
         }
@@ -245,13 +245,13 @@ function Select-WinhostDifferences {
 
 function Invoke-WinhostGet {
     param($Call, $Warnings)
-    $noun = "$(Read-WinhostField $Call 'noun')"
+    $resource = "$(Read-WinhostField $Call 'resource')"
     $key = Read-WinhostField $Call 'key'
     if ($null -eq $key) {
-        $instances = @(Read-WinhostInstances $noun $null $Warnings)
+        $instances = @(Read-WinhostInstances $resource $null $Warnings)
         return @{ ok = $true; instances = $instances; warnings = @($Warnings.texts) }
     }
-    $state = Read-WinhostState $noun $key $Warnings
+    $state = Read-WinhostState $resource $key $Warnings
     @{ ok = $true; state = $state; warnings = @($Warnings.texts) }
 }
 
@@ -259,32 +259,32 @@ function Invoke-WinhostSet {
     param($Call, $Warnings)
     Assert-WinhostWidth
     $script:WinhostOnce = @{}
-    $noun = "$(Read-WinhostField $Call 'noun')"
+    $resource = "$(Read-WinhostField $Call 'resource')"
     $key = Read-WinhostField $Call 'key'
-    $want = Read-WinhostField $Call 'want'
-    $function = Find-WinhostFunction 'Set' $noun
-    if ($null -eq $key -or $null -eq $want) {
+    $desired = Read-WinhostField $Call 'desired'
+    $function = Find-WinhostFunction 'Set' $resource
+    if ($null -eq $key -or $null -eq $desired) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A set says of what, and what it wants.'
     }
-    $before = Read-WinhostState $noun $key $Warnings
+    $before = Read-WinhostState $resource $key $Warnings
     if ($null -eq $before) {
-        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no such $noun."
+        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no such $resource."
     }
     $drift = Select-WinhostDifferences (Read-WinhostField $Call 'expect') $before
     if ($drift.Count -gt 0) {
         return @{ ok = $false; drift = $drift; before = $before; warnings = @($Warnings.texts) }
     }
-    $missing = Select-WinhostDifferences $want $before
+    $missing = Select-WinhostDifferences $desired $before
     if ($missing.Count -eq 0) {
         return @{ ok = $true; before = $before; after = $before; restart = @(); warnings = @($Warnings.texts) }
     }
     try {
         $script:WinhostOnce = @{}
-        $arguments = @{ Key = $key; Want = $want; How = Read-WinhostField $Call 'how' }
+        $arguments = @{ Key = $key; Desired = $desired; How = Read-WinhostField $Call 'how' }
         $said = @(Invoke-WinhostFunction $function $arguments $Warnings)
         $restart = @(foreach ($word in $said) { $word.restart })
         $script:WinhostOnce = @{}
-        $after = Read-WinhostState $noun $key $Warnings
+        $after = Read-WinhostState $resource $key $Warnings
     }
     catch {
         $script:WinhostOnce = @{}
@@ -292,16 +292,16 @@ function Invoke-WinhostSet {
             throw
         }
         $fault = ConvertTo-WinhostError $_
-        $after = Read-WinhostAgain $noun $key
+        $after = Read-WinhostAgain $resource $key
         return @{ ok = $false; error = $fault; before = $before; after = $after; warnings = @($Warnings.texts) }
     }
     @{ ok = $true; before = $before; after = $after; restart = $restart; warnings = @($Warnings.texts) }
 }
 
 function Read-WinhostAgain {
-    param([string]$Noun, $Key)
+    param([string]$Resource, $Key)
     try {
-        Read-WinhostState $Noun $Key @{ texts = @() }
+        Read-WinhostState $Resource $Key @{ texts = @() }
     }
     catch {
         $null
@@ -313,13 +313,13 @@ function Invoke-WinhostSend {
     # A piece of what a later set takes; without one, how much of it is here already.
     Assert-WinhostWidth
     $script:WinhostOnce = @{}
-    $noun = "$(Read-WinhostField $Call 'noun')"
+    $resource = "$(Read-WinhostField $Call 'resource')"
     $key = Read-WinhostField $Call 'key'
-    $function = Find-WinhostFunction 'Send' $noun
+    $function = Find-WinhostFunction 'Send' $resource
     if ($null -eq $key) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A send says of what.'
     }
-    $before = Read-WinhostState $noun $key $Warnings
+    $before = Read-WinhostState $resource $key $Warnings
     $drift = Select-WinhostDifferences (Read-WinhostField $Call 'expect') $before
     if ($drift.Count -gt 0) {
         return @{ ok = $false; drift = $drift; before = $before; warnings = @($Warnings.texts) }
@@ -332,7 +332,7 @@ function Invoke-WinhostSend {
 
 function Invoke-WinhostRestart {
     param($Call, $Warnings)
-    $function = Find-WinhostFunction 'Restart' "$(Read-WinhostField $Call 'noun')"
+    $function = Find-WinhostFunction 'Restart' "$(Read-WinhostField $Call 'resource')"
     $said = @(Invoke-WinhostFunction $function @{} $Warnings)
     @{ ok = $true; restart = @(foreach ($word in $said) { $word.restart }); warnings = @($Warnings.texts) }
 }

@@ -47,17 +47,17 @@ class PowerPlans:
         """A plan outlives restarts, and none is waiting for one."""
         return False
 
-    def change(self, key: Key, want: Mapping[str, Json]) -> None:
+    def change(self, key: Key, desired: Mapping[str, Json]) -> None:
         """What the script does. Raises CmdletError."""
         if not self._host.lab.administrator:
             raise not_administrator()
-        for value in want.values():
+        for value in desired.values():
             if not SECONDS.fits(value):
                 raise own_error("BadRequest", "InvalidArgument", f"{value} is no number of seconds.")
         scheme = key["scheme"]
         for setting, name in _SETTINGS.items():
-            if name in want:
-                self._run("/setacvalueindex", scheme, _SLEEP, setting, str(want[name]))
+            if name in desired:
+                self._run("/setacvalueindex", scheme, _SLEEP, setting, str(desired[name]))
         if self._plans[scheme]["active"]:
             self._run("/setactive", scheme)
 

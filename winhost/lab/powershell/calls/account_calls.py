@@ -108,14 +108,14 @@ def _execute(task: Task) -> str:
 
 @answers("Register-WinhostAccountTask", "Task", "Account", "Secret")
 def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    wanted = given["Task"]
+    desired = given["Task"]
     desk.machine.accounts.register_task(
         Task(
-            wanted["name"],
+            desired["name"],
             given["Account"],
-            wanted["program"].strip('"'),
-            wanted["arguments"],
-            at_startup=wanted["at_startup"],
+            desired["program"].strip('"'),
+            desired["arguments"],
+            at_startup=desired["at_startup"],
             logon="s4u" if given["Secret"] is None else "password",
             secret=given["Secret"],
         )

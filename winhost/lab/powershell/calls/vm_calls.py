@@ -11,10 +11,10 @@ from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers,
 
 @answers("Get-VM", "Id")
 def _get_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    wanted = given.get("Id")
-    if wanted is not None and wanted not in desk.machine.vms:
-        raise desk.machine.fail("vm-unknown", "Get-VM", vm=wanted)
-    return [_vm(vm) for vm in desk.machine.vms.values() if wanted in (None, vm.guid)]
+    desired = given.get("Id")
+    if desired is not None and desired not in desk.machine.vms:
+        raise desk.machine.fail("vm-unknown", "Get-VM", vm=desired)
+    return [_vm(vm) for vm in desk.machine.vms.values() if desired in (None, vm.guid)]
 
 
 def _vm(vm: VirtualMachine) -> WindowsObject:
@@ -103,9 +103,9 @@ _SET_VM = {
 
 @answers("Set-VM", "VM", *_SET_VM)
 def _set_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    wanted = {_SET_VM[name]: our_word(value) for name, value in given.items() if name != "VM"}
+    desired = {_SET_VM[name]: our_word(value) for name, value in given.items() if name != "VM"}
     for guid in desk.each_vm(given):
-        desk.machine.set_vm(guid, **wanted)
+        desk.machine.set_vm(guid, **desired)
     return ()
 
 

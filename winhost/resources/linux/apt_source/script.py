@@ -62,12 +62,12 @@ def apt_source(name: str) -> State:
 
 
 @changes("AptSource", "present", "uri", "suite", "components", "key", "key_sha256")
-def change_apt_source(key: Key, want: State, how: State) -> None:
+def change_apt_source(key: Key, desired: State, how: State) -> None:
     name = source_name(key["name"])
     before = apt_source(name)
     if before["present"] and content(source_file(name)).decode("utf-8") != source_text(name, before):
         raise wrong_place(f"{source_file(name)} was changed by hand; it is left alone.")
-    after = dict(before, **want)
+    after = dict(before, **desired)
     try:
         write_source(name, after)
         if after["present"]:

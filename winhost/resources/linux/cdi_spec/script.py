@@ -53,10 +53,10 @@ def devices() -> list[str]:
 
 
 @changes("CdiSpec", "present", "fresh")
-def change_cdi_spec(key: Key, want: State, how: State) -> None:
-    if want.get("present") is False:
+def change_cdi_spec(key: Key, desired: State, how: State) -> None:
+    if desired.get("present") is False:
         remove(SPEC)
-    elif want.get("fresh") is False:
+    elif desired.get("fresh") is False:
         raise bad_request("A spec is made fresh or taken away, never stale.")
     else:
         must("nvidia-ctk", "--quiet", *GENERATE, "--output=" + SPEC, within=seconds(how, 120))

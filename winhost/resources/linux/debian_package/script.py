@@ -29,7 +29,7 @@ from winhost.resources.linux.agent import (
     wrong_place,
 )
 
-# Without being asked for one by name, these are told, installed or not: the path's wishes are compared with them.
+# Without being asked for one by name, these are told, installed or not: the path's requests are compared with them.
 KNOWN_PACKAGES = (
     "containerd.io",
     "docker-ce",
@@ -71,18 +71,20 @@ def debian_package(name: str) -> State:
 
 
 @changes("DebianPackage", "version", "held")
-def change_debian_package(key: Key, want: State, how: State) -> None:
+def change_debian_package(key: Key, desired: State, how: State) -> None:
     name = package_name(key["package"])
-    if want.get("held") is False and name in packages():
+    if desired.get("held") is False and name in packages():
         must("apt-mark", "unhold", name)
         ONCE.clear()
-    if "version" in want:
+    if "version" in desired:
         repair(how)
-        if want["version"] is None:
+        if desired["version"] is None:
             purge(name, how)
         else:
-            install(name, matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", want["version"], "a version"), how)
-    if want.get("held") is True:
+            install(
+                name, matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", desired["version"], "a version"), how
+            )
+    if desired.get("held") is True:
         must("apt-mark", "hold", name)
 
 
@@ -113,7 +115,7 @@ def install(name: str, version: str, how: State) -> None:
         apt_get(how, "install", *asked)
     else:
         install_new(name, asked, [each for each in listed("Inst", planned) if each not in before], how)
-    # What is named is marked as wished for; but these are here only for the sake of the one.
+    # What is named is marked as asked for; but these are here only for the sake of the one.
     for_it = [each for each in exact if each != name and (each in by_themselves or each not in before)]
     if for_it:
         must("apt-mark", "auto", *for_it)
@@ -140,8 +142,8 @@ def exactly(name: str, version: str) -> dict[str, str]:
         if f"\nVersion: {exact}\n" in shown_:
             found[each] = exact
             depends = " ".join(re.findall(r"^(?:Pre-)?Depends: (.*)$", shown_, re.MULTILINE))
-            wanted = re.findall(r"([a-z0-9][a-z0-9+.-]+) \(= ([^)|]+)\)", depends)
-            new.update((other, at) for other, at in wanted if other not in found)
+            desired = re.findall(r"([a-z0-9][a-z0-9+.-]+) \(= ([^)|]+)\)", depends)
+            new.update((other, at) for other, at in desired if other not in found)
         elif each == name:
             raise AgentFault("Winhost.NoSuchVersion", "ObjectNotFound", f"No source has {name} {version}.", "apt-cache")
     return found

@@ -64,10 +64,10 @@ def linux_file(path: str) -> State:
 
 
 @changes("LinuxFile", "text", "link", "mode", "owner")
-def change_linux_file(key: Key, want: State, how: State) -> None:
+def change_linux_file(key: Key, desired: State, how: State) -> None:
     path = writable(key["path"])
     before = linux_file(path)
-    after = dict(before, **want)
+    after = dict(before, **desired)
     if isinstance(before["text"], dict):
         raise wrong_place(f"{path} cannot be read, so it could not be put back.")
     if after["text"] is not None and after["link"] is not None:

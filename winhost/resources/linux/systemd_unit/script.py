@@ -58,34 +58,34 @@ def unit_name(name: str) -> str:
 
 
 def shown(unit: str) -> dict[str, str]:
-    wanted = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
-    return dict(line.split("=", 1) for line in must("systemctl", "show", wanted, "--", unit).splitlines() if line)
+    desired = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
+    return dict(line.split("=", 1) for line in must("systemctl", "show", desired, "--", unit).splitlines() if line)
 
 
 @changes("SystemdUnit", "enabled", "active")
-def change_systemd_unit(key: Key, want: State, how: State) -> None:
+def change_systemd_unit(key: Key, desired: State, how: State) -> None:
     unit = unit_name(key["unit"])
     before = shown(unit)
     if before["NeedDaemonReload"] == "yes" or before["LoadState"] != "loaded":
         must("systemctl", "daemon-reload")
-    if "enabled" in want:
-        enable(unit, want["enabled"], before["UnitFileState"])
-    if want.get("active") is True:
+    if "enabled" in desired:
+        enable(unit, desired["enabled"], before["UnitFileState"])
+    if desired.get("active") is True:
         if before["ActiveState"] == "failed":
             must("systemctl", "reset-failed", "--", unit)
         must("systemctl", "start", "--", unit, within=seconds(how, 120))
-    if want.get("active") is False:
+    if desired.get("active") is False:
         must("systemctl", "stop", "--", unit, within=seconds(how, 120))
 
 
-def enable(unit: str, wanted: str, found: str) -> None:
+def enable(unit: str, desired: str, found: str) -> None:
     """To `enabled`, `disabled` or `masked`; any other word is what a unit is by itself, once it is not masked."""
-    if wanted == "masked":
+    if desired == "masked":
         must("systemctl", "mask", "--", unit)
         return
     if found == "masked":
         must("systemctl", "unmask", "--", unit)
-    if wanted == "enabled":
+    if desired == "enabled":
         must("systemctl", "enable", "--", unit)
-    if wanted == "disabled":
+    if desired == "disabled":
         must("systemctl", "disable", "--", unit)

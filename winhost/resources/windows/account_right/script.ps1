@@ -76,12 +76,12 @@ function Invoke-WinhostSecedit {
 }
 
 function Set-WinhostAccountRight {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('granted')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('granted')
     if (@('SeBatchLogonRight', 'SeServiceLogonRight') -cnotcontains $Key.right) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.'
     }
-    if ($Want.granted -isnot [bool]) {
+    if ($Desired.granted -isnot [bool]) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'granted is true or false.'
     }
     $holder = Find-WinhostHolder $Key.account
@@ -89,7 +89,7 @@ function Set-WinhostAccountRight {
     $mine = @($holder, $Key.account, (Read-WinhostHolderNames)[$holder])
     # A list, for the others stay as they are.
     $others = @(foreach ($each in $holders) { if ($mine -notcontains $each) { $each } })
-    if ($Want.granted) {
+    if ($Desired.granted) {
         $others += $holder
     }
     Write-WinhostRight $Key.right $others

@@ -138,12 +138,12 @@ function Test-WinhostTaskPassword {
 # ---- making and removing
 
 function Set-WinhostAccountTasks {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('jobs', 'keep_alive', 'distro', 'logon')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('jobs', 'keep_alive', 'distro', 'logon')
     $account = "$($Key.account)"
     Assert-WinhostAccountName $account
     $now = Read-WinhostTasksOf $account
-    $goal = Read-WinhostTaskGoal $Want $now
+    $goal = Read-WinhostTaskGoal $Desired $now
     Remove-WinhostTasks $account $goal
     if ($goal.jobs -eq 'absent' -and $goal.keep_alive -eq 'absent') {
         return
@@ -166,20 +166,20 @@ function Set-WinhostAccountTasks {
 }
 
 function Read-WinhostTaskGoal {
-    param($Want, $Now)
+    param($Desired, $Now)
     $words = @{
         jobs = @('Absent', 'Ready', 'Disabled')
         keep_alive = @('Absent', 'Ready', 'Disabled')
         logon = @('Password', 'S4u')
     }
     $goal = @{ jobs = $Now.jobs; keep_alive = $Now.keep_alive; distro = $Now.distro; logon = $Now.logon; program = $null }
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         if ($words.ContainsKey($property.Name) -and $null -ne $property.Value) {
             $null = ConvertFrom-WinhostWord $property.Value $words[$property.Name]
         }
         $goal[$property.Name] = $property.Value
     }
-    if ($goal.keep_alive -eq 'absent' -and -not (Test-WinhostWanted $Want 'distro')) {
+    if ($goal.keep_alive -eq 'absent' -and -not (Test-WinhostDesired $Desired 'distro')) {
         $goal.distro = $null
     }
     if ($goal.jobs -eq 'stale') {

@@ -25,12 +25,12 @@ def owner(place: str) -> str | None:
 
 
 def _owners_off(change: Change) -> Iterable[Need]:
-    owners = {owner(change.before["place"]), owner(change.want["place"])} - {None}
+    owners = {owner(change.before["place"]), owner(change.desired["place"])} - {None}
     return tuple(Need("VmPower", {"vm": str(vm)}, {"state": OFF}) for vm in sorted(map(str, owners)))
 
 
 def _leaves_host(change: Change) -> bool:
-    return change.before["place"] in (ENABLED, DISABLED) and change.want["place"] not in (ENABLED, DISABLED)
+    return change.before["place"] in (ENABLED, DISABLED) and change.desired["place"] not in (ENABLED, DISABLED)
 
 
 def _may_need(change: Change) -> Iterable[str]:

@@ -51,9 +51,9 @@ function Read-WinhostHostPlace {
 }
 
 function Set-WinhostAssignableDevice {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('place')
-    $place = "$($Want.place)"
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('place')
+    $place = "$($Desired.place)"
     $vm = $null
     if ($place -like 'assigned:*') {
         $vm = Find-WinhostVm ([PSCustomObject]@{ vm = $place.Substring(9) })

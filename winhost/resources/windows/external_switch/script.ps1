@@ -58,33 +58,33 @@ function New-WinhostSwitchState {
 }
 
 function Set-WinhostExternalSwitch {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('adapter')
-    $wish = New-WinhostSwitchRecord $Key $Want $How
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('adapter')
+    $goal = New-WinhostSwitchRecord $Key $Desired $How
     # Before anything there is believed.
     Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
     Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\switch" 'ours'
     $records = @(Read-WinhostSwitchRecords)
-    Stop-WinhostSwitchUndone (Find-WinhostSwitchRecord $records $wish.name)
+    Stop-WinhostSwitchUndone (Find-WinhostSwitchRecord $records $goal.name)
     $flying = @(foreach ($each in $records) { if (Test-WinhostSwitchInFlight $each) { $each } })
     $committed = $false
     if ($flying.Count -eq 0) {
-        if ($wish.make) {
-            Assert-WinhostSwitchFree $wish
+        if ($goal.make) {
+            Assert-WinhostSwitchFree $goal
         }
         else {
-            Assert-WinhostSwitchOurs $wish (Find-WinhostSwitchRecord $records $wish.name)
+            Assert-WinhostSwitchOurs $goal (Find-WinhostSwitchRecord $records $goal.name)
         }
-        Start-WinhostSwitchTask $wish
+        Start-WinhostSwitchTask $goal
     }
-    elseif ($flying[0].name -ne $wish.name -or $flying[0].make -ne $wish.make) {
+    elseif ($flying[0].name -ne $goal.name -or $flying[0].make -ne $goal.make) {
         Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "Another change is under way: of switch $($flying[0].name)."
     }
     elseif ($flying[0].phase -eq 'awaiting') {
-        Write-WinhostSwitchFile 'commit.json' @{ name = $wish.name }
+        Write-WinhostSwitchFile 'commit.json' @{ name = $goal.name }
         $committed = $true
     }
-    $ended = Wait-WinhostSwitch $wish.name $committed
+    $ended = Wait-WinhostSwitch $goal.name $committed
     if (Test-WinhostSwitchInFlight $ended) {
         Stop-Winhost 'Winhost.ComeBack' 'OperationStopped' 'It stands, and is undone unless you come back: ask again in a new session.'
     }
@@ -98,49 +98,49 @@ function Set-WinhostExternalSwitch {
 # ---- what is asked, and whether it may be
 
 function New-WinhostSwitchRecord {
-    param($Key, $Want, $How)
+    param($Key, $Desired, $How)
     $name = "$(Read-WinhostField $Key 'name')"
     # It becomes part of a file of WSL's that knows no other letters.
     if ($name -notmatch '^[A-Za-z0-9][A-Za-z0-9_-]{0,31}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The name of a switch has 1 to 32 letters, digits, - and _.'
     }
-    if ($null -ne $Want.adapter -and "$($Want.adapter)" -cnotmatch '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z') {
+    if ($null -ne $Desired.adapter -and "$($Desired.adapter)" -cnotmatch '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The adapter is the GUID of an interface.'
     }
     $seconds = Read-WinhostField $How 'within'
     if ($null -eq $seconds -or $seconds -lt 60) {
         $seconds = 300
     }
-    $make = $null -ne $Want.adapter
-    $adapter = "$($Want.adapter)"
+    $make = $null -ne $Desired.adapter
+    $adapter = "$($Desired.adapter)"
     [pscustomobject]@{ name = $name; adapter = $adapter; make = $make; seconds = [int]$seconds; switch = ''; begun = $false; told = $false; phase = 'pending'; detail = $null }
 }
 
 function Assert-WinhostSwitchFree {
-    param($Wish)
-    $adapter = Find-WinhostAdapter $Wish.adapter
+    param($Goal)
+    $adapter = Find-WinhostAdapter $Goal.adapter
     if ($adapter.InterfaceOperationalStatus -ne 1) {
         Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "$($adapter.Name) has no link."
     }
     foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
-        if (Test-WinhostText "$($switch.Name)" $Wish.name 'OrdinalIgnoreCase') {
+        if (Test-WinhostText "$($switch.Name)" $Goal.name 'OrdinalIgnoreCase') {
             Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "There is a switch $($switch.Name) already."
         }
-        if (@(Find-WinhostBound $switch) -contains $Wish.adapter) {
+        if (@(Find-WinhostBound $switch) -contains $Goal.adapter) {
             Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "Switch $($switch.Name) has this adapter."
         }
     }
 }
 
 function Assert-WinhostSwitchOurs {
-    param($Wish, $Record)
+    param($Goal, $Record)
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
         if ($null -ne $Record -and "$($switch.Id)" -eq $Record.switch) {
             if (@(Find-WinhostSwitchUsers $switch).Count -gt 0) {
                 Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'VMs are connected to it.'
             }
-            $Wish.adapter = $Record.adapter
-            $Wish.switch = $Record.switch
+            $Goal.adapter = $Record.adapter
+            $Goal.switch = $Record.switch
             return
         }
     }
@@ -204,13 +204,13 @@ function Stop-WinhostSwitchSilent {
 # ---- the task
 
 function Start-WinhostSwitchTask {
-    param($Wish)
+    param($Goal)
     $folder = "$(Read-WinhostProgramData)\winhost\switch"
     Unregister-WinhostSwitchTask
     Remove-WinhostFile "$folder\commit.json"
     Remove-WinhostFile "$folder\snapshot.json"
     Write-WinhostFile "$folder\switch.ps1" ([System.Text.Encoding]::ASCII.GetBytes((Join-WinhostSwitchScript)))
-    Save-WinhostSwitchRecord $Wish
+    Save-WinhostSwitchRecord $Goal
     $program = "$(Read-WinhostSystemFolder)\WindowsPowerShell\v1.0\powershell.exe"
     $words = "-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$folder\switch.ps1`""
     $action = New-ScheduledTaskAction -Execute $program -Argument $words -ErrorAction Stop

@@ -230,17 +230,17 @@ function Restore-WinhostSwitchAddresses {
 }
 
 function Restore-WinhostSwitchProfile {
-    param($Index, $Wanted)
+    param($Index, $Desired)
     # A network that Windows takes for a new one is public, and its firewall then refuses WinRM. A domain it knows itself.
-    if (@('Private', 'Public') -notcontains "$Wanted") {
+    if (@('Private', 'Public') -notcontains "$Desired") {
         return
     }
     $end = (Read-WinhostClock) + 30
     do {
         foreach ($network in @(Get-NetConnectionProfile -ErrorAction Stop)) {
             if ($network.InterfaceIndex -eq $Index) {
-                if ("$($network.NetworkCategory)" -ne $Wanted) {
-                    Set-NetConnectionProfile -InterfaceIndex $Index -NetworkCategory $Wanted -ErrorAction Stop
+                if ("$($network.NetworkCategory)" -ne $Desired) {
+                    Set-NetConnectionProfile -InterfaceIndex $Index -NetworkCategory $Desired -ErrorAction Stop
                 }
                 return
             }

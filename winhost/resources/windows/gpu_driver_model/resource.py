@@ -12,7 +12,7 @@ MCDM = "MCDM"
 
 def _may_need(change: Change) -> Iterable[str]:
     """Only WDDM shows a picture; whether one is shown is found out on the host."""
-    return () if change.want["pending"] == WDDM else ("headless",)
+    return () if change.desired["pending"] == WDDM else ("headless",)
 
 
 @resource(

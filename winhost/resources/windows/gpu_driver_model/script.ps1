@@ -12,10 +12,10 @@ function Get-WinhostGpuDriverModel {
 }
 
 function Set-WinhostGpuDriverModel {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('pending')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('pending')
     Assert-WinhostAdministrator
-    $model = ConvertTo-WinhostModel $Want.pending
+    $model = ConvertTo-WinhostModel $Desired.pending
     foreach ($function in @(Find-WinhostPciFunctions)) {
         if (Test-WinhostKey $Key $function) {
             Switch-WinhostDriverModel $function $model $How

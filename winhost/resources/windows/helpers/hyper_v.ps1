@@ -16,11 +16,11 @@ function Assert-WinhostHyperV {
 function Find-WinhostVms {
     param($Key)
     Assert-WinhostHyperV
-    $wanted = Read-WinhostField $Key 'vm'
+    $desired = Read-WinhostField $Key 'vm'
     # Never by name: names repeat, and -Name takes wildcards. One listing serves a whole batch.
     $vms = @(Read-WinhostOnce 'vms' { Get-VM -ErrorAction Stop })
     foreach ($vm in $vms) {
-        if ($null -eq $wanted -or "$($vm.Id)" -eq $wanted) {
+        if ($null -eq $desired -or "$($vm.Id)" -eq $desired) {
             $vm
         }
     }

@@ -1,4 +1,4 @@
-# The registry of the machine: what nouns read there, and the few values that winhost writes.
+# The registry of the machine: what resources read there, and the few values that winhost writes.
 function Open-WinhostRegistry {
     param([string]$Path)
     (Open-WinhostMachine).OpenSubKey($Path)

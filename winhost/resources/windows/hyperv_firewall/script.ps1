@@ -13,40 +13,40 @@ function Get-WinhostHyperVFirewall {
 }
 
 function Set-WinhostHyperVFirewall {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('inbound', 'ports', 'allowed')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('inbound', 'ports', 'allowed')
     $creator = '{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}'
-    $wish = Join-WinhostOpenings $Want
-    if (Test-WinhostWanted $Want 'inbound') {
-        $inbound = ConvertFrom-WinhostWord $Want.inbound @('Allow', 'Block', 'NotConfigured')
+    $goal = Join-WinhostOpenings $Desired
+    if (Test-WinhostDesired $Desired 'inbound') {
+        $inbound = ConvertFrom-WinhostWord $Desired.inbound @('Allow', 'Block', 'NotConfigured')
         Set-NetFirewallHyperVVMSetting -Name $creator -DefaultInboundAction $inbound -Confirm:$false -ErrorAction Stop
     }
-    if ($null -eq $wish) {
+    if ($null -eq $goal) {
         return
     }
     foreach ($rule in @(Find-WinhostVmRules)) {
         Remove-NetFirewallHyperVRule -InputObject $rule -Confirm:$false -ErrorAction Stop
     }
-    foreach ($port in $wish.ports) {
-        $null = New-NetFirewallHyperVRule -Name "winhost-vm-port-$port" -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -RemoteAddresses $wish.from -Action 'Allow' -ErrorAction Stop
+    foreach ($port in $goal.ports) {
+        $null = New-NetFirewallHyperVRule -Name "winhost-vm-port-$port" -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -RemoteAddresses $goal.from -Action 'Allow' -ErrorAction Stop
     }
 }
 
 function Join-WinhostOpenings {
-    param($Want)
+    param($Desired)
     # Nothing where nothing of the rules is wanted.
-    if (-not (Test-WinhostWanted $Want 'ports') -and -not (Test-WinhostWanted $Want 'allowed')) {
+    if (-not (Test-WinhostDesired $Desired 'ports') -and -not (Test-WinhostDesired $Desired 'allowed')) {
         return
     }
     $ports = @(Find-WinhostOpenPorts)
-    if (Test-WinhostWanted $Want 'ports') {
-        $ports = @(foreach ($port in @($Want.ports)) { Assert-WinhostPort $port })
+    if (Test-WinhostDesired $Desired 'ports') {
+        $ports = @(foreach ($port in @($Desired.ports)) { Assert-WinhostPort $port })
     }
     $allowed = @(Find-WinhostVmAllowed)
-    if (Test-WinhostWanted $Want 'allowed') {
-        $allowed = @(foreach ($network in @($Want.allowed)) { if ($null -ne $network) { "$network" } })
+    if (Test-WinhostDesired $Desired 'allowed') {
+        $allowed = @(foreach ($network in @($Desired.allowed)) { if ($null -ne $network) { "$network" } })
         Assert-WinhostNetworks $allowed
-        if ($null -ne $Want.allowed -and ($ports.Count -eq 0 -or $allowed.Count -eq 0)) {
+        if ($null -ne $Desired.allowed -and ($ports.Count -eq 0 -or $allowed.Count -eq 0)) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'Networks are allowed to come to a port, and everybody by null.'
         }
     }

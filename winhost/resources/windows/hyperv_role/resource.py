@@ -28,7 +28,7 @@ def _undo_role(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 
 
 def _role_risks(change: Change) -> tuple[str, ...]:
-    if "role" not in change.want:
+    if "role" not in change.desired:
         return ()
     return ("restart", "vm-stop") if change.before["role"] == INSTALLED else ("restart",)
 

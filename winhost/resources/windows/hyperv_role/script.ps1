@@ -40,15 +40,15 @@ function Measure-WinhostVms {
 }
 
 function Set-WinhostHyperVRole {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('role', 'tools')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('role', 'tools')
     if (Test-WinhostClient) {
-        return Switch-WinhostClientFeatures $Want
+        return Switch-WinhostClientFeatures $Desired
     }
     $names = @{ role = 'Hyper-V'; tools = 'Hyper-V-PowerShell' }
     $install = @()
     $remove = @()
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         if ((ConvertFrom-WinhostWord $property.Value @('Installed', 'Available')) -eq 'Installed') {
             $install += $names[$property.Name]
         }
@@ -75,11 +75,11 @@ function Set-WinhostHyperVRole {
 }
 
 function Switch-WinhostClientFeatures {
-    param($Want)
+    param($Desired)
     $names = @{ role = 'Microsoft-Hyper-V-All'; tools = 'Microsoft-Hyper-V-Management-PowerShell' }
-    $wanted = @{}
-    foreach ($property in @($Want.PSObject.Properties)) {
-        $wanted[$names[$property.Name]] = $property.Value
+    $desired = @{}
+    foreach ($property in @($Desired.PSObject.Properties)) {
+        $desired[$names[$property.Name]] = $property.Value
     }
-    Switch-WinhostFeatures $wanted
+    Switch-WinhostFeatures $desired
 }

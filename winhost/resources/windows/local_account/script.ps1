@@ -167,29 +167,29 @@ function Measure-WinhostFiles {
 # ---- making and removing
 
 function Set-WinhostLocalAccount {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('there', 'administrator')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('there', 'administrator')
     Assert-WinhostAccountName $Key.account
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         if ($property.Value -isnot [bool]) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($property.Name) is true or false."
         }
     }
     $user = Find-WinhostAccount $Key.account
-    if ((Test-WinhostWanted $Want 'there') -and -not $Want.there) {
+    if ((Test-WinhostDesired $Desired 'there') -and -not $Desired.there) {
         if ($null -ne $user) {
             Remove-WinhostAccount $user $How
         }
         return
     }
     if ($null -eq $user) {
-        if (-not (Test-WinhostWanted $Want 'there')) {
+        if (-not (Test-WinhostDesired $Desired 'there')) {
             Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $($Key.account)."
         }
         $user = New-WinhostAccount $Key.account
     }
-    if (Test-WinhostWanted $Want 'administrator') {
-        Switch-WinhostAdministrator $user $Want.administrator
+    if (Test-WinhostDesired $Desired 'administrator') {
+        Switch-WinhostAdministrator $user $Desired.administrator
     }
 }
 
@@ -218,12 +218,12 @@ function New-WinhostSecret {
 }
 
 function Switch-WinhostAdministrator {
-    param($User, [bool]$Wanted)
-    if (@(Read-WinhostGroup $script:WinhostAdministrators) -contains "$($User.SID)" -eq $Wanted) {
+    param($User, [bool]$Desired)
+    if (@(Read-WinhostGroup $script:WinhostAdministrators) -contains "$($User.SID)" -eq $Desired) {
         return
     }
     Assert-WinhostOwnAccount $User
-    if ($Wanted) {
+    if ($Desired) {
         Add-LocalGroupMember -SID $script:WinhostAdministrators -Member $User -Confirm:$false -ErrorAction Stop
     }
     else {

@@ -20,13 +20,13 @@ function Get-WinhostPortForward {
 }
 
 function Set-WinhostPortForward {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('target', 'connect_port', 'allowed')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('target', 'connect_port', 'allowed')
     if (-not (Test-WinhostAdministrator)) {
         Stop-Winhost 'Winhost.NotAdministrator' 'PermissionDenied' 'Ports are forwarded by administrators.'
     }
     $port = Assert-WinhostPort (Read-WinhostField $Key 'port')
-    $wish = Join-WinhostForward (Get-WinhostPortForward $Key).state $Want
+    $goal = Join-WinhostForward (Get-WinhostPortForward $Key).state $Desired
     $rules = @(foreach ($rule in @(Find-WinhostRules)) { if ("$($rule.Name)" -ceq "winhost-port-$port") { $rule } })
     if ($rules.Count -eq 0 -and @(Read-WinhostProxy $port).Count -gt 0) {
         Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "Port $port is forwarded already, and not by winhost."
@@ -36,15 +36,15 @@ function Set-WinhostPortForward {
     foreach ($rule in $rules) {
         Set-NetFirewallRule -InputObject $rule -Enabled 'False' -ErrorAction Stop
     }
-    if ($null -eq $wish.target) {
+    if ($null -eq $goal.target) {
         Remove-WinhostForward $port $rules
         return
     }
     if ($rules.Count -eq 0) {
-        $null = New-NetFirewallRule -Name "winhost-port-$port" -DisplayName "winhost port $port" -Group 'winhost' -Enabled 'False' -Direction 'Inbound' -Action 'Allow' -Protocol 'TCP' -LocalPort $port -RemoteAddress $wish.allowed -ErrorAction Stop
+        $null = New-NetFirewallRule -Name "winhost-port-$port" -DisplayName "winhost port $port" -Group 'winhost' -Enabled 'False' -Direction 'Inbound' -Action 'Allow' -Protocol 'TCP' -LocalPort $port -RemoteAddress $goal.allowed -ErrorAction Stop
     }
-    Invoke-WinhostNetsh @('set', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$port", "connectaddress=$($wish.target)", "connectport=$($wish.connect_port)")
-    Set-NetFirewallRule -Name "winhost-port-$port" -RemoteAddress $wish.allowed -Enabled 'True' -ErrorAction Stop
+    Invoke-WinhostNetsh @('set', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$port", "connectaddress=$($goal.target)", "connectport=$($goal.connect_port)")
+    Set-NetFirewallRule -Name "winhost-port-$port" -RemoteAddress $goal.allowed -Enabled 'True' -ErrorAction Stop
 }
 
 function Remove-WinhostForward {
@@ -103,27 +103,27 @@ function Test-WinhostIpAddress {
 }
 
 function Join-WinhostForward {
-    param($Before, $Want)
-    $wish = @{ target = $Before.target; connect_port = $Before.connect_port; allowed = $Before.allowed }
-    foreach ($property in @($Want.PSObject.Properties)) {
-        $wish[$property.Name] = $property.Value
+    param($Before, $Desired)
+    $goal = @{ target = $Before.target; connect_port = $Before.connect_port; allowed = $Before.allowed }
+    foreach ($property in @($Desired.PSObject.Properties)) {
+        $goal[$property.Name] = $property.Value
     }
-    if (@($wish.allowed).Count -eq 0) {
+    if (@($goal.allowed).Count -eq 0) {
         # Of a forward that is shut: a rule for no network at all would let in everybody.
-        $wish.allowed = $null
+        $goal.allowed = $null
     }
-    $missing = @(foreach ($each in @($wish.target, $wish.connect_port, $wish.allowed)) { if ($null -eq $each) { 1 } }).Count
+    $missing = @(foreach ($each in @($goal.target, $goal.connect_port, $goal.allowed)) { if ($null -eq $each) { 1 } }).Count
     if ($missing -eq 3) {
-        return $wish
+        return $goal
     }
     if ($missing -gt 0) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A forward has target, connect_port and allowed, or none of them.'
     }
-    Assert-WinhostAddress $wish.target
-    $wish.connect_port = Assert-WinhostPort $wish.connect_port
-    $wish.allowed = @($wish.allowed)
-    Assert-WinhostNetworks $wish.allowed
-    $wish
+    Assert-WinhostAddress $goal.target
+    $goal.connect_port = Assert-WinhostPort $goal.connect_port
+    $goal.allowed = @($goal.allowed)
+    Assert-WinhostNetworks $goal.allowed
+    $goal
 }
 
 function Assert-WinhostNetworks {

@@ -43,24 +43,24 @@ function Read-WinhostModernStandby {
 }
 
 function Set-WinhostPowerPlan {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('standby', 'hibernate')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('standby', 'hibernate')
     Assert-WinhostAdministrator
     foreach ($plan in @(Get-WinhostPowerPlan)) {
         if (Test-WinhostKey $Key $plan) {
-            Write-WinhostPowerPlan $plan $Want
+            Write-WinhostPowerPlan $plan $Desired
         }
     }
 }
 
 function Write-WinhostPowerPlan {
-    param($Plan, $Want)
+    param($Plan, $Desired)
     $names = @{ standby = '29f6c1db-86da-48c5-9fdb-f2b67b1f44da'; hibernate = '9d7815a6-7ee4-497e-8888-515a05f02364' }
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         Assert-WinhostSeconds $property.Value
     }
-    foreach ($name in @($Want.PSObject.Properties.Name)) {
-        Invoke-WinhostPowercfg @('/setacvalueindex', $Plan.key.scheme, '238c9fa8-0aad-41ed-83f4-97be242c8f20', $names[$name], "$($Want.$name)")
+    foreach ($name in @($Desired.PSObject.Properties.Name)) {
+        Invoke-WinhostPowercfg @('/setacvalueindex', $Plan.key.scheme, '238c9fa8-0aad-41ed-83f4-97be242c8f20', $names[$name], "$($Desired.$name)")
     }
     if ($Plan.state.active) {
         # What the active plan says takes effect when it is made active again.

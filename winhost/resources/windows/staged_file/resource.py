@@ -19,7 +19,7 @@ from winhost.resources.values import FLAG
 def from_beside(change: Change) -> Attachment | None:
     """./name is a file in the folder of the plan, on the computer that winhost runs on."""
     before, _, name = change.key["source"].partition("./")
-    return Attachment(name, change.key["sha256"]) if not before and change.want.get("present") else None
+    return Attachment(name, change.key["sha256"]) if not before and change.desired.get("present") else None
 
 
 def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:

@@ -67,14 +67,14 @@ function Join-WinhostStagedPath {
 }
 
 function Set-WinhostStagedFile {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('present')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('present')
     Assert-WinhostStagedKey $Key
-    if ($Want.present -isnot [bool]) {
+    if ($Desired.present -isnot [bool]) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'present is true or false.'
     }
     $path = Join-WinhostStagedPath $Key
-    if ($Want.present) {
+    if ($Desired.present) {
         Initialize-WinhostStaging
         Receive-WinhostFile $Key $path
         Write-WinhostRegistry $script:WinhostRecord "file $($Key.sha256)-$($Key.name)" $Key.source

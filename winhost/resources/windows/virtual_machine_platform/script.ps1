@@ -4,12 +4,12 @@ function Get-WinhostVirtualMachinePlatform {
 }
 
 function Set-WinhostVirtualMachinePlatform {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('feature')
-    Switch-WinhostFeatures @{ VirtualMachinePlatform = $Want.feature }
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('feature')
+    Switch-WinhostFeatures @{ VirtualMachinePlatform = $Desired.feature }
 }
 
-# ---- optional features of Windows, for every noun that is one
+# ---- optional features of Windows, for every resource that is one
 
 function Read-WinhostOptionalFeature {
     param([string]$Name)
@@ -29,11 +29,11 @@ function Read-WinhostOptionalFeature {
 }
 
 function Switch-WinhostFeatures {
-    param($Wanted)
+    param($Desired)
     $install = @()
     $remove = @()
-    foreach ($name in @($Wanted.Keys | Sort-Object)) {
-        if ((ConvertFrom-WinhostWord $Wanted[$name] @('Installed', 'Available')) -eq 'Installed') {
+    foreach ($name in @($Desired.Keys | Sort-Object)) {
+        if ((ConvertFrom-WinhostWord $Desired[$name] @('Installed', 'Available')) -eq 'Installed') {
             $install += $name
         }
         else {

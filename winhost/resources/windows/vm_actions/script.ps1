@@ -11,15 +11,15 @@ function Get-WinhostVmActions {
 }
 
 function Set-WinhostVmActions {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('stop', 'start')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('stop', 'start')
     $vm = Find-WinhostVm $Key
-    if (Test-WinhostWanted $Want 'stop') {
-        $stop = ConvertFrom-WinhostWord $Want.stop @('TurnOff', 'Save', 'ShutDown')
+    if (Test-WinhostDesired $Desired 'stop') {
+        $stop = ConvertFrom-WinhostWord $Desired.stop @('TurnOff', 'Save', 'ShutDown')
         Set-VM -VM $vm -AutomaticStopAction $stop -ErrorAction Stop
     }
-    if (Test-WinhostWanted $Want 'start') {
-        $start = ConvertFrom-WinhostWord $Want.start @('Nothing', 'StartIfRunning', 'Start')
+    if (Test-WinhostDesired $Desired 'start') {
+        $start = ConvertFrom-WinhostWord $Desired.start @('Nothing', 'StartIfRunning', 'Start')
         Set-VM -VM $vm -AutomaticStartAction $start -ErrorAction Stop
     }
 }

@@ -13,14 +13,14 @@ function Get-WinhostVmCheckpoints {
 }
 
 function Set-WinhostVmCheckpoints {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('kind', 'automatic')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('kind', 'automatic')
     $vm = Find-WinhostVm $Key
-    if (Test-WinhostWanted $Want 'kind') {
-        $kind = ConvertFrom-WinhostWord $Want.kind @('Disabled', 'Production', 'ProductionOnly', 'Standard')
+    if (Test-WinhostDesired $Desired 'kind') {
+        $kind = ConvertFrom-WinhostWord $Desired.kind @('Disabled', 'Production', 'ProductionOnly', 'Standard')
         Set-VM -VM $vm -CheckpointType $kind -ErrorAction Stop
     }
-    if (Test-WinhostWanted $Want 'automatic') {
-        Set-VM -VM $vm -AutomaticCheckpointsEnabled ([bool]$Want.automatic) -ErrorAction Stop
+    if (Test-WinhostDesired $Desired 'automatic') {
+        Set-VM -VM $vm -AutomaticCheckpointsEnabled ([bool]$Desired.automatic) -ErrorAction Stop
     }
 }

@@ -13,8 +13,8 @@ function Get-WinhostVmMemory {
 }
 
 function Set-WinhostVmMemory {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('dynamic')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('dynamic')
     $vm = Find-WinhostVm $Key
-    Set-VMMemory -VM $vm -DynamicMemoryEnabled ([bool]$Want.dynamic) -ErrorAction Stop
+    Set-VMMemory -VM $vm -DynamicMemoryEnabled ([bool]$Desired.dynamic) -ErrorAction Stop
 }

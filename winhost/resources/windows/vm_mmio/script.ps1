@@ -12,16 +12,16 @@ function Get-WinhostVmMmio {
 }
 
 function Set-WinhostVmMmio {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('low', 'high', 'cache')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('low', 'high', 'cache')
     $vm = Find-WinhostVm $Key
-    if (Test-WinhostWanted $Want 'low') {
-        Set-VM -VM $vm -LowMemoryMappedIoSpace ([uint32]$Want.low) -ErrorAction Stop
+    if (Test-WinhostDesired $Desired 'low') {
+        Set-VM -VM $vm -LowMemoryMappedIoSpace ([uint32]$Desired.low) -ErrorAction Stop
     }
-    if (Test-WinhostWanted $Want 'high') {
-        Set-VM -VM $vm -HighMemoryMappedIoSpace ([uint64]$Want.high) -ErrorAction Stop
+    if (Test-WinhostDesired $Desired 'high') {
+        Set-VM -VM $vm -HighMemoryMappedIoSpace ([uint64]$Desired.high) -ErrorAction Stop
     }
-    if (Test-WinhostWanted $Want 'cache') {
-        Set-VM -VM $vm -GuestControlledCacheTypes ([bool]$Want.cache) -ErrorAction Stop
+    if (Test-WinhostDesired $Desired 'cache') {
+        Set-VM -VM $vm -GuestControlledCacheTypes ([bool]$Desired.cache) -ErrorAction Stop
     }
 }

@@ -7,10 +7,10 @@ function Get-WinhostVmPower {
 }
 
 function Set-WinhostVmPower {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('state')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('state')
     $vm = Find-WinhostVm $Key
-    switch (ConvertFrom-WinhostWord $Want.state @('Off', 'Running', 'Saved', 'Paused')) {
+    switch (ConvertFrom-WinhostWord $Desired.state @('Off', 'Running', 'Saved', 'Paused')) {
         'Off' {
             Stop-WinhostVm $vm $How
         }

@@ -28,18 +28,18 @@ function Read-WinhostWslPackage {
 }
 
 function Set-WinhostWsl {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('version', 'package')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('version', 'package')
     Assert-WinhostAdministrator
-    $version = Read-WinhostField $Want 'version'
-    $package = Read-WinhostField $Want 'package'
+    $version = Read-WinhostField $Desired 'version'
+    $package = Read-WinhostField $Desired 'package'
     if ($null -eq $version -and $null -eq $package) {
-        return Uninstall-WinhostWsl $Want
+        return Uninstall-WinhostWsl $Desired
     }
     if ("$package" -cnotmatch '^[0-9a-f]{64}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'package is the SHA-256 of a staged MSI.'
     }
-    if (-not (Test-WinhostWanted $Want 'version')) {
+    if (-not (Test-WinhostDesired $Desired 'version')) {
         $version = Read-WinhostWslInstalled 'Version'
     }
     if ("$version" -cnotmatch '^[0-9]{1,5}(\.[0-9]{1,5}){2,3}\z') {
@@ -65,8 +65,8 @@ function Install-WinhostWsl {
 }
 
 function Uninstall-WinhostWsl {
-    param($Want)
-    if (-not (Test-WinhostWanted $Want 'version')) {
+    param($Desired)
+    if (-not (Test-WinhostDesired $Desired 'version')) {
         return Clear-WinhostWsl
     }
     if ($null -eq (Read-WinhostWslPackage)) {

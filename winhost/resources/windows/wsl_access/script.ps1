@@ -53,19 +53,19 @@ function Read-WinhostAccess {
 }
 
 function Set-WinhostWslAccess {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('port', 'listen', 'allowed', 'authorized', 'active')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('port', 'listen', 'allowed', 'authorized', 'active')
     Assert-WinhostDistroKey $Key
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         Assert-WinhostAccessValue $property.Name $property.Value
     }
     Assert-WinhostInstalled $Key
     $distro = @(Find-WinhostDistros $Key)[0]
     $goal = Read-WinhostAccess $distro
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         $goal[$property.Name] = $property.Value
     }
-    if ($null -eq $goal.port -and -not (Test-WinhostWanted $Want 'allowed')) {
+    if ($null -eq $goal.port -and -not (Test-WinhostDesired $Desired 'allowed')) {
         # Nobody comes in where there is no way.
         $goal.allowed = $null
     }

@@ -6,9 +6,9 @@ function Find-WinhostDistros {
     foreach ($account in @(Find-WinhostWslAccounts $Key)) {
         $running = @(Read-WinhostRunningDistros $account)
         foreach ($distro in @(Read-WinhostDistroNames $account)) {
-            $wanted = Read-WinhostField $Key 'distro'
+            $desired = Read-WinhostField $Key 'distro'
             $record = Read-WinhostOurs $account $distro
-            if ($null -ne $record -and ($null -eq $wanted -or (Test-WinhostText $distro $wanted 'OrdinalIgnoreCase'))) {
+            if ($null -ne $record -and ($null -eq $desired -or (Test-WinhostText $distro $desired 'OrdinalIgnoreCase'))) {
                 @{ key = @{ account = $account; distro = $distro }; record = $record; running = $running -contains $distro }
             }
         }
@@ -134,8 +134,8 @@ text_of() {
     fi
 }
 
-put_wanted() {
-    encoded=$(said "$wanted" "$1")
+put_desired() {
+    encoded=$(said "$desired" "$1")
     case "$encoded" in
     '') return 0 ;;
     -)
@@ -221,11 +221,11 @@ look() {
 # ---- conf: what has to be there before the distro can be reached
 
 conf() {
-    put_wanted conf "$conf_file"
-    put_wanted resolver "$resolver_file"
-    put_wanted network "$network_file"
+    put_desired conf "$conf_file"
+    put_desired resolver "$resolver_file"
+    put_desired network "$network_file"
     # systemd may not run yet: it finds its links when it starts.
-    case "$(said "$wanted" network)" in
+    case "$(said "$desired" network)" in
     '') ;;
     -)
         if [ "$(said "$found" networkd)" = disabled ]; then
@@ -269,7 +269,7 @@ END
 }
 
 allowed() {
-    said "$wanted" from | sed 's/^/,!/' | tr -d '\n'
+    said "$desired" from | sed 's/^/,!/' | tr -d '\n'
 }
 
 unit_text() {
@@ -312,7 +312,7 @@ put_keys() {
     rm -f "$keys_file.added"
     forget added
     forget key
-    said "$wanted" key | while read -r line; do
+    said "$desired" key | while read -r line; do
         printf 'key %s\n' "$line" >> "$found"
         if ! grep -qxF -e "$line" "$keys_file.winhost"; then
             printf 'added %s\n' "$line" >> "$found"
@@ -341,7 +341,7 @@ open() {
         note server no
     fi
     # Before the package, which starts sshd: it never listens anywhere else, and never asks for a password.
-    sshd_text "$(said "$wanted" port)" "$(said "$wanted" listen)" "$(allowed)" | put "$sshd_file" 0644
+    sshd_text "$(said "$desired" port)" "$(said "$desired" listen)" "$(allowed)" | put "$sshd_file" 0644
     unit_text | put "$unit_file" 0644
     install_missing
     ssh-keygen -A > /dev/null
@@ -352,7 +352,7 @@ open() {
     if [ -n "$(enabled ssh.socket)" ]; then
         systemctl disable --now ssh.socket > /dev/null
     fi
-    if [ "$(said "$wanted" active)" = yes ]; then
+    if [ "$(said "$desired" active)" = yes ]; then
         systemctl enable ssh.service > /dev/null
         systemctl restart ssh.service
     else
@@ -375,7 +375,7 @@ put_unit() {
 
 close() {
     with_systemd
-    rm -f "$wanted"
+    rm -f "$desired"
     put_keys
     if [ "$(said "$found" keys)" = none ] && [ ! -s "$keys_file" ]; then
         rm -f "$keys_file"
@@ -404,11 +404,11 @@ main() {
     # Each on a line of its own: before && nothing that fails would end it.
     conf)
         conf
-        rm -f "$wanted"
+        rm -f "$desired"
         ;;
     open)
         open
-        rm -f "$wanted"
+        rm -f "$desired"
         ;;
     close) close ;;
     *) refuse "$1 is nothing that it can do" ;;

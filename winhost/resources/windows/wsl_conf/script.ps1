@@ -27,11 +27,11 @@ function Read-WinhostConf {
 }
 
 function Set-WinhostWslConf {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('conf', 'network', 'resolver')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('conf', 'network', 'resolver')
     Assert-WinhostDistroKey $Key
     $lines = @()
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         $text = $property.Value
         if ($null -eq $text) {
             $lines += "$($property.Name) -"
@@ -46,7 +46,7 @@ function Set-WinhostWslConf {
     $distro = @(Find-WinhostDistros $Key)[0]
     $conf = Read-WinhostConf $distro
     $null = Invoke-WinhostInside $Key 'conf' $lines 300
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         $conf[$property.Name] = $property.Value
     }
     Write-WinhostDistroRecord $Key (Join-WinhostRecord $distro.record $conf $distro.record.access)

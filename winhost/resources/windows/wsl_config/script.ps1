@@ -72,9 +72,9 @@ function New-WinhostEncoding {
 }
 
 function Set-WinhostWslConfig {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('text', 'encoding')
-    Assert-WinhostWslConfig $Want
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('text', 'encoding')
+    Assert-WinhostWslConfig $Desired
     $user = Find-WinhostAccount $Key.account
     $folder = $null
     if ($null -ne $user) {
@@ -84,7 +84,7 @@ function Set-WinhostWslConfig {
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($Key.account) has never logged on here." 'AccountTasks'
     }
     $goal = Read-WinhostWslConfig $folder
-    foreach ($property in @($Want.PSObject.Properties)) {
+    foreach ($property in @($Desired.PSObject.Properties)) {
         $goal[$property.Name] = $property.Value
     }
     if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
@@ -94,7 +94,7 @@ function Set-WinhostWslConfig {
     }
     $job = @{ kind = 'write'; path = "$folder\.wslconfig"; bytes = $null }
     if ($null -eq $goal.text) {
-        if ((Test-WinhostWanted $Want 'encoding') -and $null -ne $Want.encoding) {
+        if ((Test-WinhostDesired $Desired 'encoding') -and $null -ne $Desired.encoding) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'There is no text to encode.'
         }
     }
@@ -109,12 +109,12 @@ function Set-WinhostWslConfig {
 }
 
 function Assert-WinhostWslConfig {
-    param($Want)
-    $encoding = Read-WinhostField $Want 'encoding'
+    param($Desired)
+    $encoding = Read-WinhostField $Desired 'encoding'
     if ($null -ne $encoding -and @('utf-8', 'utf-8-bom', 'utf-16le') -cnotcontains $encoding) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The encoding is utf-8, utf-8-bom or utf-16le.'
     }
-    $text = Read-WinhostField $Want 'text'
+    $text = Read-WinhostField $Desired 'text'
     if ($null -eq $text) {
         return
     }

@@ -15,13 +15,13 @@ NO_DISTRO: Mapping[str, Json] = MappingProxyType(
 
 def distro_risks(change: Change) -> Iterable[str]:
     """What runs in it ends with it."""
-    ends = change.want.get("installed") is False or change.want.get("running") is False
+    ends = change.desired.get("installed") is False or change.desired.get("running") is False
     return ("vm-stop",) if ends and change.before.get("running") is not False else ()
 
 
 def distro_may_need(change: Change) -> Iterable[str]:
     """With this consent it goes without being exported first."""
-    return ("data",) if change.want.get("installed") is False else ()
+    return ("data",) if change.desired.get("installed") is False else ()
 
 
 def undo_distro(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:

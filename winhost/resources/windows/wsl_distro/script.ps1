@@ -34,31 +34,31 @@ function Get-WinhostWslDistro {
 }
 
 function Set-WinhostWslDistro {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('installed', 'image', 'running')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('installed', 'image', 'running')
     Assert-WinhostDistroKey $Key
     foreach ($name in @('installed', 'running')) {
-        if ((Test-WinhostWanted $Want $name) -and $Want.$name -isnot [bool]) {
+        if ((Test-WinhostDesired $Desired $name) -and $Desired.$name -isnot [bool]) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is true or false."
         }
     }
-    if (Test-WinhostWanted $Want 'installed') {
-        if ($Want.installed) {
-            Add-WinhostDistro $Key (Read-WinhostField $Want 'image') $How
+    if (Test-WinhostDesired $Desired 'installed') {
+        if ($Desired.installed) {
+            Add-WinhostDistro $Key (Read-WinhostField $Desired 'image') $How
         }
         else {
-            Remove-WinhostDistro $Key $Want $How
+            Remove-WinhostDistro $Key $Desired $How
             return
         }
     }
-    elseif (Test-WinhostWanted $Want 'image') {
-        Assert-WinhostImage $Want.image
+    elseif (Test-WinhostDesired $Desired 'image') {
+        Assert-WinhostImage $Desired.image
         Assert-WinhostDistroOurs $Key
-        Assert-WinhostMadeOf $Key $Want.image
+        Assert-WinhostMadeOf $Key $Desired.image
     }
-    if (Test-WinhostWanted $Want 'running') {
+    if (Test-WinhostDesired $Desired 'running') {
         Assert-WinhostDistroOurs $Key
-        if ($Want.running) {
+        if ($Desired.running) {
             Start-WinhostDistro $Key
         }
         else {
@@ -320,8 +320,8 @@ function Add-WinhostDistro {
 }
 
 function Remove-WinhostDistro {
-    param($Key, $Want, $How)
-    if ((Read-WinhostField $Want 'running') -eq $true -or $null -ne (Read-WinhostField $Want 'image')) {
+    param($Key, $Desired, $How)
+    if ((Read-WinhostField $Desired 'running') -eq $true -or $null -ne (Read-WinhostField $Desired 'image')) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'What is not installed has no image and does not run.'
     }
     Assert-WinhostDistroOurs $Key

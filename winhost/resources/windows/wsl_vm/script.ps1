@@ -114,27 +114,27 @@ function Save-WinhostVmConfig {
 }
 
 function Set-WinhostWslVm {
-    param($Key, $Want, $How)
-    Assert-WinhostWant $Want @('config', 'mode')
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('config', 'mode')
     Assert-WinhostAccountName $Key.account
-    $config = Read-WinhostField $Want 'config'
+    $config = Read-WinhostField $Desired 'config'
     if ($null -ne $config -and "$config" -cnotmatch '^[0-9a-f]{64}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'config is the SHA-256 of a text, or null.'
     }
-    $mode = Read-WinhostField $Want 'mode'
+    $mode = Read-WinhostField $Desired 'mode'
     if ($null -ne $mode -and @('bridged', 'mirrored', 'nat') -cnotcontains "$mode") {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'mode is bridged, mirrored or nat, or null.'
     }
     $running = @(Read-WinhostRunningDistros $Key.account)
     $digest = Read-WinhostConfigDigest $Key.account
-    if ((Test-WinhostWanted $Want 'config') -and -not (Test-WinhostText "$digest" "$config" 'Ordinal')) {
+    if ((Test-WinhostDesired $Desired 'config') -and -not (Test-WinhostText "$digest" "$config" 'Ordinal')) {
         $why = "The .wslconfig of $($Key.account) is another one, so no VM can be made with that."
         Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' $why
     }
     if ($running.Count -gt 0 -and -not (Test-WinhostAccepted $How 'vm-stop')) {
         Stop-Winhost 'Winhost.EndsDistros' 'ResourceBusy' "What runs in $($running -join ', ') would end."
     }
-    if (-not (Test-WinhostWanted $Want 'mode')) {
+    if (-not (Test-WinhostDesired $Desired 'mode')) {
         $mode = Read-WinhostVmMode $Key.account $running
     }
     foreach ($distro in $running) {
