@@ -40,7 +40,7 @@ def journals(line: Line) -> list[Path]:
         (lambda path, whole: path.write_bytes(whole[:50]), "begun, nothing done"),
         (lambda path, whole: path.write_bytes(b"\xff\n"), "damaged"),
         (lambda path, whole: path.write_bytes(whole.replace(b"llm-01", b"llm-02", 1)), "damaged"),
-        (lambda path, whole: path.write_bytes(b'{"n":1,"schema":"winhost.journal/2","winhost":"9"}\n'), "journal/2"),
+        (lambda path, whole: path.write_bytes(b'{"n":1,"schema":"winhost.journal/3","winhost":"9"}\n'), "journal/3"),
         (lambda path, whole: (path.unlink(), path.mkdir()), "there is no run"),
     ],
     ids=["empty", "torn", "no text", "edited", "newer", "folder"],
@@ -160,7 +160,7 @@ def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
     assert line("rollback", run, *ACCEPT).code == 0
     told = " ".join(line("runs", run).out.split())
     assert "noted for the way back: what rests by now on" in told
-    assert "given-back for good: " in told
+    assert "restored for good: " in told
     assert not [
         resource for resource in RESOURCE_TYPES if resource.startswith("Vm") and resource != "Vm" and resource in told
     ]

@@ -228,7 +228,7 @@ def in_step(**fields: object) -> Callable[[Any], object]:
         (lambda document: document["request"].update(low=-1), "request.low: should be a size"),
         (lambda document: document["stages"][0].update(number=7), "stages[0].number: should be 1"),
         (in_step(id="1.2"), "stages[0].steps[0].id: should be there, and in no other step"),
-        (in_step(before={}), "stages[0].steps[0].before: should have the properties of want"),
+        (in_step(before={}), "stages[0].steps[0].before: should have the properties of desired"),
         (in_step(before={"state": []}), "stages[0].steps[0].before.state: "),
         (in_step(key={}), "the key of VmPower has the parts: vm"),
         (in_step(role="guest"), "stages[0].steps[0].role: should be"),

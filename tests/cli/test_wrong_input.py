@@ -97,7 +97,7 @@ def test_a_file_that_is_not_there(line: Line) -> None:
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("winhost.facts/2", "another version"),
+        ("winhost.facts/3", "another version"),
         ("winhost.plan/2", "another kind"),
         ("winhost.detection/1", "--json printed"),
         (7, "another kind"),

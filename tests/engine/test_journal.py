@@ -81,7 +81,7 @@ def test_a_line_of_another_place_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "told"),
-    [("winhost.journal/2", "written by winhost 9.9"), ("winhost.bundle-journal/1", "not a journal of this winhost")],
+    [("winhost.journal/3", "written by winhost 9.9"), ("winhost.bundle-journal/2", "not a journal of this winhost")],
 )
 def test_a_foreign_or_newer_journal_is_refused_by_name(tmp_path: Path, schema: str, told: str) -> None:
     path = tmp_path / "j.jsonl"

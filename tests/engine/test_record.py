@@ -58,7 +58,7 @@ def in_step(**fields: Any) -> Callable[[Entries], Entries]:
             25,
             "not begun",
         ),
-        (changed(25, event="restored", things=[{"resource": "StagedFile", "key": {}}]), 25, "not begun"),
+        (changed(25, event="restored", resources=[{"resource": "StagedFile", "key": {}}]), 25, "not begun"),
         (changed(26, outcome="perhaps"), 26, "outcome"),
     ],
 )

@@ -11,10 +11,13 @@ from winhost.engine.journal import read_journal
 from winhost.engine.planning import check_plan
 from winhost.engine.run_state import replay
 from winhost.lab.contract.agent_answers import AgentAnswers
+from winhost.lab.hostfile import expand, find
 from winhost.model.documents import read_document
+from winhost.model.errors import UsageError
 from winhost.model.facts import Facts
 from winhost.model.fleetfile import load_fleet
 from winhost.model.plan import Plan
+from winhost.model.workloadfile import load_workload
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
 
@@ -34,6 +37,35 @@ def test_facts_and_plans_of_version_1_are_read(host: str) -> None:
 def test_a_fleet_and_playbooks_of_version_1_are_read() -> None:
     assert {host.name for host in load_fleet(V1 / "fleet.yaml").hosts} == {"gpu-01", "desk-01"}
     assert [read_playbook(V1 / f"playbooks/{path}.yaml").path for path in ("dda", "wsl2")] == ["dda", "wsl2"]
+
+
+def test_a_workload_of_version_1_is_read() -> None:
+    assert load_workload(V1 / "workloads/three-share-a-card.yaml").models
+
+
+@pytest.mark.parametrize("host", ["win11-pro-1gpu", "laptop-hybrid"])
+def test_a_host_file_of_version_1_makes_the_host_that_it_made(host: str) -> None:
+    assert expand(V1 / f"hosts/{host}.yaml") == expand(find(host))
+
+
+def test_a_fault_of_a_file_of_version_1_is_told_at_its_line(tmp_path: Path) -> None:
+    text = (V1 / "playbooks/dda.yaml").read_text(encoding="utf-8")
+    line = next(number for number, line in enumerate(text.splitlines(), start=1) if "noun: VmMmio" in line)
+    (tmp_path / "dda.yaml").write_text(text.replace("noun: VmMmio", "noun: Fan"), encoding="utf-8")
+    with pytest.raises(UsageError) as raised:
+        read_playbook(tmp_path / "dda.yaml")
+    assert f"dda.yaml:{line}:" in raised.value.what
+
+
+def test_what_version_1_did_not_know_is_not_known_in_it_now(tmp_path: Path) -> None:
+    document = json.loads((V1 / "facts/gpu-01.json").read_text(encoding="utf-8"))
+    (tmp_path / "facts.json").write_text(json.dumps({**document, "resources": {}}), encoding="utf-8")
+    assert HostFacts(read_document(tmp_path / "facts.json", Facts)).cards
+    text = (V1 / "playbooks/dda.yaml").read_text(encoding="utf-8")
+    both = text.replace("- noun: VmMmio", "- noun: VmMmio\n    resource: Vm")
+    (tmp_path / "dda.yaml").write_text(both, encoding="utf-8")
+    with pytest.raises(UsageError, match="unknown key"):
+        read_playbook(tmp_path / "dda.yaml")
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
@@ -61,9 +93,19 @@ def interrupted(folder: Path, lines: int) -> World:
 def done(here: World, step: dict[str, Any]) -> None:
     """The change that the journal tells of, made of the host as the agent makes it."""
     how = {"accept": ["vm-turn-off", "force-dismount"], "within": 60}
-    call = {"noun": step["noun"], "verb": "set", "key": step["key"], "want": step["want"], "expect": {}, "how": how}
+    call = {"resource": step["noun"], "verb": "set", "key": step["key"], "expect": {}, "how": how}
+    call["desired"] = step["want"]
     answered = json.loads(AgentAnswers(here.machine).invoke(json.dumps({"exclusive": True, "calls": [call]})))
     assert answered["answers"][0]["ok"], answered
+
+
+def assert_version_1_is_never_written(journal: Path, lines: int) -> None:
+    """What was there stays byte for byte; what follows says that it is version 2, and has its words."""
+    old, new = DDA.read_text(encoding="utf-8").splitlines(), journal.read_text(encoding="utf-8").splitlines()
+    assert new[:lines] == old[:lines]
+    assert json.loads(new[lines])["schema"] == "winhost.journal/2"
+    assert '"noun":' not in "".join(new[lines:])
+    assert '"want":' not in "".join(new[lines:])
 
 
 FORWARD = [
@@ -81,6 +123,7 @@ def test_a_run_of_version_1_is_gone_on_with_and_given_back(tmp_path: Path, lines
     assert here.resume().outcome == "applied"
     assert here.rollback().outcome == "rolled back"
     assert here.state() == found
+    assert_version_1_is_never_written(here.store.path(DDA.stem), lines)
 
 
 @pytest.mark.parametrize("lines", FORWARD[1::3])

@@ -13,7 +13,10 @@ import pytest
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not bound memory")
 
 MANY = 99_000  # values: as many as are read
-FACTS = '{"schema":"winhost.facts/2","host":"h","origin":"recorded","read_at":"2026-01-01T00:00:00Z","winhost":"1","resources":'
+FACTS = (
+    '{"schema":"winhost.facts/2","host":"h","origin":"recorded","read_at":"2026-01-01T00:00:00Z","winhost":"1",'
+    '"resources":'
+)
 FLEET = "schema: winhost.fleet/1\nhosts:\n"
 HOST = "schema: winhost.host/2\norigin: synthetic\nabout: x\nhost: a\nresources:\n"
 
@@ -57,8 +60,8 @@ CASES: dict[str, tuple[list[str], str, str]] = {
     "a host file of nothing": (["lab", "up", "FILE"], HOST + _of("  n{}: 1\n".format, ""), "198,000 faults"),
     "a playbook of references": (
         ["plan", "--facts", "FACTS", "--playbook", "FILE"],
-        f"schema: winhost.playbook/2\npath: dda\nresources:\n  - {{resource: VmMmio, key: {{vm: x}}, desired: {{}}, why: x, "
-        f"title: {json.dumps('${x}' * 100_000)}}}\n",
+        f"schema: winhost.playbook/2\npath: dda\nresources:\n"
+        f"  - {{resource: VmMmio, key: {{vm: x}}, desired: {{}}, why: x, title: {json.dumps('${x}' * 100_000)}}}\n",
         "is not decided here",
     ),
     "output of a tool without an end": (["facts", "import", "ZERO"], "", "is larger than 16 MiB"),

@@ -1,6 +1,7 @@
 """What run.py knows of the resources of Linux is what the engine knows, and its text can be read where it is to run."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +107,11 @@ CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (
 def test_it_can_be_read_where_it_is_to_run() -> None:
     assert [fault for check in CHECKS for fault in check(SCRIPT)] == []
     assert f'WINHOST = "{__version__}"' in SCRIPT.text
+
+
+def test_a_journal_of_version_1_is_read_in_the_words_of_today() -> None:
+    path = Path(__file__).parents[1] / "data/v1/bundle-journals/0b91003d0bf1b77c.20261122-161703-612.jsonl"
+    read = on_linux.parse_journal(path.stem, path.read_bytes()).record
+    assert (read.outcome, read.back) == ("applied", False)
+    assert {each["resource"] for each in read.touched.values()} <= set(on_linux.RESOURCES)
+    assert all(each["after"] for each in read.touched.values())

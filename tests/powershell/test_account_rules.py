@@ -65,7 +65,9 @@ ASK = """
 $answers = @(foreach ($case in (ConvertFrom-Json -InputObject $args[0])) {
     $after = @{}
     foreach ($property in $case.after.PSObject.Properties) { $after[$property.Name] = $property.Value }
-    $touched = @{ resource = $case.resource; changed = @($case.changed); before = $case.before; after = $after; moved = @() }
+    $touched = @{
+        resource = $case.resource; changed = @($case.changed); before = $case.before; after = $after; moved = @()
+    }
     Find-WinhostUndo $touched $case.now
 })
 ConvertTo-Json -InputObject $answers -Depth 5 -Compress

@@ -54,6 +54,8 @@ CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
 CARD_16GB = "PCIROOT(16)#PCI(0100)#PCI(0000)"
 TORN = b'{"n":99,"at":"2026-'
 
+OLD_JOURNALS = Path(__file__).parents[1] / "data" / "v1" / "bundle-journals"
+
 
 @pytest.fixture(scope="module")
 def person() -> Iterator[Person]:
@@ -190,6 +192,16 @@ def test_the_first_bundle_is_not_rolled_back_from_under_the_second(story: Story)
     refused = here.rollback(story.first)
     assert (refused.code, refused.refused) == (2, "LaterRun")
     assert here.state() == made
+
+
+def test_a_bundle_of_version_1_that_was_applied_later_is_seen(story: Story) -> None:
+    here = story.there["first"][-1].here
+    old = OLD_JOURNALS / "20151c8dd75b7a82.20261122-161616-524.jsonl"
+    later = here.journals / f"{old.name.split('.')[0]}.29991122-161616-524.jsonl"
+    later.write_bytes(old.read_bytes())
+    refused = here.rollback(story.first)
+    later.unlink()
+    assert (refused.code, refused.refused) == (2, "LaterRun")
 
 
 def journals_of(here: ByHand, made: Path) -> list[Path]:

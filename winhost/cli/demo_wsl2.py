@@ -68,5 +68,6 @@ class Wsl2Demo(Demo):
         different = {resource for resource in {*found, *now} if found.get(resource) != now.get(resource)}
         require(different == STAYS, f"{HOST} differs from how it was found in {', '.join(sorted(different - STAYS))}")
         say(
-            f"Compared with how it was found: {len(found)} resources, no difference but WSL itself, which stays upgraded."
+            f"Compared with how it was found: {len(found)} resources, no difference but WSL itself, which stays "
+            "upgraded."
         )

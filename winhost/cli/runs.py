@@ -151,7 +151,7 @@ def _told_rested(entry: RawEvent, titles: Mapping[Id, str]) -> str:
 
 
 def _told_given(entry: RawEvent, titles: Mapping[Id, str]) -> str:
-    return f"for good: {', '.join(_titled(entry['things'], titles)) or 'nothing yet'}"
+    return f"for good: {', '.join(_titled(entry['resources'], titles)) or 'nothing yet'}"
 
 
 def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
@@ -184,6 +184,7 @@ _TOLD: Mapping[str, Callable[[RawEvent, Value], str]] = {
     "planned": lambda entry, _: f"stage {entry['stage']['number']}",
     "stopped": lambda entry, _: "; ".join((entry["why"], *entry["next"])),
     "amend": _told_amend,
+    "continued": lambda entry, _: f"by winhost {entry['winhost']}",
     "outcome": lambda entry, _: str(entry["outcome"]),
 }
 _TOLD_BY_TITLE: Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]] = {

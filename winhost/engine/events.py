@@ -82,7 +82,7 @@ class GivenBack(JournalEvent):
     """What the run has given back for good: all but what is kept and what could not be judged."""
 
     event: Literal["restored"]
-    things: tuple[ResourceRef, ...]
+    resources: tuple[ResourceRef, ...]
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,15 @@ class ConsentsGiven(JournalEvent):
 
 
 @dataclass(frozen=True)
+class RunContinued(JournalEvent):
+    """A later version of winhost goes on with a run that version 1 began; what follows has the words of its schema."""
+
+    event: Literal["continued"]
+    schema: Literal["winhost.journal/2"]
+    winhost: str
+
+
+@dataclass(frozen=True)
 class RollbackStarted(JournalEvent):
     """From here on the run goes back. accepted: consents given for that; those for going there do not count."""
 
@@ -216,6 +225,7 @@ AnyEvent = Annotated[
     | GivenBack
     | StageEnded
     | ConsentsGiven
+    | RunContinued
     | RollbackStarted
     | RunStopped
     | RequestAmended

@@ -15,11 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from winhost import __version__
 from winhost.model.errors import UsageError, visible, visible_json
 from winhost.model.files import TooLarge, read_within
+from winhost.model.migrate import renamed
 from winhost.model.units import MiB
 
-SCHEMA = "winhost.journal/2"
+SCHEMA, VERSION_1 = "winhost.journal/2", "winhost.journal/1"
+CONTINUED = "continued"
+"""The event from which on a journal of version 1 has lines of version 2, because this winhost goes on with its run."""
 LARGEST, MOST_VALUES = 64 * MiB, 200_000
 """Of a journal and of one of its lines. A step adds a few KiB, and a run has some dozens of them."""
 RawEvent = Mapping[str, Any]
@@ -76,12 +80,17 @@ class Journal:
     def __init__(self, path: Path, around: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
         self.path = path
         self._around = around
-        self.entries = read_journal(path) if path.exists() else []
-        self._size = sum(len(_line(entry)) for entry in self.entries)
+        lines = _read_lines(path) if path.exists() else []
+        self.entries = _in_version_2(lines)
+        self._size = sum(len(_line(entry)) for entry in lines)
+        self._is_version_1 = _is_version_1(lines)
         self._cut_torn_line()
 
     def write(self, event: str, **fields: Any) -> RawEvent:
         """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
+        if self._is_version_1:
+            self._is_version_1 = False
+            self.write(CONTINUED, schema=SCHEMA, winhost=__version__)
         entry: dict[str, Any] = {
             "n": len(self.entries) + 1,
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -106,7 +115,31 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[RawEvent]:
-    """All whole lines, perhaps none. Raises Damaged for anything but a torn last line, and ForeignJournal."""
+    """All whole lines in the words of version 2, perhaps none. Raises Damaged for anything but a torn last line, and
+    ForeignJournal.
+    """
+    return _in_version_2(_read_lines(path))
+
+
+def _in_version_2(lines: list[RawEvent]) -> list[RawEvent]:
+    """Each keeps the hash of the line as it stands in the file."""
+    old = _lines_of_version_1(lines)
+    return [renamed(entry, "journal") if number < old else entry for number, entry in enumerate(lines)]
+
+
+def _lines_of_version_1(lines: list[RawEvent]) -> int:
+    if not lines or lines[0].get("schema") != VERSION_1:
+        return 0
+    return next((number for number, entry in enumerate(lines) if entry.get("event") == CONTINUED), len(lines))
+
+
+def _is_version_1(lines: list[RawEvent]) -> bool:
+    """To its end."""
+    return bool(lines) and _lines_of_version_1(lines) == len(lines)
+
+
+def _read_lines(path: Path) -> list[RawEvent]:
+    """As they stand in the file."""
     entries: list[RawEvent] = []
     if path.is_symlink():
         raise Damaged(path, 1, "it is a symbolic link")
@@ -139,7 +172,7 @@ def _read_line(path: Path, number: int, text: bytes) -> tuple[RawEvent, bytes]:
         raise Damaged(path, number, "not JSON") from None
     if not isinstance(entry, dict):
         raise Damaged(path, number, "not as winhost writes it")
-    if number == 1 and entry.get("schema", SCHEMA) != SCHEMA:
+    if number == 1 and entry.get("schema", SCHEMA) not in (SCHEMA, VERSION_1):
         raise ForeignJournal(path, str(entry["schema"]), str(entry.get("winhost", "of an unknown version")))
     return entry, line
 

@@ -319,7 +319,7 @@ def _back(record: RunState, entry: events.RollbackStarted) -> RunState:
     return replace(record, going_back=True, accepted=frozenset(entry.accepted), in_flight=None, outcome=None)
 
 
-def _stopped(record: RunState, entry: events.RunStopped) -> RunState:
+def _nothing(record: RunState, entry: events.RunStopped | events.RunContinued) -> RunState:
     return record
 
 
@@ -339,7 +339,7 @@ def _outcome(record: RunState, entry: events.RunEnded) -> RunState:
 
 
 def _given(record: RunState, entry: events.GivenBack) -> RunState:
-    given = frozenset(identity(thing.resource, thing.key) for thing in entry.things)
+    given = frozenset(identity(thing.resource, thing.key) for thing in entry.resources)
     if not given <= record.touched.keys():
         raise _Unfitting("it gives back what was not begun")
     return replace(record, given_back=given)
@@ -357,7 +357,8 @@ _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] 
     events.StageEnded: _stage,
     events.ConsentsGiven: _accept,
     events.RollbackStarted: _back,
-    events.RunStopped: _stopped,
+    events.RunStopped: _nothing,
+    events.RunContinued: _nothing,
     events.RequestAmended: _amend,
     events.RunEnded: _outcome,
 }

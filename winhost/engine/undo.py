@@ -105,7 +105,7 @@ def _outcome(runner: Runner, back: RollbackOutlook, facts: Facts) -> Outcome:
     still = back.open | {identity(w.resource, w.key) for w in back.desired}
     given = {id_: touched for id_, touched in runner.record.touched.items() if id_ not in still}
     if runner.record.given_back != given.keys():
-        runner.write("restored", things=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
+        runner.write("restored", resources=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
     if runner.record.outcome != outcome:
         runner.write("outcome", outcome=outcome)
     host, next_ = runner.record.host, _next(runner.run, back.missing)

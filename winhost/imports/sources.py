@@ -83,7 +83,7 @@ def read(file: str, data: bytes, kind: str | None = None) -> tuple[str, FileObse
 
 def _recognised(file: str, text: str) -> str:
     beginning = text[:_BEGINNING]
-    if '"winhost.facts/2"' in beginning:
+    if '"winhost.facts/' in beginning:
         raise NotReadable(file, "is a facts file already", "Use it as it is: winhost assess --facts FILE")
     for kind, source in SOURCES.items():
         if source.looks.search(beginning):

@@ -343,7 +343,7 @@ def preview(run: Run, steps: list[State], kept: list[str]) -> Result:
 def ended(run: Run, outcome: str, checks: list[State], kept: list[str], following: list[str]) -> Result:
     plan = run.bundle.plan
     document = {
-        "schema": "winhost.bundle-result/1",
+        "schema": "winhost.bundle-result/2",
         "host": plan["host"],
         "machine_id": plan["machine_id"],
         "run": run.name,
@@ -943,8 +943,18 @@ def hashed(line: str) -> str:
     return '{},"hash":"{}"}}'.format(line[:-1], hashlib.sha256(line.encode("ascii")).hexdigest()[:16])
 
 
+def from_version_1(data: Any) -> Any:
+    """Journals of the first release have other words for the same; they tell whether another plan's run stands."""
+    if isinstance(data, list):
+        return [from_version_1(each) for each in data]
+    names = {"noun": "resource", "want": "desired"}
+    nested = ("step", "left", "resting", "users", "open")
+    now = {names.get(name, name): from_version_1(data[name]) if name in nested else data[name] for name in data}
+    return {**now, "event": "dependents"} if now.get("event") == "rested" else now
+
+
 def parse_journal(name: str, data: bytes) -> BundleJournal:
-    record, previous, length, number = BundleRunState(), "", 0, 0
+    record, previous, length, number, old = BundleRunState(), "", 0, 0, False
     # What follows the last line feed is what a killed run leaves; nothing was done upon it.
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         entry = None
@@ -956,7 +966,8 @@ def parse_journal(name: str, data: bytes) -> BundleJournal:
             what = f"{name}: line {number} is not as winhost wrote it"
             meaning = "It cannot be relied on for going on or going back. Nothing was changed."
             raise BundleRefusal(2, "Damaged", what, meaning, "Restore the file from a copy.")
-        record.add(entry)
+        old = old or entry.get("schema") == "winhost.bundle-journal/1"
+        record.add(from_version_1(entry) if old else entry)
         previous, length = entry["hash"], length + len(line) + 1
     return BundleJournal(record, previous, number, length)
 
@@ -1011,7 +1022,7 @@ class Run:
             self._file = self._begin()
         if not self._entries:
             plan = self.bundle.plan
-            self._line("run", {"schema": "winhost.bundle-journal/1", "host": plan["host"], "winhost": WINHOST})
+            self._line("run", {"schema": "winhost.bundle-journal/2", "host": plan["host"], "winhost": WINHOST})
         self._line(kind, fields)
 
     def keep(self, result: Result) -> None:

@@ -49,7 +49,7 @@ function New-WinhostOutcome {
     param($Run, [string]$Outcome, $Checks, $Kept, $Next)
     $code = 4 * [int](Test-WinhostLacking $Checks)
     $document = [ordered]@{
-        schema = 'winhost.bundle-result/1'
+        schema = 'winhost.bundle-result/2'
         host = $Run.plan.host
         machine_id = $Run.plan.machine_id
         run = $Run.name
