@@ -15,7 +15,7 @@ from winhost.cli.envelope import answer, answering
 from winhost.cli.formats import KINDS, schema_of
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.outputs import Form, asked_form
-from winhost.compat.catalogue import unknown_code
+from winhost.knowledge.catalogue import unknown_code
 from winhost.lab.running_lab import Lab
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"

@@ -8,7 +8,7 @@ from click.shell_completion import BashComplete
 
 from tests.cli.conftest import Line
 from winhost.cli import winhost
-from winhost.compat import catalogue
+from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, PATHS
 from winhost.model.plan import RISKS

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.compat import catalogue
-from winhost.compat.explanation import explain
+from winhost.knowledge import catalogue
+from winhost.knowledge.explanation import explain
 
 
 @pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])

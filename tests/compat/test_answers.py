@@ -10,10 +10,10 @@ import pytest
 from tests.schemas import faults
 from winhost.cli.formats import schema_of
 from winhost.cli.schema import results_schema as published
-from winhost.compat import catalogue
 from winhost.compat.answer import Requirements, brief, difference, full, judge
-from winhost.compat.explanation import explain
 from winhost.compat.needs import wanted
+from winhost.knowledge import catalogue
+from winhost.knowledge.explanation import explain
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.documents import plain, write_document
 from winhost.model.facts import Facts

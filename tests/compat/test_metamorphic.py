@@ -21,10 +21,10 @@ from packaging.version import Version
 
 from tests.compat.test_rules import CASES, HOSTS
 from winhost import compat, hardware, paths, sizing, wslconfig
-from winhost.compat import catalogue
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
 from winhost.compat.target import Target
+from winhost.knowledge import catalogue
 from winhost.lab.hostfile import host_files
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
 from winhost.model.path import ALL_VARIANTS

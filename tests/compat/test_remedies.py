@@ -9,11 +9,12 @@ from packaging.version import Version
 
 from tests.compat.test_rules import CASES, HOSTS, stated
 from tests.errors import raises
-from winhost.compat import catalogue, remedy
+from winhost.compat import remedy
 from winhost.compat.assess import assess
 from winhost.compat.needs import Needs
 from winhost.compat.rule import STATING
 from winhost.compat.stated import Stated, after
+from winhost.knowledge import catalogue
 from winhost.model.facts import Facts
 from winhost.model.path import ALL_VARIANTS
 from winhost.model.reason import PathVerdict, Reason, Remedy, Verdict

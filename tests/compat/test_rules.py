@@ -9,10 +9,10 @@ import pytest
 import yaml
 from packaging.version import Version
 
-from winhost.compat import catalogue
 from winhost.compat.assess import assess
 from winhost.compat.rule import NOTES, RULES
 from winhost.hardware.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
+from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand_all
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.documents import plain

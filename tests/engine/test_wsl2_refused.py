@@ -11,8 +11,8 @@ import yaml
 
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
-from winhost.compat import catalogue
 from winhost.engine.planning import Refused
+from winhost.knowledge import catalogue
 from winhost.lab.linux.linux_machine import LabPackage
 from winhost.lab.physics.local_accounts import Account
 from winhost.model.plan import DesiredResource, Plan, Step

@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from winhost.compat import catalogue
 from winhost.hardware import bars, mmio
 from winhost.hardware.bars import BarSource, CardBars, MmioRefused
 from winhost.hardware.mmio import HighWindow, LowWindow
+from winhost.knowledge import catalogue
 from winhost.model.units import Bytes, GiB, KiB, MiB
 
 DATA = Path(__file__).parent.parent / "data" / "mmio"

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from winhost.cli import winhost
-from winhost.compat import catalogue
+from winhost.knowledge import catalogue
 from winhost.model.plan import RISKS
 from winhost.model.yamlfile import kinds_at
 from winhost.paths.wsl2_settings import Settings

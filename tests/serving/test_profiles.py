@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from tests.serving.situations import EIGHT_CARDS, ONE_CARD, ROOT, TWO_CARDS, model, shipped, workload
-from winhost.compat import catalogue
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
 from winhost.engine.plan_wsl2 import Wsl2Planner
+from winhost.knowledge import catalogue
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped as folder
 from winhost.model.units import GiB, MiB

@@ -7,8 +7,8 @@ import click
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.compat import catalogue
-from winhost.compat.explanation import explain as story_of
+from winhost.knowledge import catalogue
+from winhost.knowledge.explanation import explain as story_of
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import PATHS
 from winhost.model.reason import Evidence, Explanation

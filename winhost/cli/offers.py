@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 import click
 import yaml
 
-from winhost.compat import catalogue
 from winhost.engine.store import Store
+from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.fleet import find_fleet
 from winhost.model.path import ALL_VARIANTS, PATHS

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from winhost.cli.line_breaks import wrapped
-from winhost.compat import catalogue
+from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
 from winhost.serving.choice import Because, ProfileLine, Served, Serving

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
 
-from winhost.compat import capabilities, catalogue, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network, wslc
+from winhost.compat import capabilities, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network, wslc
 from winhost.compat.capability import offers
 from winhost.compat.default_plan import refused_by_default
 from winhost.compat.room import room
@@ -15,6 +15,7 @@ from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, rea
 from winhost.compat.stated import as_stated
 from winhost.compat.target import Target
 from winhost.hardware.cards import card_label, serves
+from winhost.knowledge import catalogue
 from winhost.model.facts import Instance, MissingFact
 from winhost.model.lazy import LazySequence
 from winhost.model.path import ALL_VARIANTS, PATHS, VARIANTS, path_of

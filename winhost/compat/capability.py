@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from winhost.compat import catalogue
 from winhost.compat.rule import Finding, WhenUnknown, finding_of_gap, reason_of, unverified
 from winhost.compat.target import Target
+from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.facts import MissingFact
 from winhost.model.once import once

@@ -7,11 +7,11 @@ from itertools import count
 
 from packaging.version import Version
 
-from winhost.compat import catalogue
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fit_as_it_is
 from winhost.compat.rule import reason_of, unverified
 from winhost.compat.stated import after
+from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.path import is_meant, path_of

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
-from winhost.compat import catalogue
+from winhost.knowledge import catalogue
 from winhost.model.facts import MissingFact, Unavailable
 from winhost.model.once import once
 from winhost.model.path import path_of

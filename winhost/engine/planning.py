@@ -6,11 +6,11 @@ from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
-from winhost.compat.catalogue import remedies
 from winhost.engine.failures import EndOfRun, ways
 from winhost.engine.order import Gone, Id, differences, identity, steps_for
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
+from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.facts import Facts, Json, MissingFact, Unavailable
 from winhost.model.path import path_of, variant_name

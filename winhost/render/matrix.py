@@ -4,8 +4,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from winhost.compat import catalogue
 from winhost.compat.needs import Needs
+from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict

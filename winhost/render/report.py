@@ -13,11 +13,11 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
-from winhost.compat import catalogue
 from winhost.compat.answer import Judged, Supposed
-from winhost.compat.explanation import explain
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
+from winhost.knowledge import catalogue
+from winhost.knowledge.explanation import explain
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.once import once

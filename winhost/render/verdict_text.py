@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from winhost.compat import catalogue
 from winhost.compat.answer import Judged, Supposed
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
 from winhost.compat.settle import Settling
+from winhost.knowledge import catalogue
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from winhost.compat import catalogue
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
 from winhost.compat.room import room
 from winhost.compat.target import Target
+from winhost.knowledge import catalogue
 from winhost.model.facts import MissingFact
 from winhost.model.path import VARIANTS, path_of, variant_name
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from winhost.compat.catalogue import CatalogueEntry
+from winhost.knowledge.catalogue import CatalogueEntry
 
 MOST = 5
 # What two reasons have in common, by how surely it makes them speak of one thing.

@@ -13,11 +13,12 @@ import yaml
 
 import winhost.compat
 import winhost.hardware
+import winhost.knowledge
 import winhost.paths
 from tests.errors import raises
-from winhost.compat import catalogue
-from winhost.compat.explanation import explain
-from winhost.compat.related import MOST, bond
+from winhost.knowledge import catalogue
+from winhost.knowledge.explanation import explain
+from winhost.knowledge.related import MOST, bond
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, PATHS
 from winhost.model.plan import RISKS
@@ -26,7 +27,7 @@ from winhost.serving import lost
 from winhost.serving.profile import NAMES, profile
 
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
-ARITHMETIC = Path(winhost.compat.__file__).parent / "evidence" / "memory.yaml"
+ARITHMETIC = Path(winhost.knowledge.__file__).parent / "evidence" / "memory.yaml"
 TOPICS = (*PATHS, *CAPABILITIES)
 REFUSING = [
     file

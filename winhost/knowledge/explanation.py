@@ -1,7 +1,7 @@
 """The whole story of a code: what it means, what to do, what it rests on, and what else is said of the same thing."""
 
-from winhost.compat import catalogue
-from winhost.compat.related import related
+from winhost.knowledge import catalogue
+from winhost.knowledge.related import related
 from winhost.model.reason import Explanation
 
 
