@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.errors import raises
 from tests.imports.brought import DATA
-from winhost.imports.import_errors import NotReadable
 from winhost.imports.merge import merged
 from winhost.imports.sources import SOURCES, read
 from winhost.model.documents import parse_document, plain, write_document
@@ -98,6 +98,6 @@ def test_what_a_card_calls_itself_is_data(tmp_path: Path) -> None:
 
 
 def test_a_file_name_is_data() -> None:
-    with pytest.raises(NotReadable) as refused:
+    with raises("NotReadable") as refused:
         read("\x1b]0;owned\x07.xml", b"nothing")
     assert "\x1b" not in refused.value.what

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raises
 from tests.imports.brought import DATA, imported
 from tests.imports.test_cases import records
-from winhost.imports.import_errors import Contradiction, NotReadable
 from winhost.imports.observation import Observation, Unreported
 from winhost.imports.sources import SOURCES, read
+from winhost.model.errors import UsageError
 from winhost.model.units import MiB
 
 SYNTHETIC = DATA / "synthetic"
@@ -45,14 +46,14 @@ NEAR = {
 
 @pytest.mark.parametrize(("text", "told"), NEAR.items(), ids=NEAR.values())
 def test_a_near_form_is_told_how_to_make_it(text: str, told: str) -> None:
-    with pytest.raises(NotReadable) as refused:
+    with raises("NotReadable") as refused:
         read("near.txt", text.encode())
     assert told in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\3\4\0\0", b"hello", b"\xff\xfe\x00\xd8", b"[1, 2]"])
 def test_what_is_nothing_of_ours_is_one_sentence(data: bytes) -> None:
-    with pytest.raises(NotReadable) as refused:
+    with raises("NotReadable") as refused:
         read("what.bin", data)
     assert refused.value.what.startswith("what.bin ")
     assert "\n" not in refused.value.what
@@ -60,7 +61,7 @@ def test_what_is_nothing_of_ours_is_one_sentence(data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_kind_that_is_named_is_believed_and_checked(kind: str) -> None:
-    with pytest.raises(NotReadable) as refused:
+    with raises("NotReadable") as refused:
         read("wrong.txt", b"nothing of the sort", kind)
     assert SOURCES[kind].made_by in (refused.value.hint or "")
 
@@ -83,13 +84,13 @@ DEEP = "<nvidia_smi_log>" + "<a>" * 5000
     ids=["laughs", "fetches", "foreign", "deep", "torn"],
 )
 def test_xml_that_reaches_out_or_grows_is_refused(text: str, why: str) -> None:
-    with pytest.raises(NotReadable, match=why):
+    with raises("NotReadable", match=why):
         read("smi.xml", text.encode())
 
 
 def test_a_torn_file_is_told_with_its_place() -> None:
     data = (SYNTHETIC / "dxdiag-win11-pro.xml").read_bytes()[:900]
-    with pytest.raises(NotReadable, match=r"not whole XML.*line"):
+    with raises("NotReadable", match=r"not whole XML.*line"):
         read("dx.xml", data)
 
 
@@ -132,7 +133,7 @@ def test_half_a_file_is_read_or_refused(broken: str) -> None:
     for end in range(0, len(text), 97):
         try:
             _, told = read(broken, text[:end].encode(), kind)
-        except NotReadable:
+        except UsageError:
             continue
         for state in (state for instances in told.resources.values() for state in instances.values()):
             assert all(isinstance(value, Observation | Unreported) for value in state.values())
@@ -157,7 +158,7 @@ def test_a_machine_has_one_name(other: str, told: str | None, tmp_path: Path) ->
     if told is None:
         assert imported([info, dxdiag], None).host == "DESK-01"
         return
-    with pytest.raises(Contradiction):
+    with raises("Contradiction"):
         imported([info, dxdiag], "desk-01")
 
 
@@ -176,14 +177,14 @@ def test_cards_alike_share_only_what_is_true_of_both(tmp_path: Path) -> None:
 
 def test_one_address_with_two_cards_is_a_fault(tmp_path: Path) -> None:
     other = changed("nvidia-smi-windows-4090.xml", "00000000:01:00.0", "00000000:31:00.0", tmp_path, "smi.xml")
-    with pytest.raises(Contradiction, match=r"what is at PCIBUS\(0000:31\)"):
+    with raises("Contradiction", match=r"what is at PCIBUS\(0000:31\)"):
         imported([SYNTHETIC / "nvidia-smi-windows-2xL20-tcc.xml", other])
 
 
 def test_a_card_that_one_survey_counts_twice_is_told(tmp_path: Path) -> None:
     twice = tmp_path / "twice.txt"
     twice.write_text((SYNTHETIC / "lspci-desk.txt").read_text(encoding="utf-8") * 2, encoding="utf-8")
-    with pytest.raises(NotReadable, match="2 times"):
+    with raises("NotReadable", match="2 times"):
         imported([twice])
 
 

@@ -11,13 +11,13 @@ from winhost.cli.envelope import show_results
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
-from winhost.imports.import_errors import NotReadable
+from winhost.imports.import_errors import unreadable
 from winhost.imports.merge import merged
 from winhost.imports.observation import FileObservations
 from winhost.imports.sources import read
 from winhost.imports.text import LARGEST
 from winhost.model.documents import write_document
-from winhost.model.errors import visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import TooLarge, read_within
 from winhost.model.fleetfile import host_name
@@ -53,12 +53,15 @@ def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> Fa
 
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
-    """Those that can be read, each with its kind; the others with a warning. Raises NotReadable where there is none."""
+    """Those that can be read, each with its kind; the others with a warning.
+
+    Raises UsageError (NotReadable) where none can be read.
+    """
     faults, readable = [], 0
     for path in files:
         try:
             found, told = read(str(path), _bytes(path), kind)
-        except NotReadable as fault:
+        except UsageError as fault:
             faults.append(fault)
             continue
         readable += 1
@@ -82,4 +85,4 @@ def _bytes(path: Path) -> bytes:
         why = str(large)
     except OSError as error:
         why = f"cannot be read ({error.strerror or error})"
-    raise NotReadable(str(path), why)
+    raise unreadable(str(path), why)

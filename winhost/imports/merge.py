@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from winhost import __version__
-from winhost.imports.import_errors import Contradiction, Nameless
+from winhost.imports.import_errors import contradiction
 from winhost.imports.observation import FileObservations, Observation, State, Value, Worth
 from winhost.imports.same_functions import Met, met
+from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
 from winhost.resources.base import ResourceType
 from winhost.resources.registry import WINDOWS
@@ -33,10 +34,10 @@ class _Instance:
     what: str
     said: dict[str, tuple[str, Observation]] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
-    disputed: dict[str, tuple[Worth, Contradiction]] = field(default_factory=dict)
+    disputed: dict[str, tuple[Worth, UsageError]] = field(default_factory=dict)
 
     def hear(self, file: str, state: State) -> None:
-        """Raises Contradiction where it is about which machine it is."""
+        """Raises UsageError (Contradiction) where it is about which machine it is."""
         for name, value in state.items():
             self._hear(file, name, value)
 
@@ -49,7 +50,7 @@ class _Instance:
             self.said[name] = (file, value)
         elif value.worth == before[1].worth and value.value != before[1].value:
             shown = (before[0], str(before[1].value)), (file, str(value.value))
-            found = Contradiction(f"{self.what}.{name}", *shown)
+            found = contradiction(f"{self.what}.{name}", *shown)
             if name in IDENTITY:
                 raise found
             self.disputed[name] = (value.worth, found)
@@ -73,7 +74,7 @@ def merged(
     """The facts of one machine from files, each with its kind. warn: is told what files differ in.
 
     `read_at`: when they were imported, ISO 8601 in UTC, because the files say when they were made in local time or not
-    at all. Raises Contradiction, CardsDoNotMatch, NotReadable, Nameless.
+    at all. Raises UsageError: Contradiction, CardsDoNotMatch, NotReadable, Nameless.
     """
     told = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
@@ -98,10 +99,11 @@ def _host(told: Sequence[tuple[str, FileObservations]], asked: str | None) -> st
     named = [(file, each.host) for file, each in told if each.host]
     for file, name in named[1:]:
         if name.casefold() != named[0][1].casefold():
-            raise Contradiction("the machine's name", named[0], (file, name))
+            raise contradiction("the machine's name", named[0], (file, name))
     if asked or named:
         return asked or named[0][1]
-    raise Nameless([file for file, _ in told])
+    files = visible(", ".join(file for file, _ in told))
+    raise UsageError("Nameless", what=f"no machine is named in {files}", hint="Name it with --host NAME.")
 
 
 def _resources(told: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:

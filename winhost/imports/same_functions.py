@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from winhost.imports.import_errors import CardsDoNotMatch, Contradiction, NotReadable
+from winhost.imports.import_errors import contradiction, unreadable
 from winhost.imports.observation import FileObservations, Observation, SeenFunction, State, Unreported, Value
+from winhost.model.errors import UsageError, visible
 
 _IDS_WITHOUT_SUBSYSTEM = 2
 
@@ -29,7 +30,7 @@ class Met:
 
 
 def met(files: Sequence[tuple[str, FileObservations]]) -> list[Met]:
-    """The functions of all files, each once. Raises CardsDoNotMatch, Contradiction, NotReadable."""
+    """The functions of all files, each once. Raises UsageError: CardsDoNotMatch, Contradiction, NotReadable."""
     found: list[Met] = []
     complete: str | None = None
     for file, told in sorted(files, key=lambda each: _order(each[1])):
@@ -51,7 +52,7 @@ def _order(told: FileObservations) -> tuple[bool, int]:
 def _refuse_same_places(file: str, functions: Iterable[SeenFunction]) -> None:
     for place, times in Counter(function.place for function in functions).items():
         if place is not None and times > 1:
-            raise NotReadable(file, f"lists {place} {times} times", "Import one listing of one machine.")
+            raise unreadable(file, f"lists {place} {times} times", "Import one listing of one machine.")
 
 
 def _refuse_two_in_one_place(found: Iterable[Met]) -> None:
@@ -62,7 +63,7 @@ def _refuse_two_in_one_place(found: Iterable[Met]) -> None:
         other = there.setdefault(each.location, each)
         if other is not each:
             (one, first), (two, second) = other.seen[0], each.seen[0]
-            raise Contradiction(f"what is at {each.location}", (one, first.name), (two, second.name))
+            raise contradiction(f"what is at {each.location}", (one, first.name), (two, second.name))
 
 
 def _join(found: list[Met], file: str, functions: Iterable[SeenFunction], complete: str | None) -> None:
@@ -119,7 +120,13 @@ def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[SeenFu
             each.seen.append((file, function))
     else:
         other = free[0].seen[0][0] if free else str(complete)
-        raise CardsDoNotMatch(alike[0].name, (file, len(alike)), (other, len(free)))
+        raise UsageError(
+            "CardsDoNotMatch",
+            what=f"{visible(file)} lists {len(alike)} of {visible(alike[0].name)}, {visible(other)} lists {len(free)}",
+            meaning="They are of different machines, or one of them does not show every card, "
+            "and nothing says which card is which.",
+            hint="Leave one of the two files out, or add one that lists every card: lspci -vv -nn.",
+        )
 
 
 def _interchangeable(alike: list[SeenFunction]) -> list[SeenFunction]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from winhost.imports import computer_info, dxdiag, lspci, nvidia_smi, survey_dda, systeminfo
-from winhost.imports.import_errors import NotReadable
+from winhost.imports.import_errors import unreadable
 from winhost.imports.observation import FileObservations, Misread
 from winhost.imports.text import decoded
 
@@ -71,25 +71,25 @@ SOURCES: Mapping[str, FileKind] = {
 
 
 def read(file: str, data: bytes, kind: str | None = None) -> tuple[str, FileObservations]:
-    """The kind of a file, recognised where none is named, and what it tells. Raises NotReadable."""
+    """The kind of a file, recognised where none is named, and what it tells. Raises UsageError: NotReadable."""
     try:
         text = decoded(data)
         kind = kind or _recognised(file, text)
         return kind, SOURCES[kind].read(text)
     except Misread as misread:
         why = str(misread)
-    raise NotReadable(file, why, f"It is made with: {SOURCES[kind].made_by}" if kind else None)
+    raise unreadable(file, why, f"It is made with: {SOURCES[kind].made_by}" if kind else None)
 
 
 def _recognised(file: str, text: str) -> str:
     beginning = text[:_BEGINNING]
     if '"winhost.facts/' in beginning:
-        raise NotReadable(file, "is a facts file already", "Use it as it is: winhost assess --facts FILE")
+        raise unreadable(file, "is a facts file already", "Use it as it is: winhost assess --facts FILE")
     for kind, source in SOURCES.items():
         if source.looks.search(beginning):
             return kind
     for source in SOURCES.values():
         if source.near.search(beginning):
-            raise NotReadable(file, source.why, f"Make it with: {source.instead or source.made_by}")
+            raise unreadable(file, source.why, f"Make it with: {source.instead or source.made_by}")
     known = "\n".join(f"  {kind}: {source.made_by}" for kind, source in SOURCES.items())
-    raise NotReadable(file, "is of no kind that can be imported", f"These can be, or name one with --kind:\n{known}")
+    raise unreadable(file, "is of no kind that can be imported", f"These can be, or name one with --kind:\n{known}")
