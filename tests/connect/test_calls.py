@@ -10,8 +10,9 @@ import pytest
 
 from tests.connect.conftest import Serve
 from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, Served
+from tests.errors import raises
 from winhost.connect.agent import Agent
-from winhost.connect.errors import Drifted, NoSession, NotAvailable, NotFound, RemoteError, SessionDropped, TimedOut
+from winhost.connect.errors import Drifted, NotAvailable, RemoteError, SessionDropped, TimedOut
 from winhost.engine.detect import read_facts
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
@@ -102,7 +103,7 @@ def test_a_closed_session_is_gone_from_the_host(served: Served, deleted: Countin
 @only_psrp
 def test_a_session_that_opened_half_way_is_gone_from_the_host(served: Served, deleted: Counting) -> None:
     served.endpoint.faults.plan(exceed_quota, Action.RECEIVE)
-    with pytest.raises(NoSession):
+    with raises("NoSession"):
         served.open()
     assert deleted.count == 1
 
@@ -147,7 +148,7 @@ def test_an_error_after_the_change_says_what_is_so_now(served: Served, agent: Ag
 def test_what_is_not_there_is_not_what_cannot_be_looked_at(serve: Serve) -> None:
     installed, fresh = serve("server2025-role-installed").open(), serve("server2025-3gpu").open()
     assert installed.get("VmActions", {"vm": NOBODY}) is None
-    with pytest.raises(NotFound) as not_found:
+    with raises("NotFound") as not_found:
         set_start(installed, vm=NOBODY)
     with pytest.raises(NotAvailable) as not_available:
         fresh.get("VmActions", {"vm": VM})

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, HastyOnce, Served
-from winhost.connect.errors import Drifted, NotFound, SessionDropped, TimedOut
+from tests.errors import raises
+from winhost.connect.errors import Drifted, SessionDropped, TimedOut
 from winhost.engine.host_session import ProgressEvent
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.wire import Action, When, drop, exceed_quota
@@ -105,7 +106,7 @@ def test_a_lost_set_of_what_is_gone_is_not_found(served: Served) -> None:
     hands = served.hands()
     hands.state("Boot", {})
     served.endpoint.faults.plan(drop, Action.COMMAND)
-    with pytest.raises(NotFound):
+    with raises("NotFound"):
         hands.set(step(vm=NOBODY), frozenset())
     hands.close()
     assert served.host.calls("set") == []

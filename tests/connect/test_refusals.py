@@ -13,6 +13,7 @@ import yaml
 
 from tests.connect.conftest import Serve
 from tests.connect.served import Served
+from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect import errors
 from winhost.lab.wire import Action, PipelineError, drop, exceed_quota, refuse
@@ -95,7 +96,7 @@ def test_the_user_reads_what_stands_in_the_way(serve: Serve, tmp_path: Path, nam
     transport["kind"] = WireKind(kind)
     with pytest.raises(WinhostError) as caught, session(served, **transport) as agent:
         agent.get("Boot", {})
-    assert type(caught.value) is getattr(errors, case["error"])
+    assert caught.value.code == case["error"]
     assert int(caught.value.exit_code) == case.get("exit", 5)
     text = error_text(caught.value)
     assert [part for part in case["tells"] if part not in text] == [], text
@@ -160,7 +161,7 @@ def test_a_host_whose_certificate_is_refused_hears_nothing_of_us(
 ) -> None:
     served = serve(tls=True)
     caplog.set_level("DEBUG", logger="winhost.lab.wire")
-    with pytest.raises(errors.CertificateRefused):
+    with raises("CertificateRefused"):
         served.open(verify=True, auth=Auth.BASIC)
     assert "POST" not in caplog.text
     with session(served, auth=Auth.BASIC):
@@ -198,7 +199,7 @@ def test_a_service_that_is_no_remoting_is_a_wire_error_and_no_crash(
 ) -> None:
     with other_service(*answer) as port, pytest.raises(errors.WireError) as caught:
         served.open(port=port, auth=auth, kind=kind)
-    assert isinstance(caught.value, errors.NoSession | errors.AuthenticationFailed)
+    assert caught.value.code in ("NoSession", "Redirected", "NoShell", "AuthenticationFailed", "KeyRefused")
     assert "gpu-03" in caught.value.what
 
 

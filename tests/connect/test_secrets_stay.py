@@ -240,5 +240,5 @@ def test_a_certificate_is_judged_before_the_password_leaves(tmp_path: Path, logg
         (host,) = load_fleet(world.folder / "fleet.yaml").hosts
         with pytest.raises(WinhostError) as caught:
             WindowsConnector(host, session_text()).open()
-    assert type(caught.value).__name__ == "CertificateRefused"
+    assert caught.value.code == "CertificateRefused"
     assert shown_in(everything_told_by(caught.value)) == set()

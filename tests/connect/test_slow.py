@@ -13,9 +13,10 @@ import pytest
 from tests.connect.conftest import Serve
 from tests.connect.slow import Relay, flooding, listening
 from tests.connect.sshd import NoSshd, Sshd
+from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect import guard
-from winhost.connect.errors import Failure, NoSession, SessionDropped, TimedOut, Unreachable, WireError
+from winhost.connect.errors import Failure, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.connect.guard import Guard, connected
 from winhost.model.fleet import WireKind
 
@@ -119,7 +120,7 @@ def test_a_host_that_never_ends_is_left_after_a_megabyte(
     served = serve()
     with listening(flooding(begins, piece)) as port, in_time(5), pytest.raises(WireError) as caught:
         served.open(kind=kind, port=port, call_timeout=5)
-    assert isinstance(caught.value, NoSession | SessionDropped)
+    assert caught.value.code in ("NoSession", "Redirected", "NoShell", "SessionDropped")
 
 
 @both
@@ -139,7 +140,7 @@ def test_a_host_may_not_answer_a_call_without_end(
 def test_an_answer_in_an_encoding_that_nobody_asked_for_is_not_unpacked(serve: Serve) -> None:
     bomb = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n123456789"
     for kind in WireKind:
-        with listening(flooding(bomb, b" ")) as port, pytest.raises(NoSession, match=r"encoding .*gzip"):
+        with listening(flooding(bomb, b" ")) as port, raises("NoSession", match=r"encoding .*gzip"):
             serve().open(kind=kind, port=port)
 
 

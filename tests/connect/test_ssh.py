@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.connect.sshd import NoSshd, Sshd, free_port, keypair, until
+from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect.errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, WireError
-from winhost.connect.ssh import HostKeyRefused, KeyRefused, KeyUnusable, NoShell, NotThere, SshWire
+from winhost.connect.ssh import HostKeyRefused, SshWire
 from winhost.model.secrets import SecretRef
 from winhost.resources.linux.scripts import session_text
 
@@ -140,7 +141,7 @@ def test_a_host_key_of_another_kind_is_refused(sshd: Sshd, tmp_path: Path) -> No
 
 def test_another_key_of_ours_is_refused_by_the_machine(sshd: Sshd, tmp_path: Path) -> None:
     other = SecretRef("file", str(keypair(tmp_path / "other")))
-    with pytest.raises(KeyRefused) as caught:
+    with raises("KeyRefused") as caught:
         sshd.wire(key=other, key_at="hosts.gpu-03.wsl.key (fleet.yaml:9)")
     assert isinstance(caught.value, AuthenticationFailed)
     assert "fleet.yaml:9" in error_text(caught.value)
@@ -156,7 +157,7 @@ KEYS = {
 
 @pytest.mark.parametrize("text", KEYS.values(), ids=KEYS.keys())
 def test_what_is_no_key_is_said_and_not_shown(sshd: Sshd, tmp_path: Path, text: str) -> None:
-    with pytest.raises(KeyUnusable, match="it is no private key") as caught:
+    with raises("KeyUnusable", match="it is no private key") as caught:
         sshd.wire(key=secret(tmp_path, text))
     assert CANARY not in error_text(caught.value)
     assert caught.value.__context__ is None
@@ -164,9 +165,9 @@ def test_what_is_no_key_is_said_and_not_shown(sshd: Sshd, tmp_path: Path, text: 
 
 def test_a_missing_passphrase_and_a_wrong_one_are_said(sshd: Sshd, tmp_path: Path) -> None:
     key = locked(sshd, tmp_path)
-    with pytest.raises(KeyUnusable, match="it needs a passphrase"):
+    with raises("KeyUnusable", match="it needs a passphrase"):
         sshd.wire(key=key)
-    with pytest.raises(KeyUnusable, match="or the passphrase is not its own"):
+    with raises("KeyUnusable", match="or the passphrase is not its own"):
         sshd.wire(key=key, passphrase=secret(tmp_path, "another"))
 
 
@@ -174,12 +175,12 @@ def test_a_missing_passphrase_and_a_wrong_one_are_said(sshd: Sshd, tmp_path: Pat
     "text", ["", "ssh-ed25519", "ssh-ed25519 !!!", "ssh-ed25519 AAAA", "ssh-new AAAA", "x\x1b[2J y"]
 )
 def test_a_host_key_that_is_none_is_said(sshd: Sshd, text: str) -> None:
-    with pytest.raises(KeyUnusable, match="the host key for gpu-03/ubuntu"):
+    with raises("KeyUnusable", match="the host key for gpu-03/ubuntu"):
         sshd.wire(host_key=text)
 
 
 def test_a_closed_port_is_unreachable(sshd: Sshd) -> None:
-    with pytest.raises(NotThere) as caught:
+    with raises("NotThere") as caught:
         sshd.wire(port=free_port())
     assert isinstance(caught.value, Unreachable)
     assert "Enable-PSRemoting" not in error_text(caught.value)
@@ -202,7 +203,7 @@ def test_a_service_that_is_no_ssh_opens_no_session(sshd: Sshd, says: bytes | Non
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        with pytest.raises(NoShell):
+        with raises("NoShell"):
             sshd.wire(port=listening.getsockname()[1], connect_timeout=1)
         thread.join(10)
 
@@ -210,12 +211,12 @@ def test_a_service_that_is_no_ssh_opens_no_session(sshd: Sshd, says: bytes | Non
 def test_a_machine_without_python_opens_no_session(tmp_path: Path) -> None:
     with served(tmp_path, "SetEnv PATH=/nowhere") as running:
         wire = running.wire()
-        with pytest.raises(NoShell, match=r"python3|No such file"):
+        with raises("NoShell", match=r"python3|No such file"):
             ask(wire, "echo", 1)
 
 
 def test_a_machine_that_is_not_taking_orders_opens_no_session(tmp_path: Path) -> None:
-    with served(tmp_path, "MaxSessions 0") as running, pytest.raises(NoShell):
+    with served(tmp_path, "MaxSessions 0") as running, raises("NoShell"):
         running.wire()
 
 

@@ -15,8 +15,8 @@ from cryptography import x509
 from tests.connect.conftest import Serve
 from tests.connect.slow import answering, listening
 from tests.connect.test_refusals import session
+from tests.errors import raises
 from winhost.cli.output import error_text
-from winhost.connect.errors import BundleUnusable, CertificateRefused, Redirected
 from winhost.lab.wire import certificate
 from winhost.model.fleet import Auth, WireKind
 
@@ -55,7 +55,7 @@ def test_a_redirect_is_not_followed(serve: Serve, kind: WireKind, auth: Auth, st
     with (
         trap() as (elsewhere, heard),
         listening(answering(redirect(status, f"http://127.0.0.1:{elsewhere}/wsman"))) as port,
-        pytest.raises(Redirected) as caught,
+        raises("Redirected") as caught,
     ):
         served.open(kind=kind, auth=auth, port=port)
     assert heard == []
@@ -71,7 +71,7 @@ def test_a_redirect_in_the_middle_of_the_logon_gets_no_answer_of_ours(serve: Ser
     with (
         trap() as (elsewhere, heard),
         listening(answering(CHALLENGE, redirect(307, f"http://127.0.0.1:{elsewhere}/wsman"))) as port,
-        pytest.raises(Redirected),
+        raises("Redirected"),
     ):
         served.open(kind=kind, auth=Auth.NTLM, port=port)
     assert heard == []
@@ -80,7 +80,7 @@ def test_a_redirect_in_the_middle_of_the_logon_gets_no_answer_of_ours(serve: Ser
 @both
 def test_a_redirect_with_hostile_words_is_shown_and_not_obeyed(serve: Serve, kind: WireKind) -> None:
     to = "http://x/\x1b[2J" + "y" * 5000
-    with listening(answering(redirect(302, to))) as port, pytest.raises(Redirected) as caught:
+    with listening(answering(redirect(302, to))) as port, raises("Redirected") as caught:
         serve().open(kind=kind, port=port)
     assert "\x1b" not in error_text(caught.value)
     assert len(error_text(caught.value)) < 1500
@@ -125,7 +125,7 @@ def test_a_bundle_of_the_environment_is_trusted(
     for each in BUNDLES:
         monkeypatch.delenv(each, raising=False)
     served = serve(tls=True)
-    with pytest.raises(CertificateRefused):
+    with raises("CertificateRefused"):
         served.open(kind=kind, verify=True)
     monkeypatch.setenv(name, str(served.endpoint.certificate_path))
     with session(served, kind=kind, verify=True) as agent:
@@ -145,7 +145,7 @@ def test_a_bundle_of_the_environment_that_is_none_is_named(
     serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere.pem")
-    with pytest.raises(BundleUnusable) as caught:
+    with raises("BundleUnusable") as caught:
         serve(tls=True).open(kind=kind, verify=True)
     assert "REQUESTS_CA_BUNDLE names it" in error_text(caught.value)
 
@@ -164,7 +164,7 @@ def test_what_is_wrong_with_a_certificate_is_told(
 ) -> None:
     for name, value in changes.items():
         monkeypatch.setattr(certificate, name, value)
-    with pytest.raises(CertificateRefused) as caught:
+    with raises("CertificateRefused") as caught:
         serve(tls=True).open(kind=kind)
     assert what in error_text(caught.value)
     assert hint in error_text(caught.value)
@@ -178,7 +178,7 @@ def test_a_certificate_for_another_name_is_told(serve: Serve, kind: WireKind, mo
     assert served.endpoint.certificate_path is not None
     shown = x509.load_pem_x509_certificate(served.endpoint.certificate_path.read_bytes())
     assert "127.0.0.1" not in str(shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    with pytest.raises(CertificateRefused) as caught:
+    with raises("CertificateRefused") as caught:
         served.open(kind=kind)
     assert "a certificate for another name" in error_text(caught.value)
     assert "hosts.gpu-03.address" in error_text(caught.value)

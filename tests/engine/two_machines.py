@@ -8,7 +8,7 @@ from typing import Any
 from tests.engine.world import QUICK, World
 from winhost.connect.agent import Agent
 from winhost.connect.errors import SessionDropped, TimedOut
-from winhost.connect.ssh import HostKeyRefused, KeyRefused, NotThere, SshTarget
+from winhost.connect.ssh import HostKeyRefused, SshTarget, key_refused, not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.engine.order import Id
 from winhost.engine.planning import make_plan
@@ -166,11 +166,11 @@ class TwoMachines(World):
         self.targets.append(target)
         listening = self.linux.listening()
         if listening is None:
-            raise NotThere(target.name, "Connection refused")
+            raise not_there(target.name, "Connection refused")
         if public_line(self.shows or listening.seed) != target.host_key:
             raise HostKeyRefused(target.name, "another")
         if OURS not in listening.authorized:
-            raise KeyRefused(target.name, "user root")
+            raise key_refused(target.name, "user root")
         return Agent(LinuxWire(self, target.name, listening), 60, misfit)
 
     # ---- the distro

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.errors import raises
 from tests.hostile.hosts import (
     EVERYTHING,
     HOST,
@@ -20,7 +21,7 @@ from tests.hostile.hosts import (
     with_taken,
 )
 from winhost.connect.agent import Agent
-from winhost.connect.errors import NotFound, RemoteError
+from winhost.connect.errors import RemoteError
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.detect import read_facts
 from winhost.lab.hostfile import find
@@ -96,7 +97,7 @@ def test_a_session_begins_with_the_agents_text_and_the_first_call_beside_it(
         overhearing.become(value)
         agent = host[1].open()
         assert names(read_facts(agent)) == unchanged(value)
-        with pytest.raises(NotFound):
+        with raises("NotFound"):
             agent.set("VmActions", {"vm": value}, {"start": "nothing"}, {}, {})
         agent.close()
     assert overhearing.heard == [BEGINS, CALL] * 3
@@ -123,7 +124,7 @@ def test_a_value_goes_out_as_data_and_is_refused_by_name(
     """As resource, key, request, expectation, property and consent: whatever it is, the host reads it in the JSON."""
     with pytest.raises(RemoteError, match="UnknownNoun"):
         agent.get(value, {})
-    with pytest.raises(NotFound):
+    with raises("NotFound"):
         agent.set("VmActions", {"vm": value}, {"start": "nothing"}, {}, {})
     with pytest.raises(RemoteError, match=r"BadRequest|Winhost\.Bad") as refused:
         agent.set("VmActions", {"vm": VM}, {"start": value}, {}, {"accept": [value]})

@@ -47,15 +47,29 @@ def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def defaults(parameters: ast.arguments) -> Iterator[ast.expr | None]:
+    """Of a parameter named `code`."""
+    plain = [*parameters.posonlyargs, *parameters.args]
+    late = zip(plain[len(plain) - len(parameters.defaults) :], parameters.defaults, strict=True)
+    named = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
+    yield from (value for parameter, value in (*late, *named) if parameter.arg == "code")
+
+
 def codes() -> Iterator[str]:
-    """Whatever is given as a code: first to a class of errors, or by name."""
+    """Whatever is given as a code: first to a class of errors, by name, or as the default of a parameter."""
     errors = error_classes()
     for node in (node for tree in trees() for node in ast.walk(tree)):
+        given: list[ast.expr | None] = []
         if isinstance(node, ast.Call):
-            makes = last_name(node.func) in errors or ast.unparse(node.func) == "super().__init__"
-            given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "code")] if makes else []
-            named = (each.value for each in given if isinstance(each, ast.Constant))
-            yield from (name for name in named if isinstance(name, str) and name.isidentifier())
+            made = last_name(node.func) in errors or ast.unparse(node.func) == "super().__init__"
+            given += node.args[:1] if made else []
+            given += [each.value for each in node.keywords if each.arg == "code" and made]
+        elif isinstance(node, ast.ClassDef) and node.name in errors:
+            given += [
+                default for each in ast.walk(node) if isinstance(each, ast.arguments) for default in defaults(each)
+            ]
+        named = (each.value for each in given if isinstance(each, ast.Constant))
+        yield from (name for name in named if isinstance(name, str) and name.isidentifier())
     for name, node in errors.items():
         if "super().__init__" not in ast.unparse(node) and name not in FAMILIES:
             yield name  # until it is raised where it happens

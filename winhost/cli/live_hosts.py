@@ -6,7 +6,7 @@ from winhost.cli.watch import Watch
 from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector
 from winhost.connect.windows import WindowsConnector
-from winhost.connect.windows_with_linux import NoLinuxKey, WindowsWithLinux
+from winhost.connect.windows_with_linux import WindowsWithLinux, no_linux_key
 from winhost.engine.host_session import HostSession
 from winhost.model.facts import Facts
 from winhost.model.fleet import Host
@@ -30,10 +30,10 @@ def connector_for(host: Host) -> WindowsWithLinux:
 
 
 def check_reach(host: Host, plan: Plan) -> None:
-    """Raises NoLinuxKey for a plan that goes on to the host's Linux, which is known to end before that."""
+    """Raises UsageError (NoLinuxKey) for a plan that goes on to the host's Linux, which is known to end before that."""
     resources = {*(step.resource for step in plan.steps), *(deferred.resource for deferred in plan.deferred)}
     if host.ssh is None and resources & set(LINUX):
-        raise NoLinuxKey(host.name)
+        raise no_linux_key(host.name)
 
 
 def read_live(host: Host, watch: Watch) -> Facts:

@@ -21,7 +21,7 @@ from winhost.connect.answers import (
     not_text,
     parsed,
 )
-from winhost.connect.errors import BAD_ANSWER, Drifted, NotAvailable, NotFound, RemoteError, SessionDropped
+from winhost.connect.errors import BAD_ANSWER, Drifted, NotAvailable, RemoteError, SessionDropped, not_found
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
 
 A = TypeVar("A")
@@ -202,8 +202,8 @@ class Agent:
             return Drifted(self.host, doing, differences)
         if answer.error.code == COME_BACK:
             return SessionDropped(self.host, "the host wants to be reached anew")
-        kind = NotFound if answer.error.code == NOT_FOUND else RemoteError
-        return kind(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)
+        made = not_found if answer.error.code == NOT_FOUND else RemoteError
+        return made(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)
 
 
 def _doing(call: Mapping[str, Json]) -> str:

@@ -1,10 +1,9 @@
-"""Errors from the wire, kept apart because each asks for something else from whoever catches it."""
+"""Errors of the connection to a host and of its answers: whoever catches them does something else for each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
-from winhost.model.errors import Exit, UsageError, WinhostError, visible
+from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Json, RemoteFault
 
 BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
@@ -16,7 +15,7 @@ def one_line(text: object) -> str:
 
 
 class Failure(StrEnum):
-    """What kind of trouble keeps us from a session."""
+    """Why there is no session with a host."""
 
     OTHER = "other"
     NAME = "name"
@@ -92,55 +91,57 @@ _ADVICE: Mapping[Failure, tuple[str, str]] = {
 }
 
 
-@dataclass(eq=False)
 class WireError(WinhostError):
-    """The way to a host, not the host's answer, is at fault. `detail` is the library's word, for the curious.
+    """The connection to a host failed, so that there is no answer.
 
-    at: address and port, as `10.0.0.5 port 5986`, where they are known.
+    at: address and port, as `10.0.0.5 port 5986`, where they are known; detail: the words of a library or of the host.
     """
 
     exit_code = Exit.UNREACHABLE
-
     host: str
-    detail: str
-    at: str = field(default="", kw_only=True)
 
-    @property
-    def named(self) -> str:
-        """The host, and where we looked for it."""
-        return f"{self.host} at {self.at}" if self.at else self.host
+    @staticmethod
+    def named(host: str, at: str) -> str:
+        """The host, and where winhost looked for it."""
+        return f"{host} at {at}" if at else host
 
 
-@dataclass(eq=False)
 class Unreachable(WireError):
-    """Nothing was asked yet: no connection, no name, no listener."""
+    """There is no session, so nothing was asked yet: no connection, no name, no listener, no remoting.
 
-    failure: Failure = field(default=Failure.OTHER, kw_only=True)
+    code, problem, meaning, hint: where they are not those of the failure.
+    """
 
-    @property
-    def what(self) -> str:
-        return f"{self.named} cannot be reached: {self.detail}"
+    def __init__(
+        self,
+        host: str,
+        detail: str,
+        *,
+        at: str = "",
+        failure: Failure = Failure.OTHER,
+        code: str = "Unreachable",
+        problem: str = "cannot be reached",
+        meaning: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        means, advice = _ADVICE[failure]
+        advice = advice.format(host=host, transport=f"hosts.{host}.transport")
+        super().__init__(
+            code,
+            what=f"{self.named(host, at)} {problem}: {detail}",
+            meaning=meaning or means,
+            hint=hint or f"{advice}; then: winhost detect {host}",
+            host=host,
+        )
+        self.detail, self.at, self.failure = detail, at, failure
 
-    @property
-    def meaning(self) -> str | None:
-        return _ADVICE[self.failure][0]
 
-    @property
-    def hint(self) -> str | None:
-        advice = _ADVICE[self.failure][1].format(host=self.host, transport=f"hosts.{self.host}.transport")
-        return f"{advice}; then: winhost detect {self.host}"
+NO_SESSION = "answers, but opens no session"
 
 
-class NoSession(Unreachable):
+def no_session(host: str, detail: str, *, at: str, failure: Failure) -> Unreachable:
     """Something answers, but opens no session: too many are open, it is starting, or it is no remoting at all."""
-
-    @property
-    def what(self) -> str:
-        return f"{self.named} answers, but opens no session: {self.detail}"
-
-
-class Redirected(NoSession):
-    """Something answers, and sends us elsewhere."""
+    return Unreachable(host, detail, at=at, failure=failure, code="NoSession", problem=NO_SESSION)
 
 
 class Distrust(StrEnum):
@@ -176,173 +177,138 @@ _CERTIFICATES: Mapping[Distrust, tuple[str, str, str]] = {
 }
 
 
-@dataclass(eq=False)
-class CertificateRefused(WireError):
+def certificate_refused(host: str, detail: str, *, at: str = "", distrust: Distrust = Distrust.UNTRUSTED) -> WireError:
     """The host answers, but cannot prove who it is."""
-
-    distrust: Distrust = field(default=Distrust.UNTRUSTED, kw_only=True)
-
-    @property
-    def what(self) -> str:
-        return f"{self.named} showed {_CERTIFICATES[self.distrust][0]}: {self.detail}"
-
-    @property
-    def meaning(self) -> str | None:
-        return f"No password was sent. {_CERTIFICATES[self.distrust][1]}"
-
-    @property
-    def hint(self) -> str | None:
-        return f"{_CERTIFICATES[self.distrust][2].format(host=self.host)} Then: winhost detect {self.host}"
+    shown, meaning, advice = _CERTIFICATES[distrust]
+    return WireError(
+        "CertificateRefused",
+        what=f"{WireError.named(host, at)} showed {shown}: {detail}",
+        meaning=f"No password was sent. {meaning}",
+        hint=f"{advice.format(host=host)} Then: winhost detect {host}",
+        host=host,
+    )
 
 
-@dataclass(eq=False)
-class BundleUnusable(UsageError):
-    """The CA bundle that the host's certificate is to be checked against is not there, or is none."""
-
-    host: str
-    path: str
-    why: str
-    named: bool = True
-    """Whether fleet.yaml names it; else the environment does."""
-
-    @property
-    def what(self) -> str:
-        return f"the CA bundle {visible(self.path)} for {self.host} cannot be used: {self.why}"
-
-    @property
-    def hint(self) -> str | None:
-        if not self.named:
-            return (
-                f"REQUESTS_CA_BUNDLE names it: correct that, or set hosts.{self.host}.transport.verify in fleet.yaml."
-            )
-        return f"Name a PEM file at hosts.{self.host}.transport.verify in fleet.yaml, relative to that file."
+_DENIED = "User and secret are right; this user lacks the right to log on remotely, or remoting is disabled."
+_WRONG = "The host is reachable; only the logon failed: user or secret is wrong, or the account is locked."
 
 
-@dataclass(eq=False)
 class AuthenticationFailed(WireError):
     """The host answers and refuses the logon. `password_at`: where the fleet file refers to the password.
 
-    denied: user and secret are right, and this user may not come in this way.
+    denied: user and secret are right, and this user may not log on this way; code, meaning, hint: where they are not
+    those of a logon to Windows.
     """
 
-    password_at: str | None = None
-    denied: bool = field(default=False, kw_only=True)
+    def __init__(
+        self,
+        host: str,
+        detail: str,
+        password_at: str | None = None,
+        *,
+        at: str = "",
+        denied: bool = False,
+        code: str = "AuthenticationFailed",
+        meaning: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        secret = password_at or f"hosts.{host}.transport.password in fleet.yaml"
+        advice = "On the host, make the user an administrator, and: Enable-PSRemoting"
+        super().__init__(
+            code,
+            what=f"{self.named(host, at)} refused the logon: {detail}",
+            meaning=meaning or (_DENIED if denied else _WRONG),
+            hint=hint or f"{advice if denied else f'Check the user and {secret}'}; then: winhost detect {host}",
+            host=host,
+        )
 
-    @property
-    def what(self) -> str:
-        return f"{self.named} refused the logon: {self.detail}"
 
-    @property
-    def meaning(self) -> str | None:
-        if self.denied:
-            return "User and secret are right; this user lacks the right to log on remotely, or remoting is disabled."
-        return "The host is reachable; only the logon failed: user or secret is wrong, or the account is locked."
-
-    @property
-    def hint(self) -> str | None:
-        if self.denied:
-            advice = "On the host, make the user an administrator, and: Enable-PSRemoting"
-        else:
-            place = self.password_at or f"hosts.{self.host}.transport.password in fleet.yaml"
-            advice = f"Check the user and {place}"
-        return f"{advice}; then: winhost detect {self.host}"
-
-
-@dataclass(eq=False)
 class TimedOut(WireError):
     """No answer in time. What was asked may still be running on the host. opening: nothing was asked yet."""
 
-    opening: bool = field(default=False, kw_only=True)
-
-    @property
-    def what(self) -> str:
-        return f"{self.named} did not answer in time: {self.detail}"
-
-    @property
-    def meaning(self) -> str | None:
-        if self.opening:
-            return "It takes the connection and opens no session in time. Nothing was asked of it."
-        return "What was asked may still be running there."
-
-    @property
-    def hint(self) -> str | None:
-        if not self.opening:
-            return None
-        place = f"hosts.{self.host.partition('/')[0]}"
-        return f"Check what answers at that address and port; more time is given at {place}.transport.call_timeout"
+    def __init__(self, host: str, detail: str, *, at: str = "", opening: bool = False) -> None:
+        setting = f"hosts.{host.partition('/')[0]}.transport.call_timeout"
+        super().__init__(
+            "TimedOut",
+            what=f"{self.named(host, at)} did not answer in time: {detail}",
+            meaning="It takes the connection but opens no session in time. Nothing was asked of it."
+            if opening
+            else "What was asked may still be running there.",
+            hint=f"Check what answers at that address and port; {setting} allows more time" if opening else None,
+            host=host,
+        )
 
 
 class SessionDropped(WireError):
     """The answer was lost: it may have succeeded. Read again; never blindly repeat a `set`."""
 
-    @property
-    def what(self) -> str:
-        return f"the session with {self.named} broke off: {self.detail}"
+    def __init__(self, host: str, detail: str, *, at: str = "") -> None:
+        super().__init__(
+            "SessionDropped",
+            what=f"the session with {self.named(host, at)} broke off: {detail}",
+            meaning="What was asked may have been done.",
+            host=host,
+        )
 
-    @property
-    def meaning(self) -> str | None:
-        return "What was asked may have been done."
 
-
-@dataclass(eq=False)
 class RemoteError(WinhostError):
-    """The script said no. `before` and `after`, when the host could tell them, say what is so now."""
+    """The script on the host failed. `before` and `after`: the state around it, where the host could report it."""
 
     host: str
-    fault: RemoteFault
-    doing: str
-    before: Mapping[str, Json] | None = None
-    after: Mapping[str, Json] | None = None
-    warnings: tuple[str, ...] = field(default=())
 
-    @property
-    def what(self) -> str:
-        codes = ", ".join(part for part in (self.fault.category, self.fault.code, *self.fault.hresults) if part)
-        return f"{self.host}: {self.doing}: {one_line(self.fault)} ({codes})"
+    def __init__(
+        self,
+        host: str,
+        fault: RemoteFault,
+        doing: str,
+        before: Mapping[str, Json] | None = None,
+        after: Mapping[str, Json] | None = None,
+        warnings: tuple[str, ...] = (),
+        code: str = "RemoteError",
+    ) -> None:
+        codes = ", ".join(part for part in (fault.category, fault.code, *fault.hresults) if part)
+        super().__init__(
+            code,
+            what=f"{host}: {doing}: {one_line(fault)} ({codes})",
+            meaning="winhost brings its agent along: something on the host, or on the way, changed its answer."
+            if fault.code == BAD_ANSWER
+            else None,
+            host=host,
+        )
+        self.fault, self.doing = fault, doing
+        self.before, self.after, self.warnings = before, after, warnings
 
-    @property
-    def meaning(self) -> str | None:
-        if self.fault.code != BAD_ANSWER:
-            return None
-        return "winhost brings its agent along: something on the host, or on the way, changed what it said."
 
-
-class NotFound(RemoteError):
+def not_found(
+    host: str,
+    fault: RemoteFault,
+    doing: str,
+    before: Mapping[str, Json] | None = None,
+    after: Mapping[str, Json] | None = None,
+    warnings: tuple[str, ...] = (),
+) -> RemoteError:
     """There is no such instance: not the same as being unable to look."""
+    return RemoteError(host, fault, doing, before, after, warnings, code="NotFound")
 
 
-@dataclass(eq=False)
 class NotAvailable(WinhostError):
     """It cannot be looked at before `needs` is there: a stopped service must not look like an absent VM."""
 
-    host: str
-    doing: str
-    needs: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.host}: {self.doing}: not possible before {self.needs} is there"
+    def __init__(self, host: str, doing: str, needs: str) -> None:
+        super().__init__("NotAvailable", what=f"{host}: {doing}: not possible before {needs} is there", host=host)
+        self.needs = needs
 
 
-@dataclass(eq=False)
-class Drifted(WinhostError):
+class Drifted(DriftError):
     """The host is not as the plan saw it; nothing was changed. `differences`: property → (expected, found)."""
 
-    exit_code = Exit.DRIFT
-
-    host: str
-    doing: str
-    differences: Mapping[str, tuple[Json, Json]]
-
-    @property
-    def what(self) -> str:
-        listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in self.differences.items())
-        return f"{self.host} is not as planned: {self.doing}: {listed}"
-
-    @property
-    def meaning(self) -> str | None:
-        return "Somebody changed it since the plan was made, so the plan's way back would not be theirs."
-
-    @property
-    def hint(self) -> str | None:
-        return f"Plan again: winhost plan {self.host}"
+    def __init__(self, host: str, doing: str, differences: Mapping[str, tuple[Json, Json]]) -> None:
+        listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
+        super().__init__(
+            "Drifted",
+            what=f"{host} is not as planned: {doing}: {listed}",
+            meaning="It was changed after the plan was made; applying the plan could overwrite that change.",
+            hint=f"Plan again: winhost plan {host}",
+            host=host,
+        )
+        self.differences = differences

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass, field
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from winhost.connect.errors import Failure, SessionDropped, TimedOut, Unreachable, one_line
 from winhost.model.units import MiB
@@ -26,6 +26,13 @@ _NO_ROUTE = {
 }
 _REFUSED = {getattr(errno, name) for name in ("ECONNREFUSED", "WSAECONNREFUSED") if hasattr(errno, name)}
 _SILENT = {getattr(errno, name) for name in ("ETIMEDOUT", "WSAETIMEDOUT") if hasattr(errno, name)}
+
+
+class MakeError(Protocol):
+    """Makes the error for a host to which there is no connection."""
+
+    def __call__(self, host: str, detail: str, *, at: str, failure: Failure) -> Unreachable: ...
+
 
 _Address = tuple[int, int, int, Any]  # family, type, protocol, and what `connect` takes
 
@@ -134,7 +141,7 @@ def connected(
     port: int,
     seconds: float,
     kind: type[socket.socket] = socket.socket,
-    lost: type[Unreachable] = Unreachable,
+    lost: MakeError = Unreachable,
 ) -> socket.socket:
     """A socket of this kind, connected within so many seconds, whichever address of the name answers.
 
@@ -159,7 +166,7 @@ def connected(
     raise _lost(guard, lost, refused, seconds)
 
 
-def _looked_up(guard: Guard, address: str, port: int, end: float, lost: type[Unreachable]) -> Sequence[_Address]:
+def _looked_up(guard: Guard, address: str, port: int, end: float, lost: MakeError) -> Sequence[_Address]:
     """The system's resolver has a patience of its own, and cannot be interrupted: it is left behind."""
     found: Future[Sequence[_Address]] = Future()
 
@@ -182,7 +189,7 @@ def _looked_up(guard: Guard, address: str, port: int, end: float, lost: type[Unr
     raise lost(guard.host, f"no address for {one_line(address)!r}: {why}", at=guard.at, failure=Failure.NAME)
 
 
-def _lost(guard: Guard, lost: type[Unreachable], error: OSError | None, seconds: float) -> Unreachable:
+def _lost(guard: Guard, lost: MakeError, error: OSError | None, seconds: float) -> Unreachable:
     detail, failure = one_line((error and error.strerror) or error or "no address"), Failure.OTHER
     if isinstance(error, TimeoutError) or (error and error.errno in _SILENT):
         detail, failure = f"no answer to the connection within {seconds:.0f} s (timed out)", Failure.SILENT

@@ -5,7 +5,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from winhost.connect.errors import Failure, NoSession, Redirected, one_line
+from winhost.connect.errors import NO_SESSION, Failure, Unreachable, no_session, one_line
 from winhost.connect.guard import Guard, connected, guarded
 from winhost.model.fleet import Host
 
@@ -68,16 +68,18 @@ def _adapter(target: Host, guard: Guard) -> Any:
 
 
 def _check(guard: Guard, response: "Response") -> None:
-    """Before anything but its head was read. Raises Redirected, NoSession."""
+    """Before anything but its head was read. Raises Unreachable: Redirected, NoSession."""
     if 300 <= response.status_code < 400:
         to = one_line(response.headers.get("Location", "nowhere"))[:300]
         detail = f"it answered with a redirect (HTTP {response.status_code}) to {to}"
-        raise Redirected(guard.host, detail, at=guard.at, failure=Failure.REDIRECT)
+        raise Unreachable(
+            guard.host, detail, at=guard.at, failure=Failure.REDIRECT, code="Redirected", problem=NO_SESSION
+        )
     coding = response.headers.get("Content-Encoding", "identity")
     if coding.lower() != "identity":
         # A megabyte of it may be a gigabyte.
         detail = f"it answered in an encoding that it was not asked for ({one_line(coding)[:40]})"
-        raise NoSession(guard.host, detail, at=guard.at, failure=Failure.NOT_WSMAN)
+        raise no_session(guard.host, detail, at=guard.at, failure=Failure.NOT_WSMAN)
 
 
 def _pools(target: Host, guard: Guard) -> dict[str, Any]:

@@ -11,21 +11,20 @@ from typing import Protocol, TypeVar
 from winhost.connect.errors import (
     BAD_ANSWER,
     AuthenticationFailed,
-    BundleUnusable,
-    CertificateRefused,
     Distrust,
     Failure,
-    NoSession,
     RemoteError,
     SessionDropped,
     TimedOut,
     Unreachable,
     WireError,
+    certificate_refused,
+    no_session,
     one_line,
 )
 from winhost.connect.guard import place
 from winhost.connect.http import trusted
-from winhost.model.errors import WinhostError
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Host
 
@@ -112,7 +111,7 @@ def at(target: Host) -> str:
 
 
 def check_bundle(target: Host) -> None:
-    """Raises BundleUnusable; a library would say the same as a fault of the host."""
+    """Raises UsageError (BundleUnusable); a library would say the same as a fault of the host."""
     bundle = trusted(target)
     if isinstance(bundle, bool) or not target.transport.tls:
         return
@@ -120,9 +119,22 @@ def check_bundle(target: Host) -> None:
     try:
         _load(Path(bundle))
     except ssl.SSLError:
-        raise BundleUnusable(target.name, bundle, "there is no certificate in it", named) from None
+        raise _bundle_unusable(target.name, bundle, "there is no certificate in it", named) from None
     except OSError as error:
-        raise BundleUnusable(target.name, bundle, error.strerror or type(error).__name__, named) from None
+        raise _bundle_unusable(target.name, bundle, error.strerror or type(error).__name__, named) from None
+
+
+def _bundle_unusable(host: str, path: str, why: str, named: bool) -> UsageError:
+    """named: whether fleet.yaml names the bundle; else the environment does."""
+    setting = f"hosts.{host}.transport.verify in fleet.yaml"
+    return UsageError(
+        "BundleUnusable",
+        what=f"the CA bundle {visible(path)} for {host} cannot be used: {why}",
+        hint=f"Name a PEM file at {setting}, relative to that file."
+        if named
+        else f"REQUESTS_CA_BUNDLE names it: correct that, or set {setting}.",
+        host=host,
+    )
 
 
 def _load(path: Path) -> None:
@@ -135,7 +147,7 @@ def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireE
 
     cause = _innermost(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return CertificateRefused(target.name, one_line(cause), at=at(target), distrust=_distrust(cause))
+        return certificate_refused(target.name, one_line(cause), at=at(target), distrust=_distrust(cause))
     if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
         return TimedOut(target.name, one_line(cause), at=at(target), opening=lost is Unreachable)
     if library.refuses_logon(error):
@@ -194,7 +206,7 @@ def _logon_refused(library: Library, target: Host, lost: Lost, error: Exception)
 
 def _session_lost(target: Host, lost: Lost, said: str, failure: Failure) -> WireError:
     if lost is Unreachable:
-        return NoSession(target.name, said, at=at(target), failure=failure)
+        return no_session(target.name, said, at=at(target), failure=failure)
     return lost(target.name, said, at=at(target))
 
 

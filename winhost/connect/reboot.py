@@ -7,7 +7,6 @@ from typing import Any
 
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.errors import AuthenticationFailed, RemoteError, SessionDropped, TimedOut, Unreachable, WireError
-from winhost.model.errors import WinhostError
 
 
 @dataclass(frozen=True)
@@ -17,29 +16,6 @@ class Patience:
     deadline: float = 1800
     first: float = 1
     longest: float = 12
-
-
-@dataclass(eq=False)
-class NotBack(WinhostError):
-    """The host did not come back in time."""
-
-    exit_code = WireError.exit_code
-
-    host: str
-    seconds: float
-    last: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.host} was not back {self.seconds:.0f} s after its restart: {self.last}"
-
-    @property
-    def meaning(self) -> str | None:
-        return "The restart was asked for; the host may still be on its way. Nothing else was done since."
-
-    @property
-    def hint(self) -> str | None:
-        return "When it is back: winhost resume with the run's name (winhost runs lists them)."
 
 
 class _NotYet(Exception):
@@ -59,7 +35,7 @@ def wait(
 ) -> tuple[Agent, str]:
     """Wait for another boot on which logon works and servicing is idle. Returns a fresh agent and its boot id.
 
-    A refused logon is waited out too: services that check it start late. Raises NotBack.
+    A refused logon is waited out too: services that check it start late. Raises WireError: NotBack.
     """
     from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
@@ -80,7 +56,13 @@ def wait(
         return retrying(_look, way, old_boot, left)
     except RetryError as error:
         last = error.last_attempt.exception()
-        raise NotBack(way.host, patience.deadline, str(last)) from last
+        raise WireError(
+            "NotBack",
+            what=f"{way.host} was not back {patience.deadline:.0f} s after its restart: {last}",
+            meaning="The restart was requested; the host may still be on its way. Nothing else was done since.",
+            hint="When it is back: winhost resume with the run's name (winhost runs lists them).",
+            host=way.host,
+        ) from last
 
 
 def _reason(attempt: Any) -> str:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.connect.agent import Agent, Fits, anything
 from winhost.connect.errors import (
+    NO_SESSION,
     AuthenticationFailed,
-    NoSession,
+    Failure,
     SessionDropped,
     TimedOut,
     Unreachable,
@@ -60,66 +61,53 @@ class SshTarget:
     """Where the key is referred to, for a refused logon."""
 
 
-@dataclass(eq=False)
-class KeyUnusable(UsageError):
-    """A key that we were given is none. Names it, never shows it."""
-
-    host: str
-    which: str
-    why: str
-
-    @property
-    def what(self) -> str:
-        return f"the {self.which} for {self.host} cannot be used: {visible(self.why)}"
+def _key_unusable(host: str, which: str, why: str) -> UsageError:
+    """A key from the fleet file, or that of the host, is not one. Names it, never shows it."""
+    what = f"the {which} for {host} cannot be used: {visible(why)}"
+    return UsageError("KeyUnusable", what=what, host=host)
 
 
-class NotThere(Unreachable):
-    """`Unreachable`, in the words of SSH."""
-
-    @property
-    def hint(self) -> str | None:
-        return "Check that the distro runs, that its sshd listens at that port, and that firewalls let us through."
+def not_there(host: str, detail: str, *, at: str = "", failure: Failure = Failure.OTHER) -> Unreachable:
+    """No connection to sshd."""
+    hint = "Check that the distro runs, that its sshd listens at that port, and that firewalls let winhost through."
+    return Unreachable(host, detail, at=at, failure=failure, code="NotThere", hint=hint)
 
 
-class NoShell(NoSession):
-    """`NoSession`, in the words of SSH."""
-
-    @property
-    def meaning(self) -> str | None:
-        return "Nothing was changed there. It may still be starting, or it is no SSH at all, or Python is missing."
-
-    @property
-    def hint(self) -> str | None:
-        return None
+def _no_shell(host: str, detail: str, *, at: str) -> Unreachable:
+    return Unreachable(
+        host,
+        detail,
+        at=at,
+        code="NoShell",
+        problem=NO_SESSION,
+        meaning="Nothing was changed there. It may still be starting, or it is not SSH at all, or Python is missing.",
+        hint="Wait a little; then check on the machine itself: python3 --version, and systemctl status ssh",
+    )
 
 
 class HostKeyRefused(WireError):
-    """The machine answers, but shows another key than the one that is known."""
+    """The machine answers, but shows another key than the known one."""
 
-    @property
-    def what(self) -> str:
-        return f"{self.named} showed a host key that is not the known one: {self.detail}"
-
-    @property
-    def meaning(self) -> str | None:
-        return "No key of ours was offered. Either it was set up anew, or this is not your machine."
-
-    @property
-    def hint(self) -> str | None:
-        return "Compare, on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+    def __init__(self, host: str, detail: str, *, at: str = "") -> None:
+        super().__init__(
+            "HostKeyRefused",
+            what=f"{self.named(host, at)} showed a host key that is not the known one: {detail}",
+            meaning="No key of ours was offered. Either it was set up anew, or this is not your machine.",
+            hint="Compare, on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+            host=host,
+        )
 
 
-@dataclass(eq=False)
-class KeyRefused(AuthenticationFailed):
-    """`AuthenticationFailed`, in the words of SSH."""
-
-    @property
-    def meaning(self) -> str | None:
-        return "It is the right machine; only our key is not accepted for this user."
-
-    @property
-    def hint(self) -> str | None:
-        return f"Look at {self.password_at}" if self.password_at else None
+def key_refused(host: str, detail: str, key_at: str | None = None, *, at: str = "") -> AuthenticationFailed:
+    """key_at: where the fleet file refers to the private key."""
+    return AuthenticationFailed(
+        host,
+        detail,
+        at=at,
+        code="KeyRefused",
+        meaning="It is the right machine, but it does not accept this key for this user.",
+        hint=f"Check {key_at or 'ssh.key in fleet.yaml'}; then: winhost detect {host.partition('/')[0]}",
+    )
 
 
 @dataclass(frozen=True)
@@ -140,7 +128,7 @@ class SshConnector:
     def open(self) -> Agent:
         """A session; the agent goes there with the first call.
 
-        Raises Unreachable, HostKeyRefused, AuthenticationFailed, TimedOut, KeyUnusable, SecretUnreadable.
+        Raises WireError, and UsageError (KeyUnusable, SecretUnreadable).
         """
         return Agent(SshWire(self.target, self.program), self.target.call_timeout, self.fits)
 
@@ -173,7 +161,7 @@ class SshWire:
             watch.cancel()
 
     def invoke(self, request: str, within: float) -> str:
-        """One call of the agent. Raises SessionDropped, TimedOut, NoSession; then this wire is closed."""
+        """One call of the agent. Raises SessionDropped, TimedOut, Unreachable; then this wire is closed."""
         from paramiko import SSHException
 
         if self._channel.closed:
@@ -268,7 +256,7 @@ class SshWire:
         code = self._channel.exit_status
         said = one_line(self._channel.recv_stderr(4096).decode("utf-8", "replace").strip().rpartition("\n")[2])
         if code in (_NOT_FOUND, _NOT_EXECUTABLE):
-            return NoShell(self.host, said or "python3 is not there", at=self._at)
+            return _no_shell(self.host, said or "python3 is not there", at=self._at)
         if code >= 0:
             why = f"the agent ended with exit code {code}: {said or 'it does not say why'}"
             return SessionDropped(self.host, why, at=self._at)
@@ -287,7 +275,7 @@ def _connect(client: "SSHClient", target: SshTarget, guard: Guard, host_key: "PK
         port=target.port,
         username=target.user,
         pkey=key,
-        sock=connected(guard, target.address, target.port, seconds, lost=NotThere),
+        sock=connected(guard, target.address, target.port, seconds, lost=not_there),
         timeout=seconds,
         banner_timeout=seconds,
         auth_timeout=seconds,
@@ -322,8 +310,8 @@ def _ours(target: SshTarget, guard: Guard, error: Exception, late: bool) -> Wire
         shown, known = error.key.fingerprint, error.expected_key.fingerprint
         return HostKeyRefused(target.name, f"{shown}, known is {known}", at=guard.at)
     if isinstance(error, AuthenticationException) and not late:
-        return KeyRefused(target.name, f"user {visible(target.user)}", target.key_at, at=guard.at)
-    return NoShell(target.name, one_line(error) or type(error).__name__, at=guard.at)
+        return key_refused(target.name, f"user {visible(target.user)}", target.key_at, at=guard.at)
+    return _no_shell(target.name, one_line(error) or type(error).__name__, at=guard.at)
 
 
 def _quieten() -> None:
@@ -340,7 +328,7 @@ def _host_key(target: SshTarget) -> "PKey":
         data = base64.b64decode(rest.split(" ")[0], validate=True)
         key: PKey = PKey.from_type_string(kind, data)
     except (UnknownKeyType, SSHException, binascii.Error, ValueError, EOFError):
-        raise KeyUnusable(target.name, "host key", "it should be a type and its base64, as in a .pub file") from None
+        raise _key_unusable(target.name, "host key", "it should be a type and its base64, as in a .pub file") from None
     return key
 
 
@@ -362,4 +350,4 @@ def _private_key(target: SshTarget) -> "PKey":
                 why = "it is no private key of a kind that we know, or the passphrase is not its own"
         else:
             return key
-    raise KeyUnusable(target.name, "controller key", f"{target.key}: {why}")
+    raise _key_unusable(target.name, "controller key", f"{target.key}: {why}")

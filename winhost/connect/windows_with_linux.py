@@ -34,35 +34,14 @@ _CATEGORIES: Sequence[tuple[type[WinhostError], str]] = (
 )
 
 
-@dataclass(eq=False)
-class NoLinuxKey(UsageError):
-    """Linux would let us in, but the fleet file does not say with which key."""
-
-    host: str
-
-    @property
-    def what(self) -> str:
-        return f"fleet.yaml names no key for the Linux of {self.host}"
-
-    @property
-    def hint(self) -> str:
-        return f"Name its private key at hosts.{self.host}.ssh.key in fleet.yaml, as file:~/.ssh/id_ed25519"
-
-
-@dataclass(eq=False)
-class SeveralLinuxes(UsageError):
-    """Which of them is meant, nobody said: to take the first might change the wrong one."""
-
-    host: str
-    names: tuple[str, ...]
-
-    @property
-    def what(self) -> str:
-        return f"{len(self.names)} distros of {self.host} have a way in: {', '.join(map(one_line, self.names))}"
-
-    @property
-    def hint(self) -> str:
-        return "winhost takes care of one for each host: close the way into the others."
+def no_linux_key(host: str) -> UsageError:
+    """Linux would let winhost in, but the fleet file does not say with which key."""
+    return UsageError(
+        "NoLinuxKey",
+        what=f"fleet.yaml names no key for the Linux of {host}",
+        hint=f"Name its private key at hosts.{host}.ssh.key in fleet.yaml, as file:~/.ssh/id_ed25519",
+        host=host,
+    )
 
 
 def _open(target: SshTarget, program: str) -> Agent:
@@ -161,9 +140,15 @@ class WindowsWithLinuxAgent(Agent):
         if not ways_in:
             raise NotAvailable(self.host, doing, ACCESS)
         if len(ways_in) > 1:
-            raise SeveralLinuxes(self.host, tuple("/".join(way.key.values()) for way in ways_in))
+            names = (one_line("/".join(way.key.values())) for way in ways_in)
+            raise UsageError(  # to take the first might change the wrong one
+                "SeveralLinuxes",
+                what=f"{len(ways_in)} distros of {self.host} have SSH access: {', '.join(names)}",
+                hint="winhost manages one distro on each host: remove SSH access to the others.",
+                host=self.host,
+            )
         if self._way.target.ssh is None:
-            raise NoLinuxKey(self.host)
+            raise no_linux_key(self.host)
         target = _target(self._way.target, self._way.target.ssh, ways_in[0], _records(answers, FORWARD))
         return self._way.open_linux(target, self._way.program)
 
@@ -236,4 +221,4 @@ def _fault(error: WinhostError) -> RemoteFault:
     """Why a Linux could not be asked, as facts carry it."""
     category = next((category for kind, category in _CATEGORIES if isinstance(error, kind)), "NotSpecified")
     message = ". ".join(filter(None, (error.what, error.hint)))
-    return RemoteFault(category, f"Winhost.{type(error).__name__}", message=one_line(message))
+    return RemoteFault(category, f"Winhost.{error.code}", message=one_line(message))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer
-from winhost.connect.errors import AuthenticationFailed, NotFound, SessionDropped, TimedOut, Unreachable
+from winhost.connect.errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, not_found
 from winhost.connect.reboot import Patience
 from winhost.engine import uploads
 from winhost.engine.detect import read_facts
@@ -125,7 +125,7 @@ class HostSession:
     def restart(self, old_boot: str) -> str:
         """Restart unless another boot is running already, and wait. Returns the new boot id.
 
-        Raises UploadInterrupted, NotBack.
+        Raises UploadInterrupted, and WireError (NotBack).
         """
         # A host that cannot be asked is going down already, or is asked again by whoever waits for it.
         with suppress(Unreachable, SessionDropped, TimedOut, AuthenticationFailed):
@@ -179,7 +179,7 @@ class HostSession:
         # By the way to the very machine that has it: the host may answer long before the Linux on it does.
         now = self._waiting(lambda: self.state(step.resource, step.key, settled=True))
         if now is None:
-            raise NotFound(self.host, RemoteFault("ObjectNotFound"), f"set {step.resource}")
+            raise not_found(self.host, RemoteFault("ObjectNotFound"), f"set {step.resource}")
         if all(now[name] == value for name, value in step.desired.items()):
             return SetAnswer({**now, **step.before}, now)
         expect = {name: now[name] for name in step.before}

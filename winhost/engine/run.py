@@ -9,7 +9,7 @@ from typing import Any
 from winhost import __version__
 from winhost.connect.agent import Connector, SetAnswer
 from winhost.connect.errors import Drifted, NotAvailable, RemoteError, WireError
-from winhost.connect.reboot import NotBack, Patience
+from winhost.connect.reboot import Patience
 from winhost.engine import amending, uploads
 from winhost.engine.amending import Amendment
 from winhost.engine.failures import (
@@ -247,7 +247,7 @@ class Runner:
             return error
         if isinstance(error, KeyboardInterrupt):
             return CutShort(self.run, host, back)
-        if isinstance(error, WireError | NotBack):
+        if isinstance(error, WireError):
             return OutOfReach(self.run, host, error, back)
         return error if self.record.unchanged else Halted(self.run, host, error, back)
 
