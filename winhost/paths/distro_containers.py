@@ -1,15 +1,13 @@
-"""What containers need inside the distro: CDI, which names the GPUs to them, Docker, and where packages come from."""
+"""What containers need inside the distro: a CDI specification of the GPUs, kept up to date, and Docker's settings."""
 
-from dataclasses import dataclass
-from hashlib import sha256
-from importlib.resources import files
+from collections.abc import Mapping
 
 CDI_SERVICE_FILE = "/etc/systemd/system/winhost-cdi.service"
 CDI_PATH_FILE = "/etc/systemd/system/winhost-cdi.path"
 
 
 # The driver store that WSL mounts changes with the driver of Windows, which a running distro never sees: /usr/lib/wsl
-# is no file system that tells of changes (systemd.path), so each boot, and each new nvidia-ctk, writes the spec anew.
+# sends no change events (systemd.path), so each boot, and each new nvidia-ctk, writes the specification anew.
 # nvidia-cdi-refresh, from nvidia-container-toolkit 1.20 on, writes the same file; the same device in two files would be
 # a conflict. It goes first.
 CDI_SERVICE = """\
@@ -44,56 +42,7 @@ WantedBy=multi-user.target
 """
 
 
-@dataclass(frozen=True)
-class Repository:
-    """A source of packages, with the key that signs it. fingerprint: of that key, and who tells it."""
-
-    name: str
-    title: str
-    uri: str
-    suite: str
-    components: tuple[str, ...]
-    key_file: str
-    fingerprint: str
-    published_by: str
-
-    @property
-    def key(self) -> str:
-        """The armoured public key."""
-        return files(__package__).joinpath("keys", self.key_file).read_text(encoding="ascii")
-
-    @property
-    def key_sha256(self) -> str:
-        return sha256(self.key.encode("ascii")).hexdigest()
-
-
-TOOLKIT = Repository(
-    name="winhost-nvidia-container-toolkit",
-    title="NVIDIA's packages for containers",
-    uri="https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH)",
-    suite="/",
-    components=(),
-    key_file="nvidia-container-toolkit.asc",
-    fingerprint="C95B321B61E88C1809C4F759DDCAE044F796ECB0",
-    published_by="NVIDIA/nvidia-docker, gpgkey",
-)
-
-
-def docker(codename: str) -> Repository:
-    """Docker Engine for an Ubuntu by its code name (`noble`)."""
-    return Repository(
-        name="winhost-docker",
-        title="Docker's packages",
-        uri="https://download.docker.com/linux/ubuntu",
-        suite=codename,
-        components=("stable",),
-        key_file="docker.asc",
-        fingerprint="9DC858229FC7DD38854AE2D88D81803C0EBFCD88",
-        published_by="docker/docs, engine/install",
-    )
-
-
-# Docker runs a container with this runtime where it is told `--gpus`, or `--runtime nvidia`.
+# `docker run --gpus` and `--runtime nvidia` use this runtime.
 DOCKER_FILE = "/etc/docker/daemon.json"
 DOCKER_SETTINGS = """\
 {
@@ -105,3 +54,29 @@ DOCKER_SETTINGS = """\
   }
 }
 """
+
+FILES: tuple[Mapping[str, str], ...] = (
+    {
+        "path": CDI_SERVICE_FILE,
+        "text": CDI_SERVICE,
+        "title": "The unit that writes the CDI specification",
+        "why": "A Windows driver update moves the files that containers get; the specification is rebuilt at start.",
+    },
+    {
+        "path": CDI_PATH_FILE,
+        "text": CDI_PATH,
+        "title": "The unit that watches nvidia-ctk",
+        "why": "A new nvidia-ctk may find more of these files; the specification is rebuilt then, too.",
+    },
+    {
+        "path": DOCKER_FILE,
+        "text": DOCKER_SETTINGS,
+        "title": "Docker's settings",
+        "why": "With NVIDIA's runtime Docker gives GPUs to the containers that ask for them.",
+    },
+)
+UNITS: tuple[Mapping[str, str], ...] = (
+    {"name": "docker.service"},
+    {"name": "winhost-cdi.service"},
+    {"name": "winhost-cdi.path"},
+)

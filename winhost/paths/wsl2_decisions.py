@@ -1,6 +1,6 @@
 """Decisions of the WSL 2 path: what its playbook may refer to, each with its arithmetic."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -9,19 +9,9 @@ from packaging.version import Version
 
 from winhost.hardware.cards import card_label, runs_cuda
 from winhost.model.facts import Json
-from winhost.model.units import MiB
-from winhost.paths.distro_containers import (
-    CDI_PATH,
-    CDI_PATH_FILE,
-    CDI_SERVICE,
-    CDI_SERVICE_FILE,
-    DOCKER_FILE,
-    DOCKER_SETTINGS,
-    TOOLKIT,
-    Repository,
-    docker,
-)
-from winhost.paths.distro_network import StaticAddress, network_file
+from winhost.paths.distro_containers import FILES, UNITS
+from winhost.paths.distro_packages import TOOLKIT, Repository, docker, packages
+from winhost.paths.wsl2_config_files import Conf, Config, wsl_conf, wslconfig_values
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
 from winhost.paths.wsl2_settings import File, Settings
@@ -29,11 +19,10 @@ from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.hyperv_firewall.resource import WSL
 from winhost.resources.windows.wsl.resource import Wsl
 from winhost.resources.windows.wsl_config.resource import WslConfig
-from winhost.wslconfig import WSLCONF, changed
+from winhost.wslconfig import changed
 
 SSH_PORT, SSH_PORT_WITH_WINDOWS = 22, 2222
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of the distro; who may come there, a firewall of Windows says
-NEVER_IDLE = "-1"  # of both idle times: no client window has to stay open
 
 
 @dataclass(frozen=True)
@@ -44,24 +33,6 @@ class Staged:
     name: str
     source: str
     title: str
-
-
-@dataclass(frozen=True)
-class Config:
-    """What `.wslconfig` shall be, whole; digest: SHA-256 of it, by which a running VM tells that it has read it."""
-
-    text: str
-    encoding: str
-    digest: str
-
-
-@dataclass(frozen=True)
-class Conf:
-    """/etc/wsl.conf, and the files of an address of its own, where the distro has one; see resource WslConf."""
-
-    text: str
-    network: str | None
-    resolver: str | None
 
 
 @dataclass(frozen=True)
@@ -144,23 +115,7 @@ class Wsl2Decisions:
 
     @property
     def conf(self) -> Conf:
-        bridge = self._settings.bridge
-        static = bridge if self._mode == "bridged" and bridge and bridge.address != "dhcp" else None
-        own_names = static is not None and bool(static.dns)
-        desired = {
-            ("boot", "systemd"): "true",
-            ("user", "default"): "root",  # whom an image made for people would log on, winhost's units do not know
-            ("interop", "appendWindowsPath"): "false",
-        }
-        if own_names:
-            desired["network", "generateResolvConf"] = "false"
-        return Conf(
-            changed("", desired, WSLCONF),
-            network_file(StaticAddress.parse(static.address, str(static.gateway), _texts(static.dns)))
-            if static
-            else None,
-            "".join(f"nameserver {server}\n" for server in static.dns) if static and own_names else None,
-        )
+        return wsl_conf(self._settings, self._mode)
 
     @cached_property
     def ways_in(self) -> tuple[SshAccess, ...]:
@@ -209,30 +164,15 @@ class Wsl2Decisions:
 
     @property
     def packages_inside(self) -> tuple[Mapping[str, str], ...]:
-        desired = (
-            ("docker-ce", self._settings.containers.docker, "Docker Engine"),
-            ("nvidia-container-toolkit", self._settings.containers.toolkit, "NVIDIA Container Toolkit"),
-        )
-        return tuple({"name": n, "version": v, "title": t} for n, v, t in desired if self.ways_in)
+        return packages(self._settings.containers) if self.ways_in else ()
 
     @property
     def files(self) -> tuple[Mapping[str, str], ...]:
-        moved = (
-            "With a new driver of Windows the files that containers get are others; they are looked up at each start."
-        )
-        updated = "A new version of NVIDIA's tool may find more of them, so they are looked up then, too."
-        runtime = "With NVIDIA's runtime Docker gives GPUs to the containers that ask for them."
-        desired = (
-            (CDI_SERVICE_FILE, CDI_SERVICE, "The unit that tells containers of the GPUs", moved),
-            (CDI_PATH_FILE, CDI_PATH, "The unit that watches NVIDIA's tool", updated),
-            (DOCKER_FILE, DOCKER_SETTINGS, "Docker's settings", runtime),
-        )
-        return tuple({"path": p, "text": t, "title": n, "why": why} for p, t, n, why in desired if self.ways_in)
+        return FILES if self.ways_in else ()
 
     @property
     def units(self) -> tuple[Mapping[str, str], ...]:
-        desired = ("docker.service", "winhost-cdi.service", "winhost-cdi.path")
-        return tuple({"name": name} for name in desired if self.ways_in)
+        return UNITS if self.ways_in else ()
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
@@ -246,30 +186,12 @@ class Wsl2Decisions:
     def config(self) -> Config:
         found = self._facts.of(WslConfig, {"account": self.account})
         assert found is not None
-        text = changed(found.text or "", self._desired())
+        text = changed(found.text or "", self._wslconfig())
         return Config(text, found.encoding or "utf-8", sha256(text.encode()).hexdigest())
 
-    def _desired(self) -> dict[tuple[str, str], str | None]:
-        desired: dict[tuple[str, str], str | None] = {
-            ("wsl2", "networkingMode"): self._mode,
-            ("wsl2", "memory"): f"{self.memory.given // MiB}MB",
-            ("wsl2", "guiApplications"): "false",
-            ("wsl2", "vmIdleTimeout"): NEVER_IDLE,
-            ("general", "instanceIdleTimeout"): NEVER_IDLE,
-        }
-        if (swap := self._settings.stated("swap")) is not None:
-            desired["wsl2", "swap"] = f"{swap // MiB}MB"
-        if self._settings.processors is not None:
-            desired["wsl2", "processors"] = str(self._settings.processors)
-        if self._mode == "bridged" and self._settings.bridge:
-            desired["wsl2", "vmSwitch"] = self._settings.bridge.switch
-            desired["wsl2", "macAddress"] = mac_address(self._facts.os.machine_id, self.account)
-            desired["wsl2", "dhcp"] = str(self._settings.bridge.address == "dhcp").lower()
-        return desired
-
-
-def _texts(addresses: Sequence[object]) -> tuple[str, ...]:
-    return tuple(map(str, addresses))
+    def _wslconfig(self) -> Mapping[tuple[str, str], str | None]:
+        mac = mac_address(self._facts.os.machine_id, self.account) if self._mode == "bridged" else None
+        return wslconfig_values(self._settings, self._mode, self.memory.given, mac)
 
 
 def _staged(file: File, title: str) -> Staged:

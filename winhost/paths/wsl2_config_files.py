@@ -1,0 +1,76 @@
+"""What the path writes into .wslconfig of the account and /etc/wsl.conf of the distro."""
+
+from dataclasses import dataclass
+
+from winhost.model.units import Bytes, MiB
+from winhost.paths.distro_network import StaticAddress, network_file
+from winhost.paths.wsl2_network import Mode
+from winhost.paths.wsl2_settings import Bridge, Settings
+from winhost.wslconfig import WSLCONF, changed
+
+NEVER_IDLE = "-1"  # of both idle times: no client window has to stay open
+
+WslConfigValues = dict[tuple[str, str], str | None]  # by section and key; None takes a key out
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `.wslconfig` shall be, whole; digest: SHA-256 of it, by which a running VM tells that it has read it."""
+
+    text: str
+    encoding: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Conf:
+    """/etc/wsl.conf, and the files of an address of its own, where the distro has one; see resource WslConf."""
+
+    text: str
+    network: str | None
+    resolver: str | None
+
+
+def wslconfig_values(settings: Settings, mode: Mode, memory: Bytes, mac: str | None) -> WslConfigValues:
+    """Values of .wslconfig: the network mode, `memory` bytes for Linux, no idle timeout; mac: of the bridged VM."""
+    values: WslConfigValues = {
+        ("wsl2", "networkingMode"): mode,
+        ("wsl2", "memory"): f"{memory // MiB}MB",
+        ("wsl2", "guiApplications"): "false",
+        ("wsl2", "vmIdleTimeout"): NEVER_IDLE,
+        ("general", "instanceIdleTimeout"): NEVER_IDLE,
+    }
+    if (swap := settings.stated("swap")) is not None:
+        values["wsl2", "swap"] = f"{swap // MiB}MB"
+    if settings.processors is not None:
+        values["wsl2", "processors"] = str(settings.processors)
+    if mode == "bridged" and settings.bridge:
+        values["wsl2", "vmSwitch"] = settings.bridge.switch
+        values["wsl2", "macAddress"] = mac
+        values["wsl2", "dhcp"] = str(settings.bridge.address == "dhcp").lower()
+    return values
+
+
+def wsl_conf(settings: Settings, mode: Mode) -> Conf:
+    """systemd runs, root is the default user, and Windows' PATH stays out. A static address has its network file, and
+    where it names DNS servers, a resolv.conf of its own.
+    """
+    values = {
+        ("boot", "systemd"): "true",
+        ("user", "default"): "root",  # an image made for people logs on another user, whom winhost's units do not know
+        ("interop", "appendWindowsPath"): "false",
+    }
+    bridge = settings.bridge if mode == "bridged" else None
+    if bridge is None or bridge.address == "dhcp":
+        return Conf(changed("", values, WSLCONF), network=None, resolver=None)
+    if bridge.dns:
+        values["network", "generateResolvConf"] = "false"
+    return Conf(changed("", values, WSLCONF), _network(bridge), _resolver(bridge))
+
+
+def _network(bridge: Bridge) -> str:
+    return network_file(StaticAddress.parse(bridge.address, str(bridge.gateway), tuple(map(str, bridge.dns))))
+
+
+def _resolver(bridge: Bridge) -> str | None:
+    return "".join(f"nameserver {server}\n" for server in bridge.dns) or None
