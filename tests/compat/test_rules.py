@@ -222,6 +222,8 @@ def test_only_rules_that_say_so_let_a_gap_pass() -> None:
         "companions",
         "device_disabled",
         "domain_controller",
+        "host_sleeps",
+        "modern_standby",
         "narrow_addresses",
         "partitioned",
         "partitions_in_use",

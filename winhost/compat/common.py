@@ -13,6 +13,7 @@ from winhost.resources.windows.firmware.resource import Firmware
 from winhost.resources.windows.hyperv_role.resource import INSTALLED
 from winhost.resources.windows.operating_system.resource import OsFamily
 from winhost.resources.windows.pending_reboot.resource import PendingReboot
+from winhost.resources.windows.power_plan.resource import PowerPlan
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
@@ -57,6 +58,22 @@ def sriov_refused(facts: HostFacts) -> str | None:
 def reboot_pending(facts: HostFacts) -> str | None:
     """A restart is pending: it can finish servicing and bring drivers that move devices."""
     return ", ".join(facts.the(PendingReboot).reasons) or None
+
+
+def host_sleeps(facts: HostFacts) -> str | None:
+    """On AC power the active power plan lets the host sleep or hibernate, and its endpoint goes with it."""
+    for plan in facts.all(PowerPlan):
+        waits = {"sleeps": plan.state.standby, "hibernates": plan.state.hibernate} if plan.state.active else {}
+        after = [f"{what} after {seconds / 60:g} minutes" for what, seconds in waits.items() if seconds]
+        if after:
+            return f"on AC power, without use, the host {' and '.join(after)} (power plan {plan.state.name})"
+    return None
+
+
+def modern_standby(facts: HostFacts) -> str | None:
+    """The computer has Modern Standby (S0 low power idle), which sleep timeouts of 0 may not keep awake."""
+    modern = any(plan.state.modern_standby for plan in facts.all(PowerPlan))
+    return "powercfg lists S0 low power idle among its sleep states" if modern else None
 
 
 def virtualization_off(facts: HostFacts) -> str | None:

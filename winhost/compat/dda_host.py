@@ -169,6 +169,8 @@ def cluster_before_2025(facts: HostFacts) -> Finding | None:
 
 
 ask("dda.reboot-pending", common.reboot_pending, note, unknown=NOTES)
+ask("dda.host-sleeps", common.host_sleeps, note, unknown=NOTES)
+ask("dda.modern-standby", common.modern_standby, note, unknown=NOTES)
 ask("dda.not-administrator", common.not_administrator, unverified, unknown=BLOCKS)
 
 

@@ -87,6 +87,8 @@ def commit_leaks(facts: HostFacts) -> Finding | None:
 ask("wsl2.domain-controller", common.domain_controller, unsupported, unknown=BLOCKS)
 ask("wsl2.not-administrator", common.not_administrator, note, unknown=NOTES)
 ask("wsl2.reboot-pending", common.reboot_pending, note, unknown=NOTES)
+ask("wsl2.host-sleeps", common.host_sleeps, note, unknown=NOTES)
+ask("wsl2.modern-standby", common.modern_standby, note, unknown=NOTES)
 
 
 # --- The machine ---------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.dda_selection import Selection, WhichVm, choose_cards, choose_vm
+from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.pci_device.resource import PciDevice
@@ -27,24 +29,29 @@ class DdaPlanner:
     def __init__(self, facts: HostFacts, request: PathRequest) -> None:
         self._facts = facts
         self._request = request.document
+        settings = request.playbook.parsed_settings
+        assert isinstance(settings, DdaSettings)
+        self._settings = settings
 
     @cached_property
     def verdict(self) -> PathVerdict:
         """Of exactly the cards and the VM that are asked for. Raises NoSuchThing, WhichVm, MissingFact."""
-        return judge(self._facts, self._request.path, Selection(self._cards, self._vm))
+        planned = kept_awake(self._facts, self._settings.never_sleep)
+        return judge(planned, self._request.path, Selection(self._cards, self._vm))
 
     @cached_property
     def decisions(self) -> DdaDecisions:
-        return DdaDecisions(self._facts, self._request, self._cards)
+        return DdaDecisions(self._facts, self._request, self._settings, self._cards)
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """Cards that could go and stay, because nobody named one."""
+        """What is not known of a host that never sleeps; cards that could go and stay, because nobody named one."""
+        asleep = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
         if self._request.cards:
-            return ()
+            return asleep
         going = {card.location for card in self._cards}
         judged = judge(self._facts, self._request.path).cards
-        return tuple(map(_staying, (card for card in judged if card.key not in going and _could_go(card))))
+        return asleep + tuple(map(_staying, (card for card in judged if card.key not in going and _could_go(card))))
 
     @property
     def choices(self) -> str | None:

@@ -10,6 +10,7 @@ from winhost.model.facts import Answer, Facts, Json, Record
 from winhost.model.plan import Deferred, DesiredResource, Unchecked, in_order
 from winhost.model.reason import PathVerdict
 from winhost.model.refusal import Caution
+from winhost.paths.never_sleep import kept_awake
 from winhost.paths.path_request import PathRequest
 from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_decisions import Wsl2Decisions
@@ -90,7 +91,7 @@ class Wsl2Planner:
         newer = {"present": True, "version": self._settings.wsl.full}
         if Wsl2Decisions(self._facts, self._settings, "nat").packages:
             document = _with(document, "Wsl", {}, newer)
-        return HostFacts(self._bridged(document))
+        return kept_awake(HostFacts(self._bridged(document)), self._settings.never_sleep)
 
     def _bridged(self, document: Facts) -> Facts:
         """With no network but the one that the settings name: nothing else is touched, and nothing else serves."""

@@ -13,6 +13,8 @@ from winhost.model.plan import DesiredResource, PlanRequest
 from winhost.model.units import Bytes, mib, size
 from winhost.paths.dda_mmio import MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm
+from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.never_sleep import power_plans
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.assignable_device.resource import DISMOUNTED, assigned
 from winhost.resources.windows.pci_device.resource import PciDevice
@@ -43,8 +45,9 @@ class DdaDecisions:
     there, `vm` cannot be, and the entries that ask for it wait for the next stage.
     """
 
-    def __init__(self, facts: HostFacts, request: PlanRequest, cards: tuple[Card, ...]) -> None:
+    def __init__(self, facts: HostFacts, request: PlanRequest, settings: DdaSettings, cards: tuple[Card, ...]) -> None:
         self._facts = facts
+        self._settings = settings
         self._request = request
         self._cards = cards
 
@@ -92,6 +95,10 @@ class DdaDecisions:
     @cached_property
     def place(self) -> Mapping[str, str]:
         return {"assigned": assigned(self.vm["id"]), "dismounted": DISMOUNTED}
+
+    @cached_property
+    def power_plans(self) -> tuple[Mapping[str, str], ...]:
+        return power_plans(self._facts, self._settings.never_sleep)
 
     @cached_property
     def gpus(self) -> tuple[CardFunction, ...]:

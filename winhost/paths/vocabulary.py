@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
+from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.images import images
+from winhost.paths.never_sleep import POWER_PLAN
 from winhost.paths.wsl2_settings import Settings
 
 
@@ -36,7 +38,8 @@ _STAGED = ("sha256", "name", "source", "title")
 VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
-        {"gpus": _FUNCTION, "companions": _FUNCTION},
+        {"gpus": _FUNCTION, "companions": _FUNCTION, "power_plans": POWER_PLAN},
+        DdaSettings,
         options=frozenset({"vm", "cards", "low", "high", "power"}),
     ),
     "wsl2": Vocabulary(
@@ -63,6 +66,7 @@ VOCABULARIES = {
             "files": ("path", "text", "title", "why"),
             "units": ("name",),
             "specs": ("title",),
+            "power_plans": POWER_PLAN,
         },
         Settings,
         {"image": images()},

@@ -7,6 +7,7 @@ from winhost.model.facts import MissingFact
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.model.units import about, size
+from winhost.paths.never_sleep import cautions_of_sleep
 from winhost.paths.playbook import PlaybookResource
 from winhost.paths.wsl2_memory import memory
 from winhost.paths.wsl2_settings import Settings
@@ -17,6 +18,7 @@ from winhost.sizing.host_memory import WINDOWS_USABLE
 def cautions(facts: HostFacts, settings: Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
     """Of the settings, and of what a playbook's own resources want."""
     yield from _of_memory(facts, settings)
+    yield from cautions_of_sleep(facts, "wsl2", settings.never_sleep)
     if settings.access.key is None and any(each.resource == "WslAccess" for each in resources):
         yield Caution(
             "wsl.no-way-in",

@@ -11,6 +11,7 @@ from winhost.hardware.cards import card_label, runs_cuda
 from winhost.model.facts import Json
 from winhost.paths.distro_containers import FILES, UNITS
 from winhost.paths.distro_packages import TOOLKIT, Repository, docker, packages
+from winhost.paths.never_sleep import power_plans
 from winhost.paths.wsl2_config_files import Conf, Config, wsl_conf, wslconfig_values
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
@@ -181,6 +182,10 @@ class Wsl2Decisions:
     @cached_property
     def memory(self) -> WslMemory:
         return memory(self._facts, self.cards, self._settings.stated("memory"))
+
+    @cached_property
+    def power_plans(self) -> tuple[Mapping[str, str], ...]:
+        return power_plans(self._facts, self._settings.never_sleep)
 
     @cached_property
     def config(self) -> Config:

@@ -203,6 +203,8 @@ class Settings(_Closed):
     processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
     access: Access = Access()
     containers: Containers
+    never_sleep: bool = False
+    """Whether the active power plan is set never to sleep or hibernate on AC power."""
 
     @model_validator(mode="after")
     def _agrees(self) -> "Settings":

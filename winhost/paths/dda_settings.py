@@ -1,0 +1,12 @@
+"""What a user may decide about the DDA path in its playbook; its other decisions are options of `winhost plan`."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class DdaSettings(BaseModel):
+    """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    never_sleep: bool = False
+    """Whether the active power plan is set never to sleep or hibernate on AC power."""

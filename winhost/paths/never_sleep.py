@@ -1,0 +1,52 @@
+"""Keeping a host awake: what `never_sleep=true` changes, and what is not known of it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from winhost.model.facts import NOT_THERE, MissingFact
+from winhost.model.reason import Severity
+from winhost.model.refusal import Caution
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.power_plan.resource import NEVER, PowerPlan
+
+POWER_PLAN = ("scheme", "name")  # the parts of each
+
+
+def power_plans(facts: HostFacts, never_sleep: bool) -> tuple[Mapping[str, str], ...]:
+    """The active power plan, where the host is to stay awake. Raises MissingFact where none is seen."""
+    if not never_sleep:
+        return ()
+    active = [plan for plan in facts.all(PowerPlan) if plan.state.active]
+    if not active:
+        raise MissingFact("PowerPlan", NOT_THERE)
+    return tuple({"scheme": plan.key["scheme"], "name": plan.state.name} for plan in active)
+
+
+def kept_awake(facts: HostFacts, never_sleep: bool) -> HostFacts:
+    """The host as a plan leaves it, for the rules that look at what it does when nobody uses it."""
+    answer = facts.document.answer("PowerPlan")
+    if not never_sleep or not isinstance(answer, tuple):
+        return facts
+    awake = tuple(
+        replace(each, state={**each.state, "standby": NEVER, "hibernate": NEVER}) if each.state["active"] else each
+        for each in answer
+    )
+    return HostFacts(replace(facts.document, resources={**facts.document.resources, "PowerPlan": awake}))
+
+
+def cautions_of_sleep(facts: HostFacts, path: str, never_sleep: bool) -> Iterator[Caution]:
+    """Modern Standby has rules of its own: whether a plan that never sleeps keeps such a host awake is unverified."""
+    if never_sleep and any(_may_be_modern(plan.state) for plan in facts.all(PowerPlan)):
+        yield Caution(
+            f"{path}.modern-standby",
+            Severity.UNVERIFIED,
+            "This computer has Modern Standby, or Windows does not say; whether it stays awake with a power plan that "
+            "never sleeps is unverified.",
+        )
+
+
+def _may_be_modern(plan: PowerPlan) -> bool:
+    try:
+        return plan.modern_standby
+    except MissingFact:
+        return True
