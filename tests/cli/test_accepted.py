@@ -62,7 +62,7 @@ def test_without_a_path_the_recommended_one_is_planned_and_said(line: Line) -> N
     said = line("plan", line.facts(WINDOWS_11))
     assert (said.code, said.out.splitlines()[0]) == (
         0,
-        "desk-01: wsl2 is recommended here (degraded). For another option: --path",
+        "desk-01: wsl2 is recommended here (degraded). To choose another option, use --path.",
     )
     told = line("plan", line.facts(WINDOWS_11), "--json").result
     assert (told["path"], told["recommended"]) == ("wsl2", "degraded")
@@ -162,7 +162,7 @@ def test_a_lab_serves_the_folder_that_detect_wrote(line: Line, lab: Lab, monkeyp
     monkeypatch.setattr(time, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
     said = line("lab", "up", "facts", "facts", "win11-home-1gpu", "-o", "twins")
     assert said.code == 0
-    assert "Simulated, and up: desk-01, gpu-03, desk-01-2, gpu-03-2, home-01." in said.err
+    assert "Simulated hosts running: desk-01, gpu-03, desk-01-2, gpu-03-2, home-01." in said.err
     said = line("lab", "up", "plans")
     assert (said.code, said.err.splitlines()[0]) == (2, "error: there is no host file 'plans'")
     Path("plans").mkdir()
@@ -326,7 +326,7 @@ def test_a_form_that_is_none_is_refused(line: Line, words: tuple[str, ...], says
 
 def test_what_is_supposed_is_marked_everywhere(line: Line) -> None:
     facts, supposed = line.facts(WINDOWS_11), ("--what-if", "install-server", "--need", "nvlink,uvm")
-    marked = "Hypothetical: judged as if install-server were done and for a target that has to offer nvlink, uvm."
+    marked = "Hypothetical: evaluated as if install-server were applied and for a target that must offer nvlink, uvm."
     assert marked in line("assess", facts, *supposed).out
     assert marked in line("assess", facts, line.facts(SERVER), *supposed).out
     for form in ((), ("--full",)):

@@ -27,12 +27,12 @@ def test_the_plan_stands_there_before_the_first_question(line: Line, planned: La
     assert told.code == 0
     first = told.text.index("[y/N]")
     assert "MMIO windows of llm-01" in told.text[:first]
-    assert "Consents that it needs" in told.text[:first]
+    assert "Approvals needed" in told.text[:first]
     asked = [question.split(":")[1].strip() for question in told.questions[:-1]]
     assert asked == ["vm-stop", "force-dismount", "vm-turn-off"]
     assert all(question.startswith("gpu-03, VM llm-01: ") for question in told.questions[:-1])
     assert "Apply this plan to gpu-03?" in told.questions[-1]
-    assert "should it turn out to be needed" in told.questions[2]
+    assert "if it turns out to be needed" in told.questions[2]
 
 
 @pytest.mark.parametrize("answers", ["yn", *(pytest.param(word, marks=pytest.mark.crash) for word in ("n", "yyn"))])
@@ -58,7 +58,7 @@ def test_yes_with_what_is_required_asks_nothing_and_rollback_lists_its_steps_bef
     assert line("runs", "--json").json["results"][0]["state"] == "applied"
     told = talk("rollback", run, answers="yy")
     assert (told.code, len(told.questions)) == (0, 2)
-    assert f"Undo {run} on gpu-03?" in told.questions[-1]
+    assert f"Roll back {run} on gpu-03?" in told.questions[-1]
 
 
 def test_a_check_compares_and_changes_nothing(line: Line, planned: Lab) -> None:
@@ -101,7 +101,7 @@ def halted(line: Line, tmp_path: Path) -> Iterator[str]:
     """A run that installed the role, restarted the host, and found no such VM."""
     with Lab([find("server2025-3gpu")], tmp_path, scale=0.001):
         planned = line("plan", "gpu-01", "--vm", "llm-typo", "-o", "plan.json")
-        assert "  vm: llm-typo (once the Hyper-V role is there)" in planned.out
+        assert "  vm: llm-typo (once the Hyper-V role is available)" in planned.out
         said = line("apply", "plan.json", "--yes", "--accept", "restart")
         (run,) = line("runs", "--json").json["results"]
         assert (said.code, run["why"]) == (1, "gpu-01 has no VM 'llm-typo'")

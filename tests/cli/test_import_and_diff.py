@@ -93,7 +93,7 @@ def test_with_windows_unknown_assess_recommends_nothing_and_says_what_to_run(lin
     line("facts", "import", DATA / "recorded" / "nvidia-smi-2xH200-linux.xml", "--host", "h200", "-o", "h200.json")
     said = line("assess", "--facts", "h200.json")
     assert "Recommended" not in said.out
-    assert "Nothing is recommended: it is not known which Windows this is." in said.out
+    assert "No recommendation: it is unknown which Windows this is." in said.out
     assert "  1. Get-ComputerInfo | ConvertTo-Json > computer.json\n" in said.out
     assert "  4. " not in said.out
 
@@ -189,7 +189,7 @@ def test_two_machines_are_told_apart_from_two_readings(line: Line) -> None:
         json.loads(file.read_text())["resources"]["OperatingSystem"][0]["state"]["machine_id"] for file in (one, other)
     ]
     said = line("diff", one, other)
-    assert said.err == f"warning: these are two machines, not two readings of one: their ids are {' and '.join(ids)}\n"
+    assert said.err == f"warning: these are two machines, not two snapshots of one: their ids are {' and '.join(ids)}\n"
     assert line("diff", one, other, "--json").results[0]["two_machines"] is True
     assert line("diff", one, one).err == ""
     unknown = edited(

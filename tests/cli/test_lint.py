@@ -18,7 +18,7 @@ TYPED_FROM_A_PAGE = "[ws12]\nnetworkingMode-bridged\nvmSwitch=WSL\n"
 def test_a_good_file_is_said_to_be_good(line: Line) -> None:
     Path(".wslconfig").write_text(GOOD)
     said = line("lint", "wslconfig", ".wslconfig")
-    assert (said.code, said.out) == (0, ".wslconfig: nothing to find\n")
+    assert (said.code, said.out) == (0, ".wslconfig: nothing found\n")
 
 
 def test_typing_errors_are_found_at_their_places(line: Line) -> None:

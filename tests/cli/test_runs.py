@@ -71,7 +71,7 @@ def test_a_run_that_is_under_way_is_not_called_interrupted(line: Line, lab: Lab)
         shown = line("runs", journal.stem).out
         assert "running now" in shown
         assert "Go on" not in shown
-    assert f"Go on: winhost resume {journal.stem}" in line("runs", journal.stem).out
+    assert f"Continue: winhost resume {journal.stem}" in line("runs", journal.stem).out
 
 
 def test_a_lock_whose_holder_is_gone_is_no_run_under_way(line: Line, lab: Lab) -> None:
@@ -89,7 +89,7 @@ def test_a_host_that_was_not_begun_says_why(line: Line, lab: Lab) -> None:
     words = ("apply", "bad.json", "good.json", "--at-once", "1", "--stop-on-failure", *ACCEPT)
     said = line(*words)
     assert said.code == 2
-    assert "error: gpu-03: not begun, because desk-01 failed" in said.err
+    assert "error: gpu-03: not started, because desk-01 failed" in said.err
     results = line(*words, "--json").results
     assert [result["error"]["kind"] for result in results] == ["WrongHost", "NotBegun"]
     results = [json.loads(text) for text in line(*words, "--jsonl").out.splitlines()]
@@ -116,7 +116,7 @@ def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str
         signal.raise_signal(signal.SIGINT)  # between two calls of the host, as while a line is written
         with pytest.raises(KeyboardInterrupt), stop.cuttable():
             pytest.fail("it was asked to stop now")
-    assert "Ctrl-C again stops now" in capsys.readouterr().err
+    assert "press Ctrl-C again to stop now" in capsys.readouterr().err
 
 
 def test_several_hosts_are_waited_for_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,8 +125,8 @@ def test_several_hosts_are_waited_for_and_it_is_said(capsys: pytest.CaptureFixtu
             signal.raise_signal(signal.SIGINT)
     assert stop()
     told = capsys.readouterr().err
-    assert "which is waited for" in told
-    assert "again stops now" not in told
+    assert "after its current step" in told
+    assert "again to stop now" not in told
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent Ctrl-C there")
@@ -145,22 +145,22 @@ def test_two_ctrl_c_in_a_long_step_name_both_ways(line: Line, lab: Lab) -> None:
         controller.send_signal(signal.SIGINT)
         told = controller.stderr.read()
     assert "stopped in the middle of a step" in told
-    assert f"Go on: winhost resume {begun[0].stem}" in told
-    assert f"Go back: winhost rollback {begun[0].stem}" in told
+    assert f"Continue: winhost resume {begun[0].stem}" in told
+    assert f"Roll back: winhost rollback {begun[0].stem}" in told
     assert line("rollback", begun[0].stem, *ACCEPT).code == 0
 
 
 def test_a_journal_reads_as_sentences(line: Line, lab: Lab) -> None:
     run = applied(line).stem
     shown = line("runs", run).out
-    assert "consents: force-dismount, vm-stop" in shown or "consents: vm-stop, force-dismount" in shown
-    assert "1 is done" in shown
+    assert "approvals: force-dismount, vm-stop" in shown or "approvals: vm-stop, force-dismount" in shown
+    assert "1 is complete" in shown
     assert "[" not in shown  # no list as a program writes it
-    assert shown.endswith(f"{run}: applied\nGo back: winhost rollback {run}\n")
+    assert shown.endswith(f"{run}: applied\nRoll back: winhost rollback {run}\n")
     assert line("rollback", run, *ACCEPT).code == 0
     told = " ".join(line("runs", run).out.split())
-    assert "noted for the way back: what rests by now on" in told
-    assert "restored for good: " in told
+    assert "noted for the rollback: what by now depends on" in told
+    assert "restored to stay: " in told
     assert not [
         resource for resource in RESOURCE_TYPES if resource.startswith("Vm") and resource != "Vm" and resource in told
     ]
@@ -175,5 +175,5 @@ def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure
     show_outcome(outcome)
     assert outcome_code(outcome) == Exit.FAILURE
     told = capsys.readouterr().out
-    assert f"NVIDIA L40S: not given back and not kept: {why}" in " ".join(told.split())
+    assert f"NVIDIA L40S: not restored and not kept: {why}" in " ".join(told.split())
     assert "winhost rollback r" in told

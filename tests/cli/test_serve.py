@@ -64,9 +64,9 @@ def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
     said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", old, "--read-speed", "1000")
     assert said.code == 0
     assert "# small: profile wsl2-no-sleep" in said.out
-    assert "Must not sleep: Before 0.17 a request to a sleeping engine kills it." in said.out
+    assert "Sleep mode is unsafe: Before 0.17 a request to a sleeping engine kills it." in said.out
     assert "Reading 5.75 GiB of weights takes 6.2 s at 1000 MB/s" in said.out
-    assert "swap_within: 20 s is missed: a start takes at least 29 s" in said.out
+    assert "swap_within: 20 s cannot be met: a start takes at least 29 s" in said.out
     assert "--enable-sleep-mode" not in said.out
 
 

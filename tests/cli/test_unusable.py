@@ -313,7 +313,7 @@ def test_missing_rights_are_blamed_for_what_they_cost_and_no_more(
     from winhost.model.facts import Facts
 
     show_facts(read_document(line.facts("not-administrator"), Facts))
-    blamed, untold = capsys.readouterr().out.split("is not an administrator there:")[1].split("Told to nobody")
+    blamed, untold = capsys.readouterr().out.split("is not an administrator there:")[1].split("Not exposed by Windows")
     assert "VmMmio" in blamed
     assert "Firmware.address_width" not in blamed
     assert "Firmware.address_width" in untold

@@ -49,7 +49,10 @@ def test_a_step_that_takes_long_is_told_of_once_and_then_each_minute() -> None:
         told(ProgressEvent("gpu-01", "step", "Hyper-V role", number=1, total=3))
         first, second, third = until(lines, 3)
     assert first == "gpu-01 · [1/3] Hyper-V role …"
-    reminder = r"gpu-01 … \[1/3\] Hyper-V role, for \d+ min now\. Ctrl-C stops; the run can then go on or back\."
+    reminder = (
+        r"gpu-01 … \[1/3\] Hyper-V role, for \d+ min so far\. "
+        r"Ctrl-C stops; the run can then be resumed or rolled back\."
+    )
     assert re.fullmatch(reminder, second)
     assert re.fullmatch(reminder, third)
 
@@ -63,7 +66,7 @@ def test_what_a_lost_host_is_waited_for_is_told_each_minute_and_to_programs_too(
     with Watch(lines.append) as told:
         for event in waiting:
             told(event)
-        assert until(lines, 3)[2].startswith("gpu-01 … restarting: no answer yet, for 0 min now. Ctrl-C stops;")
+        assert until(lines, 3)[2].startswith("gpu-01 … restarting: no answer yet, for 0 min so far. Ctrl-C stops;")
     with JsonLines() as told:
         for event in waiting:
             told(event)
@@ -167,7 +170,7 @@ def test_without_a_terminal_or_on_a_dumb_one_lines_stay_and_none_is_among_the_js
 def test_what_ctrl_c_answers_stays_above_the_live_lines(line: Line, tmp_path: Path) -> None:
     import pty
 
-    said = "Stopping each host after its step in flight, which is waited for; then each says how it goes on or back."
+    said = "Stopping each host after its current step; each then shows how to resume it or roll it back."
     hosts = ("gpu-01", "gpu-03")
     with Lab([find("server2025-3gpu"), find("server2025-role-installed")], tmp_path, scale=0.001) as lab:
         for host in hosts:

@@ -226,7 +226,7 @@ def test_two_plans_for_one_host_are_not_begun(line: Line, lab: Lab) -> None:
     said = line("apply", "plan.json", "./plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     assert said.code == 2
     assert "several of these plans are for gpu-03" in said.err
-    assert line("runs").out == "No runs yet. winhost apply makes them.\n"
+    assert line("runs").out == "No runs yet. winhost apply starts one.\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")

@@ -54,7 +54,7 @@ def test_a_plan_shows_its_steps_what_waits_what_it_asks_and_what_stays(line: Lin
         "Tasks of winhost",
         ".wslconfig of winhost:",
         "Memory: 32 GiB, the larger",
-        "Stage 2 can be planned only when the account's task and SSH access to the distro are there.",
+        "Stage 2 can be planned only once the account's task and SSH access to the distro are available.",
         "Docker Engine",
         "network: interrupt",
         "[wsl2.mirrored]",
@@ -241,7 +241,7 @@ def files(line: Line) -> tuple[str, ...]:
 def test_a_plan_names_the_files_that_it_sends(line: Line, files: tuple[str, ...]) -> None:
     said = plan(line, *WITH_KEY, *files)
     assert (said.code, said.err) == (0, "")
-    assert f"have to lie beside its own: {IMAGE}, {MSI}" in " ".join(said.out.split())
+    assert f"must be in the same folder as the plan: {IMAGE}, {MSI}" in " ".join(said.out.split())
 
 
 def test_a_backslash_names_the_same_file(line: Line, files: tuple[str, ...]) -> None:

@@ -43,7 +43,7 @@ def test_with_windows_stated_something_is_recommended_and_says_by_what() -> None
     assert client.stated == ("os=win11-pro",)
     assert client.observed.endswith("(stated: os=win11-pro)")
     assert verdict_text.recommendation(found, found.fits[0], Requirements().needs)[-1].startswith(
-        "Stated, and not read: os=win11-pro"
+        "Stated, not read: os=win11-pro"
     )
 
 

@@ -79,8 +79,8 @@ def test_ctrl_c_ends_after_the_step_in_flight_and_says_both_ways(lab: Lab) -> No
     controller.send_signal(signal.SIGINT)
     _, told = controller.communicate()
     assert controller.returncode == 1
-    assert "Stopping after the step in flight" in told
-    assert f"Go on: winhost resume {path.stem}" in told
-    assert f"Go back: winhost rollback {path.stem}" in told
+    assert "Stopping after the current step" in told
+    assert f"Continue: winhost resume {path.stem}" in told
+    assert f"Roll back: winhost rollback {path.stem}" in told
     assert "Traceback" not in told
     assert run(["resume", path.stem, "--yes"]) == 0

@@ -61,7 +61,7 @@ def assert_goes_on(lab: Lab, record: RunState, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("number", "why"),
     [
-        (signal.SIGTERM, "because it was told to end (SIGTERM)"),
+        (signal.SIGTERM, "because it was asked to terminate (SIGTERM)"),
         pytest.param(signal.SIGHUP, "because its terminal was closed (SIGHUP)", marks=pytest.mark.crash),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_signal_stops_between_steps(
             time.sleep(0.001)
         controller.send_signal(number)
         assert controller.stderr is not None
-        while "Stopping after the step" not in controller.stderr.readline():
+        while "Stopping after the current step" not in controller.stderr.readline():
             assert controller.poll() is None
     _, told = controller.communicate(timeout=60)
     assert controller.returncode == 1
@@ -99,7 +99,7 @@ def test_a_reader_who_has_enough_of_it_ends_no_run_in_mid_step(
     assert controller.wait(60) == 1
     record = ended(lab)
     assert record.stopped is not None
-    assert "nobody takes its output any more (Broken pipe)" in record.stopped.why
+    assert "nobody reads its output any more (Broken pipe)" in record.stopped.why
     assert_goes_on(lab, record, capsys)
 
 
@@ -147,7 +147,7 @@ def test_a_secret_that_is_gone_in_the_middle_is_no_fault_of_usage_alone(tmp_path
     with pytest.raises(Halted) as halted:
         here.apply(here.plan())
     assert halted.value.exit_code == 1
-    assert halted.value.hint == f"Go on: winhost resume {here.run}\nGo back: winhost rollback {here.run}"
+    assert halted.value.hint == f"Continue: winhost resume {here.run}\nRoll back: winhost rollback {here.run}"
     here.open, here.around = opened, lambda when, entry: None  # type: ignore[method-assign]
     assert here.resume().holds
 

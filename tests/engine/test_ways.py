@@ -42,7 +42,7 @@ def installed(tmp_path: Path) -> World:
 
 
 def assert_names_both(here: World, error: WinhostError) -> None:
-    assert error.hint == f"Go on: winhost resume {here.run}\nGo back: winhost rollback {here.run}"
+    assert error.hint == f"Continue: winhost resume {here.run}\nRoll back: winhost rollback {here.run}"
 
 
 def assert_names_back_alone(here: World, error: WinhostError) -> None:

@@ -139,8 +139,8 @@ def test_what_is_recommended_is_three_sentences_of_the_terminal(line: Line) -> N
 def test_the_cheapest_changes_stand_where_no_way_works() -> None:
     page = parsed(page_of(read("only-display"), must=("nvlink", "kubernetes-per-gpu")))
     told = one(page.every("section", kind="recommended")).text
-    assert "No way works here with what is needed" in told
-    assert "winhost knows no changes that would make a way work here with a verified verdict." in told
+    assert "No option works here as it is and meets the requirements" in told
+    assert "No known change would make any option verified here." in told
     rows = one(page.every("div", kind="matrix")).every("details")
     assert ["needed" in one(row.every("summary")).text for row in rows[:3]] == [True, True, False]
 

@@ -147,7 +147,7 @@ def test_paper_gets_page_numbers_open_reasons_and_a_page_a_host_in_brief(
     assert [page.split("\n")[-2].split()[-3:] for page in pages[:2]] == [[str(n), "/", str(len(pages))] for n in (1, 2)]
     text = " ".join(" ".join(pages).split())
     assert "seen: AcsCompatibleUpHierarchy is not set" in text  # in a way that is folded on the screen
-    assert "A workaround" in text or "Asks for consent:" in text  # in the entry of a reason
+    assert "A workaround" in text or "Needs approval:" in text  # in the entry of a reason
     headings = ("Every way", "The machine", "What each way offers", "Memory of the workload", "Reasons", "Evidence")
     last = [[row.strip() for row in page.split("\n") if row.strip()][-2] for page in pages]
     assert [row for row in last if row in headings] == []  # none is left behind at the end of a page

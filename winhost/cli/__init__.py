@@ -17,24 +17,24 @@ from winhost.cli.streams import PIPE_CLOSED, PipeClosed, closed_pipes, colour, l
 
 # Command → the first line of its help, which a test holds equal to the command's own.
 COMMANDS = {
-    "detect": "Read what HOSTS are.",
-    "assess": "Say which ways work on a host, which do not, and why.",
-    "report": "Write verdicts on hosts as one HTML file, to look at and pass on.",
-    "diff": "Say what changed between two readings, and which verdicts changed because of it.",
-    "facts": "Make facts of a machine from what its own tools print.",
-    "explain": "Tell the whole story of a reason's CODE.",
-    "plan": "Write down what would change on a host, and how it is taken back.",
-    "apply": "Do what PLANS say, with a journal and a way back.",
-    "resume": "Go on with a RUN that was interrupted.",
+    "detect": "Read HOSTS: hardware, Windows, VMs and WSL.",
+    "assess": "Show which options work on a host, which do not, and why.",
+    "report": "Write the verdicts on hosts to one HTML file, to read and share.",
+    "diff": "Compare two snapshots: what changed, and which verdicts changed with it.",
+    "facts": "Make facts files from the output of a machine's own tools.",
+    "explain": "Explain a reason by its CODE.",
+    "plan": "Plan what would change on a host, and how each change is undone.",
+    "apply": "Apply PLANS. Each change is journalled and can be rolled back.",
+    "resume": "Continue a RUN that was interrupted.",
     "rollback": "Undo exactly what a RUN changed.",
     "runs": "List runs, or show one.",
-    "bundle": "Write scripts that do a PLAN by hand, where nothing may be installed.",
-    "verify": "Say whether what a PLAN wants is still so.",
-    "lint": "Say what WSL will silently leave out of its configuration files.",
-    "serve": "Serve models on a target: with which settings, and why.",
-    "schema": "Print the JSON Schema of one of winhost's file formats.",
-    "lab": "Simulated hosts behind a real remoting endpoint.",
-    "demo": "Tell a whole job on simulated hosts, in under a minute.",
+    "bundle": "Write an offline package: a PLAN as scripts for a host where nothing may be installed.",
+    "verify": "Check that hosts are still as PLANS left them.",
+    "lint": "Find what WSL would silently ignore in its configuration files.",
+    "serve": "Show how to serve models on a target: which settings, and why.",
+    "schema": "Print the JSON Schema of a winhost file or output format.",
+    "lab": "Simulate hosts behind a real remoting endpoint.",
+    "demo": "Show a complete job on simulated hosts, in under a minute.",
 }
 
 click.Context.formatter_class = HelpFormatter  # of every command, in whatever group
@@ -72,9 +72,9 @@ class Commands(WinhostGroup):
 @click.version_option(__version__, prog_name="winhost")
 @click.pass_context
 def winhost(context: click.Context) -> None:
-    """Takes a Windows GPU machine to a Linux LLM endpoint by the best path it can really support, undoably.
+    """Turn a Windows GPU machine into a Linux LLM endpoint by the best path that it supports, reversibly.
 
-    Begin with `winhost demo`, which needs no Windows, or with `winhost detect HOST`, which changes nothing.
+    Start with `winhost demo`, which needs no Windows machine, or with `winhost detect HOST`, which changes nothing.
     """
     context.color = colour()  # every command below asks this context
 

@@ -75,7 +75,7 @@ def apply(
     output: Output,
     as_jsonl: bool,
 ) -> int:
-    """Do what PLANS say, with a journal and a way back."""
+    """Apply PLANS. Each change is journalled and can be rolled back."""
     plans = tuple(files_of(plans, Plan))
     read = [read_plan(path) for path in plans]
     for host, count in Counter(plan.host for plan in read).items():
@@ -136,8 +136,8 @@ def _changed(shown: tuple[str, EndedHost | WinhostError]) -> bool:
 def _not_begun(host: str, failed: str) -> WinhostError:
     return WinhostError(
         "NotBegun",
-        what=f"{host}: not begun, because {failed} failed",
-        meaning="Nothing was changed there: --stop-on-failure begins no other host after that.",
+        what=f"{host}: not started, because {failed} failed",
+        meaning="Nothing was changed there: --stop-on-failure starts no further host after that.",
         hint=f"Apply its plan again once {failed} is repaired.",
         host=host,
     )
@@ -170,11 +170,11 @@ def _check(works: Sequence[tuple[Plan, RunContext]], at_once: int, shape: Shape)
 
 def _show_checked(checked: Checked) -> None:
     if checked.steps:
-        show_steps(checked.steps, f"{checked.host}: it would do now")
+        show_steps(checked.steps, f"{checked.host}: what it would do now")
     count = f"{len(checked.steps)} step{'' if len(checked.steps) == 1 else 's'}"
-    say(f"{checked.host}: nothing was changed. It is as the plan saw it or wants it; {count} to do now.")
+    say(f"{checked.host}: nothing was changed. The host matches the plan; {count} to do now.")
     if checked.later:
-        say(f"  Planned later, from what is read then: {', '.join(checked.later)}", hang=2)
+        say(f"  Planned later, from the facts read then: {', '.join(checked.later)}", hang=2)
     show_consents(checked.risks, checked.possible_risks)
 
 
@@ -189,8 +189,8 @@ def _say_age(plan: Plan, max_age: int | None) -> None:
             hint=f"Nothing was changed. Plan again: winhost plan {visible(plan.host)} -o plan.json",
         )
     if age is not None and age > DAY:
-        text = f"{plan.host}: this plan was made {render_age(age)} ago; the host is compared with it before a change."
-        say(text, hang=2, err=True)
+        made = f"{plan.host}: this plan was made {render_age(age)} ago"
+        say(f"{made}; the host is compared with it before anything is changed.", hang=2, err=True)
 
 
 def _age(plan: Plan) -> float | None:

@@ -26,7 +26,7 @@ def assess(
     at_once: int,
     output: Output,
 ) -> int:
-    """Say which ways work on a host, which do not, and why."""
+    """Show which options work on a host, which do not, and why."""
     check_path(path)
     asked = requirements(needed, path, workload_file, remedies, assumed)
     codes = [0]

@@ -28,7 +28,7 @@ class Bundled:
 
 
 def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
-    """Write scripts that do a PLAN by hand, where nothing may be installed."""
+    """Write an offline package: a PLAN as scripts for a host where nothing may be installed."""
     if plan_file is None:
         files = facts_bundle()
     else:
@@ -40,7 +40,7 @@ def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> 
 
     def show(made: Bundled) -> None:
         say(f"Written to {folder}: {', '.join(made.files)}")
-        say(f"The sum of {SUMS}, to compare on the host: {digest}")
+        say(f"Checksum of {SUMS}, to compare on the host: {digest}")
 
     show_results("bundle", output.shape, [(str(folder), Bundled(str(folder), tuple(sorted(written)), digest))], show)
     return 0

@@ -8,7 +8,7 @@ from winhost.cli.demo_wsl2 import Wsl2Demo
 
 
 def demo(path: str, keep: Path | None, engine: str) -> None:
-    """Tell a whole job on simulated hosts, in under a minute."""
+    """Show a complete job on simulated hosts, in under a minute."""
     played = {"dda": DdaDemo, "wsl2": Wsl2Demo}[path]
     with tempfile.TemporaryDirectory(prefix="winhost-demo-") as folder:
         played(keep or Path(folder), engine).play()

@@ -24,7 +24,7 @@ class Detected:
 
 
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
-    """Read what HOSTS are."""
+    """Read HOSTS: hardware, Windows, VMs and WSL."""
     codes = [0]
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:

@@ -17,7 +17,7 @@ from winhost.resources.factsfile import read_facts
 
 
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
-    """Say what changed between two readings, and which verdicts changed because of it."""
+    """Compare two snapshots: what changed, and which verdicts changed with it."""
     many = before.is_dir() and after.is_dir()
     codes = [0]
     compared: Comparison | None = None

@@ -6,41 +6,41 @@ import click
 
 GENERAL: Mapping[int, str] = {
     0: "success",
-    1: "failure, or a run that changed something and stopped",
+    1: "failure, or a run that stopped after changing something",
     2: "wrong usage: nothing was done",
     3: "refused by a verdict",
-    4: "drift: something is not as planned, or differs",
-    5: "a host cannot be reached",
+    4: "drift: something differs, or is not as planned",
+    5: "a host is unreachable",
     130: "stopped with Ctrl-C",
-    141: "nobody reads the output any more",
+    141: "nobody reads the output any more (closed pipe)",
 }
 _EVERYWHERE = (0, 1, 2, 130, 141)
 _UNREACHED = {5: GENERAL[5]}
 _RUN = {
-    3: "refused by a verdict, also by one that a later stage brought",
-    4: "a host is not as the plan saw it, or in the end not as it wants it",
+    3: "refused by a verdict, possibly one found at a later stage",
+    4: "a host has changed since it was planned, or is not as planned in the end",
     **_UNREACHED,
 }
 
 # Command → what a code says of it alone. A test holds each command to those.
 OWN: Mapping[str, Mapping[int, str]] = {
     "detect": _UNREACHED,
-    "assess": {3: "no way, or not that of --path, works on a host and offers what is needed", **_UNREACHED},
+    "assess": {3: "no option, or not that of --path, works on a host and meets the requirements", **_UNREACHED},
     "report": _UNREACHED,
-    "diff": {0: "no difference", 4: "the host is not as it was, or is judged differently"},
-    "plan": {0: "planned", 3: "refused by a verdict, or to be named with --path", **_UNREACHED},
-    "apply": {0: "applied; with --check: it would be", **_RUN},
+    "diff": {0: "no difference", 4: "the host or its verdicts changed"},
+    "plan": {0: "planned", 3: "refused by a verdict, or the option must be named with --path", **_UNREACHED},
+    "apply": {0: "applied; with --check: can be applied", **_RUN},
     "resume": {0: "applied", **_RUN},
     "rollback": {
         0: "rolled back",
-        1: "failure, or something cannot be judged: the run stays open",
-        4: "something is neither as the run left it nor as it was found",
+        1: "failure, or something could not be checked: the run stays open",
+        4: "something is neither as the run left it nor in its original state",
         **_UNREACHED,
     },
     "verify": {0: "as planned", 4: "something is not as planned", **_UNREACHED},
-    "lint wslconfig": {0: "nothing to find, or notes alone", 1: "WSL ignores something, or fails because of it"},
-    "lint wslconf": {0: "nothing to find, or notes alone", 1: "WSL ignores something, or reads no further"},
-    "serve profile": {3: "no profile can serve the workload there"},
+    "lint wslconfig": {0: "nothing found, or notes only", 1: "WSL ignores something, or fails because of it"},
+    "lint wslconf": {0: "nothing found, or notes only", 1: "WSL ignores something, or reads no further"},
+    "serve profile": {3: "no profile can serve the workload on that host"},
 }
 
 
@@ -57,5 +57,5 @@ def show_codes(command: str, formatter: click.HelpFormatter) -> None:
     if command and command not in OWN:
         return
     codes = codes_of(command)
-    with formatter.section("Exit codes, of several the highest" if 5 in codes else "Exit codes"):
+    with formatter.section("Exit codes (highest of all hosts)" if 5 in codes else "Exit codes"):
         formatter.write_dl([(str(code), meaning) for code, meaning in codes.items()])

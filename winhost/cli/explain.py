@@ -23,7 +23,7 @@ class Code:
 
 
 def explain(code: str | None, listed: bool, output: Output) -> int:
-    """Tell the whole story of a reason's CODE."""
+    """Explain a reason by its CODE."""
     if listed or code is None:
         rows = _listed(code or "")
         show_list("codes", output.shape, [Code(code, sentence) for code, sentence in rows], ("code", "sentence"))
@@ -53,9 +53,9 @@ def _show(told: Explanation) -> None:
     for words in told.says:
         say(f"  In logs: {words}", hang=2)
     if told.risks:
-        say(f"  Asks for consent: {', '.join(told.risks)}")
+        say(f"  Needs approval: {', '.join(told.risks)}")
     if told.remedy:
-        doubt = " Nobody has reported that it helps (unverified)." if told.remedy.unverified else ""
+        doubt = " No report confirms that it helps (unverified)." if told.remedy.unverified else ""
         say(f"  Remedy ({told.remedy.who}): {told.remedy.do}{doubt}")
     for evidence in told.evidence:
         click.echo()
@@ -68,7 +68,7 @@ def _show(told: Explanation) -> None:
 
 
 def _show_evidence(evidence: Evidence) -> None:
-    known = f"{evidence.kind}, confidence {evidence.confidence}, seen {evidence.seen}, holds {evidence.holds}"
+    known = f"{evidence.kind}, confidence {evidence.confidence}, seen {evidence.seen}, valid for {evidence.holds}"
     say(f"  Evidence {evidence.id} ({known})", hang=2)
     say(f"    {evidence.claim}")
     say(f"    Source: {evidence.source}", hang=2)

@@ -32,7 +32,7 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
     def show(_: Detected) -> None:
         show_facts(made, wide=output.wide)
         if output.place is None:
-            say("  Not written: name a file with -o.")
+            say("  Not saved: name a file with -o.")
         else:
             say(f"  Written to {output.place}. Next: winhost assess {output.place}")
 

@@ -41,14 +41,14 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     place = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
     with place as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
-        say(f"Simulated, and up: {', '.join(running.hosts)}. In another terminal:", err=True)
+        say(f"Simulated hosts running: {', '.join(running.hosts)}. In another terminal:", err=True)
         say(f"  winhost detect '*' --fleet {running.fleet_file}", err=True)
         try:
-            click.echo("Ctrl-C ends them.", err=True)
+            click.echo("Press Ctrl-C to stop them.", err=True)
             while True:
                 time.sleep(1)  # the one way to wait that Ctrl-C ends on Windows, too
         except KeyboardInterrupt:
-            click.echo("The lab is closed.", err=True)
+            click.echo("The simulator has stopped.", err=True)
 
 
 def _files(word: str) -> list[Path]:

@@ -72,7 +72,7 @@ def _lint(
 
     def show(_: Linted) -> None:
         rows = [(f"{file}:{it.line}:{it.column}", it.severity, it.code, it.sentence) for it in findings]
-        table(("place", "effect", "code", "finding"), rows) if rows else say(f"{file}: nothing to find")
+        table(("location", "effect", "code", "finding"), rows) if rows else say(f"{file}: nothing found")
 
     show_results("lint", output.shape, [(str(file), Linted(str(file), tuple(findings)))], show)
     return int(Exit.FAILURE if any(it.severity is not LintSeverity.NOTE for it in findings) else Exit.SUCCESS)

@@ -18,19 +18,23 @@ fleet_option = click.option(
     "--fleet",
     "fleet_file",
     type=click.Path(path_type=Path),
-    help="The fleet file. Default: $WINHOST_FLEET, ./fleet.yaml, then the user's configuration folder.",
+    help="The fleet file. Default: $WINHOST_FLEET, ./fleet.yaml, then your configuration folder.",
 )
 
 
 at_once_option = click.option(
-    "--at-once", type=click.IntRange(1, 256), default=16, show_default=True, help="How many hosts at a time."
+    "--at-once",
+    type=click.IntRange(1, 256),
+    default=16,
+    show_default=True,
+    help="How many hosts to work on at the same time.",
 )
 facts_option = click.option(
     "--facts",
     "facts_files",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="Judge from this facts file, or those in this folder, instead of asking a host. May be repeated.",
+    help="Use this facts file, or those in this folder, instead of reading a host; may be repeated.",
 )
 
 
@@ -43,7 +47,7 @@ what_if_option = click.option(
     "remedies",
     multiple=True,
     metavar="REMEDY",
-    help="Judge as if it were done; may be repeated.",
+    help="Evaluate as if this remedy were applied; may be repeated.",
     **completion.REMEDIES,
 )
 need_option = click.option(
@@ -52,7 +56,7 @@ need_option = click.option(
     multiple=True,
     metavar="CAPABILITY[,...]",
     callback=_need,
-    help="It must be offered; may be repeated.",
+    help="Require this capability; may be repeated.",
     **completion.CAPABILITIES,
 )
 
@@ -62,7 +66,7 @@ assume_option = click.option(
     "assumed",
     multiple=True,
     metavar="FACT=VALUE[,...]",
-    help="State what nobody could read, as os=win11-pro,ram=128GiB. What rests on it is marked as stated.",
+    help="State facts that could not be read: os=win11-pro,ram=128GiB. What depends on them is marked as stated.",
 )
 # Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
 engine_option = click.option(
@@ -70,12 +74,10 @@ engine_option = click.option(
     type=click.Choice(("contract", "pwsh")),
     default="contract",
     show_default=True,
-    help="pwsh runs the real scripts in the PowerShell on PATH or in WINHOST_PWSH.",
+    help="contract runs no PowerShell; pwsh runs the real scripts in the one on PATH or in WINHOST_PWSH.",
 )
-yes_option = click.option(
-    "--yes", is_flag=True, help="Do not ask whether to begin. Consents are asked for all the same."
-)
-force_option = click.option("--force", is_flag=True, help="Let -o write over a file of another kind.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask whether to begin. Approvals are still asked for.")
+force_option = click.option("--force", is_flag=True, help="Let -o overwrite a file of another kind.")
 hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
 words_argument = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
 
@@ -95,7 +97,7 @@ accept_option = click.option(
     metavar="RISK[,RISK...]",
     callback=_risks,
     **completion.CONSENTS,
-    help="Consent to a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, data.",
+    help="Approve a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, data.",
 )
 
 
@@ -150,7 +152,7 @@ def run_options(command: F) -> F:
             "--jsonl",
             "as_jsonl",
             is_flag=True,
-            help="Print a JSON line per event, the outcome last.",
+            help="Print one JSON line per event, the outcome last.",
         ),
         click.option(
             "--guest-deadline",
@@ -164,7 +166,7 @@ def run_options(command: F) -> F:
             type=Duration(),
             default="30m",
             show_default=True,
-            help="How long a host may take to be back after its restart.",
+            help="How long a host may take to come back after a restart.",
         ),
         yes_option,
         accept_option,

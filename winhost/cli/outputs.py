@@ -55,7 +55,7 @@ def answers(
     """
     metavar = f"FORMAT|{writes}" if writes else "FORMAT"
     forms = FORMS if wide else tuple(form for form in FORMS if form != "wide")
-    text = f"{', '.join(forms[:-1])} or {forms[-1]}: how to answer."
+    text = f"the output format: {', '.join(forms[:-1])} or {forms[-1]}."
     text = f"{told} Or {text} May be given twice." if writes else text[0].upper() + text[1:]
 
     def decorate(command: F) -> F:

@@ -61,7 +61,7 @@ def plan(
     at_once: int,
     output: Output,
 ) -> int:
-    """Write down what would change on a host, and how it is taken back."""
+    """Plan what would change on a host, and how each change is undone."""
     stated_facts = statements(assumed)
     if assumed and any_host(words, facts_files):
         raise click.BadParameter(

@@ -36,7 +36,7 @@ def report(
     at_once: int,
     output: Output,
 ) -> int:
-    """Write verdicts on hosts as one HTML file, to look at and pass on."""
+    """Write the verdicts on hosts to one HTML file, to read and share."""
     file = output.the_place
     refuse_other_kind(file, "report", force)
     asked = requirements(needed, None, workload_file, remedies, assumed)

@@ -36,7 +36,7 @@ def resume(
     output: Output,
     as_jsonl: bool,
 ) -> int:
-    """Go on with a RUN that was interrupted."""
+    """Continue a RUN that was interrupted."""
     amendment: Amendment | None = None
 
     def ask(record: RunState, means: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def resume(
         return go_on(run, given, means, amendment)
 
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    return go_either_way(go, "Go on with", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
+    return go_either_way(go, "Resume", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
 
 
 def _chosen_anew(

@@ -30,7 +30,7 @@ def rollback(
             return given
         steps, back = look(run_name, means)
         show_steps(steps, f"Undo {run_name} on {record.host}")
-        for sentence in (*back.kept, *(f"{lacks.title}: cannot be judged: {lacks.why}" for lacks in back.missing)):
+        for sentence in (*back.kept, *(f"{lacks.title}: cannot be checked: {lacks.why}" for lacks in back.missing)):
             say(f"  {sentence}", hang=2)
         vm, changed = record.plan.request.vm, record.going_back
         return consents(
@@ -38,4 +38,4 @@ def rollback(
         )
 
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    return go_either_way(go_back, "Undo", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
+    return go_either_way(go_back, "Roll back", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)

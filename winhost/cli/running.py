@@ -119,7 +119,7 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
 def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
     """What is asked for, on which host, and what of it needs that."""
     where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
-    when = "Allow it?" if risk in asking.needed else "Allow it, should it turn out to be needed?"
+    when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
     shown = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
     return visible(f"{where}: {risk}: {RISKS[risk]}. For: {shown}. {when}")
 
@@ -169,7 +169,7 @@ class Stop:
 # What stops a run, and how that is said. Windows has no SIGHUP, and sends SIGBREAK for Ctrl-Break.
 _SIGNALS = {
     "SIGINT": "as you asked",
-    "SIGTERM": "because it was told to end (SIGTERM)",
+    "SIGTERM": "because it was asked to terminate (SIGTERM)",
     "SIGHUP": "because its terminal was closed (SIGHUP)",
     "SIGBREAK": "as you asked",
 }
@@ -192,11 +192,12 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
     stop = Stop()
     heard = False
     if hosts == 1:
-        told = "Stopping after the step in flight; Ctrl-C again stops now. Either way the run can go on or back."
-    else:
         told = (
-            "Stopping each host after its step in flight, which is waited for; then each says how it goes on or back."
+            "Stopping after the current step; press Ctrl-C again to stop now. "
+            "Either way, the run can be resumed or rolled back."
         )
+    else:
+        told = "Stopping each host after its current step; each then shows how to resume it or roll it back."
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal heard
@@ -208,7 +209,7 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
         stop.say(told)
 
     def gone(why: str) -> None:
-        stop.ask(f"because nobody takes its output any more ({why})")
+        stop.ask(f"because nobody reads its output any more ({why})")
 
     with lasting_streams(gone), _handled_by(handle):
         yield stop
@@ -277,11 +278,11 @@ def show_outcome(outcome: Outcome) -> None:
     for sentence in outcome.kept:
         say(f"  {sentence}")
     for lacks in outcome.missing:
-        say(f"  {lacks.title}: not given back and not kept: {lacks.why}")
+        say(f"  {lacks.title}: not restored and not kept: {lacks.why}")
     if outcome.next:
         say(f"  {outcome.next}")
     if outcome.outcome == "applied":
-        say(f"  {len(outcome.checks)} properties verified. Go back at any time: winhost rollback {outcome.run}")
+        say(f"  {len(outcome.checks)} properties verified. To undo this at any time: winhost rollback {outcome.run}")
 
 
 def _changes(count: int) -> str:

@@ -53,7 +53,7 @@ def runs(run_name: str | None, output: Output) -> int:
     if run_name is None:
         rows = [_summary(store, name) for name in store.runs()]
         columns = ("run", "host", "state", "began", "why")
-        show_list("runs", output.shape, rows, columns, _WIDE, none="No runs yet. winhost apply makes them.")
+        show_list("runs", output.shape, rows, columns, _WIDE, none="No runs yet. winhost apply starts one.")
         return 0
     entries = read_journal(store.existing(run_name))
     typed: Any = tuple(parsed(run_name, entries))
@@ -124,15 +124,15 @@ def _show_next(store: Store, run: ListedRun, record: RunState) -> None:
     """The commands that go on and back from here."""
     name = run.run
     if run.state == "nothing changed":
-        say("The host is as it was found. Plan and apply again, or go on with this one:")
-        say(f"Go on: winhost resume {name}")
+        say("The host is unchanged. Plan and apply again, or continue this run:")
+        say(f"Continue: winhost resume {name}")
     elif record.stopped and not record.outcome:
         for command in record.stopped.next:
             say(f"  {command}")
     elif record.outcome != "rolled back" and not store.held(record.host):
         if record.outcome != "applied" and not record.going_back:
-            say(f"Go on: winhost resume {name}")
-        say(f"Go back: winhost rollback {name}")
+            say(f"Continue: winhost resume {name}")
+        say(f"Roll back: winhost rollback {name}")
 
 
 def _told(entry: RawEvent, value: Value, titles: Mapping[Id, str]) -> str:
@@ -147,11 +147,11 @@ def _told_end(entry: RawEvent, titles: Mapping[Id, str]) -> str:
 
 
 def _told_rested(entry: RawEvent, titles: Mapping[Id, str]) -> str:
-    return f"noted for the way back: what rests by now on {', '.join(_titled(entry['resting'], titles))}"
+    return f"noted for the rollback: what by now depends on {', '.join(_titled(entry['resting'], titles))}"
 
 
 def _told_given(entry: RawEvent, titles: Mapping[Id, str]) -> str:
-    return f"for good: {', '.join(_titled(entry['resources'], titles)) or 'nothing yet'}"
+    return f"to stay: {', '.join(_titled(entry['resources'], titles)) or 'nothing yet'}"
 
 
 def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
@@ -160,7 +160,7 @@ def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
 
 
 def _told_consents(entry: RawEvent, value: Value) -> str:
-    return f"consents: {value(list(entry['accepted']))}"
+    return f"approvals: {value(list(entry['accepted']))}"
 
 
 def _told_begin(entry: RawEvent, value: Value) -> str:
@@ -180,7 +180,7 @@ _TOLD: Mapping[str, Callable[[RawEvent, Value], str]] = {
     "back": _told_consents,
     "begin": _told_begin,
     "failed": lambda entry, _: str(entry["error"]),
-    "stage": lambda entry, _: f"{entry['number']} is done",
+    "stage": lambda entry, _: f"{entry['number']} is complete",
     "planned": lambda entry, _: f"stage {entry['stage']['number']}",
     "stopped": lambda entry, _: "; ".join((entry["why"], *entry["next"])),
     "amend": _told_amend,

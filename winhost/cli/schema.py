@@ -65,7 +65,7 @@ RESULTS: Mapping[str, Any] = {
 
 
 def schema(name: str) -> None:
-    """Print the JSON Schema of one of winhost's file formats."""
+    """Print the JSON Schema of a winhost file or output format."""
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema(name)}
     print_json(document, indent=2)
 

@@ -12,11 +12,11 @@ from winhost.sizing.memory_places import MemoryPlace
 
 def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
     """Of the way that fits best."""
-    click.secho(f"\nMemory of the workload by {budget.variant}:", bold=True)
+    click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
     rows = ((place.where, gib(place.used), _given(place), _left(place)) for place in budget.places)
-    table(("place", "taken", "there is", "left"), rows)
+    table(("memory", "used", "available", "free"), rows)
     table(
-        ("place", "model", "what", "size", "how"),
+        ("memory", "model", "what", "size", "how"),
         (
             (
                 line.where,
@@ -33,7 +33,7 @@ def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
 
 
 def _given(place: MemoryPlace) -> str:
-    return "not known" if place.capacity is None else gib(place.capacity)
+    return "unknown" if place.capacity is None else gib(place.capacity)
 
 
 def _left(place: MemoryPlace) -> str:
@@ -43,13 +43,13 @@ def _left(place: MemoryPlace) -> str:
         case False:
             return f"does not fit: {gib(place.used - (place.capacity or 0))} short"
         case _:
-            return "cannot be said"
+            return "unknown"
 
 
 def _show_shortage(short: WhatWouldFit) -> None:
     for lack in short.missing:
-        say(f"  To be stated: {lack.model}: {lack.what}: {lack.why}")
+        say(f"  Please state: {lack.model}: {lack.what}: {lack.why}")
     if short.fixes:
-        click.echo("  What would fit, each by itself, the smallest change first:")
+        click.echo("  Changes that would make it fit, each on its own, smallest first:")
         for fix in short.fixes:
             say(f"    - {fix.text}")

@@ -22,7 +22,7 @@ def show_comparison(compared: Comparison, everything: bool, wide: bool = False, 
         ids = " and ".join(map(visible, compared.machines))
         whose = f"{host}: " if host else ""
         say(
-            f"warning: {whose}these are two machines, not two readings of one: their ids are {ids}",
+            f"warning: {whose}these are two machines, not two snapshots of one: their ids are {ids}",
             err=True,
             fg="yellow",
         )
@@ -63,7 +63,7 @@ def _value(value: Json) -> str:
 def _missing(value: Mapping[str, Json]) -> str:
     error = value.get("unknown")
     if not isinstance(error, Mapping):
-        return f"not before {value.get('unavailable')} is there"
+        return f"needs {value.get('unavailable')}"
     return f"unknown ({error.get('message') or error.get('category')})"
 
 
@@ -89,7 +89,7 @@ def _show_change(change: VerdictChange) -> None:
 def _moved(before: Verdict | None, after: Verdict | None) -> str:
     if before is after:
         return f"{after}, as before"
-    return f"{before or 'not there'} → {after or 'not there'}"
+    return f"{before or 'none'} → {after or 'none'}"
 
 
 def _reason(reason: Reason) -> str:

@@ -31,13 +31,13 @@ def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False)
         say(f"  {line}")
     try:
         more = _CARD_WIDE if wide else ()
-        columns = ("card", "place", "BARs", "displays", "location", *more)
+        columns = ("GPU", "assignment", "BARs", "displays", "location", *more)
         table(columns, (_card(host, card, wide) for card in host.cards))
     except MissingFact as gap:
-        say(f"  Cards: {gap}")
+        say(f"  GPUs: {gap}")
     vms = ("VM", "state", "generation", "MMIO low / high", "id", *(_VM_WIDE if wide else ()))
     _show_listed("VMs", vms, lambda: _vms(host, wide))
-    _show_listed("Distros", ("distro", "account", "state", "network", "way in"), lambda: _distros(host))
+    _show_listed("Distros", ("distro", "account", "state", "network", "SSH access"), lambda: _distros(host))
     _show_missing(facts)
     if written_to is not None:
         say(f"  Written to {written_to / (facts.host + '.json')}")
@@ -59,7 +59,7 @@ def _card(host: HostFacts, card: Card, wide: bool) -> tuple[str, ...]:
     if not wide:
         return row
     more = (
-        format_fact(lambda: size(gpu.vram) if gpu.vram else "not told"),
+        format_fact(lambda: size(gpu.vram) if gpu.vram else "not reported"),
         format_fact(lambda: " ".join(filter(None, (gpu.driver, gpu.driver_version))) or "none"),
         format_fact(lambda: gpu.driver_model or "none"),
         card.gpu.key["device"],
@@ -99,9 +99,9 @@ def _distros(host: HostFacts) -> list[tuple[str, ...]]:
 def _distro(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:
     vm, access = host.of(WslVm, {"account": distro.key["account"]}), host.of(WslAccess, distro.key)
     network = format_fact(lambda: (distro.state.running and vm and vm.mode) or "")
-    way_in = format_fact(lambda: f"ssh, port {access.port}" if access and access.active else "")
+    ssh_access = format_fact(lambda: f"ssh, port {access.port}" if access and access.active else "")
     state = format_fact(lambda: "running" if distro.state.running else "stopped")
-    return (distro.key["distro"], distro.key["account"], state, network, way_in)
+    return (distro.key["distro"], distro.key["account"], state, network, ssh_access)
 
 
 def _for_lack_of_rights(facts: Facts) -> str:
@@ -114,11 +114,11 @@ def _for_lack_of_rights(facts: Facts) -> str:
 
 def _show_missing(facts: Facts) -> None:
     for needed, resources in not_yet(facts).items():
-        say(f"  Not before {titled(needed)} is there: {', '.join(resources)}")
+        say(f"  Available once {titled(needed)} is present: {', '.join(resources)}")
     gaps = list(dict.fromkeys(missing(facts)))
     untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
     _show_gaps("Could not be read" + _for_lack_of_rights(facts), [gap for gap in gaps if gap not in untold])
-    _show_gaps("Told to nobody, with whatever rights", untold)
+    _show_gaps("Not exposed by Windows to any account", untold)
 
 
 def _show_gaps(head: str, gaps: Sequence[tuple[str, RemoteFault]]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
-ROLES = {"desired": "", "need": "for the others", "restore": "given back", "undo": ""}
+ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
 
 
 def shown(value: Json) -> str:
@@ -67,7 +67,7 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
     _show_sent(plan)
     show_consents(plan.risks, plan.possible_risks)
     if plan.notes:
-        say("Good to know:")
+        say("Notes:")
     for note in plan.notes:
         say(f"  {note}", hang=2)
 
@@ -75,7 +75,7 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
 def show_planned(made: "PlannedHost", wide: bool = False) -> None:
     """A plan, and how it came to its path."""
     if made.recommended:
-        say(f"{made.host}: {made.path} is recommended here ({made.recommended}). For another option: --path")
+        say(f"{made.host}: {made.path} is recommended here ({made.recommended}). To choose another option, use --path.")
     show_plan(made.plan, Path(made.file) if made.file else None, wide)
 
 
@@ -84,12 +84,12 @@ def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide
     found = [made for _, made in results if not isinstance(made, WinhostError)]
     if found:
         more = ("restarts", "changes", "cannot be undone") if wide else ()
-        table(("host", "option", "steps", "asks", "file", *more), (_planned_row(made, wide) for made in found))
+        table(("host", "option", "steps", "approvals", "file", *more), (_planned_row(made, wide) for made in found))
     for _, error in results:
         if isinstance(error, WinhostError):
             show_error_text(error)
     if any(made.file is None for made in found):
-        say("Keep them with -o FOLDER/; each whole: --details")
+        say("Save them with -o FOLDER/; --details shows each in full.")
 
 
 def _planned_row(made: "PlannedHost", wide: bool) -> tuple[object, ...]:
@@ -113,21 +113,21 @@ def _steps(plan: Plan) -> str:
 
 
 def _consents(plan: Plan) -> str:
-    return ", ".join((*plan.risks, *(f"perhaps {risk}" for risk in plan.possible_risks)))
+    return ", ".join((*plan.risks, *(f"possibly {risk}" for risk in plan.possible_risks)))
 
 
 def show_stage(stage: Stage, wide: bool = False) -> None:
     """Its steps, and what waits for its end."""
     if not stage.steps and not stage.deferred:
-        say("  Nothing to do: everything is as wanted.")
+        say("  Nothing to do: everything is already as planned.")
     if stage.steps:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""), wide)
     if stage.deferred:
         waits = list(dict.fromkeys(titled(d.until) for d in stage.deferred))
         until = f"{' and '.join(waits)} {'are' if len(waits) > 1 else 'is'}"
         say(
-            f"  Stage {stage.number + 1} can be planned only when {until} there. The host is read and judged again "
-            "then, and the run stops with the way back open if that brings a refusal:"
+            f"  Stage {stage.number + 1} can be planned only once {until} available. The host is then read and "
+            "evaluated again, and if that brings a refusal, the run stops and can be rolled back:"
         )
         for deferred in stage.deferred:
             say(f"    {visible(deferred.title)}: {visible(deferred.why)}", hang=2)
@@ -148,7 +148,7 @@ def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
         for step in steps
         for name, desired in step.desired.items()
     ]
-    table(("step", "what", "property", "before → want", "asks", ""), rows, title=title)
+    table(("step", "what", "property", "before → after", "approvals", ""), rows, title=title)
     for step in steps:
         if step.role == "desired" or wide:
             first, *more = step.why.splitlines() or [""]
@@ -161,30 +161,30 @@ def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
 
 
 def _asks(step: Step) -> str:
-    maybe = tuple(f"perhaps {risk}" for risk in step.may_need)
+    maybe = tuple(f"possibly {risk}" for risk in step.may_need)
     return ", ".join((*step.risks, *maybe))
 
 
 def _show_unchecked(plan: Plan) -> None:
     if not plan.unchecked:
         return
-    say("Not checked yet; where one of these turns out wrong, the run stops there, and lets you choose it anew:")
+    say("Not checked yet. If one of these turns out to be wrong, the run stops there and you can choose another:")
     for each in plan.unchecked:
-        value = "the only one there is" if each.value is None else shown(each.value)
-        say(f"  {each.name}: {value} (once {titled(each.until)} is there)", hang=2)
+        value = "the only one" if each.value is None else shown(each.value)
+        say(f"  {each.name}: {value} (once {titled(each.until)} is available)", hang=2)
 
 
 def _show_sent(plan: Plan) -> None:
     names = sorted(desired.name for desired in map(beside, plan.steps) if desired)
     if names:
-        say(f"It sends files, which have to lie beside its own: {', '.join(map(visible, names))}")
+        say(f"These files are uploaded and must be in the same folder as the plan: {', '.join(map(visible, names))}")
 
 
 def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:
     """What has to be allowed, and what may have to be later, in the words that it is asked with."""
     for title, risks in (
-        ("Consents that it needs:", tuple(needed)),
-        ("Consents that the host or a later stage may turn out to need:", tuple(maybe)),
+        ("Approvals needed:", tuple(needed)),
+        ("Approvals that may be needed later:", tuple(maybe)),
     ):
         if risks:
             say(title)
@@ -196,12 +196,12 @@ def _show_next(plan: Plan, written_to: Path | None) -> None:
     if not any(True for _ in plan.steps) and not plan.deferred:
         return
     if written_to is None:
-        say("Keep it with -o plan.json; then: winhost apply plan.json")
+        say("Save it with -o plan.json, then run: winhost apply plan.json")
         return
     accept = f" --accept {','.join(plan.risks)}" if plan.risks else ""
     # A command stands in a line of its own, which no terminal of any width breaks when it is copied.
-    say(f"Written to {written_to}. Do it:")
+    say(f"Written to {written_to}. To apply it:")
     click.echo(visible(f"  winhost apply {written_to}{accept}"))
     if plan.deferred and plan.possible_risks:
-        say("To let it go through without stopping for a later stage's consents:")
+        say("To apply it without stopping for the approvals of a later stage:")
         click.echo(f"  --accept {','.join((*plan.risks, *plan.possible_risks))}")

@@ -40,7 +40,8 @@ def _show(served: Served, vllm: str | None, everything: bool) -> None:
 
 def _beside(served: Served) -> Iterator[str]:
     for cause in served.because:
-        yield f"{'May not' if cause.unverified else 'Must not'} sleep: {cause.why}{_doubt(cause)}"
+        unsafe = "Sleep mode may be unsafe" if cause.unverified else "Sleep mode is unsafe"
+        yield f"{unsafe}: {cause.why}{_doubt(cause)}"
     if served.lost:
         yield from _lost(served.lost)
     for line in served.lines:
@@ -58,14 +59,14 @@ def _beside(served: Served) -> Iterator[str]:
 def _lost(lost: Lost) -> Iterator[str]:
     if lost.waking and lost.weights and lost.reading:
         quick, slow = lost.waking
-        yield f"What is lost: waking takes {quick:.1f} to {slow:.1f} s, by what was measured elsewhere"
+        yield f"What that costs: waking takes {quick:.1f} to {slow:.1f} s, as measured elsewhere"
         yield f"  Reading {gib(lost.weights)} of weights takes {lost.reading:.1f} s at {lost.read_speed} MB/s"
     else:
-        yield "What is lost: how long waking and reading take is not known, as the size of the weights is not"
+        yield "What that costs: the time to wake and to read is unknown, because the size of the weights is"
     quick, slow = lost.starting
-    yield f"  A whole start took {quick:g} s with warm caches and {slow:g} s from cold, where it was measured"
+    yield f"  A full start was measured at {quick:g} s with warm caches and {slow:g} s with cold ones"
     if lost.kept is False:
-        yield f"  swap_within: {lost.within} s is missed: a start takes at least {lost.least:.0f} s"
+        yield f"  swap_within: {lost.within} s cannot be met: a start takes at least {lost.least:.0f} s"
 
 
 def _explain(line: ProfileLine, *, left_out: bool) -> None:

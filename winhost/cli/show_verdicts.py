@@ -29,7 +29,7 @@ def check_path(path: str | None) -> None:
         raise UsageError(
             "UnknownPath",
             what=f"there is no path '{visible(path)}'{did_you_mean(path, (*PATHS, *ALL_VARIANTS))}",
-            hint=f"There are: {', '.join(PATHS)}; and of one of them alone {', '.join(variants)}.",
+            hint=f"Paths: {', '.join(PATHS)}; options of a path: {', '.join(variants)}.",
         )
 
 
@@ -50,7 +50,7 @@ def show_rows(results: Iterable[tuple[str, Judged | WinhostError]], asked: Requi
     more = ("also possible", "cheapest changes") if wide else ()
     if rows:
         table(("host", "best option", "verdict", "what decides", *more), rows)
-        say("Why, and what would mend it: winhost assess HOST, or --details for all.")
+        say("For reasons and remedies: winhost assess HOST, or --details for all hosts.")
     for error in errors:
         show_error_text(error)
 
@@ -86,7 +86,7 @@ def show_assessment(answer: Judged, asked: Requirements, everything: bool) -> No
     found = [fit for fit in answer.fits if is_meant(path, fit.variant)]
     variants = {variant.path: variant for variant in judged.every_variant}
     rows = ((fit.variant, _coloured(fit.verdict), _deciding(variants[fit.variant], fit)) for fit in found)
-    table(("way", "verdict", "what decides"), rows)
+    table(("option", "verdict", "what decides"), rows)
     _show_recommendation(answer, found[0], asked.needs)
     for line in verdict_text.nearest(answer.nearest) if answer.nearest else ():
         say(line if line.startswith("With ") else f"  {line}", hang=2)
@@ -96,7 +96,7 @@ def show_assessment(answer: Judged, asked: Requirements, everything: bool) -> No
         if everything or path or fit is found[0]:
             _show_variant(variants[fit.variant], fit, everything)
     _show_changes(answer.changes, found[0], path)
-    say(f"{'' if everything else 'Everything: --explain. '}The whole story of a reason: winhost explain CODE")
+    say(f"{'' if everything else 'All reasons: --explain. '}About one reason: winhost explain CODE")
 
 
 def _deciding(variant: PathVerdict, fit: Fit) -> str:
@@ -131,7 +131,7 @@ def _coloured(verdict: Verdict) -> object:
 def _show_variant(variant: PathVerdict, fit: Fit, everything: bool) -> None:
     click.secho(f"\n{variant.path}: {variant.verdict}", fg=COLOURS[variant.verdict])
     if fit.denied:
-        say("  What speaks against the workload's requests:")
+        say("  What prevents what the workload asks for:")
         _show_reasons(fit.denied, everything, indent="    ")
     _show_reasons(variant.reasons, everything)
     for subject in (*variant.cards, *variant.vms):

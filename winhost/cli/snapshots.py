@@ -131,7 +131,7 @@ def judge_each(
             yield read, None
             continue
         try:
-            with watch.at(read.host, "judging"):
+            with watch.at(read.host, "evaluating"):
                 judged = judge(read.facts, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
             yield Snapshot(read.host, error=as_winhost_error(error)), None

@@ -33,7 +33,7 @@ class Verified:
 def verify(
     words: tuple[str, ...], facts_files: tuple[Path, ...], fleet_file: Path | None, at_once: int, output: Output
 ) -> int:
-    """Say whether what a PLAN wants is still so."""
+    """Check that hosts are still as PLANS left them."""
     plans, facts = _sorted(words, facts_files)
     codes = [Exit.SUCCESS]
 
@@ -118,5 +118,5 @@ def _show(found: Verified, wide: bool) -> None:
         ("✓" if c.holds else "✗", c.title, c.property, told(c.desired), "" if c.holds and not wide else told(c.found))
         for c in found.checks
     )
-    table(("", "what", "property", "desired", "found"), rows)
+    table(("", "what", "property", "planned", "found"), rows)
     say(f"{found.host}: " + ("as planned." if found.holds else "not as planned. Plan again to repair it."))

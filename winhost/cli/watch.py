@@ -58,7 +58,7 @@ class Doing:
     @property
     def reminder(self) -> str:
         """What is waited for, and since when."""
-        return f"{self.text}, for {self.seconds / 60:.0f} min now."
+        return f"{self.text}, for {self.seconds / 60:.0f} min so far."
 
 
 class Watch:
@@ -71,7 +71,7 @@ class Watch:
         self.hosts = 0
         self._write = write
         self._reads = reads
-        self._to_stop = "Ctrl-C stops." if reads else "Ctrl-C stops; the run can then go on or back."
+        self._to_stop = "Ctrl-C stops." if reads else "Ctrl-C stops; the run can then be resumed or rolled back."
         self._sum_up_at = time.monotonic() + SILENT
         self._read = 0
         # Never changed but replaced: whoever draws it needs no lock.

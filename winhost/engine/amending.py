@@ -113,7 +113,7 @@ def refuse_pointless(record: RunState, request: PathRequest) -> None:
         hint = f"Bring that to its end first: winhost resume {record.run}"
         raise NothingAnew(record.run, "it was cut off in the middle of a step or a restart", hint)
     if not changes(record.plan.request, request.document):
-        raise NothingAnew(record.run, "it is asked for so already", f"Go on: winhost resume {record.run}")
+        raise NothingAnew(record.run, "it is asked for so already", f"Continue: winhost resume {record.run}")
 
 
 def as_found(record: RunState, facts: Facts) -> Facts:

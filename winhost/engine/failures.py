@@ -43,9 +43,9 @@ def ways(
     """
     given = (f" {going_on}" if going_on else "") + (f" --accept {','.join(accept)}" if accept else "")
     if going_back:
-        return (("Go on with going back", f"winhost rollback {run}{given}"),)
+        return (("Continue the rollback", f"winhost rollback {run}{given}"),)
     otherwise = (("Choose otherwise", f"winhost resume {run} {anew}"),) if anew else ()
-    return *otherwise, ("Go on", f"winhost resume {run}{given}"), ("Go back", f"winhost rollback {run}")
+    return *otherwise, ("Continue", f"winhost resume {run}{given}"), ("Roll back", f"winhost rollback {run}")
 
 
 @dataclass(eq=False)

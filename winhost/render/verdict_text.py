@@ -25,31 +25,33 @@ def recommendation(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
     where nobody knows which Windows this is.
     """
     stated = ", ".join(answer.assessment.stated)
-    marked = (f"Stated, and not read: {stated}. Verdicts and reasons that rest on it say so.",) if stated else ()
+    marked = (f"Stated, not read: {stated}. Verdicts and reasons that depend on it say so.",) if stated else ()
     return (*_recommended(answer, fit, needs), *marked)
 
 
 def _recommended(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
     if fit.verdict is Verdict.UNSUPPORTED:
-        desired = " with what is needed" if needs.must else ""
-        return (f"No way works here{desired} as it is.",)
+        desired = " and meets the requirements" if needs.must else ""
+        return (f"No option works here as it is{desired}.",)
     if answer.assessment.recommended is None:
-        return ("Nothing is recommended: it is not known which Windows this is.",)
+        return ("No recommendation: it is unknown which Windows this is.",)
     topic = catalogue.topics()[path_of(fit.variant)]
     costs = " ".join(filter(None, (topic.loses, topic.asks.get(fit.variant))))
-    return f"Recommended: {fit.variant}. {topic.means}", f"What it costs: {costs}", _standing(fit, needs)
+    return f"Recommended: {fit.variant}. {topic.means}", f"Trade-offs: {costs}", _standing(fit, needs)
 
 
 def _standing(fit: Fit, needs: Needs) -> str:
-    missed = f" Welcome and not there: {', '.join(offered.capability for offered in fit.missed)}." if fit.missed else ""
-    desired = " and offers all that is needed" if needs.must else ""
+    missed = (
+        f" Nice to have, unavailable: {', '.join(offered.capability for offered in fit.missed)}." if fit.missed else ""
+    )
+    desired = " and meets all requirements" if needs.must else ""
     match fit.verdict:
         case Verdict.SUPPORTED:
             return f"It is supported{desired}.{missed}"
         case Verdict.DEGRADED:
-            return f"It works, with something given up: see below.{missed}"
+            return f"Works, with limitations: see below.{missed}"
         case _:
-            return f"Nobody has verified it here, and no verified way meets the need.{missed}"
+            return f"Unverified on this host; no verified option meets your needs.{missed}"
 
 
 def settling(answer: Judged) -> tuple[str, ...]:
@@ -57,21 +59,21 @@ def settling(answer: Judged) -> tuple[str, ...]:
     if not answer.settle or (answer.assessment.recommended is not None and answer.assessment.origin != "imported"):
         return ()
     lines = (line for number, each in enumerate(answer.settle, 1) for line in (f"{number}. {each.run}", _settled(each)))
-    return ("To settle what is not known, run there:", *lines)
+    return ("To settle what is unknown, run on that machine:", *lines)
 
 
 def _settled(each: Settling) -> str:
     resources = dict.fromkeys(fact.partition(".")[0] for fact in each.settles)
     wait = "reason waits" if each.reasons == 1 else "reasons wait"
-    return f"{each.reasons} {wait} for it ({', '.join(resources)}). {each.then}"
+    return f"{each.reasons} {wait} for this ({', '.join(resources)}). {each.then}"
 
 
 def supposed(what: Supposed) -> str:
     """That a verdict is no fact: what was supposed for it."""
-    done = f"as if {', '.join(what.what_if)} were done" if what.what_if else ""
-    offered = f"for a target that has to offer {', '.join(what.needs)}" if what.needs else ""
+    done = f"as if {', '.join(what.what_if)} were applied" if what.what_if else ""
+    offered = f"for a target that must offer {', '.join(what.needs)}" if what.needs else ""
     known = f"with {', '.join(what.assumed)} as stated" if what.assumed else ""
-    return f"Hypothetical: judged {' and '.join(filter(None, (done, offered, known)))}."
+    return f"Hypothetical: evaluated {' and '.join(filter(None, (done, offered, known)))}."
 
 
 def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str | None:
@@ -79,15 +81,15 @@ def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str 
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
     if cheapest is None:
-        return f"winhost knows no changes that would make {path or 'a way'} work here with a verified verdict."
-    bought = ", which has to be bought" if any(mend.who == "money" for mend in cheapest.remedies) else ""
-    return f"What would make {cheapest.fit.variant} {cheapest.fit.verdict} here, the cheapest way{bought}:"
+        return f"No known change would make {path or 'any option'} verified here."
+    bought = ", including purchases" if any(mend.who == "money" for mend in cheapest.remedies) else ""
+    return f"Cheapest changes that would make {cheapest.fit.variant} {cheapest.fit.verdict} here{bought}:"
 
 
 def nearest(found: Nearest) -> tuple[str, ...]:
     """The smaller workload that a way would carry, with its arithmetic: the first says what, the others how much."""
-    unknown = (f"Not known even then: {', '.join(found.fix.unknown)}",) if found.fix.unknown else ()
-    said = f"With a smaller workload {found.variant} would do ({found.verdict}): {found.fix.text}."
+    unknown = (f"Unknown even then: {', '.join(found.fix.unknown)}",) if found.fix.unknown else ()
+    said = f"With a smaller workload, {found.variant} would work ({found.verdict}): {found.fix.text}."
     return (said, *found.fix.shows, *unknown)
 
 

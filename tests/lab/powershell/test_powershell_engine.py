@@ -43,6 +43,6 @@ def test_a_lab_that_was_stopped_leaves_nothing(tmp_path: Path, stopped_by: signa
         while b"Ctrl-C" not in lab.stderr.readline():
             assert any(tmp_path.iterdir())
         lab.send_signal(stopped_by)
-        assert lab.stderr.read().decode() == "The lab is closed.\n"
+        assert lab.stderr.read().decode() == "The simulator has stopped.\n"
     assert lab.returncode == 0
     assert list(tmp_path.iterdir()) == []

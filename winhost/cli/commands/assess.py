@@ -21,21 +21,21 @@ from winhost.cli.outputs import answers
 @click.command(cls=WinhostCommand)
 @words_argument
 @facts_option
-@click.option("--path", help="Judge by this path alone.", **completion.PATHS)
+@click.option("--path", help="Evaluate this path only.", **completion.PATHS)
 @need_option
-@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="What shall be served.")
+@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served.")
 @what_if_option
 @assume_option
-@click.option("--explain", "everything", is_flag=True, help="Show notes, and every reason of every way.")
-@click.option("-v", "--details", is_flag=True, help="Of several hosts show each, and not just a row.")
-@click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: everything, also what decides nothing.")
+@click.option("--explain", "everything", is_flag=True, help="Show every reason of every option, and the notes.")
+@click.option("-v", "--details", is_flag=True, help="Show each of several hosts in full.")
+@click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: include what decides nothing.")
 @fleet_option
 @at_once_option
 @answers(wide=True)
 @implemented_in("winhost.cli.assess")
 def assess() -> None:
-    """Say which ways work on a host, which do not, and why.
+    """Show which options work on a host, which do not, and why.
 
-    Needs HOSTs of fleet.yaml or FACTS (files, or folders that detect wrote). Changes nothing. Several hosts get a row
-    each; --details shows them whole.
+    Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Several hosts are
+    shown one per row; --details shows each in full.
     """

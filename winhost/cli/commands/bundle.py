@@ -32,14 +32,14 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     "signing",
     metavar="CMD",
     callback=_words,
-    help="Run CMD with each script's path behind it, before the sums are written.",
+    help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
 )
-@answers("FOLDER", "The folder to make.", required=True)
+@answers("FOLDER", "The folder to create.", required=True)
 @implemented_in("winhost.cli.bundle")
 def bundle() -> None:
-    """Write scripts that do a PLAN by hand, where nothing may be installed.
+    """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
 
-    Makes a folder with Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme for it and
-    SHA-256 sums; for WSL 2 also with a folder that does the same in its Linux. Without a PLAN: with Facts.ps1 alone, to
-    read a host that winhost cannot reach.
+    Creates a folder with the scripts Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme
+    and SHA-256 checksums; for WSL 2 also a folder with scripts for its Linux. Without a PLAN, the folder has Facts.ps1
+    only, to read a host that winhost cannot reach.
     """

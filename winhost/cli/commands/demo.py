@@ -11,16 +11,18 @@ from winhost.cli.options import engine_option
 @click.command(cls=WinhostCommand)
 @click.argument("path", type=click.Choice(["dda", "wsl2"]), default="dda", metavar="[dda|wsl2]")
 @click.option(
-    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep fleet.yaml, facts, plan and journal."
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep fleet.yaml, facts, plan and journal in this folder.",
 )
 @engine_option
 @implemented_in("winhost.cli.demo")
 def demo() -> None:
-    """Tell a whole job on simulated hosts, in under a minute.
+    """Show a complete job on simulated hosts, in under a minute.
 
-    dda, the main job: a Windows Server 2025 with three cards is read over real PowerShell remoting, judged, planned
-    and changed; it restarts, its controller is killed, the run is resumed, verified, and the host is given back as it
-    was found. A Windows 11 beside it is refused DDA and told what it can do.
+    dda (the default): a Windows Server 2025 with three GPUs is read over real PowerShell remoting, evaluated, planned
+    and changed. It restarts, winhost is killed halfway, and the run is resumed, verified and rolled back. A Windows 11
+    PC is refused DDA and shown what it can do instead.
 
-    wsl2: a Windows 11 becomes a Linux endpoint, unattended, and is given back.
+    wsl2: a Windows 11 PC becomes a Linux endpoint with nobody logged on, and is rolled back.
     """

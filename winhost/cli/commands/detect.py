@@ -15,8 +15,9 @@ from winhost.cli.outputs import answers
 @answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
 @implemented_in("winhost.cli.detect")
 def detect() -> None:
-    """Read what HOSTS are.
+    """Read HOSTS: hardware, Windows, VMs and WSL.
 
-    Changes nothing. HOSTS are names of fleet.yaml, patterns ('gpu-*') or groups ('@lab'). Where an account of winhost's
-    owns a WSL distro, its task is asked, which logs that account on (docs/safety.md).
+    Changes nothing. HOSTS are names from fleet.yaml, patterns ('gpu-*') or groups ('@lab'). If an account created by
+    winhost owns a WSL distro, the distro is read through that account's scheduled task, which logs the account on (see
+    docs/safety.md).
     """

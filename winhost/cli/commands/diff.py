@@ -11,12 +11,14 @@ from winhost.cli.outputs import answers
 @click.command(cls=WinhostCommand)
 @click.argument("before", metavar="FACTS", type=click.Path(path_type=Path))
 @click.argument("after", metavar="FACTS", type=click.Path(path_type=Path))
-@click.option("--all", "everything", is_flag=True, help="Show what moves by itself, too: free memory, the boot's id.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Include what changes by itself, such as free memory or the boot id."
+)
 @answers(wide=True)
 @implemented_in("winhost.cli.diff")
 def diff() -> None:
-    """Say what changed between two readings, and which verdicts changed because of it.
+    """Compare two snapshots: what changed, and which verdicts changed with it.
 
-    Compares two facts files, the older one first; of two folders that detect wrote each host with itself, and of a
-    folder and a file the host of the file. What moves by itself counts with --all only.
+    Takes two facts files, the older one first. Of two folders that detect wrote, each host is compared with itself; of
+    a folder and a file, only the host in the file. What changes by itself counts only with --all.
     """

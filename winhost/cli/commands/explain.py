@@ -9,13 +9,13 @@ from winhost.cli.outputs import answers
 
 @click.command(cls=WinhostCommand)
 @click.argument("code", required=False, **completion.CODES)
-@click.option("--list", "listed", is_flag=True, help="List all codes, or those that begin with CODE.")
+@click.option("--list", "listed", is_flag=True, help="List all codes, or those that start with CODE.")
 @answers()
 @implemented_in("winhost.cli.explain")
 def explain() -> None:
-    """Tell the whole story of a reason's CODE.
+    """Explain a reason by its CODE.
 
-    What it is, what it means, the remedy, the evidence with its sources, and reasons about the same thing. In the place
-    of CODE a line of a log will do, where it has the words of a failure. What may lack of every path and capability is
-    listed once, as *.unknown, and explained of any: nvlink.unknown.
+    Shows what the reason says, what it means, its remedy, its evidence with sources, and related reasons. CODE may also
+    be a line from a log that contains a known failure. The codes for a fact that could not be read are listed once, as
+    *.unknown, and can be explained for each path and capability, for example nvlink.unknown.
     """

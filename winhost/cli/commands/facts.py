@@ -14,22 +14,24 @@ KINDS = ("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey
 
 @click.group(cls=WinhostGroup)
 def facts() -> None:
-    """Make facts of a machine from what its own tools print."""
+    """Make facts files from the output of a machine's own tools."""
 
 
 @facts.command("import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("--host", help="What to call the machine. Default: its own name, where a file tells it.")
-@click.option("--kind", type=click.Choice(KINDS), help="What the FILES are. Default: recognised by what is in each.")
+@click.option("--host", help="Name for the machine. Default: its own name, if a file contains it.")
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="The kind of all FILES. Default: recognised from the content of each."
+)
 @force_option
 @answers("FILE", "Write the facts to FILE.", wide=True)
 @implemented_in("winhost.cli.facts")
 def import_() -> None:
-    """Make facts of one machine from FILES.
+    """Make a facts file of one machine from FILES.
 
-    Each is the output of nvidia-smi -q -x (on Windows or Linux; also its plain table), Get-ComputerInfo |
-    ConvertTo-Json, systeminfo in English (also /fo csv), SurveyDDA.ps1, lspci -vv -nn (a live Linux on the same
-    machine) or dxdiag /x. What none of them tells is unknown. Where two differ, the more exact counts; what two tell
-    equally exactly and differently is unknown. Files that cannot be read are left out with a warning; files of two
+    FILES are the output of nvidia-smi -q -x (on Windows or Linux; its plain table too), Get-ComputerInfo |
+    ConvertTo-Json, systeminfo in English (/fo csv too), SurveyDDA.ps1, lspci -vv -nn (from a live Linux on the same
+    machine) or dxdiag /x. Facts that no file contains are unknown. If two files differ, the more exact one counts; if
+    they are equally exact, the fact is unknown. Unreadable files are left out with a warning; files from two different
     machines are refused.
     """

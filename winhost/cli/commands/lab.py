@@ -18,19 +18,22 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
 
 @click.group(cls=WinhostGroup)
 def lab() -> None:
-    """Simulated hosts behind a real remoting endpoint.
+    """Simulate hosts behind a real remoting endpoint.
 
-    They answer real PowerShell remoting on loopback, keep state, and obey the rules of Windows that bite; everything
-    made from them says `synthetic`. They answer at the level of the agent's JSON contract and run no PowerShell, unless
-    they are started with `--engine pwsh`: then the real scripts run here, against stand-ins for the cmdlets of Windows.
+    The hosts answer real PowerShell remoting on loopback, keep state, and enforce the Windows restrictions that matter;
+    everything made from them is marked `synthetic`. They implement the agent's JSON contract and run no PowerShell,
+    unless you start them with `--engine pwsh`: then the real scripts run on this computer, against stand-ins for the
+    Windows cmdlets.
     """
 
 
 @lab.command()
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST_OR_FACTS...", **completion.LAB_HOSTS)
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where fleet.yaml goes.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="The folder to write fleet.yaml to."
+)
 @force_option
-@click.option("--tls", is_flag=True, help="Serve HTTPS with a throw-away certificate.")
+@click.option("--tls", is_flag=True, help="Serve HTTPS with a temporary certificate.")
 @engine_option
 @click.option(
     "--speed",
@@ -38,14 +41,14 @@ def lab() -> None:
     callback=_number,
     default=1.0,
     show_default=True,
-    help="Lab seconds per real second.",
+    help="Simulated seconds per real second.",
 )
 @implemented_in("winhost.cli.lab")
 def up() -> None:
-    """Serve hosts until Ctrl-C, and write the fleet.yaml that leads to them.
+    """Serve simulated hosts until Ctrl-C, and write a fleet.yaml for them.
 
-    HOST_OR_FACTS is an example's name (`winhost lab list`), a host file, or facts that detect wrote of a real host, or
-    a folder of them: rehearse a plan on the twin of your own.
+    HOST_OR_FACTS is the name of an example (see `winhost lab list`), a host file, or a facts file that detect wrote, or
+    a folder of those: rehearse a plan on a replica of your own host.
     """
 
 
@@ -53,4 +56,4 @@ def up() -> None:
 @answers(wide=True)
 @implemented_in("winhost.cli.lab")
 def list_hosts() -> None:
-    """List the example hosts and situations that winhost ships."""
+    """List the example hosts that come with winhost."""

@@ -10,12 +10,14 @@ from winhost.cli.outputs import answers
 file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=click.Path(path_type=Path))
 facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
-version_option = click.option("--wsl", "version", metavar="VERSION", help="The WSL that will read it, such as 2.7.14.")
+version_option = click.option(
+    "--wsl", "version", metavar="VERSION", help="The WSL version that will read the file, for example 2.7.14."
+)
 
 
 @click.group(cls=WinhostGroup)
 def lint() -> None:
-    """Say what WSL will silently leave out of its configuration files."""
+    """Find what WSL would silently ignore in its configuration files."""
 
 
 @lint.command()
@@ -28,7 +30,7 @@ def lint() -> None:
 def wslconfig() -> None:
     """Check the .wslconfig of an account.
 
-    FACTS of the host that will read it tell its WSL, and what a policy there forbids.
+    FACTS of the host that will read the file supply its WSL version and the settings that a policy forbids.
     """
 
 

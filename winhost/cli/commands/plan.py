@@ -21,28 +21,42 @@ from winhost.cli.outputs import answers
 @click.command(cls=WinhostCommand)
 @words_argument
 @facts_option
-@click.option("--path", help="The way to serve, as assess names it. Default: the recommended one.", **completion.PATHS)
-@click.option("--vm", help="dda: the VM that gets the cards, by name or GUID. Needed where there are several.")
-@click.option("--card", "cards", multiple=True, help="dda: a card, by name or location path. Default: all that can go.")
-@click.option("--high", type=Size(), help="dda: high MMIO window, as 64GiB. Default: computed from the cards' BARs.")
+@click.option("--path", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS)
+@click.option("--vm", help="dda: the VM that gets the GPUs, by name or GUID. Required if there are several.")
+@click.option(
+    "--gpu",
+    "--card",
+    "cards",
+    multiple=True,
+    help="dda: a GPU, by name or location path. Default: all that can be used.",
+)
+@click.option(
+    "--high", type=Size(), help="dda: high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs."
+)
 @click.option("--low", type=Size(), help="dda: low MMIO window. Default: computed.")
 @click.option(
-    "--power", type=click.Choice(["as-found", "running", "off"]), help="dda: how the VM ends. Default: as-found."
+    "--power",
+    type=click.Choice(["as-found", "running", "off"]),
+    help="dda: the final state of the VM. Default: as-found.",
 )
-@click.option("--playbook", type=click.Path(path_type=Path), help="Your copy of the path's playbook.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="wsl2: a setting, as network=nat.")
+@click.option("--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="wsl2: a setting, for example network=nat."
+)
 @assume_option
-@click.option("--allow-unverified", is_flag=True, help="Plan although something could not be read or is unproven.")
+@click.option(
+    "--allow-unverified", is_flag=True, help="Plan even if a required fact could not be read or the option is unproven."
+)
 @force_option
-@click.option("-v", "--details", is_flag=True, help="Show each plan of several whole.")
+@click.option("-v", "--details", is_flag=True, help="Show each of several plans in full.")
 @fleet_option
 @at_once_option
-@answers("FILE", "Write the plan to FILE; of several hosts to FILE/<host>.json.", wide=True)
+@answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
 @implemented_in("winhost.cli.plan")
 def plan() -> None:
-    """Write down what would change on a host, and how it is taken back.
+    """Plan what would change on a host, and how each change is undone.
 
-    Needs HOSTs of fleet.yaml or FACTS (files, or folders that detect wrote). Changes nothing. Without --path it takes
-    the recommended option, but never dual-boot, bare-metal, one that needs the consent data, or one that nobody has
-    verified.
+    Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Without --path it
+    plans the recommended option, but never dual-boot, bare-metal, an option that needs the approval data, or one that
+    nobody has verified.
     """

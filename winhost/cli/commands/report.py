@@ -22,17 +22,17 @@ from winhost.cli.outputs import answers
 @force_option
 @need_option
 @what_if_option
-@click.option("--brief", is_flag=True, help="What decides alone: a page per host when it is printed.")
-@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="What shall be served.")
+@click.option("--brief", is_flag=True, help="Only what decides: one printed page per host.")
+@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served.")
 @assume_option
 @fleet_option
 @at_once_option
-@answers("FILE", "The file to write, or a folder for a page per host.", required=True)
+@answers("FILE", "The file to write, or a folder for one page per host.", required=True)
 @implemented_in("winhost.cli.report")
 def report() -> None:
-    """Write verdicts on hosts as one HTML file, to look at and pass on.
+    """Write the verdicts on hosts to one HTML file, to read and share.
 
-    FACTS are facts files or folders of them, HOSTS names of fleet.yaml, patterns or groups. Changes nothing. The file
-    needs nothing beside it: no script and no network. A folder (its name ends with /, or it is there) gets a page per
-    host, and index.html.
+    FACTS are facts files or folders of them; HOSTs are names from fleet.yaml, patterns or groups. Changes nothing. The
+    file is self-contained: no scripts, no network. A folder (one that exists, or whose name ends with /) gets one page
+    per host and an index.html.
     """

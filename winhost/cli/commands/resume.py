@@ -10,15 +10,22 @@ from winhost.cli.options import run_options
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
 @click.option(
-    "--vm", metavar="NAME", help="Give the cards to this VM instead. Only while nothing was done for the other."
+    "--vm",
+    metavar="NAME",
+    help="Assign the GPUs to this VM instead. Only while nothing has been done for the other VM.",
 )
-@click.option("--card", "cards", multiple=True, metavar="NAME", help="Another card, likewise; may be repeated.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Another setting of the path, likewise.")
+@click.option(
+    "--gpu", "--card", "cards", multiple=True, metavar="NAME", help="Use this GPU instead, likewise; may be repeated."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Use this setting of the path instead, likewise."
+)
 @run_options
 @implemented_in("winhost.cli.resume")
 def resume() -> None:
-    """Go on with a RUN that was interrupted.
+    """Continue a RUN that was interrupted.
 
-    Waits out what may still be running on the host, reads what is so, and does what is left. What a later stage found
-    wrong of the request can be chosen anew: the rest is planned anew and shown, and every consent is asked for again.
+    Waits for anything that may still be running on the host, reads its state, and does what is left. If a later stage
+    finds that a VM, GPU or setting you asked for cannot be used, choose another: the rest is planned again and shown,
+    and every approval is asked for again.
     """

@@ -14,5 +14,6 @@ from winhost.cli.options import run_options
 def rollback() -> None:
     """Undo exactly what a RUN changed.
 
-    In reverse, also after a crash and also where part of it was undone by hand. What others use now is kept and said.
+    Works in reverse order, also after a crash and if part of the run was undone by hand. Whatever others use by now is
+    kept and reported.
     """

@@ -14,5 +14,5 @@ from winhost.cli.outputs import answers
 def runs() -> None:
     """List runs, or show one.
 
-    Reads the journals in your own state folder; asks no host.
+    Reads the journals in your own state folder; no host is contacted.
     """

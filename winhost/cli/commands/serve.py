@@ -10,19 +10,21 @@ from winhost.cli.outputs import answers
 
 @click.group(cls=WinhostGroup)
 def serve() -> None:
-    """Serve models on a target: with which settings, and why."""
+    """Show how to serve models on a target: which settings, and why."""
 
 
 # Said twice, here and in winhost.serving, so that --help need not load it.
 @serve.command()
 @click.argument("facts", metavar="FACTS", required=False, type=click.Path(path_type=Path))
 @click.option("--target", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
-@click.option("--workload", "workload_file", type=click.Path(path_type=Path), required=True, help="What is served.")
+@click.option(
+    "--workload", "workload_file", type=click.Path(path_type=Path), required=True, help="The workload to be served."
+)
 @click.option(
     "--profile",
     "named",
     type=click.Choice(("wsl2", "wsl2-no-sleep")),
-    help="This one for every model. Default: wsl2, and wsl2-no-sleep where sleeping is not safe.",
+    help="Use this profile for every model. Default: wsl2, or wsl2-no-sleep where sleep mode is unsafe.",
 )
 @click.option(
     "--read-speed",
@@ -30,14 +32,14 @@ def serve() -> None:
     default=2400,
     show_default=True,
     metavar="MB/S",
-    help="Of the disk that the weights are on; for the time that is lost without sleep.",
+    help="Read speed of the disk with the weights, for the time that is lost without sleep mode.",
 )
-@click.option("--explain", "everything", is_flag=True, help="Show each line's reason, versions and evidence.")
+@click.option("--explain", "everything", is_flag=True, help="Show the reason, versions and evidence of each line.")
 @answers()
 @implemented_in("winhost.cli.serve")
 def profile() -> None:
-    """Print the settings of vLLM for each model, ready to copy, with the reason of each line.
+    """Print the vLLM settings for each model, ready to copy, with the reason for each line.
 
-    FACTS are those of the host, as a file or as a folder with no others. For WSL 2; those for other targets do not
-    exist yet. Changes nothing.
+    FACTS is the facts file of the host, or a folder with only that file. Profiles exist for WSL 2 only so far. Changes
+    nothing.
     """

@@ -16,8 +16,8 @@ from winhost.cli.outputs import answers
 @answers(wide=True)
 @implemented_in("winhost.cli.verify")
 def verify() -> None:
-    """Say whether what a PLAN wants is still so.
+    """Check that hosts are still as PLANS left them.
 
-    PLANS are files, or folders that plan or bundle wrote. Reads each plan's host, or the FACTS of it, and compares
+    PLANS are files, or folders that plan or bundle wrote. Reads the host of each plan, or its FACTS, and compares
     property by property. Changes nothing.
     """
