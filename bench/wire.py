@@ -19,7 +19,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire import Endpoint, RemoteCommand
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.windows.scripts import session_text
+from winhost.resources.windows.windows_scripts import session_text
 
 USER, PASSWORD = "LAB\\bench", "opens a throw-away endpoint on loopback"
 

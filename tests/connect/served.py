@@ -15,7 +15,7 @@ from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire import Endpoint, RemoteCommand
 from winhost.model.fleet import Host
-from winhost.resources.windows.scripts import session_text
+from winhost.resources.windows.windows_scripts import session_text
 
 SCRIPT = "the agent's text"
 LONG = 77.0  # lab seconds that no cmdlet takes

@@ -23,7 +23,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.wire import Action, Endpoint, When, drop, refuse
 from winhost.model.errors import WinhostError
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.windows.scripts import session_text
+from winhost.resources.windows.windows_scripts import session_text
 
 USER, CANARY = "LAB\\admin", "c4nary-in-the-c0al-mine"
 HOST = "gpu-03"

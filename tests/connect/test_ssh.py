@@ -20,7 +20,7 @@ from winhost.cli.output import error_text
 from winhost.connect.errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.connect.ssh import HostKeyRefused, SshWire
 from winhost.model.secrets import SecretRef
-from winhost.resources.linux.scripts import session_text
+from winhost.resources.linux.linux_scripts import session_text
 
 
 @pytest.fixture(scope="module")

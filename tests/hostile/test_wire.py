@@ -30,7 +30,7 @@ from winhost.lab.running_lab import Lab
 from winhost.lab.wire import RemoteCommand
 from winhost.model.facts import Unknown
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.windows.scripts import session_text
+from winhost.resources.windows.windows_scripts import session_text
 
 BEGINS = (session_text(), True, (), 1)
 CALL = ("Invoke-Winhost", False, ("Json",), 0)

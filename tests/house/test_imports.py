@@ -14,7 +14,8 @@ from tests.house.tree import HOUSE, graph, modules
 MAY_IMPORT = {
     "model": set(),
     "connect": {"model"},
-    "resources": {"model"},
+    "agent": set(),
+    "resources": {"model", "agent"},
     "imports": {"model", "resources"},
     "knowledge": {"model"},
     "hardware": {"model", "resources"},

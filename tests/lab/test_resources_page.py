@@ -11,6 +11,7 @@ from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.resources.base import ResourceType
+from winhost.resources.windows.windows_scripts import files
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "resources.md").read_text("utf-8")
@@ -46,7 +47,7 @@ def test_every_field_of_a_resource_is_told() -> None:
 
 
 def test_the_codes_of_the_agent_are_its_own() -> None:
-    scripts = "".join(path.read_text("ascii") for path in (ROOT / "winhost/resources/windows").rglob("*.ps1"))
+    scripts = "".join(text.read_text("ascii") for text in files().values())
     told: dict[str, Any] = dict(OWN_CODES.findall(PAGE))
     assert len(told) >= 6
     for code, category in told.items():

@@ -20,7 +20,7 @@ from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
 from winhost.paths.distro_network import NETWORK_FILE, StaticAddress, network_file
-from winhost.resources.linux.scripts import session_text
+from winhost.resources.linux.linux_scripts import session_text
 
 # Addresses of the documentation (TEST-NET-3), the last ones.
 OUTSIDE, INSIDE, PREFIX = "203.0.113.253", "203.0.113.254", 30

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import START
-from winhost.resources.linux.scripts import session_text
+from winhost.resources.linux.linux_scripts import session_text
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 TOOLS = ("mount", "nsenter", "python3", "unshare")

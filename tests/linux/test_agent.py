@@ -16,7 +16,7 @@ from winhost.connect.errors import Drifted, NotAvailable, RemoteError
 from winhost.model.facts import Unavailable
 from winhost.resources.base import Keep
 from winhost.resources.linux.cdi_spec.resource import CdiSpec
-from winhost.resources.linux.scripts import session_text
+from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX_STATES
 
 DAEMON = "/etc/docker/daemon.json"

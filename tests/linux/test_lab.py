@@ -12,7 +12,7 @@ from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.lab.linux import linux_machine as model
 from winhost.lab.linux.linux_resources import ENTRIES
-from winhost.resources.linux.scripts import agent_text
+from winhost.resources.linux.linux_scripts import agent_text
 from winhost.resources.registry import LINUX, LINUX_STATES
 
 DAEMON = {"path": "/etc/docker/daemon.json"}

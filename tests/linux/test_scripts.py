@@ -11,7 +11,7 @@ from hashlib import sha256
 import pytest
 
 from winhost.resources.base import ResourceType, State
-from winhost.resources.linux.scripts import AGENT, agent_digest, agent_text, files, session_text
+from winhost.resources.linux.linux_scripts import AGENT, agent_digest, agent_text, files, session_text
 from winhost.resources.registry import LINUX, LINUX_STATES
 
 OLDEST = (3, 8)  # of Ubuntu 20.04
@@ -56,7 +56,7 @@ def needs_more_than_the_standard_library(script: Script) -> Iterator[str]:
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         for module in modules:
             top = module.split(".")[0]
-            if top not in sys.stdlib_module_names and module != "winhost.resources.linux.agent":
+            if top not in sys.stdlib_module_names and module != "winhost.agent.linux_agent":
                 yield f"imports {module}"
             if script.name not in RUNS_PROGRAMS.get(top, {script.name}):
                 yield f"imports {module}"

@@ -19,8 +19,8 @@ from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
 from winhost.paths.distro_network import StaticAddress, network_file
-from winhost.resources.linux.scripts import session_text
-from winhost.resources.windows.scripts import inside_script
+from winhost.resources.linux.linux_scripts import session_text
+from winhost.resources.windows.windows_scripts import inside_script
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
 

@@ -32,7 +32,7 @@ from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_settings import Settings
 from winhost.resources.base import Keep
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.scripts import session_text
+from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX_STATES, WINDOWS
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from winhost.model.once import once
-from winhost.resources.linux import scripts
+from winhost.resources.linux import linux_scripts
 
 AT_ONCE = 8
 
@@ -60,5 +60,5 @@ def test_what_all_need_first_is_made_once_and_by_nobody_else_meanwhile() -> None
 def test_the_agent_for_linux_is_put_together_by_one_of_the_threads_that_need_it() -> None:
     """`ast.parse` of Python 3.11 in two threads at once: SystemError, AST constructor recursion depth mismatch."""
     for _ in range(5):
-        scripts.agent_text.cache_clear()
-        assert len(set(together(scripts.session_text))) == 1
+        linux_scripts.agent_text.cache_clear()
+        assert len(set(together(linux_scripts.session_text))) == 1

@@ -14,7 +14,7 @@ from winhost.render import bundle
 from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS
 from winhost.resources.shared import NO_PROFILE
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.windows_scripts import agent_text
 
 # What each property may be before, after and now.
 VALUES: dict[str, dict[str, tuple[Any, ...]]] = {

@@ -21,7 +21,7 @@ from winhost.lab.physics.wsl_distros import Distros
 from winhost.lab.powershell.loopback import VARIABLE, Loopback
 from winhost.lab.powershell.powershell_engine import find_engine
 from winhost.lab.powershell.standins import seams, standins
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.windows_scripts import agent_text
 
 OWNER = {"account": "winhost"}
 HOSTILE = (

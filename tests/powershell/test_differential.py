@@ -12,7 +12,7 @@ from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Record, Unavailable
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
-from winhost.resources.windows.scripts import job_script
+from winhost.resources.windows.windows_scripts import job_script
 
 A_DATE = "2024-01-31T12:00:00Z"  # of which PowerShell 7 makes one while it reads JSON
 HOSTILE = (

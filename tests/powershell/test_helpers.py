@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.powershell.twins import Scripts, scripts
 from winhost.lab.wire import PipelineError
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.windows_scripts import agent_text
 
 CONTENT = bytes(range(256)) * 5000
 ARGUMENTS = st.lists(st.text(alphabet='ab\\" \t-/.:{}', max_size=12), min_size=1, max_size=5)

@@ -16,7 +16,7 @@ import pytest
 from tests.powershell.twins import Scripts, scripts
 from winhost.lab.powershell.standins import seams
 from winhost.lab.wire import PipelineError
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.windows_scripts import agent_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
 REPLACED = set(re.findall(r"^function ([\w-]+) \{", seams(), re.MULTILINE))

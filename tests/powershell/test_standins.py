@@ -17,7 +17,7 @@ from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire import PipelineError
 from winhost.lab.wire.served_host import RemoteCommand
-from winhost.resources.windows.scripts import session_text
+from winhost.resources.windows.windows_scripts import session_text
 
 MISUSE = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "misuse.yaml").read_text("utf-8"))
 BOOT = {"resource": "Boot", "verb": "get", "key": {}}

@@ -15,7 +15,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.model.facts import Facts
-from winhost.resources.windows.scripts import session_text
+from winhost.resources.windows.windows_scripts import session_text
 
 Call = Mapping[str, Any]
 Answer = dict[str, Any]

@@ -21,7 +21,7 @@ from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
 from winhost.render.bundle import SCRIPTS, WhichLinux, bundle, facts_bundle, markdown, scripts, shown, sums
 from winhost.resources.registry import WINDOWS
-from winhost.resources.windows.scripts import agent_digest
+from winhost.resources.windows.windows_scripts import agent_digest
 
 ROOT = Path(__file__).parents[2]
 READMES = yaml.safe_load((ROOT / "tests" / "data" / "render" / "readmes.yaml").read_text("utf-8"))

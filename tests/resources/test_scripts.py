@@ -18,7 +18,7 @@ from winhost import connect, lab
 from winhost.render import bundle
 from winhost.resources.base import ResourceType, State
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
-from winhost.resources.windows.scripts import AGENT, agent_digest, agent_text, files, helpers
+from winhost.resources.windows.windows_scripts import AGENT, agent_digest, agent_text, files, helpers
 
 DATA = Path(__file__).parents[1] / "data" / "powershell"
 TABLE = json.loads((Path(lab.__path__[0]) / "powershell" / "cmdlets.json").read_text("utf-8"))

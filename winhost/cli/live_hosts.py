@@ -11,15 +11,15 @@ from winhost.engine.host_session import HostSession
 from winhost.model.facts import Facts
 from winhost.model.fleet import Host
 from winhost.model.plan import Plan
-from winhost.resources.linux import scripts as linux_scripts
+from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
-from winhost.resources.windows import scripts
+from winhost.resources.windows import windows_scripts
 
 
 def connector_for(host: Host) -> WindowsWithLinux:
     """How to reach it and its Linux, with the agents that go there."""
-    windows = WindowsConnector(host, scripts.session_text(), misfit)
+    windows = WindowsConnector(host, windows_scripts.session_text(), misfit)
     return WindowsWithLinux(
         windows,
         host,

@@ -12,7 +12,7 @@ from winhost.lab.powershell.powershell_engine import EngineStopped, PowerShellEn
 from winhost.lab.powershell.standins import seams
 from winhost.lab.wire import PipelineError
 from winhost.lab.wire.wire_troubles import ConnectionDropped
-from winhost.resources.windows.scripts import agent_text
+from winhost.resources.windows.windows_scripts import agent_text
 
 log = logging.getLogger(__name__)
 

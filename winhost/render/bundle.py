@@ -20,16 +20,16 @@ from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources.base import Attachment, Change, ResourceType, Rests, undo_property_by_property
-from winhost.resources.linux import scripts as linux_scripts
+from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX, WINDOWS, label, titled
 from winhost.resources.shared import cuts_the_wire, ends_distros, restart, undo_whole
 from winhost.resources.windows.account_tasks.resource import undo_tasks
 from winhost.resources.windows.external_switch.resource import undo_switch
 from winhost.resources.windows.local_account.resource import undo_account
-from winhost.resources.windows.scripts import agent_digest, agent_text
 from winhost.resources.windows.staged_file.resource import undo_staged
 from winhost.resources.windows.virtual_machine_platform.resource import undo_feature
 from winhost.resources.windows.vm_power.resource import vm_off
+from winhost.resources.windows.windows_scripts import agent_digest, agent_text
 from winhost.resources.windows.wsl.resource import undo_wsl
 from winhost.resources.windows.wsl_distro.resource import distro_risks, undo_distro
 from winhost.resources.windows.wsl_vm.resource import undo_vm

@@ -15,7 +15,7 @@ from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import vm_record
 from winhost.model.facts import Json
 from winhost.resources.windows.account_tasks.resource import REFUSED, STALE
-from winhost.resources.windows.scripts import job_script
+from winhost.resources.windows.windows_scripts import job_script
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")
 _SID = re.compile(r"S-1-[0-9]+(-[0-9]+)+")

@@ -41,7 +41,7 @@ from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administ
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.facts import Json, Key, Record
 from winhost.resources.windows.account_tasks.resource import NO_TASKS, REFUSED, STALE
-from winhost.resources.windows.scripts import job_script
+from winhost.resources.windows.windows_scripts import job_script
 
 _MENDS = {
     "Winhost.NoBatchRight": "AccountRight",

@@ -17,7 +17,7 @@ from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_software import Software
 from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
 from winhost.model.facts import Json
-from winhost.resources.windows.scripts import inside_script
+from winhost.resources.windows.windows_scripts import inside_script
 
 BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
 

@@ -15,7 +15,7 @@ import paramiko  # type: ignore[import-untyped]
 
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.ssh_keys import private_text
-from winhost.resources.linux.scripts import session_text
+from winhost.resources.linux.linux_scripts import session_text
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from winhost.resources.linux.agent import (
+from winhost.agent.linux_agent import (
     Found,
     Key,
     State,

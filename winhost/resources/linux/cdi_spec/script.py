@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 
-from winhost.resources.linux.agent import (
+from winhost.agent.linux_agent import (
     Found,
     Key,
     NotThereYet,

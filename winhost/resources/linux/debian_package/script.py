@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from winhost.resources.linux.agent import (
+from winhost.agent.linux_agent import (
     KEPT,
     ONCE,
     AgentFault,

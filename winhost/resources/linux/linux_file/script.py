@@ -5,7 +5,7 @@ import re
 import stat
 from pathlib import Path
 
-from winhost.resources.linux.agent import (
+from winhost.agent.linux_agent import (
     Found,
     Key,
     State,

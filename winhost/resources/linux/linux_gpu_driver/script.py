@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from winhost.resources.linux.agent import Found, Key, packages, reads, value
+from winhost.agent.linux_agent import Found, Key, packages, reads, value
 
 # What brings a kernel module or a libcuda of its own. The driver of a WSL distro is the one of Windows.
 GPU_DRIVERS = re.compile(

@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from winhost.resources.linux.agent import Found, Key, content, must, reads, value
+from winhost.agent.linux_agent import Found, Key, content, must, reads, value
 
 
 @reads("LinuxSystem")

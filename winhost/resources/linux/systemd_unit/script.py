@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from winhost.resources.linux.agent import (
+from winhost.agent.linux_agent import (
     Found,
     Key,
     NotThereYet,

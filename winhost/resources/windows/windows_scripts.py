@@ -5,6 +5,7 @@ from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
 
+from winhost import agent
 from winhost.model.once import once
 
 AGENT = "agent.ps1"
@@ -17,14 +18,14 @@ def files() -> dict[str, Traversable]:
     sent.
     """
     root = packaged(__package__)
-    folders = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name != HELPERS)
+    folders = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
     scripts = (script for folder in folders for script in _scripts(root, folder))
-    return {AGENT: root / AGENT, **helpers(), **dict(scripts)}
+    return {AGENT: packaged(agent) / AGENT, **helpers(), **dict(scripts)}
 
 
 def helpers() -> dict[str, Traversable]:
     """What all resources share, in the order of file names."""
-    return dict(_scripts(packaged(__package__), HELPERS))
+    return dict(_scripts(packaged(agent), HELPERS))
 
 
 def _scripts(root: Traversable, folder: str) -> Iterator[tuple[str, Traversable]]:

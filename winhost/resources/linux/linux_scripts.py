@@ -5,9 +5,11 @@ from hashlib import sha256
 from importlib.resources import files as packaged
 from importlib.resources.abc import Traversable
 
+from winhost import agent
 from winhost.model.once import once
 
-AGENT = "agent.py"
+AGENT = "agent.py"  # by this name it is shown and bundled
+MODULE = "linux_agent.py"
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
 
@@ -16,7 +18,10 @@ def files() -> dict[str, Traversable]:
     """The agent, then the resources by their folders, as `cdi_spec/script.py`: the order in which they are sent."""
     root = packaged(__package__)
     scripts = {f"{entry.name}/{SCRIPT}": entry / SCRIPT for entry in root.iterdir()}
-    return {AGENT: root / AGENT, **{name: scripts[name] for name in sorted(scripts) if scripts[name].is_file()}}
+    return {
+        AGENT: packaged(agent) / MODULE,
+        **{name: scripts[name] for name in sorted(scripts) if scripts[name].is_file()},
+    }
 
 
 @once
