@@ -23,7 +23,7 @@ CALLS: dict[str, Callable[[Agent], Any]] = {
     "read": lambda agent: agent.read(["Boot"]),
     "get": lambda agent: agent.get("Boot", {}),
     "set": lambda agent: agent.set("Boot", {}, {}, {}, {}),
-    "send": lambda agent: agent.held("Boot", {}, {}),
+    "send": lambda agent: agent.received("Boot", {}, {}),
     "restart": lambda agent: agent.restart(),
 }
 

@@ -202,12 +202,12 @@ def test_a_name_with_folders_on_the_host_or_an_address_is_not_sent_from_here() -
         step = Step(
             "1", "StagedFile", {**KEY, "source": source}, "desired", {"present": False}, {"present": True}, "It", ""
         )
-        assert uploads.beside(step) is None
+        assert uploads.attachment_of(step) is None
 
 
 def test_to_take_a_file_away_needs_none() -> None:
     step = Step("1", "StagedFile", KEY, "undo", {"present": True}, {"present": False}, "It", "")
-    assert uploads.beside(step) is None
+    assert uploads.attachment_of(step) is None
 
 
 # ---- cut on the way

@@ -49,13 +49,13 @@ ONES: Mapping[str, Json] = {
     "drift": {"ok": False, "drift": {"a": {"expected": 1, "found": 2}}, "before": STATE, "warnings": []},
     "failed": {"ok": False, "error": ERROR, "before": STATE, "after": None, "warnings": ["w"]},
     "unavailable": {"ok": False, "unavailable": "HyperVRole"},
-    "send": {"ok": True, "held": 5, "sha256": "0" * 64, "warnings": []},
+    "send": {"ok": True, "received": 5, "sha256": "0" * 64, "warnings": []},
     "restart": {"ok": True, "restart": [{"system": "host"}], "warnings": []},
 }
 CALLS: tuple[Callable[[Agent], Any], ...] = (
     lambda agent: agent.get("Boot", {}),
     lambda agent: agent.set("Boot", {}, {"servicing": True}, {}, {}),
-    lambda agent: agent.held("Boot", {}, {}),
+    lambda agent: agent.received("Boot", {}, {}),
     lambda agent: agent.send("Boot", {}, 0, b"12345"),
     lambda agent: agent.restart(),
 )

@@ -66,7 +66,7 @@ $answers = @(foreach ($case in (ConvertFrom-Json -InputObject $args[0])) {
     $after = @{}
     foreach ($property in $case.after.PSObject.Properties) { $after[$property.Name] = $property.Value }
     $touched = @{
-        resource = $case.resource; changed = @($case.changed); before = $case.before; after = $after; moved = @()
+        resource = $case.resource; changed = @($case.changed); before = $case.before; after = $after; transitional = @()
     }
     Find-WinhostUndo $touched $case.now
 })

@@ -78,7 +78,7 @@ def _summary(store: Store, name: str) -> ListedRun:
         _why(store, record),
         last=record.last,
         path=record.plan.request.path,
-        changed=sum(not touched.given_back for touched in record.touched.values()),
+        changed=sum(not touched.is_restored for touched in record.touched.values()),
         folder=record.folder,
         journal=journal,
     )

@@ -9,7 +9,7 @@ import click
 
 from winhost.cli.output import say, show_error_text
 from winhost.cli.tables import table
-from winhost.engine.uploads import beside
+from winhost.engine.uploads import attachment_of
 from winhost.model.errors import WinhostError, visible, visible_json
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Plan, Stage, Step
@@ -175,7 +175,7 @@ def _show_unchecked(plan: Plan) -> None:
 
 
 def _show_sent(plan: Plan) -> None:
-    names = sorted(desired.name for desired in map(beside, plan.steps) if desired)
+    names = sorted(desired.name for desired in map(attachment_of, plan.steps) if desired)
     if names:
         say(f"These files are uploaded and must be in the same folder as the plan: {', '.join(map(visible, names))}")
 

@@ -122,21 +122,21 @@ class Agent:
         self._check(resource, key, changed.before, changed.after)
         return SetAnswer(changed.before, changed.after or {}, bool(changed.restart), changed.warnings)
 
-    def held(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
+    def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """What was sent so far of what `set` needs of here. Raises Drifted, RemoteError."""
         return self._send({"resource": resource, "verb": "send", "key": key, "expect": expect})
 
     def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
         """A piece that begins at byte `at`: where the last one ended, or 0, and all begins anew. Raises RemoteError."""
         content = {"at": at, "bytes": base64.b64encode(piece).decode()}
-        held = self._send({"resource": resource, "verb": "send", "key": key, "piece": content})
-        if held.size != at + len(piece):  # something there takes it away again: no patience would ever end that
-            raise self._bad(f"send {resource}", f"{held.size} bytes are there, and not {at + len(piece)}")
-        return held
+        received = self._send({"resource": resource, "verb": "send", "key": key, "piece": content})
+        if received.size != at + len(piece):  # something there takes it away again: no patience would ever end that
+            raise self._bad(f"send {resource}", f"{received.size} bytes are there, and not {at + len(piece)}")
+        return received
 
     def _send(self, call: Mapping[str, Json]) -> Received:
         sent = self._one(call, Sent)
-        return Received(sent.held, sent.sha256)
+        return Received(sent.received, sent.sha256)
 
     def restart(self) -> None:
         """Ask the host to restart; it answers before it goes."""

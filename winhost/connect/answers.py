@@ -68,7 +68,7 @@ class Changed:
 class Sent:
     """How many bytes of a file are there."""
 
-    held: Annotated[int, Strict(), Field(ge=0)]
+    received: Annotated[int, Strict(), Field(ge=0)]
     sha256: str | None
 
 

@@ -103,9 +103,9 @@ class WindowsWithLinuxAgent(Agent):
         """As of any agent; of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
         return self._asked(resource, f"set {resource}", lambda agent: agent.set(resource, key, desired, expect, how))
 
-    def held(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
+    def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """As of any agent."""
-        return self._asked(resource, f"send {resource}", lambda agent: agent.held(resource, key, expect))
+        return self._asked(resource, f"send {resource}", lambda agent: agent.received(resource, key, expect))
 
     def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
         """As of any agent."""

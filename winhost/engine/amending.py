@@ -142,7 +142,7 @@ def _used(record: RunState, stage: Stage) -> Iterator[str]:
     new = {identity(w.resource, w.key): w.desired for w in stage.desired}
     instead = {resource for resource, key in new if (resource, key) not in old}
     for id_, touched in record.touched.items():
-        if id_ not in old or touched.given_back:
+        if id_ not in old or touched.is_restored:
             continue
         differs = any(new[id_].get(name) != old[id_].get(name) for name in touched.changed) if id_ in new else False
         if differs or (id_ not in new and touched.resource in instead):

@@ -48,7 +48,7 @@ class _Judging:
         for id_, touched in record.touched.items():
             try:
                 # What was given back for good is others' by now, and needs nobody who can read it.
-                self._undone[id_] = {} if id_ in record.given_back else _undo(touched, facts, record)
+                self._undone[id_] = {} if id_ in record.restored else _undo(touched, facts, record)
             except MissingFact as missing:
                 self._missing[id_] = missing
 
@@ -88,7 +88,7 @@ class _Judging:
         self._refuse_unread_parts(touched)
         names: list[str] = []
         # What is in a distro goes along, and is exported first: it need not be read to know that.
-        held = touched.rested is not None and not self._is_of_ours(touched)
+        held = touched.dependents is not None and not self._is_of_ours(touched)
         for id_, (rule, user) in resting(touched.resource, touched.key, self._facts, held=held).items():
             if id_ in self._record.touched:
                 names += self._named_own(id_, touched)
@@ -104,7 +104,7 @@ class _Judging:
         """
         if "" not in user.key.values():
             return
-        known = (*touched.users, *(touched.came or ()), *(touched.rested or ()))
+        known = (*touched.users, *(touched.first_dependents or ()), *(touched.dependents or ()))
         unread = (self._record.touched[id_] for id_ in self._missing)
         for resource, key in [(each.resource, each.key) for each in known] + [
             (each.resource, each.key) for each in unread
@@ -162,9 +162,9 @@ class _Judging:
 
 def _is_known(rule: Rests, user: Dependent, touched: ChangedResource) -> bool:
     """It was there when the run changed what it rests on, or at the run's end; as it is now, where that counts."""
-    if rule.since is not None and touched.rested is None:
+    if rule.since is not None and touched.dependents is None:
         return True
-    known = (*touched.users, *((touched.came if rule.since is None else touched.rested) or ()))
+    known = (*touched.users, *((touched.first_dependents if rule.since is None else touched.dependents) or ()))
     same = (each for each in known if identity(each.resource, each.key) == identity(user.resource, user.key))
     return any(each.state is None or each.state == user.state for each in same)
 
@@ -198,8 +198,8 @@ def _undo(touched: ChangedResource, facts: Facts, record: RunState) -> Undo:
         return Keep(_GONE)
     for name in touched.changed:
         refuse_missing(f"{touched.resource}.{name}", now[name], unavailable=False)
-    before = touched.first
-    moved = {name: now[name] for name in before for state in touched.moved if state.get(name) == now[name]}
+    before = touched.original
+    moved = {name: now[name] for name in before for state in touched.transitional if state.get(name) == now[name]}
     undo = RESOURCE_TYPES[touched.resource].undo(before, {**touched.after, **moved}, _Told(touched.resource, now))
     return _undo_of_what_is_gone(touched, record) if _rest(undo) and _has_lost_its_whole(touched, facts) else undo
 
@@ -211,7 +211,7 @@ def _undo_unread(touched: ChangedResource, facts: Facts, record: RunState, missi
     """
     if not isinstance(missing.missing, Unavailable):
         raise missing
-    ours = {other.resource for other in record.touched.values() if record.going_back and other.moved}
+    ours = {other.resource for other in record.touched.values() if record.going_back and other.transitional}
     if missing.missing.unavailable in ours:
         return {}
     if not _has_lost_its_whole(touched, facts):
@@ -260,7 +260,7 @@ def _rest(undo: Undo) -> Mapping[str, Json]:
 def _is_others(touched: ChangedResource, facts: Facts) -> bool:
     """Neither as it was found nor as we left it. Raises MissingFact."""
     now = state_of(facts, touched.resource, touched.key)
-    left = (touched.before, touched.after, *touched.moved)
+    left = (touched.before, touched.after, *touched.transitional)
     return now is not None and any(all(now[n] != each.get(n, now) for each in left) for n in touched.changed)
 
 
@@ -269,5 +269,7 @@ def _is_as_found(touched: ChangedResource, facts: Facts) -> bool:
     try:
         now = state_of(facts, touched.resource, touched.key)
     except MissingFact:
-        return bool(touched.moved) and all(state.items() <= touched.before.items() for state in touched.moved)
-    return now is not None and {name: now[name] for name in touched.changed} == touched.first
+        return bool(touched.transitional) and all(
+            state.items() <= touched.before.items() for state in touched.transitional
+        )
+    return now is not None and {name: now[name] for name in touched.changed} == touched.original

@@ -78,7 +78,7 @@ class ResourceRef:
 
 
 @dataclass(frozen=True)
-class GivenBack(JournalEvent):
+class ResourcesRestored(JournalEvent):
     """What the run has given back for good: all but what is kept and what could not be judged."""
 
     event: Literal["restored"]
@@ -222,7 +222,7 @@ AnyEvent = Annotated[
     | RestartStarted
     | RestartEnded
     | DependentsNoted
-    | GivenBack
+    | ResourcesRestored
     | StageEnded
     | ConsentsGiven
     | RunContinued

@@ -85,7 +85,7 @@ class HostSession:
         What the step takes from beside the plan is sent first. Raises UploadInterrupted, NotBeside.
         """
         how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self._within}
-        desired = uploads.beside(step)
+        desired = uploads.attachment_of(step)
         expect = self._send(step, desired) if desired else step.before
         try:
             return self._calling(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
@@ -95,9 +95,9 @@ class HostSession:
 
     def _send(self, step: Step, desired: Attachment) -> Mapping[str, Json]:
         """What the step's properties are, once all of the file is there."""
-        held = self._reading(lambda agent: agent.held(step.resource, step.key, step.before))
+        received = self._reading(lambda agent: agent.received(step.resource, step.key, step.before))
         with uploads.opened(desired, self._folder) as source:
-            for at in uploads.send(source, held, self._receiver(step)):
+            for at in uploads.send(source, received, self._receiver(step)):
                 self._tell_sent(step, at, source.size)
                 self._put_off_if_asked()
         now = self.state(step.resource, step.key) or {}
@@ -114,7 +114,7 @@ class HostSession:
                 raise
 
         def ask() -> Received:
-            return self._waiting(lambda: self._calling(lambda agent: agent.held(step.resource, step.key, {})))
+            return self._waiting(lambda: self._calling(lambda agent: agent.received(step.resource, step.key, {})))
 
         return uploads.Receiver(put, ask)
 

@@ -211,8 +211,8 @@ class Runner:
             while (stage := self._next_stage(facts)) is not None:
                 self._run_stage(stage, facts)
                 facts = self.hands.facts()
-                self._tell_rested(facts)
-            self._tell_rested(facts)  # also where the run was killed before it could
+                self._note_dependents(facts)
+            self._note_dependents(facts)  # also where the run was killed before it could
             return self._finish(facts)
 
     @contextmanager
@@ -365,31 +365,31 @@ class Runner:
         self._refuse_drift(stage, facts)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
         risks = asked_risks(HostFacts(facts), self.request)
-        owed = self._owed()
-        steps = steps_for((*stage.desired, *owed.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
+        pending = self._pending_restore()
+        steps = steps_for((*stage.desired, *pending.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
         uploads.check(steps, self.folder)
-        return tuple(_as_give_back(step, owed) for step in steps)
+        return tuple(_as_restore(step, pending) for step in steps)
 
-    def _tell_rested(self, facts: Facts) -> None:
+    def _note_dependents(self, facts: Facts) -> None:
         """What rests on what was changed so far, once after each stage; of what cannot be read nothing is told."""
         told = [
             {"resource": touched.resource, "key": dict(touched.key), "users": users}
             for touched in self.record.touched.values()
-            if touched.rested is None and RESOURCE_TYPES[touched.resource].rests
+            if touched.dependents is None and RESOURCE_TYPES[touched.resource].rests
             if (users := _seen(touched.resource, touched.key, facts)) is not None
         ]
         if told:
             self.write("dependents", resting=told)
 
-    def _owed(self) -> dict[Id, DesiredResource]:
+    def _pending_restore(self) -> dict[Id, DesiredResource]:
         """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
         requested = {
             identity(desired.resource, desired.key) for stage in self.record.stages for desired in stage.desired
         }
         return {
-            id_: DesiredResource(moved.resource, moved.key, moved.first, moved.title, "As it was found.")
+            id_: DesiredResource(moved.resource, moved.key, moved.original, moved.title, "As it was found.")
             for id_, moved in self.record.touched.items()
-            if id_ not in requested and not moved.given_back
+            if id_ not in requested and not moved.is_restored
         }
 
     def _refuse_drift(self, stage: Stage, facts: Facts) -> None:
@@ -575,8 +575,8 @@ class Runner:
         self.means.tell(ProgressEvent(self.record.host, kind, text, step, number, total, run=self.begun or ""))
 
 
-def _as_give_back(step: Step, owed: Mapping[Id, DesiredResource]) -> Step:
-    mine = step.role == "desired" and identity(step.resource, step.key) in owed
+def _as_restore(step: Step, pending_restore: Mapping[Id, DesiredResource]) -> Step:
+    mine = step.role == "desired" and identity(step.resource, step.key) in pending_restore
     return replace(step, role="restore") if mine else step
 
 

@@ -24,10 +24,10 @@ from winhost.resources.registry import RESOURCE_TYPES
 class ChangedResource:
     """A resource that this run changed, from its first state to the one it was left in.
 
-    `before` is whole, as the host told it at the first change; `users` rested on it by then. `changed` are the
-    properties that we set, `after` the state we left. `moved`: states that are our doing as well, because the run was
-    on its way from or to them. `rested`: what rested on it after the last stage, or None where a step was begun since;
-    `came`: what did so as soon as that could be read.
+    before: the whole state, as the host reported it at the first change. users: what rested on it by then. changed: the
+    properties that the run set. after: the state that it left. transitional: states that are the run's doing as well,
+    because it was on its way from or to them. dependents: what rested on it after the last stage, or None where a step
+    was begun since. first_dependents: what did so as soon as that could be read.
     """
 
     resource: str
@@ -36,25 +36,25 @@ class ChangedResource:
     before: Mapping[str, Json]
     changed: tuple[str, ...]
     after: Mapping[str, Json]
-    moved: tuple[Mapping[str, Json], ...] = ()
+    transitional: tuple[Mapping[str, Json], ...] = ()
     users: tuple[Dependent, ...] = ()
-    rested: tuple[Dependent, ...] | None = None
-    came: tuple[Dependent, ...] | None = None
+    dependents: tuple[Dependent, ...] | None = None
+    first_dependents: tuple[Dependent, ...] | None = None
 
     @property
-    def first(self) -> Mapping[str, Json]:
+    def original(self) -> Mapping[str, Json]:
         """What we set, as it was found."""
         return {name: self.before[name] for name in self.changed}
 
     @property
-    def given_back(self) -> bool:
+    def is_restored(self) -> bool:
         """It was left as it was found, as far as is known."""
-        return not self.moved and all(self.after[name] == value for name, value in self.first.items())
+        return not self.transitional and all(self.after[name] == value for name, value in self.original.items())
 
 
 @dataclass(frozen=True)
 class RunState:
-    """A run as its journal tells it. given_back: what an earlier way back has given back for good."""
+    """A run as its journal tells it. restored: what an earlier rollback has restored for good."""
 
     run: str
     host: str
@@ -67,7 +67,7 @@ class RunState:
     restart_due: bool = False
     restarting_from: str | None = None
     going_back: bool = False
-    given_back: frozenset[Id] = frozenset()
+    restored: frozenset[Id] = frozenset()
     outcome: str | None = None
     began: str = ""
     last: str = ""
@@ -78,7 +78,7 @@ class RunState:
     def unchanged(self) -> bool:
         """The host is as it was found, as far as is known: nobody has to go on or back."""
         at_rest = self.in_flight is None and not self.restart_due
-        return at_rest and all(touched.given_back for touched in self.touched.values())
+        return at_rest and all(touched.is_restored for touched in self.touched.values())
 
     @property
     def between(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
@@ -86,10 +86,10 @@ class RunState:
         last = {identity(w.resource, w.key): w.desired for stage in self.stages for w in stage.desired}
         found = {}
         for id_, touched in self.touched.items():
-            now = {**touched.after, **(touched.moved[-1] if self.going_back and touched.moved else {})}
+            now = {**touched.after, **(touched.transitional[-1] if self.going_back and touched.transitional else {})}
             moved = {
                 name: (before, now[name])
-                for name, before in touched.first.items()
+                for name, before in touched.original.items()
                 if now[name] not in (before, last.get(id_, {}).get(name, before))
             }
             if moved:
@@ -227,7 +227,7 @@ def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     known = record.touched.get(id_)
     if record.going_back and known:
         # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
-        moved = replace(known, moved=(step.before, step.desired))
+        moved = replace(known, transitional=(step.before, step.desired))
         return replace(record, in_flight=step, touched={**record.touched, id_: moved})
     before = known.before if known else entry.found
     touched = ChangedResource(
@@ -237,25 +237,25 @@ def _begin(record: RunState, entry: events.StepStarted) -> RunState:
         before=before,
         changed=tuple(dict.fromkeys((*(known.changed if known else ()), *step.desired))),
         after={**(known.after if known else before), **step.desired},
-        moved=(step.before,),
+        transitional=(step.before,),
         users=known.users if known else entry.users,
-        came=known.came if known else None,
+        first_dependents=known.first_dependents if known else None,
     )
     # What this step brings with it is nobody else's; what rests on what is told anew after it.
-    others = {other: replace(known, rested=None) for other, known in record.touched.items()}
+    others = {other: replace(known, dependents=None) for other, known in record.touched.items()}
     if record.going_back:
         others = dict(record.touched)
     return replace(record, in_flight=step, touched={**others, id_: touched}, outcome=None)
 
 
-def _rested(record: RunState, entry: events.DependentsNoted) -> RunState:
+def _dependents_noted(record: RunState, entry: events.DependentsNoted) -> RunState:
     told = {identity(told.resource, told.key): told.users for told in entry.resting}
     if not told.keys() <= record.touched.keys():
         raise _Unfitting("it tells of what was not begun")
     touched = dict(record.touched)
     for id_, users in told.items():
-        first = touched[id_].came
-        touched[id_] = replace(touched[id_], rested=users, came=users if first is None else first)
+        first = touched[id_].first_dependents
+        touched[id_] = replace(touched[id_], dependents=users, first_dependents=users if first is None else first)
     return replace(record, touched=touched)
 
 
@@ -278,9 +278,9 @@ def _left(record: RunState, left: events.StepEnded | events.StepRefused | events
     if record.going_back:
         # Only what was set back is our doing: the rest of it may be what somebody else changed since.
         ours = record.in_flight.desired if record.in_flight else ()
-        touched = replace(known, moved=({name: left.after[name] for name in ours if name in left.after},))
+        touched = replace(known, transitional=({name: left.after[name] for name in ours if name in left.after},))
     else:
-        touched = replace(known, after={**known.after, **left.after}, moved=())
+        touched = replace(known, after={**known.after, **left.after}, transitional=())
     return replace(record, touched={**record.touched, id_: touched})
 
 
@@ -292,15 +292,15 @@ def _restarted(record: RunState, entry: events.RestartEnded) -> RunState:
     """A change that took effect with the restart is what it is now, not what it was while pending."""
     record = replace(record, restarting_from=None, restart_due=False)
     for left in entry.left:
-        record = _left(record, left) if not record.going_back else _owed(record, left)
+        record = _left(record, left) if not record.going_back else _took_effect_late(record, left)
     return record
 
 
-def _owed(record: RunState, left: events.StateAfterRestart) -> RunState:
+def _took_effect_late(record: RunState, left: events.StateAfterRestart) -> RunState:
     """On the way back: a run that was killed on the way there may still owe the restart of that."""
     id_ = identity(left.resource, left.key)
     known = record.touched.get(id_)
-    if known is None or known.moved or left.after is None:
+    if known is None or known.transitional or left.after is None:
         return record
     touched = replace(known, after={**known.after, **left.after})
     return replace(record, touched={**record.touched, id_: touched})
@@ -338,11 +338,11 @@ def _outcome(record: RunState, entry: events.RunEnded) -> RunState:
     return replace(record, outcome=entry.outcome)
 
 
-def _given(record: RunState, entry: events.GivenBack) -> RunState:
-    given = frozenset(identity(thing.resource, thing.key) for thing in entry.resources)
-    if not given <= record.touched.keys():
+def _restored(record: RunState, entry: events.ResourcesRestored) -> RunState:
+    restored = frozenset(identity(thing.resource, thing.key) for thing in entry.resources)
+    if not restored <= record.touched.keys():
         raise _Unfitting("it gives back what was not begun")
-    return replace(record, given_back=given)
+    return replace(record, restored=restored)
 
 
 _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] = {
@@ -352,8 +352,8 @@ _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] 
     events.StepRefused: _failed,
     events.RestartStarted: _restarting,
     events.RestartEnded: _restarted,
-    events.DependentsNoted: _rested,
-    events.GivenBack: _given,
+    events.DependentsNoted: _dependents_noted,
+    events.ResourcesRestored: _restored,
     events.StageEnded: _stage,
     events.ConsentsGiven: _accept,
     events.RollbackStarted: _back,

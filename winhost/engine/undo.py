@@ -104,7 +104,7 @@ def _outcome(runner: Runner, back: RollbackOutlook, facts: Facts) -> Outcome:
     outcome = "not all rolled back" if checks or back.missing else "rolled back"
     still = back.open | {identity(w.resource, w.key) for w in back.desired}
     given = {id_: touched for id_, touched in runner.record.touched.items() if id_ not in still}
-    if runner.record.given_back != given.keys():
+    if runner.record.restored != given.keys():
         runner.write("restored", resources=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
     if runner.record.outcome != outcome:
         runner.write("outcome", outcome=outcome)

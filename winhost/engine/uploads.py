@@ -65,17 +65,17 @@ class OpenAttachment:
     size: int
     file: FileIO
 
-    def goes_on_at(self, held: Received) -> int:
+    def goes_on_at(self, received: Received) -> int:
         """Where the host's part of it ends; what is no beginning of this file is as good as nothing."""
-        if held.size > self.size:
+        if received.size > self.size:
             return 0
         digest = hashlib.sha256()
         self.file.seek(0)
-        left = held.size
+        left = received.size
         while left and (piece := self.file.read(min(left, PIECE))):
             digest.update(piece)
             left -= len(piece)
-        return held.size if digest.hexdigest() == held.sha256 else 0
+        return received.size if digest.hexdigest() == received.sha256 else 0
 
     def piece(self, at: int) -> bytes:
         """Raises NotBeside for a file that got shorter meanwhile."""
@@ -85,14 +85,14 @@ class OpenAttachment:
         raise NotBeside(self.path, "got shorter while it was sent")
 
 
-def beside(step: Step) -> Attachment | None:
+def attachment_of(step: Step) -> Attachment | None:
     """The file that a step takes from beside the plan."""
-    return RESOURCE_TYPES[step.resource].sends(Change(step.key, step.before, step.desired))
+    return RESOURCE_TYPES[step.resource].upload(Change(step.key, step.before, step.desired))
 
 
 def check(steps: Iterable[Step], folder: Path) -> None:
     """All files that these steps send, by their sums. Raises NotBeside."""
-    for desired in dict.fromkeys(filter(None, map(beside, steps))):
+    for desired in dict.fromkeys(filter(None, map(attachment_of, steps))):
         with opened(desired, folder) as source:
             found = hashlib.file_digest(source.file, "sha256").hexdigest()
         if found != desired.sha256:
@@ -114,13 +114,13 @@ def opened(desired: Attachment, folder: Path) -> Iterator[OpenAttachment]:
         raise NotBeside(str(path), f"cannot be read: {error.strerror}") from error
 
 
-def send(source: OpenAttachment, held: Received, to: Receiver) -> Iterator[int]:
+def send(source: OpenAttachment, received: Received, to: Receiver) -> Iterator[int]:
     """What the host does not hold yet; gives, before each piece and after the last, how many bytes it holds.
 
     A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever
     resumes. Raises SessionDropped, TimedOut, RemoteError, NotBeside.
     """
-    at = source.goes_on_at(held)
+    at = source.goes_on_at(received)
     lost_at = -1
     while at < source.size:
         yield at

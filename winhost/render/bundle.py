@@ -256,7 +256,7 @@ def _readme(plan: Plan) -> dict[str, object]:
         "stage": first,
         "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
         "steps": [_told(step) for step in first.steps if step.resource in WINDOWS],
-        "beside": [desired for desired in map(_beside, first.steps) if desired],
+        "attachments": [each for each in map(_attachment, first.steps) if each],
         "later": first.deferred,
         "linux": _is_for_linux(first),
         "linux_steps": [_told(step) for step in first.steps if step.resource in LINUX],
@@ -276,9 +276,9 @@ def _told(step: Step) -> dict[str, object]:
     return {"step": step, "changes": changes, "asks": ", ".join(asks)}
 
 
-def _beside(step: Step) -> Attachment | None:
+def _attachment(step: Step) -> Attachment | None:
     return (
-        WINDOWS[step.resource].sends(Change(step.key, step.before, step.desired)) if step.resource in WINDOWS else None
+        WINDOWS[step.resource].upload(Change(step.key, step.before, step.desired)) if step.resource in WINDOWS else None
     )
 
 

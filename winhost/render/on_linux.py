@@ -192,7 +192,7 @@ def forward(run: Run) -> Result:
         if run.begun:
             run.write("stage", number=run.bundle.stage["number"])
         facts = read(run.bundle)
-    tell_rested(run, facts)
+    note_dependents(run, facts)
     return applied(run, compared(run.bundle.desired, facts))
 
 
@@ -773,12 +773,12 @@ def resting(resource: str, facts: Facts) -> list[State]:
 def is_others(touched: State, facts: Facts) -> bool:
     """Neither as it was found nor as this run left it."""
     now = state_of(facts, touched)
-    left = [touched["before"], touched["after"], *touched["moved"]]
+    left = [touched["before"], touched["after"], *touched["transitional"]]
     changed = touched["changed"]
     return now is not None and any(all(n in each and not same(now[n], each[n]) for each in left) for n in changed)
 
 
-def tell_rested(run: Run, facts: Facts) -> None:
+def note_dependents(run: Run, facts: Facts) -> None:
     """What rests on what was changed: on the way back, it is told from what came since."""
     told = []
     for each in run.record.touched.values():
@@ -795,7 +795,7 @@ def undo_of(touched: State, record: BundleRunState, facts: Facts) -> Undo:
     answer = facts[touched["resource"]]
     if not answer["ok"]:
         # What is there only since we installed what it needs went with that, once we are on the way back from it.
-        ours = {each["resource"] for each in record.touched.values() if record.back and each["moved"]}
+        ours = {each["resource"] for each in record.touched.values() if record.back and each["transitional"]}
         return Undo({}) if answer.get("unavailable") in ours else Undo({}, "", why(answer))
     now = state_of(facts, touched)
     if now is None:
@@ -811,7 +811,7 @@ def undo_properties(touched: State, now: State) -> Undo:
     desired, foreign = {}, []
     for name in touched["changed"]:
         before = touched["before"][name]
-        left = [touched["after"][name], *(state.get(name) for state in touched["moved"])]
+        left = [touched["after"][name], *(state.get(name) for state in touched["transitional"])]
         if same(now[name], before):
             continue
         if missing(now[name]):
@@ -870,7 +870,8 @@ RULES = {
 
 class BundleRunState:
     """What the lines tell. touched: what this run changed, from its first state (before) to the one it was left in
-    (after); moved: states that are our doing as well, because the run was on its way from or to them. setting: what the
+    (after); transitional: states that are our doing as well, because the run was on its way from or to them.
+    setting: what the
     step in flight sets. back: it is going back. stage: its steps are done. waits: it is to go back once more, later.
     given: what was given back for good.
     """
@@ -908,7 +909,7 @@ class BundleRunState:
         self.setting = list(step["desired"])
         known = self.touched.get(identity(step))
         if self.back and known:
-            known["moved"] = [step["before"], step["desired"]]
+            known["transitional"] = [step["before"], step["desired"]]
             return
         if not self.back:
             # What this step brings with it is nobody else's; what rests on what is told anew after it.
@@ -918,15 +919,15 @@ class BundleRunState:
         touched = known or {**told, "before": found, "changed": [], "after": dict(found), "dependents": None}
         touched["changed"] = list(dict.fromkeys([*touched["changed"], *step["desired"]]))
         touched["after"] = {**touched["after"], **step["desired"]}
-        touched["moved"] = [step["before"]]
+        touched["transitional"] = [step["before"]]
         self.touched[identity(step)] = touched
 
     def _left(self, touched: State, after: State) -> None:
         if self.back:
             # Only what was set back is our doing: the rest of it may be what somebody else changed since.
-            touched["moved"] = [{name: after[name] for name in self.setting}]
+            touched["transitional"] = [{name: after[name] for name in self.setting}]
         else:
-            touched["after"], touched["moved"] = {**touched["after"], **after}, []
+            touched["after"], touched["transitional"] = {**touched["after"], **after}, []
 
 
 class BundleJournal(NamedTuple):
@@ -950,7 +951,7 @@ def from_version_1(data: Any) -> Any:
     names = {"noun": "resource", "want": "desired"}
     nested = ("step", "left", "resting", "users", "open")
     now = {names.get(name, name): from_version_1(data[name]) if name in nested else data[name] for name in data}
-    return {**now, "event": "dependents"} if now.get("event") == "rested" else now
+    return {**now, "event": "dependents"} if now.get("event") == "dependents" else now
 
 
 def parse_journal(name: str, data: bytes) -> BundleJournal:

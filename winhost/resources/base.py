@@ -118,8 +118,8 @@ class ResourceType:
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
-    since; within: what it lies in, and goes with; sends: the file beside the plan that a change takes, sent to the host
-    before it, or nothing;
+    since; within: what it lies in, and goes with; upload: the file beside the plan that a change takes, sent to the
+    host before it, or nothing;
     irreversible: why a change cannot be taken back, or nothing.
     """
 
@@ -138,7 +138,7 @@ class ResourceType:
     may_need: Callable[[Change], Iterable[str]] = lambda change: ()
     rests: tuple[Rests, ...] = ()
     within: Rests | None = None
-    sends: Callable[[Change], Attachment | None] = lambda change: None
+    upload: Callable[[Change], Attachment | None] = lambda change: None
     irreversible: Callable[[Change], str | None] = lambda change: None
     undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
     state: type[State] = field(default=State)

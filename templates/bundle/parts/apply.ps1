@@ -24,15 +24,15 @@ function Invoke-WinhostRun {
         }
         $facts = Read-WinhostHost
     }
-    Write-WinhostRested $Run $facts
+    Write-WinhostDependents $Run $facts
     Complete-WinhostApply $Run @(Test-WinhostGoals $Run.stage.desired $facts)
 }
 
-function Write-WinhostRested {
+function Write-WinhostDependents {
     param($Run, $Facts)
     # What rests on what was changed so far: on the way back, it is told from what came since.
     $told = @(foreach ($touched in $Run.record.touched) {
-        if ($null -eq $touched.rested -and (Find-WinhostResource $touched.resource).rests -cne '[]') {
+        if ($null -eq $touched.dependents -and (Find-WinhostResource $touched.resource).rests -cne '[]') {
             $users = ConvertTo-WinhostUsers $touched.resource $touched.key $Facts
             $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $touched.resource).rests -ErrorAction Stop)) {
                 if ($null -ne $rule.since -and -not $Facts[$rule.resource].ok) {
@@ -72,22 +72,22 @@ function Resume-WinhostRun {
 
 function Find-WinhostStageSteps {
     param($Run, $Facts)
-    $owed = @(Find-WinhostOwed $Run)
-    $goals = @($Run.stage.desired) + $owed
+    $pending = @(Find-WinhostPendingRestore $Run)
+    $goals = @($Run.stage.desired) + $pending
     foreach ($step in @(Find-WinhostSteps $goals $Facts 'desired' $goals $Run.stage.steps)) {
-        if ($step.role -ceq 'desired' -and $null -ne (Find-WinhostById $owed $step.resource $step.key)) {
+        if ($step.role -ceq 'desired' -and $null -ne (Find-WinhostById $pending $step.resource $step.key)) {
             $step.role = 'restore'
         }
         $step
     }
 }
 
-function Find-WinhostOwed {
+function Find-WinhostPendingRestore {
     param($Run)
     # What was moved for other steps alone and not given back yet: read now, it would look as if it was found so.
     foreach ($touched in $Run.record.touched) {
         $first = [ordered]@{}
-        $given = $touched.moved.Count -eq 0
+        $given = $touched.transitional.Count -eq 0
         foreach ($name in $touched.changed) {
             $first[$name] = Read-WinhostProperty $touched.before $name
             $given = $given -and (Test-WinhostSame $touched.after[$name] $first[$name])

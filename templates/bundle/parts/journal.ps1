@@ -208,9 +208,9 @@ function Write-WinhostLine {
 # ---- what the lines tell
 
 function New-WinhostRecord {
-    # touched: what this run changed, from its first state (before) to the one it was left in (after); moved: states
+    # touched: what this run changed, from its first state (before) to the one it was left in (after); transitional: states
     # that are our doing as well, because the run was on its way from or to them; users: what rested on it at first;
-    # rested: what did so after the stage, or null where a step was begun since.
+    # dependents: what did so after the stage, or null where a step was begun since.
     # restart, boot: a restart is due, and from which boot it was asked for. back: it is going back. stage: its steps
     # are done. setting: the properties that the step in flight sets. waits: it is to go back once more, later.
     # given: what was given back for good.
@@ -247,7 +247,7 @@ function Add-WinhostEntry {
         }
         'dependents' {
             foreach ($told in @($Entry.resting)) {
-                (Find-WinhostById $Record.touched $told.resource $told.key).rested = @($told.users)
+                (Find-WinhostById $Record.touched $told.resource $told.key).dependents = @($told.users)
             }
         }
         'stage' {
@@ -274,17 +274,17 @@ function Add-WinhostBegin {
     $touched = Find-WinhostById $Record.touched $step.resource $step.key
     if ($Record.back -and $null -ne $touched) {
         # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
-        $touched.moved = @($step.before, $step.desired)
+        $touched.transitional = @($step.before, $step.desired)
         return
     }
     if (-not $Record.back) {
         # What this step brings with it is nobody else's; what rests on what is told anew after it.
         foreach ($other in $Record.touched) {
-            $other.rested = $null
+            $other.dependents = $null
         }
     }
     if ($null -eq $touched) {
-        $touched = @{ resource = $step.resource; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; moved = @(); users = @($Entry.users); rested = $null }
+        $touched = @{ resource = $step.resource; key = $step.key; title = $step.title; before = $Entry.found; changed = @(); after = @{}; transitional = @(); users = @($Entry.users); dependents = $null }
         Copy-WinhostState $Entry.found $touched.after
         $Record.touched += $touched
     }
@@ -294,7 +294,7 @@ function Add-WinhostBegin {
         }
     }
     Copy-WinhostState $step.desired $touched.after
-    $touched.moved = @($step.before)
+    $touched.transitional = @($step.before)
 }
 
 function Add-WinhostLeft {
@@ -309,10 +309,10 @@ function Add-WinhostLeft {
         foreach ($name in $Record.setting) {
             $ours[$name] = Read-WinhostProperty $Entry.after $name
         }
-        $touched.moved = @([pscustomobject]$ours)
+        $touched.transitional = @([pscustomobject]$ours)
     }
     else {
-        $touched.moved = @()
+        $touched.transitional = @()
         Copy-WinhostState $Entry.after $touched.after
     }
 }

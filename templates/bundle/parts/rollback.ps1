@@ -205,9 +205,9 @@ function Find-WinhostKeptFor {
     param($Touched, $Verdicts, $Facts)
     # Names of what rests on it and did not when it was changed; or why that cannot be told.
     $kept = @{ names = @(); lacks = Find-WinhostUnreadPart $Touched $Verdicts $Facts }
-    $known = @($Touched.users) + @(foreach ($user in $Touched.rested) { $user })
+    $known = @($Touched.users) + @(foreach ($user in $Touched.dependents) { $user })
     foreach ($user in @(Find-WinhostUsers $Touched.resource $Touched.key $Facts)) {
-        if ($user.lacks -cne '' -and $user.since -and ($null -eq $Touched.rested -or (Test-WinhostOfOurs $Touched $Verdicts))) {
+        if ($user.lacks -cne '' -and $user.since -and ($null -eq $Touched.dependents -or (Test-WinhostOfOurs $Touched $Verdicts))) {
             # Nothing was seen to hold it against; or it goes along with a distro, which is exported first.
             continue
         }
@@ -221,7 +221,7 @@ function Find-WinhostKeptFor {
         if ($own.Count -gt 0) {
             $kept.names += @(Find-WinhostOwnNames $own[0] $Touched $Facts)
         }
-        elseif (-not (Test-WinhostKnown $user $known ($null -ne $Touched.rested))) {
+        elseif (-not (Test-WinhostKnown $user $known ($null -ne $Touched.dependents))) {
             if (Test-WinhostNameless $user $known $Verdicts) {
                 $kept.lacks = "$(ConvertTo-WinhostTitle $user.resource): $(ConvertTo-WinhostWhy $Facts[$user.resource])"
                 return $kept
@@ -277,7 +277,7 @@ function Test-WinhostOthers {
     $now = Find-WinhostNow $Facts $Touched.resource $Touched.key
     foreach ($name in $Touched.changed) {
         $left = @(, (Read-WinhostProperty $Touched.before $name)) + @(, $Touched.after[$name])
-        foreach ($state in $Touched.moved) {
+        foreach ($state in $Touched.transitional) {
             if ($null -ne $state.PSObject.Properties[$name]) {
                 $left += , (Read-WinhostProperty $state $name)
             }
@@ -392,7 +392,7 @@ function Test-WinhostMade {
 function Test-WinhostAsFound {
     param($Touched, $Facts)
     # Or was last seen so on the way back, where the way to it is gone by now.
-    $states = $Touched.moved
+    $states = $Touched.transitional
     if ($Facts[(Find-WinhostResource $Touched.resource).name].ok) {
         $states = @(Find-WinhostNow $Facts $Touched.resource $Touched.key)
     }
@@ -460,7 +460,7 @@ function Find-WinhostUndoUnread {
     param($Touched, $Record, $Facts, $Answer)
     $until = "$(Read-WinhostField $Answer 'unavailable')"
     # What is there only since we installed the role went with it, once we are on the way back from that.
-    $ours = @(foreach ($other in $Record.touched) { if ($Record.back -and @($other.moved).Count -gt 0) { $other.resource } })
+    $ours = @(foreach ($other in $Record.touched) { if ($Record.back -and @($other.transitional).Count -gt 0) { $other.resource } })
     if ($until -cne '' -and $ours -ccontains $until) {
         return @{ keep = ''; desired = @{}; lacks = '' }
     }
@@ -569,7 +569,7 @@ function Find-WinhostUndo {
         if (-not $ours -and $null -ne (Read-WinhostField $there 'unavailable')) {
             return New-WinhostLacks "${name}: $(ConvertTo-WinhostWhy $there)" $there.unavailable
         }
-        $left = @(, $Touched.after[$name]) + @(foreach ($state in $Touched.moved) { , (Read-WinhostProperty $state $name) })
+        $left = @(, $Touched.after[$name]) + @(foreach ($state in $Touched.transitional) { , (Read-WinhostProperty $state $name) })
         if ($ours -or (Test-WinhostAmong $there $left)) {
             $desired[$name] = $before
         }

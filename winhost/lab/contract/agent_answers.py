@@ -174,9 +174,9 @@ class AgentAnswers:
         if drift := _differences(call.get("expect") or {}, found.state):
             return {"ok": False, "drift": drift, "before": dict(found.state), "warnings": []}
         self._meet_fault(resource, "send", after=False)
-        held = SENDERS[resource](self.machine, found.key, call.get("piece"))
+        received = SENDERS[resource](self.machine, found.key, call.get("piece"))
         self._meet_fault(resource, "send", after=True)
-        return {"ok": True, **held, "warnings": []}
+        return {"ok": True, **received, "warnings": []}
 
     # ---- restart
 

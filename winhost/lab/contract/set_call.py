@@ -36,4 +36,4 @@ Setter = Callable[[Machine, SetCall], bool]
 """Changes the host; tells whether that takes a restart. Raises CmdletError."""
 
 Sender = Callable[[Machine, Key, Mapping[str, Json] | None], Mapping[str, Json]]
-"""Takes a piece, or none; tells how much is held. Raises CmdletError."""
+"""Takes a piece, or none; tells how much is received. Raises CmdletError."""

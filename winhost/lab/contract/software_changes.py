@@ -68,15 +68,15 @@ def _set_staged(machine: Machine, call: SetCall) -> bool:
 
 
 def send_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
-    """What is held of it then, and the sum of that where nothing was sent. Raises CmdletError."""
+    """What is received of it then, and the sum of that where nothing was sent. Raises CmdletError."""
     _check_key(key)
     if not key["source"].startswith(_BESIDE):
         message = "Only a file that lies beside the plan, as ./name, is sent."
         raise own_error("BadRequest", "InvalidArgument", message)
     part = f"{machine.software.path_of(key['sha256'], key['name'])}.part"
-    held = machine.files.length(part)
+    received = machine.files.length(part)
     if piece is None:
-        return {"held": held, "sha256": machine.software.read_hash(part)}
+        return {"received": received, "sha256": machine.software.read_hash(part)}
     at, content = piece.get("at"), _decoded(piece.get("bytes"))
     if content is None or type(at) is not int:
         message = "A piece says at which byte it begins, and what it holds as base64."
@@ -84,11 +84,11 @@ def send_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) ->
     if at == 0:
         machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
         machine.software.write_registry(f"part {key['sha256']}-{key['name']}", key["source"])
-    elif at != held:
-        message = f"{held} bytes of it are here, and this piece begins at {at}."
+    elif at != received:
+        message = f"{received} bytes of it are here, and this piece begins at {at}."
         raise own_error("OutOfStep", "InvalidOperation", message)
     machine.files.append(part, content, anew=at == 0)
-    return {"held": machine.files.length(part), "sha256": None}
+    return {"received": machine.files.length(part), "sha256": None}
 
 
 def _decoded(text: Json) -> bytes | None:

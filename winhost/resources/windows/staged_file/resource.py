@@ -16,7 +16,7 @@ from winhost.resources.base import (
 from winhost.resources.values import FLAG
 
 
-def from_beside(change: Change) -> Attachment | None:
+def file_beside_the_plan(change: Change) -> Attachment | None:
     """./name is a file in the folder of the plan, on the computer that winhost runs on."""
     before, _, name = change.key["source"].partition("./")
     return Attachment(name, change.key["sha256"]) if not before and change.desired.get("present") else None
@@ -37,7 +37,7 @@ def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
         sets={"present": FLAG},
         absent={"present": False},
         rests=(Rests("Wsl", at=("package", "{sha256}")), Rests("WslDistro", at=("image", "{sha256}"))),
-        sends=from_beside,
+        upload=file_beside_the_plan,
         undo=undo_staged,
     )
 )

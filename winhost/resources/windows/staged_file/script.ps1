@@ -1,5 +1,5 @@
 # key {sha256: text, name: text, source: https address or path or ./name}   state {present: bool or null}; set: present
-# send {at: bytes, bytes: base64}   {held: bytes, sha256 of them where nothing is sent}; of ./name, a file beside the plan;
+# send {at: bytes, bytes: base64}   {received: bytes, sha256 of them where nothing is sent}; of ./name, a file beside the plan;
 # present is null while only a part of it is here
 $script:WinhostRecord = 'SOFTWARE\winhost'
 # Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
@@ -92,9 +92,9 @@ function Send-WinhostStagedFile {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'Only a file that lies beside the plan, as ./name, is sent.'
     }
     $part = "$(Join-WinhostStagedPath $Key).part"
-    $held = Read-WinhostLength $part
+    $received = Read-WinhostLength $part
     if ($null -eq $Piece) {
-        return @{ held = $held; sha256 = Read-WinhostHash $part }
+        return @{ received = $received; sha256 = Read-WinhostHash $part }
     }
     $at = Read-WinhostField $Piece 'at'
     $bytes = ConvertFrom-WinhostBase64 (Read-WinhostField $Piece 'bytes')
@@ -106,11 +106,11 @@ function Send-WinhostStagedFile {
         Initialize-WinhostStaging
         Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $Key.source
     }
-    elseif ($at -ne $held) {
-        Stop-Winhost 'Winhost.OutOfStep' 'InvalidOperation' "$held bytes of it are here, and this piece begins at $at."
+    elseif ($at -ne $received) {
+        Stop-Winhost 'Winhost.OutOfStep' 'InvalidOperation' "$received bytes of it are here, and this piece begins at $at."
     }
     Add-WinhostPiece $part ($at -eq 0) $bytes
-    @{ held = Read-WinhostLength $part; sha256 = $null }
+    @{ received = Read-WinhostLength $part; sha256 = $null }
 }
 
 function Initialize-WinhostStaging {
