@@ -3,9 +3,9 @@
 from winhost.lab.powershell.calls import (
     account_calls,
     device_calls,
-    distro_calls,
     host_calls,
     network_calls,
+    plain_calls,
     software_calls,
     vm_calls,
 )
@@ -16,9 +16,9 @@ __all__ = [
     "Given",
     "account_calls",
     "device_calls",
-    "distro_calls",
     "host_calls",
     "network_calls",
+    "plain_calls",
     "software_calls",
     "vm_calls",
 ]

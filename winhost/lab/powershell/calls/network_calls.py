@@ -1,12 +1,12 @@
 """Cmdlets of the network."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_network
 from typing import Any
 
 from winhost.lab.physics.windows_network import ANY, Adapter, Network, Switch
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, windows_word
 from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"
@@ -127,45 +127,6 @@ def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> W
     return of_type("MSFT_NetTCPConnection", LocalAddress=address, LocalPort=port, State=state, RemoteAddress=peer)
 
 
-# ---- what changes them
-
-
-def _change(name: str, *parameters: str) -> Callable[[Callable[[Network, Given], object]], None]:
-    def note(change: Callable[[Network, Given], object]) -> None:
-        def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
-            change(desk.machine.network, given)
-            return ()
-
-        answers(name, *parameters)(answer)
-
-    return note
-
-
-@_change("New-NetIPAddress", "InterfaceIndex", "IPAddress", "PrefixLength")
-def _new_address(network: Network, given: Given) -> None:
-    network.new_net_ip_address(given["InterfaceIndex"], given["IPAddress"], given["PrefixLength"])
-
-
-@_change("New-NetRoute", "InterfaceIndex", "DestinationPrefix", "NextHop", "RouteMetric")
-def _new_route(network: Network, given: Given) -> None:
-    network.new_net_route(given["InterfaceIndex"], given["DestinationPrefix"], given["NextHop"])
-
-
-@_change("Set-DnsClientServerAddress", "InterfaceIndex", "ServerAddresses")
-def _set_servers(network: Network, given: Given) -> None:
-    network.set_dns_client_server_address(given["InterfaceIndex"][0], given["ServerAddresses"])
-
-
-@_change("Set-NetIPInterface", "InterfaceIndex", "AddressFamily", "InterfaceMetric")
-def _set_metric(network: Network, given: Given) -> None:
-    network.set_net_ip_interface(given["InterfaceIndex"][0], given["InterfaceMetric"])
-
-
-@_change("Set-NetConnectionProfile", "InterfaceIndex", "NetworkCategory")
-def _set_profile(network: Network, given: Given) -> None:
-    network.set_net_connection_profile(given["InterfaceIndex"][0], our_word(given["NetworkCategory"]))
-
-
 # ---- switches
 
 
@@ -217,13 +178,6 @@ def _ports(desk: Cmdlets, given: Given) -> Iterable[Any]:
             yield of_type("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
 
 
-@answers("Set-VMNetworkAdapterVlan", "VMNetworkAdapter", "Access", "VlanId")
-def _set_vlan(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    for each in given["VMNetworkAdapter"]:
-        desk.machine.network.set_vm_network_adapter_vlan(each["DeviceId"].strip("{}").lower(), given["VlanId"])
-    return ()
-
-
 # ---- firewalls
 
 
@@ -253,28 +207,6 @@ def _filter(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [of_type("MSFT_NetAddressFilter", RemoteAddress=[_as_windows_shows(each) for each in remote])]
 
 
-_RULE = ("Name", "DisplayName", "Group", "Enabled", "Direction", "Action", "Protocol", "LocalPort", "RemoteAddress")
-
-
-@_change("New-NetFirewallRule", *_RULE)
-def _new_rule(network: Network, given: Given) -> None:
-    assert given["Enabled"] == "False"
-    network.new_net_firewall_rule(given["Name"])
-
-
-@_change("Set-NetFirewallRule", "Name", "InputObject", "RemoteAddress", "Enabled")
-def _set_rule(network: Network, given: Given) -> None:
-    names = given["Name"] if "Name" in given else [each["DeviceID"] for each in given["InputObject"]]
-    for name in names:
-        network.set_net_firewall_rule(name, given["RemoteAddress"] if given["Enabled"] == "True" else [])
-
-
-@_change("Remove-NetFirewallRule", "InputObject")
-def _remove_rule(network: Network, given: Given) -> None:
-    for each in given["InputObject"]:
-        network.remove_net_firewall_rule(each["DeviceID"])
-
-
 @answers("Get-NetFirewallHyperVVMSetting")
 def _vm_setting(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     network = desk.machine.network
@@ -288,11 +220,6 @@ def _setting(name: str, action: str) -> WindowsObject:
     return of_type("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=action)
 
 
-@_change("Set-NetFirewallHyperVVMSetting", "Name", "DefaultInboundAction")
-def _set_setting(network: Network, given: Given) -> None:
-    network.set_net_firewall_hyper_v_vm_setting(our_word(given["DefaultInboundAction"]))
-
-
 @answers("Get-NetFirewallHyperVRule")
 def _vm_rules(desk: Cmdlets, _given: Given) -> Iterator[Any]:
     yield _vm_rule("Mdns-In", [ANY])
@@ -303,17 +230,3 @@ def _vm_rules(desk: Cmdlets, _given: Given) -> Iterator[Any]:
 def _vm_rule(name: str, remote: list[str]) -> WindowsObject:
     addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
     return of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
-
-
-_VM_RULE = ("Name", "DisplayName", "Direction", "VMCreatorId", "Protocol", "LocalPorts", "RemoteAddresses", "Action")
-
-
-@_change("New-NetFirewallHyperVRule", *_VM_RULE)
-def _new_vm_rule(network: Network, given: Given) -> None:
-    network.new_net_firewall_hyper_v_rule(int(given["LocalPorts"][0]), given["RemoteAddresses"])
-
-
-@_change("Remove-NetFirewallHyperVRule", "InputObject")
-def _remove_vm_rule(network: Network, given: Given) -> None:
-    for each in given["InputObject"]:
-        network.remove_net_firewall_hyper_v_rule(int(each["DeviceID"].removeprefix("winhost-vm-port-")))

@@ -1,6 +1,5 @@
 """Cmdlets of optional features and signatures, and the helpers of our agent that bring files."""
 
-import base64
 from collections.abc import Iterable
 from typing import Any
 
@@ -73,31 +72,4 @@ def _write_registry(desk: Cmdlets, given: Given) -> Iterable[Any]:
     if given["Path"] != RECORD:
         raise desk.machine.fail("not-stood-in", "Write-WinhostRegistry", what=given["Path"])
     desk.machine.software.write_registry(given["Name"], given["Value"])
-    return ()
-
-
-@answers("Read-WinhostHash", "Path")
-def _hash(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    return [desk.machine.software.read_hash(given["Path"])]
-
-
-@answers("Read-WinhostLength", "Path")
-def _length(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    return [desk.machine.files.length(given["Path"])]
-
-
-@answers("Add-WinhostPiece", "Path", "Anew", "Bytes")
-def _add(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    desk.machine.files.append(given["Path"], base64.b64decode(given["Bytes"]), anew=given["Anew"])
-    return ()
-
-
-@answers("Copy-WinhostSource", "Source", "Path")
-def _copy(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    return [desk.machine.software.copy_source(given["Source"], given["Path"])]
-
-
-@answers("Move-WinhostFile", "Path", "Target")
-def _move(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    desk.machine.software.move_file(given["Path"], given["Target"])
     return ()

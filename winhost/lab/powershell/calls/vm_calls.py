@@ -109,28 +109,6 @@ def _set_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return ()
 
 
-@answers("Set-VMMemory", "VM", "DynamicMemoryEnabled")
-def _set_vm_memory(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    for guid in desk.each_vm(given):
-        desk.machine.set_vm_memory(guid, dynamic_memory_enabled=given["DynamicMemoryEnabled"])
-    return ()
-
-
-def _to_each_vm(name: str, change: Callable[[Machine, str], None]) -> None:
-    def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
-        for guid in desk.each_vm(given):
-            change(desk.machine, guid)
-        return ()
-
-    answers(name, "VM")(answer)
-
-
-_to_each_vm("Start-VM", Machine.start_vm)
-_to_each_vm("Save-VM", Machine.save_vm)
-_to_each_vm("Suspend-VM", Machine.suspend_vm)
-_to_each_vm("Resume-VM", Machine.resume_vm)
-
-
 @answers("Stop-VM", "VM", "TurnOff", "AsJob")
 def _stop_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
     if given.get("TurnOff"):

@@ -1,0 +1,160 @@
+"""Cmdlets and helpers of the agent that are each one call of a method of the simulated host.
+
+Each is keyed by its name and the parameters that it may be called with.
+"""
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.text_files import on_wire
+from winhost.lab.physics.windows_network import TASK
+from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word
+
+Call = Callable[[Machine, Given], Any]
+
+
+def _start(machine: Machine, name: str) -> None:
+    if name == TASK:
+        machine.network.start()
+    else:
+        machine.accounts.start_scheduled_task(name)
+
+
+def _switch(machine: Machine, given: Given, cmdlet: str, *, enabled: bool) -> None:
+    machine.accounts.switch_scheduled_task(given["InputObject"]["DeviceID"], cmdlet, enabled=enabled)
+
+
+def _is_empty(machine: Machine, path: str) -> bool:
+    return machine.files.read(path) is None and not any(True for _ in machine.files.below(path))
+
+
+def _allow(machine: Machine, given: Given) -> None:
+    names = given["Name"] if "Name" in given else [each["DeviceID"] for each in given["InputObject"]]
+    for name in names:
+        machine.network.set_net_firewall_rule(name, given["RemoteAddress"] if given["Enabled"] == "True" else [])
+
+
+def _new_rule(machine: Machine, given: Given) -> None:
+    assert given["Enabled"] == "False"
+    machine.network.new_net_firewall_rule(given["Name"])
+
+
+# They give nothing.
+CHANGES: Mapping[str, Call] = {
+    "Dismount-VMHostAssignableDevice LocationPath Force": lambda m, g: m.dismount_vm_host_assignable_device(
+        g["LocationPath"], force=g.get("Force", False)
+    ),
+    "Mount-VMHostAssignableDevice LocationPath": lambda m, g: m.mount_vm_host_assignable_device(g["LocationPath"]),
+    "Set-LocalUser InputObject Password": lambda m, g: m.accounts.set_local_user(
+        g["InputObject"]["SID"], g["Password"]
+    ),
+    "Remove-CimInstance InputObject": lambda m, g: m.accounts.remove_profile(g["InputObject"]["DeviceID"]),
+    "Start-ScheduledTask InputObject": lambda m, g: _start(m, g["InputObject"]["DeviceID"]),
+    "Stop-ScheduledTask InputObject": lambda m, g: m.accounts.stop_scheduled_task(g["InputObject"]["DeviceID"]),
+    "Enable-ScheduledTask InputObject": lambda m, g: _switch(m, g, "Enable-ScheduledTask", enabled=True),
+    "Disable-ScheduledTask InputObject": lambda m, g: _switch(m, g, "Disable-ScheduledTask", enabled=False),
+    "New-NetIPAddress InterfaceIndex IPAddress PrefixLength": lambda m, g: m.network.new_net_ip_address(
+        g["InterfaceIndex"], g["IPAddress"], g["PrefixLength"]
+    ),
+    "New-NetRoute InterfaceIndex DestinationPrefix NextHop RouteMetric": lambda m, g: m.network.new_net_route(
+        g["InterfaceIndex"], g["DestinationPrefix"], g["NextHop"]
+    ),
+    "New-NetFirewallRule Name DisplayName Group Enabled Direction Action Protocol LocalPort RemoteAddress": _new_rule,
+    "Set-NetFirewallRule Name InputObject RemoteAddress Enabled": _allow,
+    "Set-NetFirewallHyperVVMSetting Name DefaultInboundAction": lambda m, g: (
+        m.network.set_net_firewall_hyper_v_vm_setting(our_word(g["DefaultInboundAction"]))
+    ),
+    "New-NetFirewallHyperVRule Name DisplayName Direction VMCreatorId Protocol LocalPorts RemoteAddresses Action": (
+        lambda m, g: m.network.new_net_firewall_hyper_v_rule(int(g["LocalPorts"][0]), g["RemoteAddresses"])
+    ),
+    "Write-WinhostFile Path Bytes": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
+    "Remove-WinhostFile Path": lambda m, g: m.files.remove(g["Path"]),
+    "Remove-WinhostFolder Path": lambda m, g: m.files.remove_folder(g["Path"]),
+    "Add-WinhostPiece Path Anew Bytes": lambda m, g: m.files.append(
+        g["Path"], base64.b64decode(g["Bytes"]), anew=g["Anew"]
+    ),
+    "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
+}
+
+# Likewise, for each of the objects in the first parameter.
+CHANGES_OF_EACH: Mapping[str, Callable[[Machine, Any, Given], object]] = {
+    "Disable-PnpDevice InstanceId": lambda m, instance, g: m.disable_pnp_device(instance),
+    "Enable-PnpDevice InstanceId": lambda m, instance, g: m.enable_pnp_device(instance),
+    "Add-VMAssignableDevice VM LocationPath": lambda m, vm, g: m.add_vm_assignable_device(vm["Id"], g["LocationPath"]),
+    "Remove-VMAssignableDevice VMAssignableDevice": lambda m, device, g: m.remove_vm_assignable_device(
+        device["VMId"], device["LocationPath"]
+    ),
+    "Set-VMMemory VM DynamicMemoryEnabled": lambda m, vm, g: m.set_vm_memory(
+        vm["Id"], dynamic_memory_enabled=g["DynamicMemoryEnabled"]
+    ),
+    "Start-VM VM": lambda m, vm, g: m.start_vm(vm["Id"]),
+    "Save-VM VM": lambda m, vm, g: m.save_vm(vm["Id"]),
+    "Suspend-VM VM": lambda m, vm, g: m.suspend_vm(vm["Id"]),
+    "Resume-VM VM": lambda m, vm, g: m.resume_vm(vm["Id"]),
+    "Remove-LocalUser InputObject": lambda m, user, g: m.accounts.remove_local_user(user["SID"]),
+    "Add-LocalGroupMember Member SID": lambda m, user, g: m.accounts.change_administrators(
+        user["SID"], "Add-LocalGroupMember", member=True
+    ),
+    "Remove-LocalGroupMember Member SID": lambda m, user, g: m.accounts.change_administrators(
+        user["SID"], "Remove-LocalGroupMember", member=False
+    ),
+    "Set-DnsClientServerAddress InterfaceIndex ServerAddresses": lambda m, index, g: (
+        m.network.set_dns_client_server_address(index, g["ServerAddresses"])
+    ),
+    "Set-NetIPInterface InterfaceIndex AddressFamily InterfaceMetric": lambda m, index, g: (
+        m.network.set_net_ip_interface(index, g["InterfaceMetric"])
+    ),
+    "Set-NetConnectionProfile InterfaceIndex NetworkCategory": lambda m, index, g: m.network.set_net_connection_profile(
+        index, our_word(g["NetworkCategory"])
+    ),
+    "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId": lambda m, port, g: m.network.set_vm_network_adapter_vlan(
+        port["DeviceId"].strip("{}").lower(), g["VlanId"]
+    ),
+    "Remove-NetFirewallRule InputObject": lambda m, rule, g: m.network.remove_net_firewall_rule(rule["DeviceID"]),
+    "Remove-NetFirewallHyperVRule InputObject": lambda m, rule, g: m.network.remove_net_firewall_hyper_v_rule(
+        int(rule["DeviceID"].removeprefix("winhost-vm-port-"))
+    ),
+}
+
+# They give one value, or nothing where it is None.
+VALUES: Mapping[str, Call] = {
+    "Read-WinhostBytes Path": lambda m, g: None if (found := m.files.read(g["Path"])) is None else on_wire(found),
+    "Test-WinhostLink Path": lambda m, g: m.files.is_link(g["Path"]),
+    "Test-WinhostFolder Path": lambda m, g: m.files.has_folder(g["Path"]),
+    "Test-WinhostEmpty Path": lambda m, g: _is_empty(m, g["Path"]),
+    "Read-WinhostOwner Path": lambda m, g: m.files.owner(g["Path"]),
+    "Read-WinhostFileTime Path": lambda m, g: m.distros.config_time(g["Path"]),
+    "Read-WinhostHash Path": lambda m, g: m.software.read_hash(g["Path"]),
+    "Read-WinhostLength Path": lambda m, g: m.files.length(g["Path"]),
+    "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count(g["Folder"], g["Name"]),
+    "Copy-WinhostSource Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
+}
+
+
+def _register(line: str, call: Call, *, gives: bool) -> None:
+    def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
+        found = call(desk.machine, given)
+        return [found] if gives and found is not None else ()
+
+    answers(*line.split())(answer)
+
+
+def _register_each(line: str, call: Callable[[Machine, Any, Given], object]) -> None:
+    name, first, *others = line.split()
+
+    def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
+        for each in given[first]:
+            call(desk.machine, each, given)
+        return ()
+
+    answers(name, first, *others)(answer)
+
+
+for _line, _call in CHANGES.items():
+    _register(_line, _call, gives=False)
+for _line, _call in VALUES.items():
+    _register(_line, _call, gives=True)
+for _line, _call_of_each in CHANGES_OF_EACH.items():
+    _register_each(_line, _call_of_each)
