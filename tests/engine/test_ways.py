@@ -25,7 +25,7 @@ from winhost.engine.journal import SCHEMA, Journal, read_journal
 from winhost.engine.planning import Refused
 from winhost.engine.store import NoStore, Store
 from winhost.lab.contract.injected_faults import InjectedFault
-from winhost.lab.contract.property_changes import SETTERS
+from winhost.lab.contract.resource_table import SET_ON_HOST
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
@@ -154,7 +154,7 @@ def test_a_host_that_says_yes_and_does_nothing_is_not_believed(
     if back:
         installed.apply(plan)
     with monkeypatch.context() as deaf:
-        deaf.setitem(SETTERS, "VmMmio", lambda machine, request: False)
+        deaf.setitem(SET_ON_HOST, "VmMmio", lambda machine, request: False)
         with pytest.raises(NotTaken) as refused:
             installed.rollback() if back else installed.apply(plan)
     assert set(refused.value.lacking) == {"low", "high", "cache"}

@@ -39,7 +39,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.powershell import loopback
-from winhost.lab.powershell.calls import Given
+from winhost.lab.powershell.calls.cmdlet_process import Given
 from winhost.model.documents import plain, read_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest

@@ -77,12 +77,16 @@ def contract(on: Machine, *calls: Call) -> list[Answer]:
 
 
 def comparable(calls: Sequence[Call], answers: Sequence[Answer]) -> list[Answer]:
-    """Without an order of instances, which Windows does not promise, and without what is the engine's own."""
+    """Without an order of instances, which Windows does not promise, without what is the engine's own, and without how
+    a value is refused: the script says it in its words, the lab in those of the resource type.
+    """
     return [_comparable(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
 
 def _comparable(call: Call, answer: Answer) -> Answer:
     own = ENGINES_OWN.get(call.get("resource", ""), ())
+    if verdict(answer) == "Winhost.BadRequest":
+        answer["error"]["message"] = "its own"
     states = [each["state"] for each in answer.get("instances", ())] + [answer.get("state")]
     for state in states:
         for name in own if state else ():

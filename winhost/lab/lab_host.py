@@ -4,7 +4,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
+from winhost.lab.contract.agent_answers import AgentAnswers
+from winhost.lab.contract.call_batch import PipelineStopped
 from winhost.lab.linux.linux_answers import LinuxHost
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine

@@ -4,13 +4,13 @@ import re
 import secrets
 from collections.abc import Mapping
 
-from winhost.lab.contract.set_call import SetCall, Setter
+from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
 from winhost.lab.physics.scheduled_tasks import job_folder, jobs_task, keep_alive_task, script_path
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.text_files import encoded
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import NotYet, own_error
+from winhost.lab.physics.windows_errors import NotYet, bad_request, not_found, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import vm_record
 from winhost.model.facts import Json
@@ -19,59 +19,47 @@ from winhost.resources.windows.windows_scripts import job_script
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")
 _SID = re.compile(r"S-1-[0-9]+(-[0-9]+)+")
-_DISTRO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_WORDS = {
-    "jobs": ("Absent", "Ready", "Disabled"),
-    "keep_alive": ("Absent", "Ready", "Disabled"),
-    "logon": ("Password", "S4u"),
-}
 _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
-_ENCODINGS = ("utf-8", "utf-8-bom", "utf-16le")
 
 
-def _set_account(machine: Machine, call: SetCall) -> bool:
-    name, desired = call.key["account"], call.desired
+def set_account(machine: Machine, asked: SetCall) -> None:
+    """Made, removed, or another member of the administrators. Raises CmdletError."""
+    name, desired = asked.key["account"], asked.desired
     check_account_name(name)
-    _check_flags(desired)
     account = machine.accounts.find(name)
     if desired.get("there") is False:
         if account is not None:
             _remove_account(machine, account)
-        return False
+        return
     if account is None:
         if "there" not in desired:
-            raise own_error("NotFound", "ObjectNotFound", f"There is no account {name}.")
+            raise not_found(f"There is no account {name}.")
         account = machine.accounts.new_local_user(name, _new_secret(), MARKER)
     if "administrator" in desired and account.administrator is not desired["administrator"]:
         _check_ours(account)
         cmdlet = "Add-LocalGroupMember" if desired["administrator"] else "Remove-LocalGroupMember"
         machine.accounts.change_administrators(account.sid, cmdlet, member=bool(desired["administrator"]))
-    return False
 
 
 def _remove_account(machine: Machine, account: Account) -> None:
     _check_ours(account)
     distros = machine.accounts.distros(account)
     if distros:
-        message = f"The profile of {account.name} holds {distros} distro(s)."
-        raise own_error("HoldsDistro", "ResourceExists", message)
+        raise own_error("HoldsDistro", "ResourceExists", f"The profile of {account.name} holds {distros} distro(s).")
     if account.profile is not None and machine.accounts.loaded(account):
         raise own_error("LoggedOn", "ResourceBusy", f"{account.name} is still logged on.")
     machine.accounts.remove_profile(account.sid)
     machine.accounts.remove_local_user(account.sid)
 
 
-def _set_right(machine: Machine, call: SetCall) -> bool:
-    account, right = call.key["account"], call.key["right"]
+def set_right(machine: Machine, asked: SetCall) -> None:
+    """Granted or taken back. Raises CmdletError."""
+    account, right = asked.key["account"], asked.key["right"]
     if right not in RIGHTS[:2]:
-        raise own_error(
-            "BadRequest", "InvalidArgument", "winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight."
-        )
-    _check_flags(call.desired)
+        raise bad_request("winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.")
     holder = _holder(machine, account)
     others = [each for each in machine.accounts.rights[right] if each != holder]
-    machine.accounts.set_right(right, [*others, holder] if call.desired["granted"] else others)
-    return False
+    machine.accounts.set_right(right, [*others, holder] if asked.desired["granted"] else others)
 
 
 def _holder(machine: Machine, name: str) -> str:
@@ -86,18 +74,19 @@ def _account(machine: Machine, name: str) -> Account:
         raise no_local_accounts()
     account = machine.accounts.find(name)
     if account is None:
-        raise own_error("NotFound", "ObjectNotFound", f"There is no account {name}.")
+        raise not_found(f"There is no account {name}.")
     return account
 
 
-def _set_tasks(machine: Machine, call: SetCall) -> bool:
-    name, accounts = call.key["account"], machine.accounts
+def set_tasks(machine: Machine, asked: SetCall) -> None:
+    """Made, changed or removed; a first job makes the account's profile. Raises CmdletError."""
+    name, accounts = asked.key["account"], machine.accounts
     check_account_name(name)
     now = accounts.tasks_of(name)
-    goal = _goal(machine, call.desired, now)
+    goal = _goal(machine, asked.desired, now)
     _remove_tasks(machine, name, goal)
     if goal["jobs"] == goal["keep_alive"] == "absent":
-        return False
+        return
     account = _account(machine, name)
     holds = goal["keep_alive"] != "absent" and any(goal[each] != now[each] for each in ("distro", "program"))
     runs = goal["jobs"] != "absent" and (now["jobs"] == "absent" or accounts.has_stale_script(name))
@@ -107,14 +96,9 @@ def _set_tasks(machine: Machine, call: SetCall) -> bool:
             accounts.first_job(name)
     for kind in ("jobs", "keep_alive"):
         _switch(machine, f"{kind.replace('_', '-')}-{name}", str(goal[kind]))
-    return False
 
 
 def _goal(machine: Machine, desired: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
-    for property_, words in _WORDS.items():
-        word = desired.get(property_)
-        if word is not None and word not in [each.lower() for each in words]:
-            raise own_error("BadRequest", "InvalidArgument", f"{word} is none of {', '.join(words)}.")
     goal: dict[str, Json] = {**now, "program": None, **desired}
     if goal["keep_alive"] == "absent" and "distro" not in desired:
         goal["distro"] = None
@@ -122,15 +106,8 @@ def _goal(machine: Machine, desired: Mapping[str, Json], now: Mapping[str, Json]
     goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
     nothing = goal["jobs"] is None or goal["keep_alive"] is None
     if nothing or (goal["keep_alive"] == "absent") != (goal["distro"] is None):
-        message = "There is a distro exactly where something keeps it alive."
-        raise own_error("BadRequest", "InvalidArgument", message)
+        raise bad_request("There is a distro exactly where something keeps it alive.")
     if goal["distro"] is not None:
-        if not _DISTRO.fullmatch(str(goal["distro"])):
-            raise own_error(
-                "BadRequest",
-                "InvalidArgument",
-                "A distro of winhost has a name of letters, digits, dots and dashes, 64 at most.",
-            )
         goal["program"] = _WSL_PROGRAM
     return goal
 
@@ -174,68 +151,44 @@ def _switch(machine: Machine, name: str, goal: str) -> None:
         machine.accounts.switch_scheduled_task(name, cmdlet, enabled=goal != "disabled")
 
 
-def _set_config(machine: Machine, call: SetCall) -> bool:
-    desired = call.desired
-    _check_config(desired)
-    account = machine.accounts.find(call.key["account"])
+def set_config(machine: Machine, asked: SetCall) -> None:
+    """The whole file. Raises CmdletError and NotYet."""
+    desired = asked.desired
+    if str(desired.get("text")).startswith("\ufeff"):
+        raise bad_request("A byte order mark is said by the encoding.")
+    account = machine.accounts.find(asked.key["account"])
     if account is None or account.profile is None:
         raise NotYet("AccountTasks")
     path = config_path(account.profile)
     goal: dict[str, Json] = {**machine.accounts.read_config(account), **desired}
     if machine.software.wsl is not None and machine.accounts.jobs_task(account.name) is not None:
-        with call.aside(f"What the VM of {call.key['account']} was made with could not be written down"):
+        with asked.aside(f"What the VM of {asked.key['account']} was made with could not be written down"):
             machine.accounts.first_job(account.name)
             if machine.distros.vm_is_current(account.name):
                 machine.distros.note_vm(account.name, machine.distros.vm_mode(account.name))
     if goal["text"] is None:
         if desired.get("encoding") is not None:
-            raise own_error("BadRequest", "InvalidArgument", "There is no text to encode.")
+            raise bad_request("There is no text to encode.")
         machine.accounts.ready_to_run(account.name)
         machine.files.remove(path)
-        return False
+        return
     content = encoded(str(goal["text"]), str(goal["encoding"] or "utf-8"))
     machine.accounts.ready_to_run(account.name)
     machine.files.write(path, content)
-    return False
-
-
-def _check_config(desired: Mapping[str, Json]) -> None:
-    text, encoding = desired.get("text"), desired.get("encoding")
-    if encoding is not None and encoding not in _ENCODINGS:
-        raise own_error("BadRequest", "InvalidArgument", "The encoding is utf-8, utf-8-bom or utf-16le.")
-    if text is not None and (not isinstance(text, str) or text.startswith("\ufeff")):
-        message = "The text is a text; a byte order mark is said by its encoding."
-        raise own_error("BadRequest", "InvalidArgument", message)
 
 
 def check_account_name(name: str) -> None:
     """Raises CmdletError for what is no name of an account of winhost."""
     if not _NAME.fullmatch(name):
-        raise own_error(
-            "BadRequest",
-            "InvalidArgument",
+        raise bad_request(
             "An account of winhost has a name of letters, digits, dots and dashes, 20 at most.",
         )
 
 
-def _check_flags(desired: Mapping[str, Json]) -> None:
-    for name, value in desired.items():
-        if not isinstance(value, bool):
-            raise own_error("BadRequest", "InvalidArgument", f"{name} is true or false.")
-
-
 def _check_ours(account: Account) -> None:
     if not account.ours:
-        raise own_error("NotOurs", "InvalidOperation", f"winhost did not make the account {account.name}.")
+        raise not_ours(f"winhost did not make the account {account.name}.")
 
 
 def _new_secret() -> str:
     return secrets.token_urlsafe(36) + "Aa1-"
-
-
-SETTERS: Mapping[str, Setter] = {
-    "LocalAccount": _set_account,
-    "AccountRight": _set_right,
-    "AccountTasks": _set_tasks,
-    "WslConfig": _set_config,
-}

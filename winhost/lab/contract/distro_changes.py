@@ -1,22 +1,20 @@
 """What the scripts of distros, their VM, their first files and the way into them do, on a simulated host."""
 
 import base64
-import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from winhost.lab.contract.account_changes import check_account_name
-from winhost.lab.contract.set_call import SetCall, Setter
+from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import folder_of, record_of
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.facts import Json, Key
-from winhost.resources.values import NETWORKS, is_device
+from winhost.resources.values import is_device
 from winhost.resources.windows.windows_scripts import inside_script
-from winhost.resources.windows.wsl_access.resource import PUBLIC_KEY
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
 
 DATA, STOP = "data", "vm-stop"
@@ -73,65 +71,54 @@ class _Wsl:
 # ---- the distro
 
 
-def _set_distro(machine: Machine, call: SetCall) -> bool:
-    desired, key = call.desired, call.key
+def set_distro(machine: Machine, asked: SetCall) -> None:
+    """Imported, started, stopped or taken away. Raises CmdletError and NotYet."""
+    desired, key = asked.desired, asked.key
     _check_key(key)
-    for name in ("installed", "running"):
-        if name in desired and not isinstance(desired[name], bool):
-            raise own_error("BadRequest", "InvalidArgument", f"{name} is true or false.")
     if desired.get("installed") is False:
-        _remove(machine, call)
-        return False
+        _remove(machine, asked)
+        return
     if desired.get("installed"):
-        _add(machine, call)
+        _add(machine, asked)
     elif "image" in desired:
-        _check_image(desired["image"])
         _check_ours(machine, key)
         _check_made_of(machine, key, desired["image"])
     if "running" in desired:
         _check_ours(machine, key)
         (_start if desired["running"] else _stop)(machine, key)
-    return False
 
 
 def _check_key(key: Key) -> None:
     if not _NAME.fullmatch(key["distro"]) or key["distro"].endswith("."):
-        message = "That is no name of a distro: letters, digits, dots and dashes."
-        raise own_error("BadRequest", "InvalidArgument", message)
+        raise bad_request("That is no name of a distro: letters, digits, dots and dashes.")
     check_account_name(key["account"])
     for part in (key["account"], key["distro"]):
         if is_device(part):
-            raise own_error("BadRequest", "InvalidArgument", f"{part} is a device of Windows.")
-
-
-def _check_image(image: Json) -> None:
-    if not isinstance(image, str) or not _SHA256.fullmatch(image):
-        raise own_error("BadRequest", "InvalidArgument", "image is the SHA-256 of a staged file.")
+            raise bad_request(f"{part} is a device of Windows.")
 
 
 def _check_ours(machine: Machine, key: Key) -> None:
     account, distro = key["account"], key["distro"]
     if not _Wsl(machine, account).has(distro):
-        raise own_error("WrongPlace", "InvalidOperation", f"{account} has no distro {distro}.")
+        raise wrong_place(f"{account} has no distro {distro}.")
     if machine.distros.ours(account, distro) is None:
-        message = f"winhost did not make the distro {distro} of {account}, and leaves it alone."
-        raise own_error("NotOurs", "InvalidOperation", message)
+        raise not_ours(f"winhost did not make the distro {distro} of {account}, and leaves it alone.")
 
 
 def _check_made_of(machine: Machine, key: Key, image: Json) -> None:
     record = machine.distros.ours(key["account"], key["distro"])
     if record is None or record["image"] != image:
-        message = f"{key['distro']} was imported from another image: take it away first."
-        raise own_error("WrongPlace", "InvalidOperation", message)
+        raise wrong_place(f"{key['distro']} was imported from another image: take it away first.")
 
 
-def _add(machine: Machine, call: SetCall) -> None:
-    account, distro, image = call.key["account"], call.key["distro"], call.desired.get("image")
-    _check_image(image)
+def _add(machine: Machine, asked: SetCall) -> None:
+    account, distro, image = asked.key["account"], asked.key["distro"], asked.desired.get("image")
+    if image is None:
+        raise bad_request("image is the SHA-256 of a staged file.")
     image, wsl = str(image), _Wsl(machine, account)
     there = wsl.has(distro)
     if there and machine.distros.ours(account, distro) is not None:
-        _check_made_of(machine, call.key, image)
+        _check_made_of(machine, asked.key, image)
         return
     staged = machine.software.staged_path(image)
     if staged is None:
@@ -140,8 +127,7 @@ def _add(machine: Machine, call: SetCall) -> None:
     disk = machine.files.read(f"{folder}\\ext4.vhdx") is not None
     begun = record is not None and not record["complete"] and (not there or disk)
     if (there or _full(machine, folder)) and not begun:
-        message = f"There is a distro {distro} of {account} that winhost did not make, or something in {folder}."
-        raise own_error("NotOurs", "InvalidOperation", message)
+        raise not_ours(f"There is a distro {distro} of {account} that winhost did not make, or something in {folder}.")
     if there:
         wsl.run("--unregister", distro)
     machine.files.remove_folder(folder)
@@ -154,7 +140,7 @@ def _add(machine: Machine, call: SetCall) -> None:
         if error.code.startswith("Winhost.WslFailed"):
             machine.files.remove_folder(folder)
             machine.files.remove(f"{folder}.json")
-            with call.aside(f"The VM of {account} could not be ended"):
+            with asked.aside(f"The VM of {account} could not be ended"):
                 wsl.stop_idle_vm()
         raise
     machine.distros.write_record(account, distro, record_of(image))
@@ -165,14 +151,14 @@ def _full(machine: Machine, path: str) -> bool:
     return machine.files.read(path) is not None or any(True for _ in machine.files.below(path))
 
 
-def _remove(machine: Machine, call: SetCall) -> None:
-    account, distro = call.key["account"], call.key["distro"]
-    if call.desired.get("running") is True or call.desired.get("image") is not None:
-        raise own_error("BadRequest", "InvalidArgument", "What is not installed has no image and does not run.")
-    _check_ours(machine, call.key)
-    _suspend(machine, call.key)
+def _remove(machine: Machine, asked: SetCall) -> None:
+    account, distro = asked.key["account"], asked.key["distro"]
+    if asked.desired.get("running") is True or asked.desired.get("image") is not None:
+        raise bad_request("What is not installed has no image and does not run.")
+    _check_ours(machine, asked.key)
+    _suspend(machine, asked.key)
     wsl = _Wsl(machine, account)
-    if DATA not in call.accept:
+    if DATA not in asked.accept:
         machine.files.make_folders(f"{FOLDER}\\exports", f"{FOLDER}\\exports\\{account}")
         number = 1
         while _full(machine, f"{FOLDER}\\exports\\{account}\\{distro}-{number}.tar"):
@@ -223,37 +209,27 @@ def _suspend(machine: Machine, key: Key) -> None:
 # ---- its VM
 
 
-def _set_vm(machine: Machine, call: SetCall) -> bool:
-    account = call.key["account"]
+def set_vm(machine: Machine, asked: SetCall) -> None:
+    """Ended and started with another configuration. Raises CmdletError and NotYet."""
+    account = asked.key["account"]
     check_account_name(account)
-    _check_vm(call.desired)
     wsl = _Wsl(machine, account)
     running = wsl.running()
     digest = machine.distros.digest(account)
     if isinstance(digest, Mapping):
         raise machine.distros.config_error(account)
-    if digest != call.desired.get("config", digest):
-        message = f"The .wslconfig of {account} is another one, so no VM can be made with that."
-        raise own_error("WrongPlace", "InvalidOperation", message)
-    if running and STOP not in call.accept:
+    if digest != asked.desired.get("config", digest):
+        raise wrong_place(f"The .wslconfig of {account} is another one, so no VM can be made with that.")
+    if running and STOP not in asked.accept:
         raise own_error("EndsDistros", "ResourceBusy", f"What runs in {', '.join(running)} would end.")
     keys = [{"account": account, "distro": distro} for distro in running]
     for key in keys:
         _suspend(machine, key)
-    mode = call.desired.get("mode", machine.distros.vm_mode(account))
+    mode = asked.desired.get("mode", machine.distros.vm_mode(account))
     wsl.run("--shutdown")
     machine.distros.note_vm(account, mode)
     for key in keys:
         _resume(machine, key)
-    return False
-
-
-def _check_vm(desired: Mapping[str, Json]) -> None:
-    config, mode = desired.get("config"), desired.get("mode")
-    if config is not None and not (isinstance(config, str) and _SHA256.fullmatch(config)):
-        raise own_error("BadRequest", "InvalidArgument", "config is the SHA-256 of a text, or null.")
-    if mode is not None and mode not in ("bridged", "mirrored", "nat"):
-        raise own_error("BadRequest", "InvalidArgument", "mode is bridged, mirrored or nat, or null.")
 
 
 # ---- what it starts with, and the way in
@@ -272,38 +248,36 @@ def _installed(machine: Machine, key: Key) -> tuple[_Wsl, Distro, dict[str, Any]
     return wsl, distro, record
 
 
-def _set_conf(machine: Machine, call: SetCall) -> bool:
-    _check_key(call.key)
-    lines = [f"{name} {_encoded(name, text)}" for name, text in call.desired.items()]
-    wsl, distro, record = _installed(machine, call.key)
-    ran, conf = distro.running, dict(machine.distros.conf(call.key["account"], distro))
+def set_conf(machine: Machine, asked: SetCall) -> None:
+    """What it starts with. Raises CmdletError and NotYet."""
+    _check_key(asked.key)
+    lines = [f"{name} {_encoded(text)}" for name, text in asked.desired.items()]
+    wsl, distro, record = _installed(machine, asked.key)
+    ran, conf = distro.running, dict(machine.distros.conf(asked.key["account"], distro))
     wsl.script(distro.name, "conf", lines)
-    record["conf"] = {name: (conf | dict(call.desired))[name] for name in NO_CONF}
-    machine.distros.write_record(call.key["account"], distro.name, record)
-    _stop(machine, call.key)
+    record["conf"] = {name: (conf | dict(asked.desired))[name] for name in NO_CONF}
+    machine.distros.write_record(asked.key["account"], distro.name, record)
+    _stop(machine, asked.key)
     if ran:
-        _resume(machine, call.key)
-    return False
+        _resume(machine, asked.key)
 
 
-def _encoded(name: str, text: Json) -> str:
+def _encoded(text: Json) -> str:
     if text is None:
         return "-"
-    if not isinstance(text, str) or "\0" in text:
-        raise own_error("BadRequest", "InvalidArgument", f"{name} is the text of a file, or null.")
     try:
-        return f":{base64.b64encode(text.encode()).decode()}"
+        return f":{base64.b64encode(str(text).encode()).decode()}"
     except UnicodeEncodeError:
-        raise own_error("BadRequest", "InvalidArgument", "This text cannot be written as utf-8.") from None
+        raise bad_request("This text cannot be written as utf-8.") from None
 
 
-def _set_access(machine: Machine, call: SetCall) -> bool:
-    _check_key(call.key)
-    _check_access_values(call.desired)
-    wsl, distro, record = _installed(machine, call.key)
-    account = call.key["account"]
-    goal = {**machine.distros.access(account, distro), **call.desired}
-    if goal["port"] is None and "allowed" not in call.desired:
+def set_access(machine: Machine, asked: SetCall) -> None:
+    """sshd in it. Raises CmdletError and NotYet."""
+    _check_key(asked.key)
+    wsl, distro, record = _installed(machine, asked.key)
+    account = asked.key["account"]
+    goal = {**machine.distros.access(account, distro), **asked.desired}
+    if goal["port"] is None and "allowed" not in asked.desired:
         goal["allowed"] = None
     _check_access(goal)
     if goal["port"] is None:
@@ -316,7 +290,6 @@ def _set_access(machine: Machine, call: SetCall) -> bool:
         wsl.script(distro.name, "open", [f"port {goal['port']}", f"listen {goal['listen']}", *active, *allowed, *keys])
         record["access"] = {**goal, "user": "root", "host_key": distro.host_key}
     machine.distros.write_record(account, distro.name, record)
-    return False
 
 
 def _check_access(goal: Mapping[str, Any]) -> None:
@@ -324,45 +297,4 @@ def _check_access(goal: Mapping[str, Any]) -> None:
     none = said[:2] == (None, None) and goal["allowed"] is None and not said[2] and not goal["active"]
     if not none and (None in said or not said[2]):
         message = "A way in is a port, an address to listen on, and keys; none is null, null, null, [], and not active."
-        raise own_error("BadRequest", "InvalidArgument", message)
-
-
-def _check_access_values(desired: Mapping[str, Json]) -> None:
-    if not all(_ACCESS[name](value) for name, value in desired.items()):
-        message = (
-            "port: 1 to 65535, listen: an address, allowed: networks, each of them null; authorized: public keys; "
-            "active: true or false."
-        )
-        raise own_error("BadRequest", "InvalidArgument", message)
-
-
-def _is_port(value: Json) -> bool:
-    return value is None or (type(value) is int and 1 <= value <= 65535)
-
-
-def _is_address(value: Json) -> bool:
-    try:
-        return value is None or (isinstance(value, str) and str(ipaddress.ip_address(value)) == value)
-    except ValueError:
-        return False
-
-
-def _are_keys(value: Json) -> bool:
-    return isinstance(value, list) and all(isinstance(line, str) and re.fullmatch(PUBLIC_KEY, line) for line in value)
-
-
-_ACCESS: Mapping[str, Callable[[Json], bool]] = {
-    "port": _is_port,
-    "listen": _is_address,
-    "allowed": NETWORKS.fits,
-    "authorized": _are_keys,
-    "active": lambda value: isinstance(value, bool),
-}
-
-
-SETTERS: Mapping[str, Setter] = {
-    "WslDistro": _set_distro,
-    "WslVm": _set_vm,
-    "WslConf": _set_conf,
-    "WslAccess": _set_access,
-}
+        raise bad_request(message)

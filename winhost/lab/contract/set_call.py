@@ -9,18 +9,16 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.facts import Json, Key
 
-_WITHIN = 300.0
-
 
 @dataclass(frozen=True)
 class SetCall:
-    """One `set`: what is wanted of which instance, and how."""
+    """One `set`: what is wanted of which instance, and how. within: lab seconds that it may take."""
 
     key: Key
     desired: Mapping[str, Json]
-    accept: frozenset[str] = frozenset()
-    within: float = _WITHIN
-    stop: threading.Event = field(default_factory=threading.Event)
+    accept: frozenset[str]
+    within: float
+    stop: threading.Event
     warnings: list[str] = field(default_factory=list)
 
     @contextmanager
@@ -32,8 +30,8 @@ class SetCall:
             self.warnings.append(f"{what}: {error.message}")
 
 
-Setter = Callable[[Machine, SetCall], bool]
-"""Changes the host; tells whether that takes a restart. Raises CmdletError."""
+SetOnHost = Callable[[Machine, SetCall], bool | None]
+"""Changes the host; tells whether that takes a restart. Raises CmdletError and NotYet."""
 
-Sender = Callable[[Machine, Key, Mapping[str, Json] | None], Mapping[str, Json]]
-"""Takes a piece, or none; tells how much is received. Raises CmdletError."""
+UploadToHost = Callable[[Machine, Key, Mapping[str, Json] | None], Mapping[str, Json]]
+"""Takes a piece, or none; tells how much was received. Raises CmdletError."""

@@ -5,10 +5,9 @@ import binascii
 import re
 from collections.abc import Mapping
 
-from winhost.lab.contract.set_call import SetCall, Setter
-from winhost.lab.physics.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM
+from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_administrator, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_software import MODELS, PRODUCT
 from winhost.model.facts import Json, Key
@@ -18,45 +17,20 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
 _SOURCE = re.compile(
     r"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+|\./[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]"""
 )
-_BESIDE = "./"
 _VERSION = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){2,3}")
+_BESIDE = "./"
 _HEADLESS = "headless"
-
-
-def set_optional_features(machine: Machine, desired: Mapping[str, Json]) -> bool:
-    """Each to installed or available; whether that takes a restart."""
-    for name in sorted(desired):
-        if desired[name] not in ("installed", "available"):
-            raise own_error("BadRequest", "InvalidArgument", f"{desired[name]} is none of Installed, Available.")
-        if name not in machine.optional_features:
-            message = f"This edition of Windows has no feature {name}, or its files were removed."
-            raise own_error("FeatureNotHere", "NotInstalled", message)
-    install = sorted(name for name, state in desired.items() if state == "installed")
-    remove = sorted(name for name, state in desired.items() if state == "available")
-    restart = bool(install) and machine.enable_windows_optional_feature(*install)
-    return (bool(remove) and machine.disable_windows_optional_feature(*remove)) or restart
-
-
-def set_client_role(machine: Machine, call: SetCall) -> bool:
-    """Hyper-V, which is two optional features where there are no roles."""
-    names = {"role": CLIENT_ROLE, "tools": CLIENT_TOOLS}
-    return set_optional_features(machine, {names[name]: state for name, state in call.desired.items()})
-
-
-def _set_platform(machine: Machine, call: SetCall) -> bool:
-    return set_optional_features(machine, {PLATFORM: call.desired["feature"]})
 
 
 # ---- staged files
 
 
-def _set_staged(machine: Machine, call: SetCall) -> bool:
-    software, key = machine.software, call.key
+def set_staged(machine: Machine, asked: SetCall) -> None:
+    """There, or gone. Raises CmdletError."""
+    software, key = machine.software, asked.key
     _check_key(key)
-    if not isinstance(call.desired["present"], bool):
-        raise own_error("BadRequest", "InvalidArgument", "present is true or false.")
     path, entry = software.path_of(key["sha256"], key["name"]), f"file {key['sha256']}-{key['name']}"
-    if call.desired["present"]:
+    if asked.desired["present"]:
         machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
         _receive(machine, key, path)
         software.write_registry(entry, key["source"])
@@ -64,23 +38,20 @@ def _set_staged(machine: Machine, call: SetCall) -> bool:
         machine.files.remove(path)
         software.write_registry(entry, None)
     _remove_part(machine, key, path)
-    return False
 
 
-def send_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
-    """What is received of it then, and the sum of that where nothing was sent. Raises CmdletError."""
+def upload_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
+    """How much of it was received, and the hash of that where no piece was sent. Raises CmdletError."""
     _check_key(key)
     if not key["source"].startswith(_BESIDE):
-        message = "Only a file that lies beside the plan, as ./name, is sent."
-        raise own_error("BadRequest", "InvalidArgument", message)
+        raise bad_request("Only a file that lies beside the plan, as ./name, is sent.")
     part = f"{machine.software.path_of(key['sha256'], key['name'])}.part"
     received = machine.files.length(part)
     if piece is None:
         return {"received": received, "sha256": machine.software.read_hash(part)}
     at, content = piece.get("at"), _decoded(piece.get("bytes"))
     if content is None or type(at) is not int:
-        message = "A piece says at which byte it begins, and what it holds as base64."
-        raise own_error("BadRequest", "InvalidArgument", message)
+        raise bad_request("A piece says at which byte it begins, and what it holds as base64.")
     if at == 0:
         machine.files.make_folders(FOLDER, f"{FOLDER}\\files")
         machine.software.write_registry(f"part {key['sha256']}-{key['name']}", key["source"])
@@ -105,7 +76,7 @@ def _check_key(key: Key) -> None:
             "sha256 is 64 digits in lower case, name of plain characters, "
             "source an https address, a path on a drive or ./name."
         )
-        raise own_error("BadRequest", "InvalidArgument", message)
+        raise bad_request(message)
 
 
 def _remove_part(machine: Machine, key: Key, path: str) -> None:
@@ -123,8 +94,7 @@ def _receive(machine: Machine, key: Key, path: str) -> None:
         machine.files.remove(beside)
         if sent:
             machine.software.write_registry(f"part {key['sha256']}-{key['name']}", None)
-        message = f"The source gave SHA-256 {found}, and not {key['sha256']}."
-        raise own_error("WrongHash", "InvalidData", message)
+        raise own_error("WrongHash", "InvalidData", f"The source gave SHA-256 {found}, and not {key['sha256']}.")
     machine.files.remove(path)
     machine.software.move_file(beside, path)
 
@@ -141,18 +111,18 @@ def _fetch(machine: Machine, source: str, path: str) -> str:
 # ---- WSL
 
 
-def _set_wsl(machine: Machine, call: SetCall) -> bool:
+def set_wsl(machine: Machine, asked: SetCall) -> bool:
+    """Installed, upgraded or removed; whether that takes a restart. Raises CmdletError."""
     if not machine.lab.administrator:
         raise not_administrator()
-    version, package = call.desired.get("version"), call.desired.get("package")
+    version, package = asked.desired.get("version"), asked.desired.get("package")
     if version is None and package is None:
-        return _uninstall(machine, call)
+        return _uninstall(machine, asked)
     if not _SHA256.fullmatch(_shown(package)):
-        raise own_error("BadRequest", "InvalidArgument", "package is the SHA-256 of a staged MSI.")
-    desired = _shown(call.desired.get("version", machine.software.wsl))
+        raise bad_request("package is the SHA-256 of a staged MSI.")
+    desired = _shown(asked.desired.get("version", machine.software.wsl))
     if not _VERSION.fullmatch(desired):
-        message = "version is three or four numbers with dots between them."
-        raise own_error("BadRequest", "InvalidArgument", message)
+        raise bad_request("version is three or four numbers with dots between them.")
     return _install(machine, desired, _shown(package))
 
 
@@ -171,12 +141,11 @@ def _install(machine: Machine, version: str, package: str) -> bool:
     return restart
 
 
-def _uninstall(machine: Machine, call: SetCall) -> bool:
+def _uninstall(machine: Machine, asked: SetCall) -> bool:
     software, restart = machine.software, False
-    if "version" in call.desired:
+    if "version" in asked.desired:
         if software.package is None:
-            message = "This WSL was not installed by winhost, which does not remove it."
-            raise own_error("NotOurs", "InvalidOperation", message)
+            raise not_ours("This WSL was not installed by winhost, which does not remove it.")
         restart = _run(machine, "/x", PRODUCT)
     for name in ("wsl version", "wsl package"):
         software.write_registry(name, None)
@@ -213,16 +182,16 @@ def _shown(value: Json) -> str:
 # ---- driver models
 
 
-def _set_driver_model(machine: Machine, call: SetCall) -> bool:
+def set_driver_model(machine: Machine, asked: SetCall) -> bool:
+    """From the next restart on. Raises CmdletError."""
     if not machine.lab.administrator:
         raise not_administrator()
-    model, location = call.desired["pending"], call.key["location"]
+    model, location = asked.desired["pending"], asked.key["location"]
     if model not in MODELS:
-        raise own_error("BadRequest", "InvalidArgument", f"{model} is none of {', '.join(MODELS)}.")
+        raise bad_request(f"{model} is none of {', '.join(MODELS)}.")
     displays = next(device.state()["displays"] for device in machine.devices if device.location == location)
-    if model != MODELS[0] and displays and _HEADLESS not in call.accept:
-        message = "A display is connected to this card, and would stay dark."
-        raise own_error("TakesDisplay", "InvalidOperation", message)
+    if model != MODELS[0] and displays and _HEADLESS not in asked.accept:
+        raise own_error("TakesDisplay", "InvalidOperation", "A display is connected to this card, and would stay dark.")
     code, output = machine.software.set_driver_model(location, MODELS.index(model))
     current, pending = machine.software.driver_models().get(location, (None, None))
     if code != 0 or pending != model:
@@ -232,11 +201,3 @@ def _set_driver_model(machine: Machine, call: SetCall) -> bool:
         )
         raise own_error("DriverModelRefused", "InvalidOperation", message)
     return current != pending
-
-
-SOFTWARE: Mapping[str, Setter] = {
-    "VirtualMachinePlatform": _set_platform,
-    "StagedFile": _set_staged,
-    "Wsl": _set_wsl,
-    "GpuDriverModel": _set_driver_model,
-}

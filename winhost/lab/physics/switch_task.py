@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from winhost.lab.physics.switch_records import COMMIT, SNAPSHOT, in_flight
-from winhost.lab.physics.windows_errors import CmdletError, own_error
+from winhost.lab.physics.windows_errors import CmdletError, not_found, own_error
 from winhost.lab.physics.windows_network import TASK, Adapter, Network
 
 _LINK_SECONDS, _PROFILE_SECONDS = 60, 30
@@ -91,13 +91,13 @@ def _end(network: Network, record: dict[str, Any], *, made: bool) -> Adapter:
     for switch in network.switches:
         if switch.guid == record["switch"] and switch.port is not None:
             return _adapter(network, switch.port)
-    raise own_error("NotFound", "ObjectNotFound", f"The host has no port on switch {record['name']}.")
+    raise not_found(f"The host has no port on switch {record['name']}.")
 
 
 def _adapter(network: Network, guid: str) -> Adapter:
     found = network.adapters.get(guid)
     if found is None:
-        raise own_error("NotFound", "ObjectNotFound", f"There is no network adapter {guid}.")
+        raise not_found(f"There is no network adapter {guid}.")
     return found
 
 

@@ -2,7 +2,7 @@
 
 import base64
 
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import bad_request, own_error
 
 _MARKS = {"utf-16le": b"\xff\xfe", "utf-8-bom": b"\xef\xbb\xbf", "utf-8": b""}
 
@@ -21,7 +21,7 @@ def encoded(text: str, encoding: str) -> bytes:
     try:
         return _MARKS[encoding] + text.encode(encoding.removesuffix("-bom"))
     except UnicodeEncodeError:
-        raise own_error("BadRequest", "InvalidArgument", f"This text cannot be written as {encoding}.") from None
+        raise bad_request(f"This text cannot be written as {encoding}.") from None
 
 
 def on_wire(content: bytes) -> str:

@@ -66,6 +66,26 @@ def own_error(code: str, category: str, message: str) -> CmdletError:
     return CmdletError("", category, f"Winhost.{code}", (_OWN_HRESULT,), message)
 
 
+def bad_request(message: str) -> CmdletError:
+    """What is asked for cannot be meant."""
+    return own_error("BadRequest", "InvalidArgument", message)
+
+
+def wrong_place(message: str) -> CmdletError:
+    """What is asked for cannot be had from how the host stands now."""
+    return own_error("WrongPlace", "InvalidOperation", message)
+
+
+def not_ours(message: str) -> CmdletError:
+    """Something that winhost did not make, and so leaves alone."""
+    return own_error("NotOurs", "InvalidOperation", message)
+
+
+def not_found(message: str) -> CmdletError:
+    """There is nothing of that name or key."""
+    return own_error("NotFound", "ObjectNotFound", message)
+
+
 def not_administrator() -> CmdletError:
     """What whoever is none is told of what only administrators see."""
     return own_error("NotAdministrator", "PermissionDenied", "Only an administrator can see or change this.")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import not_ours, own_error
 
 PROGRAM_DATA = "C:\\ProgramData"
 FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
@@ -56,7 +56,7 @@ class Files:
                     f"{path} was made by {_SOMEBODY}, who is neither the system nor an administrator. "
                     "Look into it, and remove it."
                 )
-                raise own_error("NotOurs", "InvalidOperation", message)
+                raise not_ours(message)
 
     def is_link(self, path: str) -> bool:
         return _same(path) in self.links

@@ -12,7 +12,7 @@ from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_objects import FileTime, WindowsObject
-from winhost.lab.powershell.calls import Cmdlets
+from winhost.lab.powershell.calls.cmdlet_process import Cmdlets
 
 VARIABLE = "WINHOST_LAB"  # the environment variable that leads a process here
 

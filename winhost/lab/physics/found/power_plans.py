@@ -8,7 +8,6 @@ from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.windows_errors import not_administrator, own_error
 from winhost.lab.physics.windows_objects import WindowsObject
 from winhost.model.facts import Json, Key, Record
-from winhost.resources.windows.power_plan.resource import SECONDS
 
 _SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
 _SETTINGS = {
@@ -51,9 +50,6 @@ class PowerPlans:
         """What the script does. Raises CmdletError."""
         if not self._host.lab.administrator:
             raise not_administrator()
-        for value in desired.values():
-            if not SECONDS.fits(value):
-                raise own_error("BadRequest", "InvalidArgument", f"{value} is no number of seconds.")
         scheme = key["scheme"]
         for setting, name in _SETTINGS.items():
             if name in desired:

@@ -1,4 +1,4 @@
-"""What the stand-ins ask: cmdlets by their names and parameters, done or answered by the simulated host."""
+"""What the stand-ins ask, by cmdlet and parameters: done or answered by the simulated host. Importing it knows all."""
 
 from winhost.lab.powershell.calls import (
     account_calls,
@@ -9,16 +9,5 @@ from winhost.lab.powershell.calls import (
     software_calls,
     vm_calls,
 )
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given
 
-__all__ = [
-    "Cmdlets",
-    "Given",
-    "account_calls",
-    "device_calls",
-    "host_calls",
-    "network_calls",
-    "plain_calls",
-    "software_calls",
-    "vm_calls",
-]
+__all__ = ["account_calls", "device_calls", "host_calls", "network_calls", "plain_calls", "software_calls", "vm_calls"]

@@ -48,20 +48,6 @@ def _features(desk: Cmdlets, given: Given) -> Iterable[Any]:
     return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in given["Name"]]
 
 
-@answers("Install-WindowsFeature", "Name")
-def _install(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    return [_result(desk.machine.install_windows_feature(*(each["Name"] for each in given["Name"])))]
-
-
-@answers("Uninstall-WindowsFeature", "Name")
-def _uninstall(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    return [_result(desk.machine.uninstall_windows_feature(*(each["Name"] for each in given["Name"])))]
-
-
-def _result(restart: bool) -> WindowsObject:
-    return of_type("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
-
-
 @answers("Get-Disk")
 def _disks(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     return [_disk(record) for record in desk.machine.there("Disk")]

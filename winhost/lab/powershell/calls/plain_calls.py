@@ -10,6 +10,8 @@ from typing import Any
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.text_files import on_wire
 from winhost.lab.physics.windows_network import TASK
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
+from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word
 
 Call = Callable[[Machine, Given], Any]
@@ -24,6 +26,20 @@ def _start(machine: Machine, name: str) -> None:
 
 def _switch(machine: Machine, given: Given, cmdlet: str, *, enabled: bool) -> None:
     machine.accounts.switch_scheduled_task(given["InputObject"]["DeviceID"], cmdlet, enabled=enabled)
+
+
+def _names(given: Given) -> list[str]:
+    return [each["Name"] for each in given["Name"]]
+
+
+def _feature_result(restart: bool) -> WindowsObject:
+    return of_type("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
+
+
+def _write_registry(machine: Machine, given: Given) -> None:
+    if given["Path"] != RECORD:
+        raise machine.fail("not-stood-in", "Write-WinhostRegistry", what=given["Path"])
+    machine.software.write_registry(given["Name"], given["Value"])
 
 
 def _is_empty(machine: Machine, path: str) -> bool:
@@ -69,6 +85,7 @@ CHANGES: Mapping[str, Call] = {
     "New-NetFirewallHyperVRule Name DisplayName Direction VMCreatorId Protocol LocalPorts RemoteAddresses Action": (
         lambda m, g: m.network.new_net_firewall_hyper_v_rule(int(g["LocalPorts"][0]), g["RemoteAddresses"])
     ),
+    "Write-WinhostRegistry Path Name Value": _write_registry,
     "Write-WinhostFile Path Bytes": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
     "Remove-WinhostFile Path": lambda m, g: m.files.remove(g["Path"]),
     "Remove-WinhostFolder Path": lambda m, g: m.files.remove_folder(g["Path"]),
@@ -120,6 +137,14 @@ CHANGES_OF_EACH: Mapping[str, Callable[[Machine, Any, Given], object]] = {
 
 # They give one value, or nothing where it is None.
 VALUES: Mapping[str, Call] = {
+    "Install-WindowsFeature Name": lambda m, g: _feature_result(m.install_windows_feature(*_names(g))),
+    "Uninstall-WindowsFeature Name": lambda m, g: _feature_result(m.uninstall_windows_feature(*_names(g))),
+    "Enable-WindowsOptionalFeature Online FeatureName All NoRestart": lambda m, g: of_type(
+        "ImageObject", RestartNeeded=m.enable_windows_optional_feature(*g["FeatureName"])
+    ),
+    "Disable-WindowsOptionalFeature Online FeatureName NoRestart": lambda m, g: of_type(
+        "ImageObject", RestartNeeded=m.disable_windows_optional_feature(*g["FeatureName"])
+    ),
     "Read-WinhostBytes Path": lambda m, g: None if (found := m.files.read(g["Path"])) is None else on_wire(found),
     "Test-WinhostLink Path": lambda m, g: m.files.is_link(g["Path"]),
     "Test-WinhostFolder Path": lambda m, g: m.files.has_folder(g["Path"]),

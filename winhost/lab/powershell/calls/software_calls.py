@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers
 from winhost.lab.powershell.windows_views import driver_models, gpu_places
 
@@ -20,18 +19,6 @@ _STATES = {
 def _optional_features(desk: Cmdlets, _given: Given) -> Iterable[Any]:
     there = desk.machine.optional_features
     return [of_type("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in there.items()]
-
-
-@answers("Enable-WindowsOptionalFeature", "Online", "FeatureName", "All", "NoRestart")
-def _enable(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    restart = desk.machine.enable_windows_optional_feature(*given["FeatureName"])
-    return [of_type("ImageObject", RestartNeeded=restart)]
-
-
-@answers("Disable-WindowsOptionalFeature", "Online", "FeatureName", "NoRestart")
-def _disable(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    restart = desk.machine.disable_windows_optional_feature(*given["FeatureName"])
-    return [of_type("ImageObject", RestartNeeded=restart)]
 
 
 @answers("Get-AuthenticodeSignature", "LiteralPath")
@@ -62,14 +49,3 @@ def nvidia_smi(desk: Cmdlets, arguments: list[str]) -> WindowsObject | None:
 
 def _ended(code: int, output: str = "") -> WindowsObject:
     return WindowsObject(None, {"code": code, "output": output, "errors": ""})
-
-
-# ---- the agent's own helpers
-
-
-@answers("Write-WinhostRegistry", "Path", "Name", "Value")
-def _write_registry(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    if given["Path"] != RECORD:
-        raise desk.machine.fail("not-stood-in", "Write-WinhostRegistry", what=given["Path"])
-    desk.machine.software.write_registry(given["Name"], given["Value"])
-    return ()

@@ -90,20 +90,13 @@ _of_each_vm("Get-VMFirmware", _firmware)
 _of_each_vm("Get-VMAssignableDevice", _assigned)
 _of_each_vm("Get-VMGpuPartitionAdapter", _partitions)
 
-_SET_VM = {
-    "LowMemoryMappedIoSpace": "low_memory_mapped_io_space",
-    "HighMemoryMappedIoSpace": "high_memory_mapped_io_space",
-    "GuestControlledCacheTypes": "guest_controlled_cache_types",
-    "AutomaticStopAction": "automatic_stop_action",
-    "AutomaticStartAction": "automatic_start_action",
-    "CheckpointType": "checkpoint_type",
-    "AutomaticCheckpointsEnabled": "automatic_checkpoints_enabled",
-}
+_SIZES = ("LowMemoryMappedIoSpace", "HighMemoryMappedIoSpace", "GuestControlledCacheTypes")
+_WORDS = ("AutomaticStopAction", "AutomaticStartAction", "CheckpointType", "AutomaticCheckpointsEnabled")
 
 
-@answers("Set-VM", "VM", *_SET_VM)
+@answers("Set-VM", "VM", *_SIZES, *_WORDS)
 def _set_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    desired = {_SET_VM[name]: our_word(value) for name, value in given.items() if name != "VM"}
+    desired = {our_word(name).replace("-", "_"): our_word(value) for name, value in given.items() if name != "VM"}
     for guid in desk.each_vm(given):
         desk.machine.set_vm(guid, **desired)
     return ()
