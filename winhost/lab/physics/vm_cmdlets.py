@@ -5,6 +5,8 @@ where.
 """
 
 import threading
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.device_cmdlets import DeviceCmdlets
@@ -21,6 +23,25 @@ _COMMON_WIDTH = 46  # physical address bits of most servers
 _MMIO_STEP = 2 * MiB
 _PAGE = 4096
 _LOW_LEAST, _LOW_MOST = 128 * MiB, 3584 * MiB
+# Of Set-VM: in which field of a VM each parameter is kept, which it takes of a VM that is off, what fits them.
+_KEPT_AS = {
+    "low_memory_mapped_io_space": "low",
+    "high_memory_mapped_io_space": "high",
+    "guest_controlled_cache_types": "cache",
+    "automatic_stop_action": "stop_action",
+    "automatic_start_action": "start_action",
+    "checkpoint_type": "checkpoint_type",
+    "automatic_checkpoints_enabled": "automatic_checkpoints",
+}
+_COLD = {"low_memory_mapped_io_space", "high_memory_mapped_io_space"}
+_COLD |= {"guest_controlled_cache_types", "automatic_stop_action"}
+_FITTING: Mapping[str, Callable[[Any], bool]] = {
+    "low_memory_mapped_io_space": lambda size: _LOW_LEAST <= size <= _LOW_MOST and size % _MMIO_STEP == 0,
+    "high_memory_mapped_io_space": lambda size: size > 0 and size % _MMIO_STEP == 0,
+    "automatic_stop_action": ("turn-off", "save", "shut-down").__contains__,
+    "automatic_start_action": ("nothing", "start-if-running", "start").__contains__,
+    "checkpoint_type": ("disabled", "production", "production-only", "standard").__contains__,
+}
 _GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
 _STOP_VM_SECONDS = 300.0
 
@@ -50,58 +71,18 @@ class VmCmdlets(DeviceCmdlets):
     # ---- settings and power
 
     @as_cmdlet("Set-VM")
-    def set_vm(
-        self,
-        guid: str,
-        *,
-        low_memory_mapped_io_space: int | None = None,
-        high_memory_mapped_io_space: int | None = None,
-        guest_controlled_cache_types: bool | None = None,
-        automatic_stop_action: str | None = None,
-        automatic_start_action: str | None = None,
-        checkpoint_type: str | None = None,
-        automatic_checkpoints_enabled: bool | None = None,
-    ) -> None:
-        """Sizes in bytes; actions and types in the words of the resources. All or nothing."""
-        cold = (
-            low_memory_mapped_io_space,
-            high_memory_mapped_io_space,
-            guest_controlled_cache_types,
-            automatic_stop_action,
-        )
+    def set_vm(self, /, guid: str, **settings: Any) -> None:
+        """settings: by its parameters in snake case; sizes in bytes, words as resources say them. All or nothing."""
         vm = self._vm(guid, "Set-VM")
-        if any(value is not None for value in cold):
+        if set(settings) & _COLD:
             vm = self._vm_in(("off",), guid, "Set-VM")
-        self._check_windows(low_memory_mapped_io_space, high_memory_mapped_io_space)
-        self._check_words(vm, automatic_stop_action, automatic_start_action, checkpoint_type)
-        for name, value in (
-            ("low", low_memory_mapped_io_space),
-            ("high", high_memory_mapped_io_space),
-            ("cache", guest_controlled_cache_types),
-            ("stop_action", automatic_stop_action),
-            ("start_action", automatic_start_action),
-            ("checkpoint_type", checkpoint_type),
-            ("automatic_checkpoints", automatic_checkpoints_enabled),
-        ):
-            if value is not None:
-                setattr(vm, name, value)
-
-    def _check_windows(self, low: int | None, high: int | None) -> None:
-        if low is not None:
-            fits = _LOW_LEAST <= low <= _LOW_MOST and low % _MMIO_STEP == 0
-            self._require(fits, "Set-VM", "LowMemoryMappedIoSpace", low)
-        if high is not None:
-            self._require(high > 0 and high % _MMIO_STEP == 0, "Set-VM", "HighMemoryMappedIoSpace", high)
-
-    def _check_words(self, vm: VirtualMachine, stop: str | None, start: str | None, kind: str | None) -> None:
-        for parameter, word, words in (
-            ("AutomaticStopAction", stop, ("turn-off", "save", "shut-down")),
-            ("AutomaticStartAction", start, ("nothing", "start-if-running", "start")),
-            ("CheckpointType", kind, ("disabled", "production", "production-only", "standard")),
-        ):
-            self._require(word is None or word in words, "Set-VM", parameter, word)
-        if stop == "save" and vm.assignments:
+        for name, value in settings.items():
+            fits = _FITTING.get(name, lambda value: True)
+            self._require(fits(value), "Set-VM", "".join(map(str.capitalize, name.split("_"))), value)
+        if settings.get("automatic_stop_action") == "save" and vm.assignments:
             raise self._error("save-with-device", "Set-VM", vm=vm.name)
+        for name, value in settings.items():
+            setattr(vm, _KEPT_AS[name], value)
 
     @as_cmdlet("Set-VMMemory")
     def set_vm_memory(self, guid: str, *, dynamic_memory_enabled: bool) -> None:

@@ -4,78 +4,24 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
-from winhost.lab.physics.windows_objects import Properties, WindowsObject, of_type
+from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.account_calls import account_tasks
 from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, windows_word
 from winhost.lab.powershell.calls.software_calls import msiexec, nvidia_smi
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell.windows_views import cim, registry, services
-from winhost.model.facts import Record
 
 _WAIT = 0.5  # real seconds that a process may wait for the mutex before it is asked whether it still wants it
 _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 
 
-# ---- Hyper-V
-
-
-@answers("Get-VMHost")
-def _vm_host(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for record in desk.machine.there("HyperVHost"):
-        reasons = record.state["iov_reasons"]
-        yield of_type(
-            "VMHost", Name=desk.machine.name, IovSupport=record.state["iov_support"], IovSupportReasons=reasons
-        )
-
-
-@answers("Get-VMHostPartitionableGpu")
-def _partitionable(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for record in desk.machine.there("PartitionableGpu"):
-        yield of_type(
-            "VMHostPartitionableGpu",
-            Name=record.key["gpu"],
-            PartitionCount=record.state["partitions"],
-            ValidPartitionCounts=record.state["valid_counts"],
-        )
-
-
-# ---- features, disks, services
+# ---- features and services
 
 
 @answers("Get-WindowsFeature", "Name")
 def _features(desk: Cmdlets, given: Given) -> Iterable[Any]:
     there = {ROLE: desk.machine.role, TOOLS: desk.machine.tools, "Web-Server": "available"}
     return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in given["Name"]]
-
-
-@answers("Get-Disk")
-def _disks(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [_disk(record) for record in desk.machine.there("Disk")]
-
-
-def _disk(record: Record) -> WindowsObject:
-    state: Properties = record.state
-    return of_type(
-        "MSFT_Disk",
-        UniqueId=record.key["disk"],
-        FriendlyName=state["model"],
-        BusType=state["bus"],
-        Size=state["size"],
-        PartitionStyle=state["style"],
-        IsBoot=state["boot"],
-        IsSystem=state["system"],
-    )
-
-
-@answers("Get-BitLockerVolume")
-def _volumes(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for record in desk.machine.there("BitLocker"):
-        yield of_type(
-            "BitLockerVolume",
-            MountPoint=record.key["volume"],
-            ProtectionStatus=windows_word(record.state["protection"]),
-            VolumeType=windows_word(record.state["volume_type"]),
-        )
 
 
 @answers("Get-Service", "Name")

@@ -12,7 +12,7 @@ from winhost.lab.physics.text_files import on_wire
 from winhost.lab.physics.windows_network import TASK
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.physics.windows_software import RECORD
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word
+from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
 
 Call = Callable[[Machine, Given], Any]
 
@@ -157,6 +157,40 @@ VALUES: Mapping[str, Call] = {
     "Copy-WinhostSource Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
 }
 
+# They tell of all instances of a resource: its name, their type, and for each property of an object the one of the
+# resource, of its key or of its state, as it is or as a word of Windows.
+OBJECTS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    "Get-VMHost": ("HyperVHost", "VMHost", {"IovSupport": "iov_support", "IovSupportReasons": "iov_reasons"}),
+    "Get-VMHostPartitionableGpu": (
+        "PartitionableGpu",
+        "VMHostPartitionableGpu",
+        {"Name": "gpu", "PartitionCount": "partitions", "ValidPartitionCounts": "valid_counts"},
+    ),
+    "Get-BitLockerVolume": (
+        "BitLocker",
+        "BitLockerVolume",
+        {"MountPoint": "volume", "ProtectionStatus": "word protection", "VolumeType": "word volume_type"},
+    ),
+    "Get-Disk": (
+        "Disk",
+        "MSFT_Disk",
+        {"UniqueId": "disk", "FriendlyName": "model", "BusType": "bus", "Size": "size", "PartitionStyle": "style"}
+        | {"IsBoot": "boot", "IsSystem": "system"},
+    ),
+}
+
+
+def _register_objects(name: str, resource: str, type_name: str, properties: Mapping[str, str]) -> None:
+    def value(known: Mapping[str, Any], source: str) -> Any:
+        return windows_word(known[source[5:]]) if source.startswith("word ") else known[source]
+
+    def answer(desk: Cmdlets, _: Given) -> Iterable[Any]:
+        for record in desk.machine.there(resource):
+            known = {**record.key, **record.state}
+            yield of_type(type_name, **{name: value(known, source) for name, source in properties.items()})
+
+    answers(name)(answer)
+
 
 def _register(line: str, call: Call, *, gives: bool) -> None:
     def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
@@ -181,5 +215,7 @@ for _line, _call in CHANGES.items():
     _register(_line, _call, gives=False)
 for _line, _call in VALUES.items():
     _register(_line, _call, gives=True)
+for _name, _objects in OBJECTS.items():
+    _register_objects(_name, *_objects)
 for _line, _call_of_each in CHANGES_OF_EACH.items():
     _register_each(_line, _call_of_each)
