@@ -30,7 +30,7 @@ CODES = set(re.findall(r"`([^`\n]+)`", PAGE))
 ERRORS = yaml.safe_load((ROOT / "winhost" / "lab" / "physics" / "windows_errors.yaml").read_text("utf-8"))
 OURS = {"not-stood-in"}  # says that something is missing in the lab, not what Windows does
 # Of the machine, not of Windows: who runs it asks these.
-NOT_WINDOWS = {"accepting", "at_work", "settle", "when_down", "fail"}
+NOT_WINDOWS = {"accepting", "changing", "settle", "when_down", "fail"}
 PARTS = (Machine, Software, Accounts, Distros, Network, PowerPlans)
 # Of a role or feature: the profiled hosts may not have had it.
 OPTIONAL_MODULES = {"BitLocker", "Hyper-V", "ServerManager"}

@@ -214,7 +214,7 @@ def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(serv
     inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
     assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
     old = linux.driver
-    gpu = next(device for device in served.machine.devices if device.says("driver", ""))
+    gpu = next(device for device in served.machine.devices if device.known_or("driver", ""))
     gpu.healthy = {**gpu.healthy, "driver_version": "99.9"}
     assert linux.cdi()["fresh"] is True, "a running distro never sees another driver"
     served.distro.starts += 1

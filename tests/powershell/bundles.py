@@ -14,7 +14,7 @@ from typing import Any
 from tests.engine.world import EVERY_CONSENT
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given
+from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given
 from winhost.lab.powershell.loopback import VARIABLE, Loopback
 from winhost.lab.powershell.powershell_engine import PowerShellEngine, find_engine
 from winhost.lab.powershell.standins import seams, standins
@@ -50,7 +50,7 @@ foreach ($testVariable in 'LabReader', 'LabWriter', 'LabTypes', 'LabKeys') {
 """
 
 
-class WatchedCmdlets(Cmdlets):
+class WatchedCmdlets(CmdletProcess):
     """Also hears of journal lines, and hands them to whoever listens; and fails where it is to."""
 
     listener: Callable[[Given], None] = staticmethod(lambda given: None)

@@ -25,7 +25,7 @@ def set_switch(machine: Machine, asked: SetCall) -> None:
     record = _new_record(asked)
     machine.files.make_folders(DATA, FOLDER)
     name = str(record["name"])
-    _tell_once(machine, records.of(name))
+    _report_once(machine, records.of(name))
     flying = [each for each in records.all() if in_flight(each)]
     committed = False
     if not flying:
@@ -40,7 +40,7 @@ def set_switch(machine: Machine, asked: SetCall) -> None:
         message = "It stands, and is undone unless you come back: ask again in a new session."
         raise own_error("ComeBack", "OperationStopped", message)
     if _undone(ended):
-        raise _told(ended)
+        raise _undone_error(ended)
     _clear(records)
 
 
@@ -96,17 +96,17 @@ def _take_ours(machine: Machine, record: Record) -> None:
     record |= {"adapter": known["adapter"], "switch": known["switch"]}
 
 
-def _tell_once(machine: Machine, record: Record | None) -> None:
+def _report_once(machine: Machine, record: Record | None) -> None:
     if record is not None and _undone(record) and not record["told"]:
         machine.network.ours.save({**record, "told": True})
-        raise _told(record)
+        raise _undone_error(record)
 
 
 def _undone(record: Record | None) -> TypeGuard[Record]:
     return record is not None and record["phase"] in ("undone", "failed")
 
 
-def _told(record: Record) -> CmdletError:
+def _undone_error(record: Record) -> CmdletError:
     return own_error("SwitchUndone", "OperationStopped", f"{record['phase']}: {record['detail']}")
 
 

@@ -118,12 +118,12 @@ def set_wsl(machine: Machine, asked: SetCall) -> bool:
     version, package = asked.desired.get("version"), asked.desired.get("package")
     if version is None and package is None:
         return _uninstall(machine, asked)
-    if not _SHA256.fullmatch(_shown(package)):
+    if not _SHA256.fullmatch(_text(package)):
         raise bad_request("package is the SHA-256 of a staged MSI.")
-    desired = _shown(asked.desired.get("version", machine.software.wsl))
+    desired = _text(asked.desired.get("version", machine.software.wsl))
     if not _VERSION.fullmatch(desired):
         raise bad_request("version is three or four numbers with dots between them.")
-    return _install(machine, desired, _shown(package))
+    return _install(machine, desired, _text(package))
 
 
 def _install(machine: Machine, version: str, package: str) -> bool:
@@ -136,7 +136,7 @@ def _install(machine: Machine, version: str, package: str) -> bool:
         raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {package} was brought to this host.")
     _check_signature(machine, path)
     restart = _run(machine, "/i", path)
-    software.write_registry("wsl version", _shown(software.wsl))
+    software.write_registry("wsl version", _text(software.wsl))
     software.write_registry("wsl package", package)
     return restart
 
@@ -175,7 +175,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def _shown(value: Json) -> str:
+def _text(value: Json) -> str:
     return "" if value is None else str(value)
 
 

@@ -177,19 +177,19 @@ class Linux:
         }
         self.driver = self._windows_driver()
         self.started = self.distro.starts
-        for key, state in self._told("DebianPackage", "version", None):
+        for key, state in self._of_facts("DebianPackage", "version", None):
             self.packages[key["package"]] = LabPackage(state["version"], state["held"])
-        for key, state in self._told("AptSource", "present", False):
+        for key, state in self._of_facts("AptSource", "present", False):
             self.sources[key["name"]] = dict(state)
-        for key, state in self._told("SystemdUnit", "loaded", False):
+        for key, state in self._of_facts("SystemdUnit", "loaded", False):
             self.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
-        for _, state in self._told("CdiSpec", "present", False):
+        for _, state in self._of_facts("CdiSpec", "present", False):
             self.spec = self.driver if state["fresh"] is True else "another"
         for record in self.machine.there("LinuxFile"):
             if record.state != NO_FILE:
                 self.files[record.key["path"]] = dict(record.state)
 
-    def _told(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
+    def _of_facts(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
         """What the facts that this machine was made of tell of its Linux."""
         yield from ((r.key, r.state) for r in self.machine.there(resource) if r.state[name] != nothing)
 
@@ -207,7 +207,9 @@ class Linux:
     def _windows_driver(self) -> str:
         """What is mounted of the driver store; a running distro never sees another."""
         cards = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
-        return ", ".join(sorted({str(card.says("driver_version", "")) for card in cards if card.says("driver", "")}))
+        return ", ".join(
+            sorted({str(card.known_or("driver_version", "")) for card in cards if card.known_or("driver", "")})
+        )
 
     # ---- the system
 

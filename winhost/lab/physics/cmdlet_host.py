@@ -11,7 +11,7 @@ from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.facts import Facts
 
-W = TypeVar("W", bound="WorkingHost")
+W = TypeVar("W", bound="CmdletHost")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -45,7 +45,7 @@ def as_cmdlet(name: str) -> Callable[[Callable[Concatenate[W, P], R]], Callable[
     def make(method: Callable[Concatenate[W, P], R]) -> Callable[Concatenate[W, P], R]:
         @wraps(method)
         def run(self: W, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            with self.at_work(name):
+            with self.changing(name):
                 return method(self, *args, **kwargs)
 
         return run
@@ -53,7 +53,7 @@ def as_cmdlet(name: str) -> Callable[[Callable[Concatenate[W, P], R]], Callable[
     return make
 
 
-class WorkingHost(HostState):
+class CmdletHost(HostState):
     """Runs cmdlets, as long as it is up."""
 
     def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
@@ -83,7 +83,7 @@ class WorkingHost(HostState):
         return self._error(name, cmdlet, **words)
 
     @contextmanager
-    def at_work(self, cmdlet: str) -> Iterator[None]:
+    def changing(self, cmdlet: str) -> Iterator[None]:
         """A cmdlet or a program that changes something: it needs an administrator and takes its time, and then has the
         machine for itself. Raises CmdletError, HostDown.
         """

@@ -1,12 +1,12 @@
 """Devices of a simulated Windows: how Plug and Play and Hyper-V take them from the host, and give them back."""
 
-from winhost.lab.physics.cmdlet_host import WorkingHost, as_cmdlet
+from winhost.lab.physics.cmdlet_host import CmdletHost, as_cmdlet
 from winhost.lab.physics.pci_function import Device
 
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint
 
 
-class DeviceCmdlets(WorkingHost):
+class DeviceCmdlets(CmdletHost):
     """Cmdlets of PnpDevice and, for devices of the host, of Hyper-V."""
 
     @as_cmdlet("Disable-PnpDevice")
@@ -38,11 +38,11 @@ class DeviceCmdlets(WorkingHost):
         found = self._host_device(location, cmdlet, dismounted=False)
         if found.enabled or self._partitioned(found):
             raise self._error("device-in-use", cmdlet, location=location)
-        if not found.says("pcie_control", True):
+        if not found.known_or("pcie_control", True):
             raise self._error("no-pcie-control", cmdlet)
         if _cannot_be_given(found):
             raise self._error("not-assignable", cmdlet, location=location)
-        if not force and not found.says("acs", None):
+        if not force and not found.known_or("acs", None):
             raise self._error("no-acs", cmdlet)
         if not force and not found.physics.mitigation_driver:
             raise self._error("no-mitigation", cmdlet)
@@ -74,5 +74,5 @@ class DeviceCmdlets(WorkingHost):
 
 
 def _cannot_be_given(found: Device) -> bool:
-    known_type = found.says("device_type", _ASSIGNABLE_TYPES[0]) in _ASSIGNABLE_TYPES
-    return bool(found.says("rmrr", False) or found.says("line_interrupts_only", False) or not known_type)
+    known_type = found.known_or("device_type", _ASSIGNABLE_TYPES[0]) in _ASSIGNABLE_TYPES
+    return bool(found.known_or("rmrr", False) or found.known_or("line_interrupts_only", False) or not known_type)

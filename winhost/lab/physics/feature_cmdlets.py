@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from winhost.lab.physics.cmdlet_host import WorkingHost, as_cmdlet
+from winhost.lab.physics.cmdlet_host import CmdletHost, as_cmdlet
 from winhost.lab.physics.windows_software import PENDING, Software
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
@@ -13,7 +13,7 @@ _SERVICING = "servicing"
 _REASONS = (_SERVICING, "windows-update", "server-manager", "file-rename", "computer-rename")  # of PendingReboot
 
 
-class FeatureCmdlets(WorkingHost):
+class FeatureCmdlets(CmdletHost):
     """Cmdlets of ServerManager and DISM."""
 
     software: Software

@@ -28,7 +28,7 @@ class WslRunner(Protocol):
     def stop_everything(self) -> None:
         """Every VM of WSL ends."""
 
-    def hold(self, account: str, distro: str | None) -> int | None:
+    def keep_alive(self, account: str, distro: str | None) -> int | None:
         """Keep a distro alive; the exit code where that ended at once."""
 
     def wsl(self, account: str, arguments: Sequence[str], content: bytes) -> tuple[int, str, str]:
@@ -71,7 +71,7 @@ class WindowsHost(Protocol):
     def there(self, resource: str) -> tuple[Record, ...]:
         """All instances of a resource, whoever may see them."""
 
-    def at_work(self, cmdlet: str) -> AbstractContextManager[None]:
+    def changing(self, cmdlet: str) -> AbstractContextManager[None]:
         """The host for one cmdlet that changes something. Raises CmdletError, HostDown."""
 
     def fail(self, name: str, cmdlet: str, **words: object) -> CmdletError:

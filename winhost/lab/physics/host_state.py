@@ -67,7 +67,7 @@ class HostState:
         self._given = _given(facts, self.lab)
         self._system = _system(self._given)
         self._role, self._tools = self._features()
-        self._reasons: list[str] = list(told(self._first("PendingReboot"), "reasons", []))
+        self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
         self.devices = self._make_devices()
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
@@ -85,7 +85,7 @@ class HostState:
         self.programs: dict[str, Callable[[Sequence[str]], tuple[int, str]]] = {}
         self.changes: dict[str, Callable[[Key, Mapping[str, Json]], None]] = {}
         self._virtualization = self._was_virtualizable()
-        self._hypervisor = bool(told(self._first("Firmware"), "hypervisor_present", False))
+        self._hypervisor = bool(known_or(self._first("Firmware"), "hypervisor_present", False))
 
     # ---- made from facts
 
@@ -124,7 +124,7 @@ class HostState:
     def _was_virtualizable(self) -> bool:
         # The second reads false once a hypervisor runs.
         firmware = self._first("Firmware")
-        return any(told(firmware, name, True) for name in ("hypervisor_present", "virtualization_enabled"))
+        return any(known_or(firmware, name, True) for name in ("hypervisor_present", "virtualization_enabled"))
 
     # ---- looking
 
@@ -168,7 +168,7 @@ class HostState:
         with self._lock:
             vm = self.vms[guid]
             # With nested virtualization beside a device, guests have been seen to crash in a loop.
-            if vm.power != "running" or (vm.assignments and vm.says("nested", False)):
+            if vm.power != "running" or (vm.assignments and vm.known_or("nested", False)):
                 return []
             met = [self._present(a) for a in vm.assignments]
             found = [d for d in met if d is not None]
@@ -197,7 +197,7 @@ class HostState:
     def there(self, resource: str) -> tuple[Record, ...]:
         """All instances of a resource that are there, whoever may see them."""
         with self._lock:
-            return tuple(self._teller(resource)())
+            return tuple(self._lister(resource)())
 
     def has_module(self, module: str) -> bool:
         """Whether a PowerShell module is on this Windows."""
@@ -263,17 +263,17 @@ class HostState:
                     del record["state"][name]
             return records
 
-    def _teller(self, resource: str) -> Callable[[], Iterable[Record]]:
+    def _lister(self, resource: str) -> Callable[[], Iterable[Record]]:
         """What tells all that is there of a resource. One of them at a time, because each read asks for some dozens."""
         if resource in VM_RESOURCES:
             return lambda: (Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
         for part in self.parts:
             if (tells := part.records().get(resource)) is not None:
                 return tells
-        return self._tellers.get(resource, lambda: self._given.get(resource, ()))
+        return self._listers.get(resource, lambda: self._given.get(resource, ()))
 
     @property
-    def _tellers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+    def _listers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         # Not kept: in a copy of this host they would go on telling of this one.
         return {
             "Session": partial(self._with, "Session", self._session_state),
@@ -318,13 +318,13 @@ class HostState:
         shown: dict[str, Json] = {"hypervisor_present": self._hypervisor}
         if self._hypervisor:
             return {**shown, "virtualization_enabled": False, "second_level_translation": False}
-        if told(self._first("Firmware"), "hypervisor_present", False):
+        if known_or(self._first("Firmware"), "hypervisor_present", False):
             return {**shown, "virtualization_enabled": True, "second_level_translation": True}
         return shown
 
     def _session_state(self) -> dict[str, Json]:
-        told = {name: tell() for name, tell in self.session.items()}
-        return {"administrator": self.lab.administrator, "simulated": True, **told}
+        added = {name: tell() for name, tell in self.session.items()}
+        return {"administrator": self.lab.administrator, "simulated": True, **added}
 
     def _role_state(self) -> dict[str, Json]:
         vms = len(self.vms) if self.manages_vms else 0
@@ -334,7 +334,7 @@ class HostState:
         return sum(vm.startup for vm in self.vms.values() if vm.occupies_memory)
 
     def _free_memory(self) -> int:
-        free = int(told(self._first("Memory"), "free", 1 << 40))
+        free = int(known_or(self._first("Memory"), "free", 1 << 40))
         return max(0, free + self._initially_used - self._used_memory())
 
     def _present(self, claim: Assignment) -> Device | None:
@@ -345,8 +345,8 @@ class HostState:
     def _remaps_dma(self) -> bool:
         if self.lab.iommu is not None:
             return self.lab.iommu
-        dma = DMA_PROTECTION in told(self._first("Firmware"), "security_properties", ())
-        return dma or bool(told(self._first("HyperVHost"), "iov_support", False))
+        dma = DMA_PROTECTION in known_or(self._first("Firmware"), "security_properties", ())
+        return dma or bool(known_or(self._first("HyperVHost"), "iov_support", False))
 
     def _error(self, name: str, cmdlet: str, **words: object) -> CmdletError:
         language = self.lab.language or (self._system.language if self._system else "en-US")
@@ -367,7 +367,7 @@ def _system(given: Mapping[str, tuple[Record, ...]]) -> OperatingSystem | None:
     return typed(OperatingSystem, records[0]).state if records else None
 
 
-def told(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
+def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
     """A property, or `otherwise` where the recorded host could not tell it."""
     value = state.get(name, otherwise)
     return otherwise if isinstance(value, Mapping) else value

@@ -181,7 +181,7 @@ class LocalAccounts:
     def new_local_user(self, name: str, secret: str, description: str) -> Account:
         """Raises CmdletError."""
         cmdlet = "New-LocalUser"
-        with self._machine.at_work(cmdlet):
+        with self._machine.changing(cmdlet):
             if self.find(name):
                 raise self._machine.fail("user-exists", cmdlet, account=name)
             self._check_password(secret, cmdlet)
@@ -192,7 +192,7 @@ class LocalAccounts:
     def set_local_user(self, sid: str, secret: str) -> None:
         """Another password. Raises CmdletError."""
         cmdlet = "Set-LocalUser"
-        with self._machine.at_work(cmdlet):
+        with self._machine.changing(cmdlet):
             account = self._user(sid, cmdlet)
             self._check_password(secret, cmdlet)
             account.secret = secret
@@ -200,12 +200,12 @@ class LocalAccounts:
     def remove_local_user(self, sid: str) -> None:
         """What it left behind, such as its profile and rights, stays. Raises CmdletError."""
         cmdlet = "Remove-LocalUser"
-        with self._machine.at_work(cmdlet):
+        with self._machine.changing(cmdlet):
             del self.accounts[self._user(sid, cmdlet).name.casefold()]
 
     def change_administrators(self, sid: str, cmdlet: str, *, member: bool) -> None:
         """Add-LocalGroupMember and Remove-LocalGroupMember. Raises CmdletError."""
-        with self._machine.at_work(cmdlet):
+        with self._machine.changing(cmdlet):
             account = self._user(sid, cmdlet)
             if account.administrator is member:
                 raise self._machine.fail("member-exists" if member else "member-unknown", cmdlet, account=account.name)
@@ -213,7 +213,7 @@ class LocalAccounts:
 
     def remove_profile(self, sid: str) -> None:
         """Remove-CimInstance of a Win32_UserProfile: the folder with all that is in it."""
-        with self._machine.at_work("Remove-CimInstance"):
+        with self._machine.changing("Remove-CimInstance"):
             account = self.by_sid(sid)
             if account is not None and account.profile is not None:
                 self._machine.files.remove_folder(account.profile)
@@ -240,7 +240,7 @@ class LocalAccounts:
     def run_secedit(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Its exit code and what it prints. Files are those of this host."""
         options = dict(zip(arguments[1::2], arguments[2::2], strict=False))
-        with self._machine.at_work("secedit.exe"):
+        with self._machine.changing("secedit.exe"):
             if arguments[0] == "/export":
                 self._machine.files.write(options["/cfg"], encoded(self._policy(), "utf-16le"))
                 return 0, "The task has completed successfully.\r\n"

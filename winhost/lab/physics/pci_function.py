@@ -60,7 +60,7 @@ class Device:
             narrow=tuple(n for is_wide, n in lengths if not is_wide) if narrow is None else narrow,
         )
 
-    def says(self, name: str, otherwise: Json) -> Json:
+    def known_or(self, name: str, otherwise: Json) -> Json:
         """A property, or `otherwise` where even the recorded host could not tell it."""
         value = self.healthy.get(name, otherwise)
         return otherwise if isinstance(value, Mapping) else value
@@ -95,7 +95,7 @@ def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:
     dismounted = str(healthy["instance"]).upper().startswith("PCIP\\")
     problem = healthy.get("problem")
     made = Device(record.key, healthy, physics, enabled=problem != PROBLEM_DISABLED, dismounted=dismounted)
-    made.surveyed = list(made.says("ranges", []))
+    made.surveyed = list(made.known_or("ranges", []))
     if problem == PROBLEM_DISABLED:
         made.healthy = {**healthy, "problem": 0}
     if place is not None:

@@ -44,7 +44,7 @@ class VirtualMachine:
     def name(self) -> str:
         return str(self.traits["name"])
 
-    def says(self, name: str, otherwise: Json) -> Json:
+    def known_or(self, name: str, otherwise: Json) -> Json:
         """A trait, or `otherwise` where even the recorded host could not tell it."""
         value = self.traits.get(name, otherwise)
         return otherwise if isinstance(value, Mapping) else value

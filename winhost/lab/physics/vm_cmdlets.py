@@ -11,7 +11,7 @@ from typing import Any
 from winhost.lab.physics.cmdlet_host import as_cmdlet
 from winhost.lab.physics.device_cmdlets import DeviceCmdlets
 from winhost.lab.physics.guest_mmio import window_end
-from winhost.lab.physics.host_state import told
+from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine
 from winhost.model.units import MiB
@@ -109,7 +109,7 @@ class VmCmdlets(DeviceCmdlets):
         vm.power = "running"
 
     def _check_address_range(self, vm: VirtualMachine) -> None:
-        width = self.lab.address_width or told(self._first("Firmware"), "address_width", _COMMON_WIDTH)
+        width = self.lab.address_width or known_or(self._first("Firmware"), "address_width", _COMMON_WIDTH)
         limit = 1 << int(width)
         end = window_end(vm.high)
         if end > limit:
@@ -119,7 +119,7 @@ class VmCmdlets(DeviceCmdlets):
         port = f"{vm.guid.upper()}\\{len(vm.assignments)}"
         if vm.dynamic_memory:
             raise self._error("dynamic-memory", "Start-VM", vm=vm.name)
-        if vm.says("partitions", 0):
+        if vm.known_or("partitions", 0):
             raise self._error("partition-and-device", "Start-VM", vm=vm.name)
         present = [self._present(claim) for claim in vm.assignments]
         if None in present:
@@ -134,7 +134,7 @@ class VmCmdlets(DeviceCmdlets):
 
     def _policy_forbids_forced(self) -> bool:
         policy = self._first("DeviceAssignmentPolicy")
-        return any(told(policy, name, 0) for name in ("require_secure", "require_supported"))
+        return any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
 
     def stop_vm(
         self,
@@ -180,7 +180,7 @@ class VmCmdlets(DeviceCmdlets):
     def _shutdown_seconds(self, vm: VirtualMachine) -> float:
         """Infinite where the guest does not answer."""
         guest = self.lab.guests.get(vm.guid, GuestPhysics())
-        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.says("nested", False))
+        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.known_or("nested", False))
         return guest.shutdown_seconds if answers else float("inf")
 
     @as_cmdlet("Save-VM")
@@ -209,9 +209,9 @@ class VmCmdlets(DeviceCmdlets):
         cmdlet = "Add-VMAssignableDevice"
         vm = self._vm_in(("off",), guid, cmdlet)
         for error, hinders in (
-            ("has-checkpoints", vm.says("checkpoints", 0)),
+            ("has-checkpoints", vm.known_or("checkpoints", 0)),
             ("action-save", vm.stop_action == "save"),
-            ("clustered-too-early", vm.says("clustered", False) and self._build() < SERVER_2025),
+            ("clustered-too-early", vm.known_or("clustered", False) and self._build() < SERVER_2025),
         ):
             if hinders:
                 raise self._error(error, cmdlet, vm=vm.name)

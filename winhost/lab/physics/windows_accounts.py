@@ -232,30 +232,30 @@ class Accounts(LocalAccounts):
 
     def register_task(self, task: Task) -> None:
         """Made, or changed and enabled where it is there; one that runs goes on."""
-        with self._machine.at_work("Register-WinhostAccountTask"):
+        with self._machine.changing("Register-WinhostAccountTask"):
             old = self.tasks.get(task.name.casefold())
             task.running = old.running if old else False
             self.tasks[task.name.casefold()] = task
 
     def unregister_scheduled_task(self, name: str) -> None:
-        with self._machine.at_work("Unregister-ScheduledTask"):
+        with self._machine.changing("Unregister-ScheduledTask"):
             self._task(name, "Unregister-ScheduledTask")
             del self.tasks[name.casefold()]
 
     def stop_scheduled_task(self, name: str) -> None:
         """Also one that does not run."""
-        with self._machine.at_work("Stop-ScheduledTask"):
+        with self._machine.changing("Stop-ScheduledTask"):
             self._task(name, "Stop-ScheduledTask").running = False
 
     def switch_scheduled_task(self, name: str, cmdlet: str, *, enabled: bool) -> None:
         """Enable-ScheduledTask and Disable-ScheduledTask; one that runs goes on."""
-        with self._machine.at_work(cmdlet):
+        with self._machine.changing(cmdlet):
             self._task(name, cmdlet).enabled = enabled
 
     def start_scheduled_task(self, name: str) -> None:
         """What fails then is the result of the task, and no error of this. Raises CmdletError where it is disabled."""
         cmdlet = "Start-ScheduledTask"
-        with self._machine.at_work(cmdlet):
+        with self._machine.changing(cmdlet):
             task = self._task(name, cmdlet)
             if not task.enabled:
                 raise self._machine.fail("task-disabled", cmdlet)
@@ -277,7 +277,7 @@ class Accounts(LocalAccounts):
             self._do_jobs(task.account)
             task.result = 0
         else:
-            code = self._machine.distros.hold(task.account, task.distro)
+            code = self._machine.distros.keep_alive(task.account, task.distro)
             task.running, task.result = code is None, RUNNING if code is None else code & 0xFFFFFFFF
 
     def logon_problem(self, task: Task) -> int | None:

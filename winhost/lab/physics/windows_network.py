@@ -10,7 +10,7 @@ from typing import Any
 
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.host_state import told
+from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.switch_records import Records, found, in_flight
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
@@ -136,7 +136,9 @@ class Network:
         self.inbound = "not-configured"
         self.vm_rules: dict[int, list[str]] = {}  # of the firewall of VMs: who may come to a port
         self._take_over()
-        self.controllers = [str(peer) for record in host.there("Session") for peer in told(record.state, "peers", ())]
+        self.controllers = [
+            str(peer) for record in host.there("Session") for peer in known_or(record.state, "peers", ())
+        ]
         host.session["peers"] = self.peers
         host.registry_keys.append(self._registry_keys)
         host.cim_classes["Win32_NetworkAdapterConfiguration"] = self._configurations
@@ -159,14 +161,14 @@ class Network:
         guid = next((each.guid for each in self.external() if each.state["name"] == record.key["name"]), "")
         kept = {"name": record.key["name"], "adapter": record.state["adapter"] or "", "make": True, "switch": guid}
         phase = "undone" if record.state["phase"] in ("pending", "awaiting") else record.state["phase"]
-        told = {"seconds": 300, "begun": True, "told": True, "phase": phase, "detail": record.state["detail"]}
-        self.ours.save({**kept, **told})
+        state = {"seconds": 300, "begun": True, "told": True, "phase": phase, "detail": record.state["detail"]}
+        self.ours.save({**kept, **state})
 
     def _make_adapters(self) -> dict[str, Adapter]:
         made: dict[str, Adapter] = {}
         for number, record in enumerate(self.host.there("NetworkAdapter")):
             guid = record.key["adapter"]
-            state = {name: told(record.state, name, blank) for name, blank in _BLANK.items()}
+            state = {name: known_or(record.state, name, blank) for name, blank in _BLANK.items()}
             state["addresses"] = [dict(each) for each in state["addresses"]]
             made[guid] = Adapter(guid, FIRST_INDEX + number, state)
         return made
@@ -371,7 +373,7 @@ class Network:
 
     def new_vm_switch(self, name: str, adapter_name: str) -> Switch:
         """External, with a port of the host's own on it, which takes over what the adapter had."""
-        with self.host.at_work("New-VMSwitch"):
+        with self.host.changing("New-VMSwitch"):
             adapter = next((a for a in self.visible_adapters() if a.state["name"] == adapter_name), None)
             bound = adapter is not None and any(each.bound == adapter.guid for each in self.external())
             if adapter is None or bound or self.physics(adapter.guid).refuses:
@@ -398,7 +400,7 @@ class Network:
 
     def remove_vm_switch(self, guid: str) -> None:
         """What its port had goes to the adapter."""
-        with self.host.at_work("Remove-VMSwitch"):
+        with self.host.changing("Remove-VMSwitch"):
             switch = next(each for each in self.switches if each.guid == guid)
             self.switches.remove(switch)
             if switch.port is not None and switch.bound is not None:
@@ -406,32 +408,32 @@ class Network:
                 self._move(port, self.adapters[switch.bound])
 
     def new_net_ip_address(self, index: int, address: str, prefix: int) -> None:
-        with self.host.at_work("New-NetIPAddress"):
+        with self.host.changing("New-NetIPAddress"):
             found = self._by_index(index)
             kept = found.manual()
             found.addresses[:] = [*kept, {"address": address, "prefix": prefix, "origin": "manual"}]
 
     def new_net_route(self, index: int, to: str, by: str) -> None:
-        with self.host.at_work("New-NetRoute"):
+        with self.host.changing("New-NetRoute"):
             if to == "0.0.0.0/0":
                 self._by_index(index).state["gateway"] = by
             else:
                 self._by_index(index).routes.append((to, by))
 
     def set_dns_client_server_address(self, index: int, servers: list[str]) -> None:
-        with self.host.at_work("Set-DnsClientServerAddress"):
+        with self.host.changing("Set-DnsClientServerAddress"):
             self._by_index(index).state["dns"] = list(servers)
 
     def set_net_ip_interface(self, index: int, metric: int) -> None:
-        with self.host.at_work("Set-NetIPInterface"):
+        with self.host.changing("Set-NetIPInterface"):
             self._by_index(index).metric = metric
 
     def set_net_connection_profile(self, index: int, category: str) -> None:
-        with self.host.at_work("Set-NetConnectionProfile"):
+        with self.host.changing("Set-NetConnectionProfile"):
             self._by_index(index).state["profile"] = category
 
     def set_vm_network_adapter_vlan(self, port: str, vlan: int) -> None:
-        with self.host.at_work("Set-VMNetworkAdapterVlan"):
+        with self.host.changing("Set-VMNetworkAdapterVlan"):
             self.adapters[port].tag = vlan
 
     def _by_index(self, index: int) -> Adapter:
@@ -507,7 +509,7 @@ class Network:
 
     @contextmanager
     def _at_the_firewall(self, cmdlet: str) -> Iterator[None]:
-        with self.host.at_work(cmdlet):
+        with self.host.changing(cmdlet):
             if self._fails(cmdlet):
                 raise self.host.fail("firewall-stopped", cmdlet)
             yield
@@ -519,15 +521,15 @@ class Network:
         return found
 
     def set_net_firewall_hyper_v_vm_setting(self, inbound: str) -> None:
-        with self.host.at_work("Set-NetFirewallHyperVVMSetting"):
+        with self.host.changing("Set-NetFirewallHyperVVMSetting"):
             self.inbound = inbound
 
     def new_net_firewall_hyper_v_rule(self, port: int, remote: list[str]) -> None:
-        with self.host.at_work("New-NetFirewallHyperVRule"):
+        with self.host.changing("New-NetFirewallHyperVRule"):
             self.vm_rules[port] = list(remote)
 
     def remove_net_firewall_hyper_v_rule(self, port: int) -> None:
-        with self.host.at_work("Remove-NetFirewallHyperVRule"):
+        with self.host.changing("Remove-NetFirewallHyperVRule"):
             del self.vm_rules[port]
 
 

@@ -46,7 +46,7 @@ class Software:
             for record in given.get("GpuDriverModel", ())
             if isinstance(record.state["pending"], str)
         }
-        self._displays = {device.location: device.says("displays", 0) for device in machine.devices}
+        self._displays = {device.location: device.known_or("displays", 0) for device in machine.devices}
         machine.refusals["StagedFile"] = self._refusal
         machine.registry_keys.append(self._registry)
 
@@ -142,7 +142,7 @@ class Software:
     def copy_source(self, source: str, path: str) -> str:
         """Download or copy it, and tell its SHA-256. Raises CmdletError."""
         physics = self._source(source)
-        with self._machine.at_work("Copy-WinhostSource"):
+        with self._machine.changing("Copy-WinhostSource"):
             if not physics.there:
                 raise own_error("NotFetched", "ReadError", "There is nothing.")
             asked = re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
@@ -180,7 +180,7 @@ class Software:
 
     def run_msiexec(self, arguments: Sequence[str]) -> int:
         """msiexec.exe /i PATH or /x PRODUCT: its exit code."""
-        with self._machine.at_work("msiexec.exe"):
+        with self._machine.changing("msiexec.exe"):
             return self._install(arguments[1]) if arguments[0] == "/i" else self._uninstall(arguments[1])
 
     def _install(self, path: str) -> int:
@@ -228,7 +228,7 @@ class Software:
 
     def set_driver_model(self, location: str, number: int) -> tuple[int, str]:
         """nvidia-smi -dm: its exit code and what it prints."""
-        with self._machine.at_work("nvidia-smi.exe"):
+        with self._machine.changing("nvidia-smi.exe"):
             device = next((d for d in self._machine.devices if d.location == location), None)
             if device is None or location not in self.driver_models():
                 return _NOT_FOUND, "No devices were found"

@@ -61,7 +61,7 @@ class Distros(WslExe):
         account, name = record.key["account"], record.key["distro"]
         distro = self.session(account).distros[name.casefold()]
         distro.put = {each: record.state[each] for each in NO_CONF}
-        self.write_record(account, name, self._told(account, name) | {"conf": dict(distro.put)})
+        self.write_record(account, name, self._written(account, name) | {"conf": dict(distro.put)})
 
     def _take_over_access(self, record: Record) -> None:
         account, name, state = record.key["account"], record.key["distro"], record.state
@@ -69,7 +69,7 @@ class Distros(WslExe):
         distro.sshd = True
         distro.port, distro.listen, distro.allowed = state["port"], state["listen"], state["allowed"]
         distro.keys, distro.enabled = list(state["authorized"]), bool(state["active"]) or not distro.running
-        self.write_record(account, name, self._told(account, name) | {"access": _access(distro)})
+        self.write_record(account, name, self._written(account, name) | {"access": _access(distro)})
 
     # ---- looking
 
@@ -105,7 +105,7 @@ class Distros(WslExe):
         disk = self._machine.files.read(f"{folder_of(account, distro)}\\ext4.vhdx")
         return record if record and record["complete"] and disk is not None else None
 
-    def _told(self, account: str, distro: str) -> dict[str, Any]:
+    def _written(self, account: str, distro: str) -> dict[str, Any]:
         return self.record(account, distro) or {}
 
     def config_time(self, path: str) -> int | None:
@@ -192,7 +192,7 @@ class Distros(WslExe):
 
     def conf(self, account: str, distro: Distro) -> Mapping[str, Json]:
         """The state of resource WslConf: as it is, or was left."""
-        return distro.put if distro.running else self._told(account, distro.name)["conf"] or NO_CONF
+        return distro.put if distro.running else self._written(account, distro.name)["conf"] or NO_CONF
 
     def access(self, account: str, distro: Distro) -> Mapping[str, Json]:
         """The state of resource WslAccess: as it is, or was left."""
@@ -200,7 +200,7 @@ class Distros(WslExe):
             state = _access(distro)
             active = distro.listens and self.linked(account)
             return {**state, "address": self.address(account), "active": active} if state else NO_ACCESS
-        told = self._told(account, distro.name)["access"] or {}
+        told = self._written(account, distro.name)["access"] or {}
         return {**NO_ACCESS, **told, "address": None, "active": False}
 
     def _of_ours(

@@ -117,7 +117,7 @@ class WslExe:
         code, output, errors = self.run(account, arguments, content, utf8=True)
         return code, output.decode(errors="replace"), errors.decode(errors="replace")
 
-    def hold(self, account: str, distro: str | None) -> int | None:
+    def keep_alive(self, account: str, distro: str | None) -> int | None:
         """The task that keeps a distro alive: None where it goes on, otherwise the code with which it ended."""
         found = self.session(account).find(distro or "")
         if found is None or self._machine.software.wsl is None:
@@ -290,9 +290,9 @@ class WslExe:
         session = self.session(account)
         for distro in session.running:
             keeper = self._keeper(account, distro.name)
-            held = (session.vm is not None and session.vm.holds) or (keeper is not None and keeper.running)
+            held = (session.vm is not None and session.vm.keeps_distros) or (keeper is not None and keeper.running)
             distro.running = held
-        if session.vm is not None and not session.running and not session.vm.stays:
+        if session.vm is not None and not session.running and not session.vm.keeps_itself:
             session.vm = None
 
     # ---- inside

@@ -50,12 +50,12 @@ class UtilityVm:
     switch: str | None = None
 
     @property
-    def holds(self) -> bool:
+    def keeps_distros(self) -> bool:
         """Without an idle timeout a distro goes on without anybody."""
         return _number(self.config, "general", "instanceIdleTimeout", 15000) < 0
 
     @property
-    def stays(self) -> bool:
+    def keeps_itself(self) -> bool:
         """It goes on without a distro."""
         return _number(self.config, "wsl2", "vmIdleTimeout", 60000) < 0
 

@@ -12,7 +12,7 @@ from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_objects import FileTime, WindowsObject
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets
+from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess
 
 VARIABLE = "WINHOST_LAB"  # the environment variable that leads a process here
 
@@ -60,23 +60,23 @@ class _Connection(socketserver.StreamRequestHandler):
         loopback = self.server.loopback
         if not loopback.knows(self.rfile.readline().decode().strip("\ufeff\r\n")):
             return
-        desk = Cmdlets(loopback.machine)
+        process = CmdletProcess(loopback.machine)
         try:
             while line := self.rfile.readline():
-                if desk.machine is not loopback.machine:
-                    desk.close()
-                    desk = Cmdlets(loopback.machine)
-                self.wfile.write(json.dumps(_answer(desk, json.loads(line))).encode() + b"\n")
+                if process.machine is not loopback.machine:
+                    process.close()
+                    process = CmdletProcess(loopback.machine)
+                self.wfile.write(json.dumps(_answer(process, json.loads(line))).encode() + b"\n")
         except (HostDown, OSError):
             # Either way there is nobody left to answer.
             return
         finally:
-            desk.close()
+            process.close()
 
 
-def _answer(desk: Cmdlets, request: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answer(process: CmdletProcess, request: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        found = desk.run(request["name"], request["given"])
+        found = process.run(request["name"], request["given"])
     except CmdletError as error:
         return {"objects": [], "fault": {**_on_wire(error.as_json()), "terminating": error.terminating}}
     return {"objects": [_on_wire(each) for each in found], "fault": None}

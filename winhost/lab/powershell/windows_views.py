@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from winhost.lab.physics.host_state import HostState, told
+from winhost.lab.physics.host_state import HostState, known_or
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_objects import FileTime, Properties, WindowsObject, of_type
 from winhost.lab.physics.windows_software import PRODUCT, drives
@@ -133,7 +133,7 @@ def _interrupts(device: Device, number: int) -> list[int]:
     if device.dismounted or not device.enabled:
         return []
     # Message-signalled ones count down from 2^32.
-    return [16 + number] if device.says("line_interrupts_only", False) else [17, (1 << 32) - 3 - number]
+    return [16 + number] if device.known_or("line_interrupts_only", False) else [17, (1 << 32) - 3 - number]
 
 
 # ---- Plug and Play
@@ -204,8 +204,8 @@ def _functions(machine: HostState) -> Iterator[Entity]:
             str(state["instance"]),
             str(state["name"]),
             str(state["device_class"]),
-            told(state, "driver", None),
-            int(told(state, "problem", 0)),
+            known_or(state, "driver", None),
+            int(known_or(state, "problem", 0)),
             {name: value for name, value in properties.items() if not isinstance(value, Mapping)},
         )
 
@@ -224,7 +224,7 @@ def _place(device: Device, number: int) -> tuple[int, int, int]:
 def _roots(machine: HostState) -> Iterator[Entity]:
     controls: dict[str, Json] = {}
     for device in machine.devices:
-        controls.setdefault(device.location.split("#")[0], device.says("pcie_control", None))
+        controls.setdefault(device.location.split("#")[0], device.known_or("pcie_control", None))
     for number, (path, control) in enumerate(controls.items()):
         properties = {_LOCATIONS: [path, f"ACPI(_SB_)#ACPI(PC{number:02X})"], _PCIE_CONTROL: control}
         yield Entity(f"ACPI\\PNP0A08\\{number}", "PCI Express Root Complex", "System", "pci", properties=properties)
@@ -243,7 +243,7 @@ def _others(machine: HostState) -> Iterator[Entity]:
 
 def _monitors(machine: HostState) -> Iterator[Entity]:
     for device in machine.devices:
-        for number in range(int(told(device.state(), "displays", 0))):
+        for number in range(int(known_or(device.state(), "displays", 0))):
             instance = f"DISPLAY\\DEL4187\\5&{device.location}&UID{number}"
             yield Entity(instance, "Generic PnP Monitor", "Monitor", properties={_PARENT: device.instance})
 
@@ -295,7 +295,7 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
 
 
 def _driver_values(device: Device) -> Properties:
-    return {"HardwareInformation.qwMemorySize": told(device.state(), "vram", None)}
+    return {"HardwareInformation.qwMemorySize": known_or(device.state(), "vram", None)}
 
 
 def _pending(machine: HostState, versions: str, control: str) -> Iterator[tuple[str, Properties]]:

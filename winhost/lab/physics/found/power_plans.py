@@ -68,13 +68,13 @@ class PowerPlans:
             case ["/a"]:
                 return 0, self._sleep_states()
             case ["/setacvalueindex", scheme, _, setting, seconds]:
-                with self._host.at_work("powercfg.exe"):
+                with self._host.changing("powercfg.exe"):
                     if self._physics.refuses:
                         return _REFUSED
                     self._plans[scheme][_SETTINGS[setting]] = int(seconds)
                     return 0, ""
             case ["/setactive", scheme]:
-                with self._host.at_work("powercfg.exe"):
+                with self._host.changing("powercfg.exe"):
                     for each, state in self._plans.items():
                         state["active"] = each == scheme
                     return 0, ""

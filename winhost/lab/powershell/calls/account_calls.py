@@ -5,7 +5,7 @@ from typing import Any
 
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.windows_objects import FileTime, WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers
+from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers
 
 _EXPIRES = FileTime(134104320000000000)
 
@@ -13,8 +13,8 @@ _EXPIRES = FileTime(134104320000000000)
 # ---- accounts
 
 
-def _user(desk: Cmdlets, name: str) -> WindowsObject:
-    account = desk.machine.accounts.accounts[name]
+def _user(process: CmdletProcess, name: str) -> WindowsObject:
+    account = process.machine.accounts.accounts[name]
     return of_type(
         "LocalUser",
         Name=account.name,
@@ -26,35 +26,35 @@ def _user(desk: Cmdlets, name: str) -> WindowsObject:
 
 
 @answers("Get-LocalUser")
-def _users(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [_user(desk, name) for name in desk.machine.accounts.accounts]
+def _users(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    return [_user(process, name) for name in process.machine.accounts.accounts]
 
 
 _FLAGS = ("PasswordNeverExpires", "AccountNeverExpires", "UserMayNotChangePassword")
 
 
 @answers("New-LocalUser", "Name", "Password", "Description", *_FLAGS)
-def _new_user(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _new_user(process: CmdletProcess, given: Given) -> Iterable[Any]:
     missing = [flag for flag in _FLAGS if not given.get(flag)]
     if missing:
-        raise desk.machine.fail("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
-    account = desk.machine.accounts.new_local_user(given["Name"], given["Password"], given["Description"])
-    return [_user(desk, account.name.casefold())]
+        raise process.machine.fail("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
+    account = process.machine.accounts.new_local_user(given["Name"], given["Password"], given["Description"])
+    return [_user(process, account.name.casefold())]
 
 
 @answers("Read-WinhostGroup", "Sid")
-def _group(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+def _group(process: CmdletProcess, _given: Given) -> Iterable[Any]:
     # With one that is gone, as such groups have them.
-    members = [account.sid for account in desk.machine.accounts.accounts.values() if account.administrator]
+    members = [account.sid for account in process.machine.accounts.accounts.values() if account.administrator]
     return [*members, "S-1-5-21-1-2-3-4004"]
 
 
 # ---- tasks
 
 
-def account_tasks(desk: Cmdlets) -> Iterator[WindowsObject]:
+def account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
     """Those in the folder of winhost."""
-    for task in desk.machine.accounts.tasks.values():
+    for task in process.machine.accounts.tasks.values():
         action = of_type("MSFT_TaskExecAction", Execute=_execute(task), Arguments=task.arguments)
         yield of_type(
             "MSFT_ScheduledTask",
@@ -72,9 +72,9 @@ def _execute(task: Task) -> str:
 
 
 @answers("Register-WinhostAccountTask", "Task", "Account", "Secret")
-def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _register(process: CmdletProcess, given: Given) -> Iterable[Any]:
     desired = given["Task"]
-    desk.machine.accounts.register_task(
+    process.machine.accounts.register_task(
         Task(
             desired["name"],
             given["Account"],
@@ -89,6 +89,6 @@ def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 
 @answers("Get-ScheduledTaskInfo", "InputObject")
-def _info(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    task = desk.machine.accounts.tasks[given["InputObject"]["DeviceID"].casefold()]
+def _info(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    task = process.machine.accounts.tasks[given["InputObject"]["DeviceID"].casefold()]
     return [of_type("MSFT_TaskDynamicInfo", LastTaskResult=task.result)]

@@ -7,7 +7,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell.standins import cmdlets
 
 Given = Mapping[str, Any]
-Answer = Callable[["Cmdlets", Given], Iterable[Any]]
+Answer = Callable[["CmdletProcess", Given], Iterable[Any]]
 
 _ANSWERS: dict[str, tuple[frozenset[str], Answer]] = {}
 _LOOK = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
@@ -23,7 +23,7 @@ def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
     return note
 
 
-class Cmdlets:
+class CmdletProcess:
     """Of one PowerShell process on one host. Time here is what that process has slept, in lab seconds."""
 
     def __init__(self, machine: Machine) -> None:

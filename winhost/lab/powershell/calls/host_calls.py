@@ -6,7 +6,7 @@ from typing import Any
 from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.account_calls import account_tasks
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers, windows_word
 from winhost.lab.powershell.calls.software_calls import msiexec, nvidia_smi
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell.windows_views import cim, registry, services
@@ -19,45 +19,45 @@ _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 
 
 @answers("Get-WindowsFeature", "Name")
-def _features(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    there = {ROLE: desk.machine.role, TOOLS: desk.machine.tools, "Web-Server": "available"}
+def _features(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    there = {ROLE: process.machine.role, TOOLS: process.machine.tools, "Web-Server": "available"}
     return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in given["Name"]]
 
 
 @answers("Get-Service", "Name")
-def _services(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    there = services(desk.machine)
+def _services(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    there = services(process.machine)
     for name in given["Name"]:
         if name not in there:
-            raise desk.machine.fail("no-service", "Get-Service", service=name)
+            raise process.machine.fail("no-service", "Get-Service", service=name)
         yield of_type("ServiceController", Name=name, Status=windows_word(there[name]))
 
 
 @answers("Get-Module", "ListAvailable", "Name")
-def _modules(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    return [of_type("ModuleInfo", Name=name) for name in given["Name"] if desk.machine.has_module(name)]
+def _modules(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    return [of_type("ModuleInfo", Name=name) for name in given["Name"] if process.machine.has_module(name)]
 
 
 @answers("Get-Command", "Name")
-def _commands(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _commands(process: CmdletProcess, given: Given) -> Iterable[Any]:
     for name in given["Name"]:
-        if name not in cmdlets() or not _has_command(desk, name):
-            raise desk.machine.fail("no-command", "Get-Command", asked=name)
+        if name not in cmdlets() or not _has_command(process, name):
+            raise process.machine.fail("no-command", "Get-Command", asked=name)
         yield of_type("ShownCommand", Name=name)
 
 
-def _has_command(desk: Cmdlets, name: str) -> bool:
+def _has_command(process: CmdletProcess, name: str) -> bool:
     # A module that all have; these came to it later.
     if "HyperVVM" in name:
-        return desk.machine.network.has_hyper_v_firewall
-    return desk.machine.has_module(cmdlets()[name]["module"])
+        return process.machine.network.has_hyper_v_firewall
+    return process.machine.has_module(cmdlets()[name]["module"])
 
 
 @answers("Get-CimInstance", "ClassName", "Namespace")
-def _cim(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    found = cim(desk.machine, given["ClassName"])
+def _cim(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    found = cim(process.machine, given["ClassName"])
     if found is None:
-        raise desk.machine.fail("not-stood-in", "Get-CimInstance", what=given["ClassName"])
+        raise process.machine.fail("not-stood-in", "Get-CimInstance", what=given["ClassName"])
     return found
 
 
@@ -65,7 +65,7 @@ def _cim(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 
 def _part_of_a_task(name: str, class_name: str, *parameters: str) -> None:
-    def answer(_: Cmdlets, given: Given) -> Iterable[Any]:
+    def answer(_: CmdletProcess, given: Given) -> Iterable[Any]:
         return [of_type(class_name, DeviceID=" ".join(str(given[p]) for p in parameters if p in given))]
 
     answers(name, *parameters)(answer)
@@ -78,37 +78,37 @@ _part_of_a_task("New-ScheduledTaskTrigger", "MSFT_TaskTrigger", "AtStartup")
 
 
 @answers("Register-ScheduledTask", "TaskName", "Action", "Trigger", "Principal", "Settings")
-def _register(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _register(process: CmdletProcess, given: Given) -> Iterable[Any]:
     one = {**given, "Action": given["Action"][0], "Trigger": given["Trigger"][0]}
-    desk.machine.tasks[given["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
-    return [task for task in _all_tasks(desk) if task.properties["TaskName"] == given["TaskName"]]
+    process.machine.tasks[given["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
+    return [task for task in _all_tasks(process) if task.properties["TaskName"] == given["TaskName"]]
 
 
-def _all_tasks(desk: Cmdlets) -> list[WindowsObject]:
-    bundles = [of_type("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in desk.machine.tasks]
-    return [*bundles, *account_tasks(desk)]
+def _all_tasks(process: CmdletProcess) -> list[WindowsObject]:
+    bundles = [of_type("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in process.machine.tasks]
+    return [*bundles, *account_tasks(process)]
 
 
 @answers("Get-ScheduledTask", "TaskPath")
-def _tasks(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    tasks = _all_tasks(desk)
+def _tasks(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    tasks = _all_tasks(process)
     if not given.get("TaskPath"):
         # Some that Windows or others keep not even an administrator may read, and one of them ends the listing.
-        raise desk.machine.fail("task-unreadable", "Get-ScheduledTask")
+        raise process.machine.fail("task-unreadable", "Get-ScheduledTask")
     for path in given["TaskPath"]:
         tasks = [task for task in tasks if task.properties["TaskPath"] == path]
         if not tasks:
-            raise desk.machine.fail("no-task-there", "Get-ScheduledTask", path=path)
+            raise process.machine.fail("no-task-there", "Get-ScheduledTask", path=path)
     return tasks
 
 
 @answers("Unregister-ScheduledTask", "InputObject")
-def _unregister(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _unregister(process: CmdletProcess, given: Given) -> Iterable[Any]:
     for task in given["InputObject"]:
-        if task["DeviceID"] in desk.machine.tasks:
-            del desk.machine.tasks[task["DeviceID"]]
+        if task["DeviceID"] in process.machine.tasks:
+            del process.machine.tasks[task["DeviceID"]]
         else:
-            desk.machine.accounts.unregister_scheduled_task(task["DeviceID"])
+            process.machine.accounts.unregister_scheduled_task(task["DeviceID"])
     return ()
 
 
@@ -116,48 +116,48 @@ def _unregister(desk: Cmdlets, given: Given) -> Iterable[Any]:
 
 
 @answers("Open-WinhostRegistry", "Path")
-def _registry(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    values = registry(desk.machine, given["Path"])
+def _registry(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    values = registry(process.machine, given["Path"])
     return [] if values is None else [WindowsObject(None, values)]
 
 
 @answers("Invoke-WinhostNative", "Program", "Arguments")
-def _program(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _program(process: CmdletProcess, given: Given) -> Iterable[Any]:
     match given["Program"]:
         case "shutdown.exe":
-            code, errors = desk.machine.run_shutdown()
+            code, errors = process.machine.run_shutdown()
             return [WindowsObject(None, {"code": code, "output": "", "errors": errors})]
         case "secedit.exe":
-            code, output = desk.machine.accounts.run_secedit(given["Arguments"])
+            code, output = process.machine.accounts.run_secedit(given["Arguments"])
             return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case "netsh.exe":
-            code, output = desk.machine.network.run_netsh(given["Arguments"][2:])
+            code, output = process.machine.network.run_netsh(given["Arguments"][2:])
             return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case "nvidia-smi.exe":
-            ended = nvidia_smi(desk, given["Arguments"])
+            ended = nvidia_smi(process, given["Arguments"])
             return [] if ended is None else [ended]
         case "msiexec.exe":
-            return [msiexec(desk, given["Arguments"])]
-        case other if other in desk.machine.programs:
-            code, output = desk.machine.programs[other](given["Arguments"])
+            return [msiexec(process, given["Arguments"])]
+        case other if other in process.machine.programs:
+            code, output = process.machine.programs[other](given["Arguments"])
             return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case other:
-            raise desk.machine.fail("not-stood-in", "Invoke-WinhostNative", what=other)
+            raise process.machine.fail("not-stood-in", "Invoke-WinhostNative", what=other)
 
 
 @answers("Enter-WinhostMutex")
-def _enter(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    desk.holds_mutex = desk.machine.mutex.acquire(timeout=_WAIT)
-    return [desk.holds_mutex]
+def _enter(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    process.holds_mutex = process.machine.mutex.acquire(timeout=_WAIT)
+    return [process.holds_mutex]
 
 
 @answers("Exit-WinhostMutex")
-def _exit(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    desk.close()
+def _exit(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    process.close()
     return ()
 
 
 @answers("Get-WinhostSession")
-def _session(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for record in desk.machine.there("Session"):
-        yield WindowsObject(None, {"user": record.state["user"], "administrator": desk.machine.lab.administrator})
+def _session(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    for record in process.machine.there("Session"):
+        yield WindowsObject(None, {"user": record.state["user"], "administrator": process.machine.lab.administrator})

@@ -6,7 +6,7 @@ from typing import Any
 
 from winhost.lab.physics.windows_network import ANY, Adapter, Network, Switch
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers, windows_word
 from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"
@@ -25,8 +25,8 @@ _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "d
 
 
 @answers("Get-NetAdapter")
-def _adapters(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [_adapter(desk.machine.network, each) for each in desk.machine.network.visible_adapters()]
+def _adapters(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    return [_adapter(process.machine.network, each) for each in process.machine.network.visible_adapters()]
 
 
 def _adapter(network: Network, each: Adapter) -> WindowsObject:
@@ -54,8 +54,8 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
 
 
 @answers("Get-NetAdapterBinding", "AllBindings")
-def _bindings(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for each in desk.machine.network.visible_adapters():
+def _bindings(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    for each in process.machine.network.visible_adapters():
         own = [("ms_tcpip", "Internet Protocol Version 4 (TCP/IPv4)", True), ("vms_pp", "Hyper-V", False)]
         others = [(f"filter_{number}", name, True) for number, name in enumerate(each.state["filters"])]
         for component, name, enabled in [*own, *others, ("filter_off", "A filter that is off", False)]:
@@ -69,9 +69,9 @@ def _bindings(desk: Cmdlets, _given: Given) -> Iterable[Any]:
 
 
 @answers("Get-NetIPAddress")
-def _addresses(desk: Cmdlets, _given: Given) -> Iterable[Any]:
+def _addresses(process: CmdletProcess, _given: Given) -> Iterable[Any]:
     yield _address(1, "127.0.0.1", 8, "WellKnown")
-    for each in desk.machine.network.visible_adapters():
+    for each in process.machine.network.visible_adapters():
         yield _address(each.index, f"fe80::{each.index}%{each.index}", 64, "WellKnown")
         for found in each.addresses:
             yield _address(each.index, found["address"], found["prefix"], _ORIGINS[str(found["origin"])])
@@ -84,16 +84,16 @@ def _address(index: int, address: Any, prefix: Any, origin: str) -> WindowsObjec
 
 
 @answers("Get-NetRoute")
-def _routes(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for each in desk.machine.network.visible_adapters():
+def _routes(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    for each in process.machine.network.visible_adapters():
         on_link = [["ff00::/8", "::"]]
         for to, by in [*on_link, *each.all_routes()]:
             yield of_type("MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256)
 
 
 @answers("Get-NetIPInterface", "AddressFamily")
-def _interfaces(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for each in desk.machine.network.visible_adapters():
+def _interfaces(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    for each in process.machine.network.visible_adapters():
         fixed = each.metric is not None
         yield of_type(
             "MSFT_NetIPInterface",
@@ -104,16 +104,16 @@ def _interfaces(desk: Cmdlets, _given: Given) -> Iterable[Any]:
 
 
 @answers("Get-NetConnectionProfile")
-def _profiles(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    for each in desk.machine.network.visible_adapters():
+def _profiles(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    for each in process.machine.network.visible_adapters():
         if each.state["profile"] is not None:
             category = _CATEGORIES[each.state["profile"]]
             yield of_type("MSFT_NetConnectionProfile", InterfaceIndex=each.index, NetworkCategory=category)
 
 
 @answers("Get-NetTCPConnection")
-def _connections(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    network = desk.machine.network
+def _connections(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    network = process.machine.network
     yield _connection("::", _WINRM, "Listen")
     for each in network.visible_adapters():
         for found in each.addresses[:1]:
@@ -131,10 +131,10 @@ def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> W
 
 
 @answers("Get-VMSwitch")
-def _switches(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    network = desk.machine.network
+def _switches(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    network = process.machine.network
     if network.now < network.ready_at:
-        raise desk.machine.fail("no-module", "Get-VMSwitch")
+        raise process.machine.fail("no-module", "Get-VMSwitch")
     return [_switch(each) for each in network.switches]
 
 
@@ -151,24 +151,24 @@ def _switch(each: Switch) -> WindowsObject:
 
 
 @answers("New-VMSwitch", "Name", "NetAdapterName", "AllowManagementOS")
-def _new_switch(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _new_switch(process: CmdletProcess, given: Given) -> Iterable[Any]:
     if given["AllowManagementOS"] is not True:
-        raise desk.machine.fail("not-stood-in", "New-VMSwitch", what="a switch without the host")
-    return [_switch(desk.machine.network.new_vm_switch(given["Name"], given["NetAdapterName"][0]))]
+        raise process.machine.fail("not-stood-in", "New-VMSwitch", what="a switch without the host")
+    return [_switch(process.machine.network.new_vm_switch(given["Name"], given["NetAdapterName"][0]))]
 
 
 @answers("Remove-VMSwitch", "VMSwitch", "Force")
-def _remove_switch(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _remove_switch(process: CmdletProcess, given: Given) -> Iterable[Any]:
     if not given.get("Force"):
-        raise desk.machine.fail("not-stood-in", "Remove-VMSwitch", what="somebody who answers its question")
+        raise process.machine.fail("not-stood-in", "Remove-VMSwitch", what="somebody who answers its question")
     for each in given["VMSwitch"]:
-        desk.machine.network.remove_vm_switch(each["Id"])
+        process.machine.network.remove_vm_switch(each["Id"])
     return ()
 
 
 @answers("Get-VMNetworkAdapter", "All", "ManagementOS")
-def _ports(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    network = desk.machine.network
+def _ports(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    network = process.machine.network
     for each in network.switches:
         if each.port is not None:
             yield of_type(
@@ -190,10 +190,10 @@ def _as_windows_shows(network: str) -> str:
 
 
 @answers("Get-NetFirewallRule", "Group")
-def _rules(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    rules = desk.machine.network.rules if given["Group"] == ["winhost"] else {}
+def _rules(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    rules = process.machine.network.rules if given["Group"] == ["winhost"] else {}
     if not rules:
-        raise desk.machine.fail("rule-unknown", "Get-NetFirewallRule", group=given["Group"][0])
+        raise process.machine.fail("rule-unknown", "Get-NetFirewallRule", group=given["Group"][0])
     return [_shown_rule(name, "True" if remote else "False") for name, remote in rules.items()]
 
 
@@ -202,14 +202,14 @@ def _shown_rule(name: str, enabled: str) -> WindowsObject:
 
 
 @answers("Get-NetFirewallAddressFilter", "AssociatedNetFirewallRule")
-def _filter(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    remote = desk.machine.network.rules[given["AssociatedNetFirewallRule"]["DeviceID"]]
+def _filter(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    remote = process.machine.network.rules[given["AssociatedNetFirewallRule"]["DeviceID"]]
     return [of_type("MSFT_NetAddressFilter", RemoteAddress=[_as_windows_shows(each) for each in remote])]
 
 
 @answers("Get-NetFirewallHyperVVMSetting")
-def _vm_setting(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    network = desk.machine.network
+def _vm_setting(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    network = process.machine.network
     # Of another maker of VMs, too.
     yield _setting("{9E288F02-CE00-4D9E-BE2B-14CE463B0298}", "Block")
     if network.inbound != "not-configured":
@@ -221,9 +221,9 @@ def _setting(name: str, action: str) -> WindowsObject:
 
 
 @answers("Get-NetFirewallHyperVRule")
-def _vm_rules(desk: Cmdlets, _given: Given) -> Iterator[Any]:
+def _vm_rules(process: CmdletProcess, _given: Given) -> Iterator[Any]:
     yield _vm_rule("Mdns-In", [ANY])
-    for port, remote in desk.machine.network.vm_rules.items():
+    for port, remote in process.machine.network.vm_rules.items():
         yield _vm_rule(f"winhost-vm-port-{port}", remote)
 
 

@@ -12,7 +12,7 @@ from winhost.lab.physics.text_files import on_wire
 from winhost.lab.physics.windows_network import TASK
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.physics.windows_software import RECORD
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers, our_word, windows_word
 
 Call = Callable[[Machine, Given], Any]
 
@@ -184,8 +184,8 @@ def _register_objects(name: str, resource: str, type_name: str, properties: Mapp
     def value(known: Mapping[str, Any], source: str) -> Any:
         return windows_word(known[source[5:]]) if source.startswith("word ") else known[source]
 
-    def answer(desk: Cmdlets, _: Given) -> Iterable[Any]:
-        for record in desk.machine.there(resource):
+    def answer(process: CmdletProcess, _: Given) -> Iterable[Any]:
+        for record in process.machine.there(resource):
             known = {**record.key, **record.state}
             yield of_type(type_name, **{name: value(known, source) for name, source in properties.items()})
 
@@ -193,8 +193,8 @@ def _register_objects(name: str, resource: str, type_name: str, properties: Mapp
 
 
 def _register(line: str, call: Call, *, gives: bool) -> None:
-    def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
-        found = call(desk.machine, given)
+    def answer(process: CmdletProcess, given: Given) -> Iterable[Any]:
+        found = call(process.machine, given)
         return [found] if gives and found is not None else ()
 
     answers(*line.split())(answer)
@@ -203,9 +203,9 @@ def _register(line: str, call: Call, *, gives: bool) -> None:
 def _register_each(line: str, call: Callable[[Machine, Any, Given], object]) -> None:
     name, first, *others = line.split()
 
-    def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
+    def answer(process: CmdletProcess, given: Given) -> Iterable[Any]:
         for each in given[first]:
-            call(desk.machine, each, given)
+            call(process.machine, each, given)
         return ()
 
     answers(name, first, *others)(answer)

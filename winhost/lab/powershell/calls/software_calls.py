@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers
+from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers
 from winhost.lab.powershell.windows_views import driver_models, gpu_places
 
 _STATES = {
@@ -16,15 +16,15 @@ _STATES = {
 
 
 @answers("Get-WindowsOptionalFeature", "Online")
-def _optional_features(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    there = desk.machine.optional_features
+def _optional_features(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    there = process.machine.optional_features
     return [of_type("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in there.items()]
 
 
 @answers("Get-AuthenticodeSignature", "LiteralPath")
-def _signature(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _signature(process: CmdletProcess, given: Given) -> Iterable[Any]:
     for path in given["LiteralPath"]:
-        status, subject = desk.machine.software.signature(path)
+        status, subject = process.machine.software.signature(path)
         signer = of_type("SignerCertificate", Subject=subject) if subject else None
         yield of_type("Signature", Status=status, SignerCertificate=signer)
 
@@ -32,19 +32,19 @@ def _signature(desk: Cmdlets, given: Given) -> Iterable[Any]:
 # ---- programs
 
 
-def msiexec(desk: Cmdlets, arguments: list[str]) -> WindowsObject:
+def msiexec(process: CmdletProcess, arguments: list[str]) -> WindowsObject:
     """As Invoke-WinhostNative tells of it."""
-    return _ended(desk.machine.software.run_msiexec(arguments))
+    return _ended(process.machine.software.run_msiexec(arguments))
 
 
-def nvidia_smi(desk: Cmdlets, arguments: list[str]) -> WindowsObject | None:
+def nvidia_smi(process: CmdletProcess, arguments: list[str]) -> WindowsObject | None:
     """The same, or None where there is no such program."""
-    found = driver_models(desk.machine, desk.machine.software.driver_models())
+    found = driver_models(process.machine, process.machine.software.driver_models())
     if found is None or "-dm" not in arguments:
         return None if found is None else _ended(*found)
     asked = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    places = dict(zip(gpu_places(desk.machine), desk.machine.devices, strict=True))
-    return _ended(*desk.machine.software.set_driver_model(places[asked["-i"]].location, int(asked["-dm"])))
+    places = dict(zip(gpu_places(process.machine), process.machine.devices, strict=True))
+    return _ended(*process.machine.software.set_driver_model(places[asked["-i"]].location, int(asked["-dm"])))
 
 
 def _ended(code: int, output: str = "") -> WindowsObject:

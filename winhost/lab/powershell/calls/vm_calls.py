@@ -6,15 +6,15 @@ from typing import Any
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import Cmdlets, Given, answers, our_word, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers, our_word, windows_word
 
 
 @answers("Get-VM", "Id")
-def _get_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _get_vm(process: CmdletProcess, given: Given) -> Iterable[Any]:
     desired = given.get("Id")
-    if desired is not None and desired not in desk.machine.vms:
-        raise desk.machine.fail("vm-unknown", "Get-VM", vm=desired)
-    return [_vm(vm) for vm in desk.machine.vms.values() if desired in (None, vm.guid)]
+    if desired is not None and desired not in process.machine.vms:
+        raise process.machine.fail("vm-unknown", "Get-VM", vm=desired)
+    return [_vm(vm) for vm in process.machine.vms.values() if desired in (None, vm.guid)]
 
 
 def _vm(vm: VirtualMachine) -> WindowsObject:
@@ -23,9 +23,9 @@ def _vm(vm: VirtualMachine) -> WindowsObject:
         Id=vm.guid,
         Name=vm.name,
         State=windows_word(vm.power),
-        Generation=vm.says("generation", 2),
-        Version=vm.says("version", None),
-        IsClustered=vm.says("clustered", None),
+        Generation=vm.known_or("generation", 2),
+        Version=vm.known_or("version", None),
+        IsClustered=vm.known_or("clustered", None),
         AutomaticStopAction=windows_word(vm.stop_action),
         AutomaticStartAction=windows_word(vm.start_action),
         CheckpointType=windows_word(vm.checkpoint_type),
@@ -41,26 +41,26 @@ def _vm(vm: VirtualMachine) -> WindowsObject:
 
 
 def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[WindowsObject]]) -> None:
-    def answer(desk: Cmdlets, given: Given) -> Iterable[Any]:
-        return [each for guid in desk.each_vm(given) for each in make(desk.machine, desk.machine.vms[guid])]
+    def answer(process: CmdletProcess, given: Given) -> Iterable[Any]:
+        return [each for guid in process.each_vm(given) for each in make(process.machine, process.machine.vms[guid])]
 
     answers(name, "VM")(answer)
 
 
 def _processor(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    yield of_type("VMProcessor", VMId=vm.guid, ExposeVirtualizationExtensions=vm.says("nested", False))
+    yield of_type("VMProcessor", VMId=vm.guid, ExposeVirtualizationExtensions=vm.known_or("nested", False))
 
 
 def _snapshots(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    for number in range(vm.says("checkpoints", 0)):
+    for number in range(vm.known_or("checkpoints", 0)):
         yield of_type("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
 
 
 def _firmware(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    if vm.says("generation", 2) < 2:
+    if vm.known_or("generation", 2) < 2:
         raise machine.fail("generation-1", "Get-VMFirmware", vm=vm.name)
-    secure = "On" if vm.says("secure_boot", False) else "Off"
-    yield of_type("VMFirmware", SecureBoot=secure, SecureBootTemplate=vm.says("secure_boot_template", None))
+    secure = "On" if vm.known_or("secure_boot", False) else "Off"
+    yield of_type("VMFirmware", SecureBoot=secure, SecureBootTemplate=vm.known_or("secure_boot_template", None))
 
 
 def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
@@ -78,9 +78,9 @@ def _partitions(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]
     """Which VM has a partition of which GPU, facts do not tell: in the order of both."""
     used = [gpu.key["gpu"] for gpu in machine.there("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
-        mine, used = used[: other.says("partitions", 0)], used[other.says("partitions", 0) :]
+        mine, used = used[: other.known_or("partitions", 0)], used[other.known_or("partitions", 0) :]
         if other is vm:
-            for number in range(vm.says("partitions", 0)):
+            for number in range(vm.known_or("partitions", 0)):
                 yield of_type("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=mine[number] if mine[number:] else "")
 
 
@@ -95,45 +95,45 @@ _WORDS = ("AutomaticStopAction", "AutomaticStartAction", "CheckpointType", "Auto
 
 
 @answers("Set-VM", "VM", *_SIZES, *_WORDS)
-def _set_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _set_vm(process: CmdletProcess, given: Given) -> Iterable[Any]:
     desired = {our_word(name).replace("-", "_"): our_word(value) for name, value in given.items() if name != "VM"}
-    for guid in desk.each_vm(given):
-        desk.machine.set_vm(guid, **desired)
+    for guid in process.each_vm(given):
+        process.machine.set_vm(guid, **desired)
     return ()
 
 
 @answers("Stop-VM", "VM", "TurnOff", "AsJob")
-def _stop_vm(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _stop_vm(process: CmdletProcess, given: Given) -> Iterable[Any]:
     if given.get("TurnOff"):
-        for guid in desk.each_vm(given):
-            desk.machine.turn_vm_off(guid)
+        for guid in process.each_vm(given):
+            process.machine.turn_vm_off(guid)
         return ()
     if not given.get("AsJob"):
-        raise desk.machine.fail("not-stood-in", "Stop-VM", what="waiting without -AsJob")
-    for guid in desk.each_vm(given):
-        desk.stopping[guid] = desk.slept + desk.machine.ask_guest_to_stop(guid)
-    desk.jobs += 1
+        raise process.machine.fail("not-stood-in", "Stop-VM", what="waiting without -AsJob")
+    for guid in process.each_vm(given):
+        process.stopping[guid] = process.slept + process.machine.ask_guest_to_stop(guid)
+    process.jobs += 1
     return [of_type("VMJob", State="Running", JobStateInfo=of_type("VMJobStateInfo"))]
 
 
 @answers("Remove-Job", "Job", "Force")
-def _remove_job(desk: Cmdlets, given: Given) -> Iterable[Any]:
+def _remove_job(process: CmdletProcess, given: Given) -> Iterable[Any]:
     if not given.get("Force"):
-        raise desk.machine.fail("not-stood-in", "Remove-Job", what="a job that may still run, without -Force")
-    desk.jobs -= 1
+        raise process.machine.fail("not-stood-in", "Remove-Job", what="a job that may still run, without -Force")
+    process.jobs -= 1
     return ()
 
 
 @answers("Start-Sleep", "Seconds")
-def _sleep(desk: Cmdlets, given: Given) -> Iterable[Any]:
-    desk.machine.network.wait(given["Seconds"])
-    desk.slept += given["Seconds"]
-    for guid in [guid for guid, end in desk.stopping.items() if end <= desk.slept]:
-        del desk.stopping[guid]
-        desk.machine.guest_stopped(guid)
+def _sleep(process: CmdletProcess, given: Given) -> Iterable[Any]:
+    process.machine.network.wait(given["Seconds"])
+    process.slept += given["Seconds"]
+    for guid in [guid for guid, end in process.stopping.items() if end <= process.slept]:
+        del process.stopping[guid]
+        process.machine.guest_stopped(guid)
     return ()
 
 
 @answers("Read-WinhostClock")
-def _clock(desk: Cmdlets, _given: Given) -> Iterable[Any]:
-    return [desk.slept]
+def _clock(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+    return [process.slept]
