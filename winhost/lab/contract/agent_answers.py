@@ -5,7 +5,7 @@ import threading
 from contextlib import nullcontext
 
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch, PipelineStopped
-from winhost.lab.contract.resource_table import SET_ON_HOST, UPLOAD_TO_HOST, WITH_OTHER_VALUES
+from winhost.lab.contract.resource_table import FOR_ADMINISTRATORS, SET_ON_HOST, UPLOAD_TO_HOST, WITH_OTHER_VALUES
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
@@ -79,6 +79,8 @@ class AgentAnswers(CallBatch):
     def _check_values(self, resource: str, asked: SetCall) -> None:
         for fixed in (name for name in asked.desired if name not in WINDOWS[resource].sets):
             raise self._bad_request(f"{fixed} cannot be set.")
+        if resource in FOR_ADMINISTRATORS and not self.machine.lab.administrator:
+            raise FOR_ADMINISTRATORS[resource]()
         if resource not in WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(asked.desired)):
             raise self._bad_request(wrong)
 

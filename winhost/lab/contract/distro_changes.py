@@ -78,6 +78,8 @@ def set_distro(machine: Machine, asked: SetCall) -> None:
     if desired.get("installed") is False:
         _remove(machine, asked)
         return
+    if (desired.get("installed") or "image" in desired) and desired.get("image") is None:
+        raise bad_request("image is the SHA-256 of a staged file.")
     if desired.get("installed"):
         _add(machine, asked)
     elif "image" in desired:
@@ -112,10 +114,8 @@ def _check_made_of(machine: Machine, key: Key, image: Json) -> None:
 
 
 def _add(machine: Machine, asked: SetCall) -> None:
-    account, distro, image = asked.key["account"], asked.key["distro"], asked.desired.get("image")
-    if image is None:
-        raise bad_request("image is the SHA-256 of a staged file.")
-    image, wsl = str(image), _Wsl(machine, account)
+    account, distro, image = asked.key["account"], asked.key["distro"], str(asked.desired["image"])
+    wsl = _Wsl(machine, account)
     there = wsl.has(distro)
     if there and machine.distros.ours(account, distro) is not None:
         _check_made_of(machine, asked.key, image)

@@ -11,7 +11,7 @@ from winhost.lab.contract.device_changes import set_place
 from winhost.lab.contract.set_call import SetCall, SetOnHost, UploadToHost
 from winhost.lab.physics.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM, ROLE, TOOLS
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError, own_error, wrong_place
+from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error, wrong_place
 from winhost.model.facts import Json
 
 TURN_OFF = "vm-turn-off"
@@ -116,6 +116,13 @@ SET_ON_HOST: dict[str, SetOnHost] = {
 }
 
 UPLOAD_TO_HOST: Mapping[str, UploadToHost] = {"StagedFile": software_changes.upload_staged}
+
+# Their scripts refuse others before they look at values; elsewhere the cmdlets refuse them.
+FOR_ADMINISTRATORS: Mapping[str, Callable[[], CmdletError]] = {
+    "PortForward": partial(own_error, "NotAdministrator", "PermissionDenied", "Ports are forwarded by administrators."),
+    "Wsl": not_administrator,
+    "GpuDriverModel": not_administrator,
+}
 
 # Their scripts refuse other values than a plan: what is no place or size Hyper-V says, and what was there before comes
 # back, also where no plan could ask for it.
