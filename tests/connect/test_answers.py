@@ -12,7 +12,7 @@ import yaml
 from winhost.cli.output import error_text
 from winhost.connect import answers
 from winhost.connect.agent import NOT_TEXT, Agent
-from winhost.connect.errors import BAD_ANSWER, RemoteError
+from winhost.connect.wire_errors import BAD_ANSWER, RemoteError
 from winhost.model.facts import Unknown
 from winhost.resources.shape import misfit
 

@@ -12,7 +12,7 @@ from tests.connect.conftest import Serve
 from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, Served
 from tests.errors import raises
 from winhost.connect.agent import Agent
-from winhost.connect.errors import Drifted, NotAvailable, RemoteError, SessionDropped, TimedOut
+from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, SessionDropped, TimedOut
 from winhost.engine.detect import read_facts
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error

@@ -4,7 +4,7 @@ import pytest
 
 from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, HastyOnce, Served
 from tests.errors import raises
-from winhost.connect.errors import Drifted, SessionDropped, TimedOut
+from winhost.connect.wire_errors import Drifted, SessionDropped, TimedOut
 from winhost.engine.host_session import ProgressEvent
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.wire import Action, When, drop, exceed_quota

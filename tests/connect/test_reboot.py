@@ -14,7 +14,8 @@ from tests.connect.served import QUICK, Served
 from tests.errors import raises
 from winhost.connect import reboot
 from winhost.connect.agent import Agent
-from winhost.connect.errors import (
+from winhost.connect.reboot import Patience
+from winhost.connect.wire_errors import (
     AuthenticationFailed,
     RemoteError,
     SessionDropped,
@@ -22,7 +23,6 @@ from winhost.connect.errors import (
     Unreachable,
     certificate_refused,
 )
-from winhost.connect.reboot import Patience
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
 from winhost.lab.wire import Action, When, drop, refuse

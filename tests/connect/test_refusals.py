@@ -15,7 +15,7 @@ from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from tests.errors import raises
 from winhost.cli.output import error_text
-from winhost.connect import errors
+from winhost.connect import wire_errors
 from winhost.lab.wire import Action, PipelineError, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import WSManFault
 from winhost.model.errors import WinhostError
@@ -140,7 +140,7 @@ def test_a_name_that_nobody_knows_is_unreachable(served: Served, monkeypatch: py
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(
-        errors.Unreachable, match=r"gpu-03 at .* cannot be reached: no address for .*Name or service not known"
+        wire_errors.Unreachable, match=r"gpu-03 at .* cannot be reached: no address for .*Name or service not known"
     ):
         served.way(address="gpu-03.example.invalid").open()
 
@@ -152,7 +152,7 @@ def test_a_host_that_does_not_take_the_connection_in_time_is_unreachable(
         raise TimeoutError("timed out")
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-    with pytest.raises(errors.Unreachable, match=r"gpu-03 at .* cannot be reached: .*timed out"):
+    with pytest.raises(wire_errors.Unreachable, match=r"gpu-03 at .* cannot be reached: .*timed out"):
         served.open()
 
 
@@ -172,7 +172,7 @@ def test_a_host_that_restarts_is_unreachable_until_it_is_back(served: Served) ->
     served.clock.hold(served.host.machine.lab.reboot_seconds)
     served.host.machine.restart_computer()
     assert served.clock.reached.wait(20)
-    with pytest.raises(errors.Unreachable):
+    with pytest.raises(wire_errors.Unreachable):
         served.open()
     served.clock.release_all()
     served.host.machine.settle()
@@ -197,7 +197,7 @@ OTHER_SERVICES = {
 def test_a_service_that_is_no_remoting_is_a_wire_error_and_no_crash(
     served: Served, answer: tuple[int, str, bytes], auth: Auth, kind: WireKind
 ) -> None:
-    with other_service(*answer) as port, pytest.raises(errors.WireError) as caught:
+    with other_service(*answer) as port, pytest.raises(wire_errors.WireError) as caught:
         served.open(port=port, auth=auth, kind=kind)
     assert caught.value.code in ("NoSession", "Redirected", "NoShell", "AuthenticationFailed", "KeyRefused")
     assert "gpu-03" in caught.value.what
@@ -229,4 +229,5 @@ def other_service(status: int, content_type: str, body: bytes) -> Iterator[int]:
 
 def test_what_a_host_says_cannot_command_the_terminal() -> None:
     fault = RemoteFault("NotSpecified", message="Fehler:\r\n\x1b[2Jweg")
-    assert errors.RemoteError("gpu-03", fault, "get Vm").what == r"gpu-03: get Vm: Fehler: \x1b[2Jweg (NotSpecified)"
+    error = wire_errors.RemoteError("gpu-03", fault, "get Vm")
+    assert error.what == r"gpu-03: get Vm: Fehler: \x1b[2Jweg (NotSpecified)"

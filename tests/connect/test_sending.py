@@ -9,7 +9,7 @@ import pytest
 
 from tests.connect.conftest import Serve
 from tests.connect.served import Served
-from winhost.connect.errors import RemoteError
+from winhost.connect.wire_errors import RemoteError
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.uploads import NotBeside
 from winhost.lab.wire import Action, When, drop

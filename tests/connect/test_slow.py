@@ -16,8 +16,8 @@ from tests.connect.sshd import NoSshd, Sshd
 from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect import guard
-from winhost.connect.errors import Failure, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.connect.guard import Guard, connected
+from winhost.connect.wire_errors import Failure, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.model.fleet import WireKind
 
 DEADLINE = 1

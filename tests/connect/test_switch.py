@@ -8,7 +8,7 @@ import pytest
 
 from tests.connect.served import Served
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.errors import RemoteError, SessionDropped, Unreachable
+from winhost.connect.wire_errors import RemoteError, SessionDropped, Unreachable
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.windows_network import Network
 from winhost.model.plan import Step

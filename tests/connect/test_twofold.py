@@ -12,7 +12,9 @@ from tests.connect.served import QUICK
 from tests.errors import raises
 from winhost.cli.live_hosts import connector_for
 from winhost.connect.agent import Agent
-from winhost.connect.errors import (
+from winhost.connect.ssh import HostKeyRefused, SshTarget
+from winhost.connect.windows_with_linux import WindowsWithLinux
+from winhost.connect.wire_errors import (
     AuthenticationFailed,
     NotAvailable,
     RemoteError,
@@ -21,8 +23,6 @@ from winhost.connect.errors import (
     Unreachable,
     WireError,
 )
-from winhost.connect.ssh import HostKeyRefused, SshTarget
-from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.engine.detect import read_facts
 from winhost.engine.host_session import HostSession
 from winhost.lab.contract.injected_faults import InjectedFault
@@ -381,7 +381,7 @@ def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.M
     object.__setattr__(host.machine.clock, "scale", 1.0)
     hasty = replace(served.target, transport=replace(served.target.transport, operation_timeout=1))
     with closing(connector_for(hasty).open()) as agent:
-        answer = agent.set(STEP.resource_type, STEP.key, STEP.desired, STEP.before, {})
+        answer = agent.set(STEP.resource, STEP.key, STEP.desired, STEP.before, {})
     assert answer.after["text"] == "{}\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.world import EVERY_CONSENT, World, world
 from winhost.connect.agent import Agent
-from winhost.connect.errors import Drifted, Unreachable
+from winhost.connect.wire_errors import Drifted, Unreachable
 from winhost.engine.failures import ConsentNeeded, OneWay, OutOfReach, StepFailed, Stopped, WrongHost
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import Refused

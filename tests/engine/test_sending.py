@@ -12,7 +12,7 @@ import pytest
 from tests.engine.test_crashes import Abandoned, abandon, crash_points, lines_of
 from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
 from winhost.connect.agent import Agent
-from winhost.connect.errors import SessionDropped, TimedOut
+from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.engine import uploads
 from winhost.engine.failures import Halted, OutOfReach, StepFailed, Stopped
 from winhost.engine.planning import make_plan

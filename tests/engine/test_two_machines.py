@@ -19,7 +19,7 @@ from tests.engine.two_machines import (
     TwoMachinesPlan,
     two_machines,
 )
-from winhost.connect.errors import NotAvailable, SessionDropped, TimedOut
+from winhost.connect.wire_errors import NotAvailable, SessionDropped, TimedOut
 from winhost.engine import planning
 from winhost.engine.failures import CannotTell, NeverCame, OutOfReach
 from winhost.engine.planning import Refused, make_plan

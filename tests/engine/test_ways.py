@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.world import EVERY_CONSENT, World, world
 from winhost.connect.agent import Agent
-from winhost.connect.errors import Unreachable
+from winhost.connect.wire_errors import Unreachable
 from winhost.engine.detect import read_facts
 from winhost.engine.failures import (
     CannotWrite,

@@ -13,7 +13,7 @@ from tests.engine.test_crashes import abandon, crash_points, lines_of
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, BOOK, CONSENTS, DATA, Wsl2World, wsl2_world
 from tests.errors import raises
-from winhost.connect.errors import NotAvailable
+from winhost.connect.wire_errors import NotAvailable
 from winhost.engine.failures import OutOfReach, StepFailed
 from winhost.lab.physics.lab_section import AdapterPhysics, ImagePhysics, WslPhysics
 from winhost.lab.physics.local_accounts import BATCH

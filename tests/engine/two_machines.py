@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.engine.world import QUICK, World
 from winhost.connect.agent import Agent
-from winhost.connect.errors import SessionDropped, TimedOut
 from winhost.connect.ssh import HostKeyRefused, SshTarget, key_refused, not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
+from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.engine.order import Id
 from winhost.engine.planning import make_plan
 from winhost.engine.run import RunContext

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from winhost.connect.agent import Agent
-from winhost.connect.errors import SessionDropped, Unreachable
 from winhost.connect.reboot import Patience
+from winhost.connect.wire_errors import SessionDropped, Unreachable
 from winhost.engine.detect import read_facts
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import make_plan

@@ -9,8 +9,8 @@ from typing import Any
 from tests.engine.two_machines import OURS, TwoMachines
 from tests.engine.world import DirectWire
 from winhost.connect.agent import Agent
-from winhost.connect.errors import SessionDropped, Unreachable
 from winhost.connect.windows_with_linux import WindowsWithLinux
+from winhost.connect.wire_errors import SessionDropped, Unreachable
 from winhost.engine.planning import make_plan
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store

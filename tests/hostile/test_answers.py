@@ -15,10 +15,10 @@ from winhost.cli.show_facts import show_facts
 from winhost.compat.answer import Requirements as Wanted
 from winhost.compat.answer import judge
 from winhost.connect.agent import Agent
-from winhost.connect.errors import RemoteError, WireError
 from winhost.connect.guard import Guard
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.winrs import WinrsWire
+from winhost.connect.wire_errors import RemoteError, WireError
 from winhost.engine.detect import missing, read_facts
 from winhost.engine.planning import make_plan
 from winhost.lab.contract.agent_answers import AgentAnswers

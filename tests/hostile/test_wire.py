@@ -21,8 +21,8 @@ from tests.hostile.hosts import (
     with_taken,
 )
 from winhost.connect.agent import Agent
-from winhost.connect.errors import RemoteError
 from winhost.connect.windows import WindowsConnector
+from winhost.connect.wire_errors import RemoteError
 from winhost.engine.detect import read_facts
 from winhost.lab.hostfile import find
 from winhost.lab.lab_host import LabHost, LabRunspace

@@ -15,8 +15,8 @@ from filelock import FileLock
 
 from tests.connect.sshd import keypair
 from winhost.connect.agent import Agent
-from winhost.connect.errors import Unreachable
 from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.connect.wire_errors import Unreachable
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
 from winhost.paths.distro_network import NETWORK_FILE, StaticAddress, network_file

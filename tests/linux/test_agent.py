@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
-from winhost.connect.errors import Drifted, NotAvailable, RemoteError
+from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.model.facts import Unavailable
 from winhost.resources.base import Keep
 from winhost.resources.linux.cdi_spec.resource import CdiSpec

@@ -10,7 +10,7 @@ import pytest
 from tests.linux.debian import INSIDE, Debian, Keyring, NoDebian, make_repository, wait_for
 from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
-from winhost.connect.errors import RemoteError, SessionDropped
+from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
 from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage

@@ -29,7 +29,7 @@ from tests.powershell.bundles import (
 )
 from tests.powershell.twins import ENGINES_OWN, machine
 from winhost.cli import run
-from winhost.connect.errors import Drifted
+from winhost.connect.wire_errors import Drifted
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import make_plan

@@ -7,12 +7,12 @@ from typing import Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
 
-from winhost.compat import capabilities, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network, wslc
+from winhost.compat import capabilities, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network_rules, wslc
 from winhost.compat.capability import offers
 from winhost.compat.default_plan import refused_by_default
 from winhost.compat.room import room
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
-from winhost.compat.stated import as_stated
+from winhost.compat.stated_versions import as_stated
 from winhost.compat.target import Target
 from winhost.hardware.cards import card_label, serves
 from winhost.knowledge import catalogue
@@ -27,7 +27,7 @@ from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm.resource import Vm
 
 # Importing them declares their rules.
-RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network, gpu_p, ubuntu, wslc, capabilities)
+RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network_rules, gpu_p, ubuntu, wslc, capabilities)
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]

@@ -10,7 +10,7 @@ from packaging.version import Version
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fit_as_it_is
 from winhost.compat.rule import reason_of, unverified
-from winhost.compat.stated import after
+from winhost.compat.stated_versions import after
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts, Json, Record

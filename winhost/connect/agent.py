@@ -21,7 +21,7 @@ from winhost.connect.answers import (
     not_text,
     parsed,
 )
-from winhost.connect.errors import BAD_ANSWER, Drifted, NotAvailable, RemoteError, SessionDropped, not_found
+from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, RemoteError, SessionDropped, not_found
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
 
 A = TypeVar("A")
@@ -38,7 +38,7 @@ def anything(resource: str, records: Sequence[Record]) -> None:
 
 
 class Wire(Protocol):
-    """Carries one JSON text to the agent and one back. Raises the errors of `winhost.connect.errors`."""
+    """Carries one JSON text to the agent and one back. Raises the errors of `winhost.connect.wire_errors`."""
 
     host: str
 

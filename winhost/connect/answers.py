@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter, ValidationError
 
-from winhost.connect.errors import one_line
+from winhost.connect.wire_errors import one_line
 from winhost.model.errors import visible
 from winhost.model.facts import Json, RemoteFault
 from winhost.model.once import once

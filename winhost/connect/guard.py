@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any, Protocol
 
-from winhost.connect.errors import Failure, SessionDropped, TimedOut, Unreachable, one_line
+from winhost.connect.wire_errors import Failure, SessionDropped, TimedOut, Unreachable, one_line
 from winhost.model.units import MiB
 
 MOST = 8 * MiB  # what a host may send in answer to one call, with everything around it

@@ -5,8 +5,8 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from winhost.connect.errors import NO_SESSION, Failure, Unreachable, no_session, one_line
 from winhost.connect.guard import Guard, connected, guarded
+from winhost.connect.wire_errors import NO_SESSION, Failure, Unreachable, no_session, one_line
 from winhost.model.fleet import Host
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisc
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from winhost.connect.errors import (
+from winhost.connect.guard import place
+from winhost.connect.http import trusted
+from winhost.connect.wire_errors import (
     BAD_ANSWER,
     AuthenticationFailed,
     Distrust,
@@ -22,8 +24,6 @@ from winhost.connect.errors import (
     no_session,
     one_line,
 )
-from winhost.connect.guard import place
-from winhost.connect.http import trusted
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Host

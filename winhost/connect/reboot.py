@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.errors import AuthenticationFailed, RemoteError, SessionDropped, TimedOut, Unreachable, WireError
+from winhost.connect.wire_errors import (
+    AuthenticationFailed,
+    RemoteError,
+    SessionDropped,
+    TimedOut,
+    Unreachable,
+    WireError,
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.connect.agent import Agent, Fits, anything
-from winhost.connect.errors import (
+from winhost.connect.guard import Guard, connected, place
+from winhost.connect.wire_errors import (
     NO_SESSION,
     AuthenticationFailed,
     Failure,
@@ -23,7 +24,6 @@ from winhost.connect.errors import (
     WireError,
     one_line,
 )
-from winhost.connect.guard import Guard, connected, place
 from winhost.model.errors import UsageError, visible
 from winhost.model.secrets import SecretRef
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer
-from winhost.connect.errors import (
+from winhost.connect.ssh import HostKeyRefused, SshConnector, SshTarget
+from winhost.connect.wire_errors import (
     AuthenticationFailed,
     NotAvailable,
     SessionDropped,
@@ -15,7 +16,6 @@ from winhost.connect.errors import (
     WireError,
     one_line,
 )
-from winhost.connect.ssh import HostKeyRefused, SshConnector, SshTarget
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unknown
 from winhost.model.fleet import Host, Ssh

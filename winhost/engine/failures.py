@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from winhost.connect.errors import NotAvailable, RemoteError
+from winhost.connect.wire_errors import NotAvailable, RemoteError
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step

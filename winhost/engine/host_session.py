@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer
-from winhost.connect.errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, not_found
 from winhost.connect.reboot import Patience
+from winhost.connect.wire_errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, not_found
 from winhost.engine import uploads
 from winhost.engine.detect import read_facts
 from winhost.model.facts import Facts, Json, Key, RemoteFault

@@ -8,8 +8,8 @@ from typing import Any
 
 from winhost import __version__
 from winhost.connect.agent import Connector, SetAnswer
-from winhost.connect.errors import Drifted, NotAvailable, RemoteError, WireError
 from winhost.connect.reboot import Patience
+from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, WireError
 from winhost.engine import amending, uploads
 from winhost.engine.amending import Amendment
 from winhost.engine.failures import (

@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from winhost.connect.agent import Received
-from winhost.connect.errors import SessionDropped, TimedOut
+from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import Step
 from winhost.model.units import MiB
