@@ -52,3 +52,31 @@ def test_the_codes_of_the_agent_are_its_own() -> None:
     assert len(told) >= 6
     for code, category in told.items():
         assert re.search(rf"'{re.escape(code)}'.{{0,12}}'{category}'|category = '{category}'; code = '{code}'", scripts)
+
+
+# ---- the resource that the page adds: all files that name it, each listed once
+
+EXAMPLE = re.compile(r"PowerPlan|power_plan|powercfg\.exe|never.sleep|host-sleeps|modern-standby|Win32_PowerSetting")
+SOURCES = {".py", ".ps1", ".yaml", ".json", ".j2"}
+
+
+def listed(section: str) -> list[str]:
+    """The files in the table of a section."""
+    text = PAGE.partition(f"{section}\n")[2].partition("\n#")[0]
+    return [
+        file
+        for line in text.split("\n")
+        if line.startswith("| `")
+        for file in re.findall(r"`([\w/.]+)`", line.split("|")[1])
+    ]
+
+
+def test_a_resource_takes_six_files_at_most() -> None:
+    of_the_resource = listed("## Add a resource: Windows power plan")
+    of_the_paths = listed("### 6. A path that wants it")
+    assert 3 <= len(of_the_resource) <= 6
+    folders = ("winhost", "playbooks", "templates", "examples")
+    files = (file for folder in folders for file in (ROOT / folder).rglob("*") if file.suffix in SOURCES)
+    named = {str(file.relative_to(ROOT)) for file in files if EXAMPLE.search(file.read_text("utf-8"))}
+    assert named == {*of_the_resource, *of_the_paths}
+    assert len(named) == len(of_the_resource) + len(of_the_paths)

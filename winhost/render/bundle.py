@@ -4,12 +4,12 @@ The scripts are constant text: every value of a plan stays in plan.json, which t
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from graphlib import TopologicalSorter
 from hashlib import sha256
 from importlib.resources import files as packaged
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from winhost import __version__
 from winhost.model.documents import write_document
@@ -19,20 +19,10 @@ from winhost.model.once import once
 from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
-from winhost.resources.base import Attachment, Change, ResourceType, Rests, undo_property_by_property
+from winhost.resources.base import Attachment, Change, ResourceType, Rests, name_by_hand
 from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX, WINDOWS, label, titled
-from winhost.resources.shared import cuts_the_wire, ends_distros, restart, undo_whole
-from winhost.resources.windows.account_tasks.resource import undo_tasks
-from winhost.resources.windows.external_switch.resource import undo_switch
-from winhost.resources.windows.local_account.resource import undo_account
-from winhost.resources.windows.staged_file.resource import undo_staged
-from winhost.resources.windows.virtual_machine_platform.resource import undo_feature
-from winhost.resources.windows.vm_power.resource import vm_off
 from winhost.resources.windows.windows_scripts import agent_digest, agent_text
-from winhost.resources.windows.wsl.resource import undo_wsl
-from winhost.resources.windows.wsl_distro.resource import distro_risks, undo_distro
-from winhost.resources.windows.wsl_vm.resource import undo_vm
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -48,33 +38,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "Rollback.ps1": ("rollback", *_DOING),
 }
 
-# How the engine of the bundle calls the rules of our resources. A rule that stands in none of these has no twin
-# there, and making a bundle fails.
-_DEFAULTS = {field.name: field.default for field in fields(ResourceType)}
-_NEEDS = {_DEFAULTS["needs"]: "", vm_off: "vm-off", WINDOWS["AssignableDevice"].needs: "owners-off"}
-_RISKS = {
-    _DEFAULTS["risks"]: "",
-    WINDOWS["VmPower"].risks: "stops-a-vm",
-    WINDOWS["HyperVRole"].risks: "restarts-for-role",
-    restart: "restarts",
-    cuts_the_wire: "cuts-the-wire",
-    distro_risks: "ends-a-distro",
-    ends_distros: "ends-distros",
-}
-_UNDO = {
-    undo_property_by_property: "",
-    WINDOWS["AssignableDevice"].undo: "place",
-    WINDOWS["HyperVRole"].undo: "role",
-    undo_account: "account",
-    undo_tasks: "tasks",
-    undo_whole: "whole",
-    undo_feature: "feature",
-    undo_staged: "staged",
-    undo_wsl: "wsl",
-    undo_switch: "switch",
-    undo_distro: "distro",
-    undo_vm: "vm",
-}
+_DEFAULTS = {each.name: each.default for each in fields(ResourceType)}
 
 
 @dataclass(frozen=True)
@@ -217,12 +181,12 @@ def _row(resource: ResourceType) -> _Row:
         sets=bool(resource.sets),
         restarts=resource.restarts,
         absent="" if resource.absent is None else json.dumps(dict(resource.absent)),
-        needs=_named(_NEEDS, resource.needs, resource),
-        risks=_named(_RISKS, resource.risks, resource),
+        needs=_named(resource, "needs"),
+        risks=_named(resource, "risks"),
         rests=json.dumps([_rule(rule) for rule in resource.rests if rule.resource in WINDOWS]),
         within=resource.within.resource if resource.within else "",
         requires=resource.requires or "",
-        undo=_named(_UNDO, resource.undo, resource),
+        undo=_named(resource, "undo"),
     )
 
 
@@ -232,10 +196,13 @@ def _rule(rule: Rests) -> dict[str, Json]:
     return {**told, "label": label(rule.resource)}
 
 
-def _named(names: Mapping[Any, str], rule: Callable[..., Any], resource: ResourceType) -> str:
-    if rule not in names:
+def _named(resource: ResourceType, kind: str) -> str:
+    """How the scripts call its rule; nothing where it has none of its own."""
+    rule = getattr(resource, kind)
+    name = "" if rule is _DEFAULTS[kind] else name_by_hand(rule)
+    if name is None:
         raise NotImplementedError(f"{resource.name} has a rule that templates/bundle/parts does not know")
-    return names[rule]
+    return name
 
 
 @once

@@ -106,6 +106,25 @@ def undo_property_by_property(before: Mapping[str, Json], after: Mapping[str, Js
     return Keep(f"{', '.join(foreign)} changed since by somebody else", ours) if foreign else ours
 
 
+_BY_HAND: dict[Callable[..., Any], str] = {}
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+
+
+def by_hand(name: str) -> Callable[[Rule], Rule]:
+    """Declare that the scripts of offline packages have this rule of needs, risks or undoing, too, by this name."""
+
+    def declare(rule: Rule) -> Rule:
+        _BY_HAND[rule] = name
+        return rule
+
+    return declare
+
+
+def name_by_hand(rule: Callable[..., Any]) -> str | None:
+    """What `by_hand` says; None for a rule that those scripts do not have."""
+    return _BY_HAND.get(rule)
+
+
 @dataclass(frozen=True)
 class ResourceType:
     """A resource's declaration.
@@ -231,5 +250,7 @@ __all__ = [
     "State",
     "Undo",
     "Within",
+    "by_hand",
+    "name_by_hand",
     "resource",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Rests, Undo, undo_property_by_property
+from winhost.resources.base import Change, Keep, Rests, Undo, by_hand, undo_property_by_property
 
 ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
@@ -38,16 +38,19 @@ WITHIN_DISTRO = Rests("WslDistro", on=("account", "distro"), disks=True)
 # ---- consents that a change asks for
 
 
+@by_hand("restarts")
 def restart(change: Change) -> Iterable[str]:
     """It takes effect with a restart, or may come to ask for one when it is too late to ask anybody."""
     return ("restart",)
 
 
+@by_hand("cuts-the-wire")
 def cuts_the_wire(change: Change) -> tuple[str, ...]:
     """Whatever it changes, somebody may be on the other end of it."""
     return ("network",)
 
 
+@by_hand("ends-distros")
 def ends_distros(change: Change) -> Iterable[str]:
     """It takes effect with the next start. What has never been set is that of a distro, or of a VM, just made."""
     return ("vm-stop",) if any(value is not None for value in change.before.values()) else ()
@@ -56,6 +59,7 @@ def ends_distros(change: Change) -> Iterable[str]:
 # ---- undoing
 
 
+@by_hand("whole")
 def undo_whole(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """All of it, or nothing: its properties are of one piece. Nothing where it went with what it was in."""
     if NO_PROFILE in now.values():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, ResourceType, State, Undo, resource
+from winhost.resources.base import Change, Keep, ResourceType, State, Undo, by_hand, resource
 from winhost.resources.shared import CONFIG_OF, DISTROS_OF
 from winhost.resources.values import one_of, or_nothing, text
 
@@ -24,6 +24,7 @@ _MENDED = {
 _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letters, digits, dots and dashes")
 
 
+@by_hand("tasks")
 def undo_tasks(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """What bears our name and stands where only ours stand goes back, whatever it was changed to since.
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Need, ResourceType, State, Undo, resource
+from winhost.resources.base import Change, Keep, Need, ResourceType, State, Undo, by_hand, resource
 from winhost.resources.values import text
 from winhost.resources.windows.vm_power.resource import OFF
 
@@ -24,6 +24,7 @@ def owner(place: str) -> str | None:
     return place.removeprefix(ASSIGNED) if place.startswith(ASSIGNED) else None
 
 
+@by_hand("owners-off")
 def _owners_off(change: Change) -> Iterable[Need]:
     owners = {owner(change.before["place"]), owner(change.desired["place"])} - {None}
     return tuple(Need("VmPower", {"vm": str(vm)}, {"state": OFF}) for vm in sorted(map(str, owners)))
@@ -37,6 +38,7 @@ def _may_need(change: Change) -> Iterable[str]:
     return ("force-dismount",) if _leaves_host(change) else ()
 
 
+@by_hand("place")
 def _undo(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """Any lower rung is still our doing; another VM's card is not ours to take."""
     foreign = owner(now["place"])

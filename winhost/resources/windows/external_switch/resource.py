@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
 from winhost.resources.shared import cuts_the_wire
 from winhost.resources.values import Value
 
@@ -17,6 +17,7 @@ def _guid(value: Json) -> bool:
     return isinstance(value, str) and re.fullmatch(_GUID, value) is not None
 
 
+@by_hand("switch")
 def undo_switch(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """Only the host's record of what winhost made there gives the right to remove it."""
     if now["adapter"] is not None and now["phase"] == NONE:

@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.resources.base import Change, Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import (
+    Change,
+    Keep,
+    ResourceType,
+    Rests,
+    State,
+    Undo,
+    by_hand,
+    resource,
+    undo_property_by_property,
+)
 from winhost.resources.values import one_of
 from winhost.resources.windows.assignable_device.resource import DISABLED, ENABLED
 
@@ -12,6 +22,7 @@ PENDING = "install-pending"
 UNINSTALLING = "uninstall-pending"
 
 
+@by_hand("role")
 def _undo_role(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """VM definitions that were there when the role came stay on disk; one made since is somebody's work.
 
@@ -27,6 +38,7 @@ def _undo_role(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
     return undo_property_by_property(before, after, now)
 
 
+@by_hand("restarts-for-role")
 def _role_risks(change: Change) -> tuple[str, ...]:
     if "role" not in change.desired:
         return ()

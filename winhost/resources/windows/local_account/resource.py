@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
 from winhost.resources.shared import CONFIG_OF, DISTROS_OF, TASKS_OF
 from winhost.resources.values import FLAG
 
 
+@by_hand("account")
 def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """An account goes only if it is still the one that was made; for its distros see `DISTROS_OF`."""
     if before.get("there") is not False or not now["there"]:

@@ -10,6 +10,7 @@ from winhost.resources.base import (
     Rests,
     State,
     Undo,
+    by_hand,
     resource,
     undo_property_by_property,
 )
@@ -22,6 +23,7 @@ def file_beside_the_plan(change: Change) -> Attachment | None:
     return Attachment(name, change.key["sha256"]) if not before and change.desired.get("present") else None
 
 
+@by_hand("staged")
 def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """What is there in part is nobody else's, and never put back."""
     found = {"present": before["present"] is True}

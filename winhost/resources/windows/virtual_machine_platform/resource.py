@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 from winhost.model.facts import Json
-from winhost.resources.base import ResourceType, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
 from winhost.resources.shared import DISTROS, restart
 from winhost.resources.values import one_of
 from winhost.resources.windows.hyperv_role.resource import INSTALLED, PENDING, UNINSTALLING
 
 
+@by_hand("feature")
 def undo_feature(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """Between two restarts it is nobody else's state."""
     return dict(before) if now["feature"] in (PENDING, UNINSTALLING) else undo_property_by_property(before, after, now)

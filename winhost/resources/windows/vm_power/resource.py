@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable
 
-from winhost.resources.base import Change, Need, ResourceType, State, resource
+from winhost.resources.base import Change, Need, ResourceType, State, by_hand, resource
 from winhost.resources.values import one_of
 
 OFF = "off"
 RUNNING = "running"
 
 
+@by_hand("vm-off")
 def vm_off(change: Change) -> Iterable[Need]:
     """The VM must be off while this changes (Set-VM refuses otherwise)."""
     return (Need("VmPower", {"vm": change.key["vm"]}, {"state": OFF}),)
 
 
+@by_hand("stops-a-vm")
 def _power_risks(change: Change) -> Iterable[str]:
     return ("vm-stop",) if change.before["state"] == RUNNING else ()
 

@@ -4,7 +4,17 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from winhost.model.facts import Json
-from winhost.resources.base import VERSION, Change, Keep, ResourceType, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import (
+    VERSION,
+    Change,
+    Keep,
+    ResourceType,
+    State,
+    Undo,
+    by_hand,
+    resource,
+    undo_property_by_property,
+)
 from winhost.resources.shared import DISTROS, restart
 from winhost.resources.values import text
 
@@ -20,6 +30,7 @@ def _irreversible(change: Change) -> str | None:
     )
 
 
+@by_hand("wsl")
 def undo_wsl(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """What was not there goes; a version that was there does not come back."""
     if before.get("version") is not None and now["version"] != before["version"]:

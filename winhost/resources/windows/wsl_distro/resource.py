@@ -4,7 +4,17 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, ResourceType, Rests, State, Undo, resource, undo_property_by_property
+from winhost.resources.base import (
+    Change,
+    Keep,
+    ResourceType,
+    Rests,
+    State,
+    Undo,
+    by_hand,
+    resource,
+    undo_property_by_property,
+)
 from winhost.resources.shared import INSIDE
 from winhost.resources.values import FLAG, SHA256_OR_NOTHING
 
@@ -13,6 +23,7 @@ NO_DISTRO: Mapping[str, Json] = MappingProxyType(
 )
 
 
+@by_hand("ends-a-distro")
 def distro_risks(change: Change) -> Iterable[str]:
     """What runs in it ends with it."""
     ends = change.desired.get("installed") is False or change.desired.get("running") is False
@@ -24,6 +35,7 @@ def distro_may_need(change: Change) -> Iterable[str]:
     return ("data",) if change.desired.get("installed") is False else ()
 
 
+@by_hand("distro")
 def undo_distro(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """A distro goes only if it is the one that was imported; then it goes as a whole."""
     if before.get("installed") is not False:

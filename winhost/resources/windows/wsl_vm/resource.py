@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, ResourceType, State, Undo, resource
+from winhost.resources.base import Change, Keep, ResourceType, State, Undo, by_hand, resource
 from winhost.resources.shared import DISTROS_OF, ends_distros
 from winhost.resources.values import SHA256_OR_NOTHING, or_nothing, text
 
@@ -12,6 +12,7 @@ _MODE = or_nothing(text("bridged|mirrored|nat", "bridged, mirrored or nat"))
 NO_VM: Mapping[str, Json] = MappingProxyType({"running": False, "config": None, "mode": None})
 
 
+@by_hand("vm")
 def undo_vm(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
     """The file goes back by itself, later: a VM cannot be made with what it does not say yet."""
     return Keep("WSL reads the .wslconfig that was put back at its next start") if now["running"] else {}
