@@ -90,9 +90,9 @@ def somebody(here: Wsl2World, name: str) -> None:
     here.machine.accounts.accounts[name] = Account(name, "S-1-5-21-1-2-3-1007")
 
 
-def edited(plan: Plan, account: str, *, request: bool) -> Plan:
+def edited(plan: Plan, account: str, *, in_request: bool) -> Plan:
     """The plan with another account: in what it asks for, or in all that it wants and does."""
-    if request:
+    if in_request:
         settings = {**plan.request.playbook["settings"], "account": account}
         return replace(plan, request=replace(plan.request, playbook={**plan.request.playbook, "settings": settings}))
     stage = plan.stages[0]
@@ -104,13 +104,13 @@ def _for(each: T, account: str) -> T:
     return replace(each, key={**each.key, "account": account}) if "account" in each.key else each
 
 
-@pytest.mark.parametrize("request", [True, False])
+@pytest.mark.parametrize("in_request", [True, False])
 def test_a_plan_that_was_edited_to_somebodys_account_is_refused_before_the_first_step(
-    tmp_path: Path, request: bool
+    tmp_path: Path, in_request: bool
 ) -> None:
     here = wsl2_world(tmp_path)
     somebody(here, "alice")
-    plan, found = edited(here.plan(), "alice", request=request), here.state()
+    plan, found = edited(here.plan(), "alice", in_request=in_request), here.state()
     with pytest.raises(Refused) as caught:
         here.apply(plan)
     assert caught.value.codes == ("wsl.account-taken",)
