@@ -12,7 +12,7 @@ from winhost.cli import winhost
 from winhost.knowledge import catalogue
 from winhost.model.plan import RISKS
 from winhost.model.yamlfile import kinds_at
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.wsl2_settings import Wsl2Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))}
@@ -84,7 +84,7 @@ def test_a_command_in_a_sentence_has_its_options(page: str, text: str) -> None:
 def test_every_setting_that_is_named_can_be_set() -> None:
     named = {name for text in (*PAGES.values(), *CODE.values()) for name in SETTING.findall(text)}
     assert len(named) > 5
-    assert [name for name in named if not kinds_at(Settings, tuple(name.split(".")))] == []
+    assert [name for name in named if not kinds_at(Wsl2Settings, tuple(name.split(".")))] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -92,7 +92,7 @@ def test_every_reason_that_is_named_is_one(page: str) -> None:
     prefixes = {code.partition(".")[0] for code in catalogue.entries()}
     named = {match[0].strip("[]"): match for text in INLINE.findall(PAGES[page]) if (match := DOTTED.fullmatch(text))}
     reasons = {name for name, match in named.items() if match[1] in prefixes} - NO_CODES
-    settings = {name for name in reasons if kinds_at(Settings, tuple(name.split(".")))}
+    settings = {name for name in reasons if kinds_at(Wsl2Settings, tuple(name.split(".")))}
     for code in reasons - settings:
         assert catalogue.entry(code)
 

@@ -29,7 +29,7 @@ from winhost.model.shipped import shipped
 from winhost.paths.expansion import expand
 from winhost.paths.playbook import read_playbook
 from winhost.paths.wsl2_decisions import Wsl2Decisions
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.base import Keep
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
@@ -185,7 +185,7 @@ def desired(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
         "bridge": bridge,
         "access": {"key": key, "allow": [str(ip_interface(f"{INSIDE}/{PREFIX}").network)]},
     }
-    decisions = Wsl2Decisions(HostFacts(hosts()[HOST][0]), Settings.model_validate(settings), "bridged")
+    decisions = Wsl2Decisions(HostFacts(hosts()[HOST][0]), Wsl2Settings.model_validate(settings), "bridged")
     entries, _ = expand(playbook, decisions)
     return {each.resource: each.desired for each in entries if each.key == OWNED}
 

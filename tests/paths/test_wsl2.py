@@ -17,7 +17,7 @@ from winhost.model.units import GiB, MiB
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, mac_address
-from winhost.paths.wsl2_settings import Bridge, Settings
+from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.network_adapter.resource import NetworkAdapter
 from winhost.sizing.host_memory import wsl_default_ram
@@ -31,8 +31,8 @@ NEEDED: dict[str, Any] = {
 BRIDGE = {"switch": "lan", "address": "192.0.2.10/24", "gateway": "192.0.2.1", "dns": ["192.0.2.53"]}
 
 
-def settings(**given: Any) -> Settings:
-    return Settings.model_validate({**NEEDED, **given})
+def settings(**given: Any) -> Wsl2Settings:
+    return Wsl2Settings.model_validate({**NEEDED, **given})
 
 
 def test_all_but_what_only_the_user_knows_has_a_default() -> None:

@@ -13,7 +13,7 @@ from winhost.paths.dda_selection import Selection
 from winhost.paths.playbook import Playbook, read_playbook
 from winhost.paths.vocabulary import VOCABULARIES
 from winhost.paths.wsl2_refusals import refusals
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.assignable_device.resource import owner
@@ -82,7 +82,7 @@ def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]
 
 def _wsl2(facts: HostFacts) -> Iterator[Reason]:
     settings = _playbook("wsl2").parsed_settings
-    assert isinstance(settings, Settings)
+    assert isinstance(settings, Wsl2Settings)
     for refusal in refusals(facts, settings, ()):
         yield reason_of(note(refusal.code, observed=f"{refusal.sentence} {refusal.remedy}"), PLAN)
 

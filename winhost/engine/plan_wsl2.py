@@ -16,7 +16,7 @@ from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_network import UNBRIDGED, Mode, adapter
 from winhost.paths.wsl2_refusals import refusals
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import HostFacts
 
 # Which settings only the host's answer on a resource can prove wrong: what is taken, not there or not to be had.
@@ -34,7 +34,7 @@ class Wsl2Planner:
         self._facts = facts
         self._resources = request.playbook.resources
         settings = request.playbook.parsed_settings
-        assert isinstance(settings, Settings)
+        assert isinstance(settings, Wsl2Settings)
         self._settings = settings
 
     @cached_property

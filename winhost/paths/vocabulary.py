@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.images import images
 from winhost.paths.never_sleep import POWER_PLAN
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.wsl2_settings import Wsl2Settings
 
 
 class NoSettings(BaseModel):
@@ -68,7 +68,7 @@ VOCABULARIES = {
             "specs": ("title",),
             "power_plans": POWER_PLAN,
         },
-        Settings,
+        Wsl2Settings,
         {"image": images()},
         variant="network",
     ),

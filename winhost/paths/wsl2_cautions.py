@@ -10,12 +10,12 @@ from winhost.model.units import about, size
 from winhost.paths.never_sleep import cautions_of_sleep
 from winhost.paths.playbook import PlaybookResource
 from winhost.paths.wsl2_memory import memory
-from winhost.paths.wsl2_settings import Settings
+from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.sizing.host_memory import WINDOWS_USABLE
 
 
-def cautions(facts: HostFacts, settings: Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
+def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
     """Of the settings, and of what a playbook's own resources want."""
     yield from _of_memory(facts, settings)
     yield from cautions_of_sleep(facts, "wsl2", settings.never_sleep)
@@ -40,7 +40,7 @@ def cautions(facts: HostFacts, settings: Settings, resources: Collection[Playboo
         )
 
 
-def _of_memory(facts: HostFacts, settings: Settings) -> Iterator[Caution]:
+def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Caution]:
     """Nothing where it is not known, or where no setting could give the cards theirs: of these, rules speak."""
     try:
         cards = tuple(filter(runs_cuda, facts.cards))

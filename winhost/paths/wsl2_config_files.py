@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_network import StaticAddress, network_file
 from winhost.paths.wsl2_network import Mode
-from winhost.paths.wsl2_settings import Bridge, Settings
+from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.wslconfig import WSLCONF, changed
 
 NEVER_IDLE = "-1"  # of both idle times: no client window has to stay open
@@ -31,7 +31,7 @@ class Conf:
     resolver: str | None
 
 
-def wslconfig_values(settings: Settings, mode: Mode, memory: Bytes, mac: str | None) -> WslConfigValues:
+def wslconfig_values(settings: Wsl2Settings, mode: Mode, memory: Bytes, mac: str | None) -> WslConfigValues:
     """Values of .wslconfig: the network mode, `memory` bytes for Linux, no idle timeout; mac: of the bridged VM."""
     values: WslConfigValues = {
         ("wsl2", "networkingMode"): mode,
@@ -51,7 +51,7 @@ def wslconfig_values(settings: Settings, mode: Mode, memory: Bytes, mac: str | N
     return values
 
 
-def wsl_conf(settings: Settings, mode: Mode) -> Conf:
+def wsl_conf(settings: Wsl2Settings, mode: Mode) -> Conf:
     """systemd runs, root is the default user, and Windows' PATH stays out. A static address has its network file, and
     where it names DNS servers, a resolv.conf of its own.
     """

@@ -15,7 +15,7 @@ from winhost.paths.never_sleep import power_plans
 from winhost.paths.wsl2_config_files import Conf, Config, wsl_conf, wslconfig_values
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
-from winhost.paths.wsl2_settings import File, Settings
+from winhost.paths.wsl2_settings import File, Wsl2Settings
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.hyperv_firewall.resource import WSL
 from winhost.resources.windows.wsl.resource import Wsl
@@ -55,7 +55,7 @@ class Wsl2Decisions:
     that ask for it wait for the next stage. Lists of none or one stand for what is wanted only sometimes.
     """
 
-    def __init__(self, facts: HostFacts, settings: Settings, mode: Mode) -> None:
+    def __init__(self, facts: HostFacts, settings: Wsl2Settings, mode: Mode) -> None:
         self._facts = facts
         self._settings = settings
         self._mode = mode

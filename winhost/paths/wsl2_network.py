@@ -7,14 +7,12 @@ from typing import Literal
 from winhost.model.facts import MissingFact, Unavailable
 from winhost.model.no_such_thing import NoSuchThing
 from winhost.model.refusal import Refusal
-from winhost.paths.wsl2_settings import AUTO, Bridge, Settings
+from winhost.paths.wsl2_settings import AUTO, Bridge, Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.external_switch.resource import ExternalSwitch
 from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, WIFI, NetworkAdapter
 
 Mode = Literal["bridged", "mirrored", "nat"]
-
-
 UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first
 
 
@@ -91,7 +89,7 @@ def networks(facts: HostFacts) -> tuple[str, ...]:
     return tuple(sorted({str(each.network) for each in found if each.version == 4 and not each.is_link_local}))
 
 
-def allowed(facts: HostFacts, settings: Settings) -> tuple[str, ...]:
+def allowed(facts: HostFacts, settings: Wsl2Settings) -> tuple[str, ...]:
     """Networks that may come in: those that were named, else those that the host itself is in.
 
     Raises Refusal where it is in none, MissingFact.

@@ -9,7 +9,7 @@ from winhost.model.plan import DesiredResource
 from winhost.model.refusal import Refusal
 from winhost.model.units import about, size
 from winhost.paths.wsl2_network import adapter, allowed
-from winhost.paths.wsl2_settings import Bridge, Settings
+from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
@@ -21,12 +21,10 @@ from winhost.resources.windows.vm_switch.resource import VmSwitch
 from winhost.resources.windows.wsl_distro.resource import WslDistro
 
 S = TypeVar("S", bound=State)
-
-
 _OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # resources of what is ours alone
 
 
-def refusals(facts: HostFacts, settings: Settings, desired: Iterable[DesiredResource]) -> Iterator[Refusal]:
+def refusals(facts: HostFacts, settings: Wsl2Settings, desired: Iterable[DesiredResource]) -> Iterator[Refusal]:
     """Of the settings, and of what is wanted, whoever wrote it.
 
     Raises MissingFact where accounts, distros or the network could not be read, and NoSuchThing.
@@ -51,7 +49,7 @@ def refusals(facts: HostFacts, settings: Settings, desired: Iterable[DesiredReso
     yield from _of_linux(facts)
 
 
-def _of_access(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
+def _of_access(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
     """Whoever let the whole world but the controller in would find out when all but the last is done.
 
     Not refused is what is not known: that a session comes by IPv6 does not tell where this computer is in IPv4.
@@ -70,7 +68,7 @@ def _of_access(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
         )
 
 
-def _of_memory(facts: HostFacts, settings: Settings) -> Iterator[Refusal]:
+def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
     stated, total = settings.stated("memory"), facts.memory.total
     if stated is not None and stated > total:
         told = size if about(stated) == about(total) else about

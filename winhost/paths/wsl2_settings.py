@@ -7,94 +7,26 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from winhost.model.units import Bytes, MiB, parse_size, size
+from winhost.model.units import Bytes, parse_size
 from winhost.paths.images import named
 from winhost.paths.public_key import public_key
-from winhost.resources.values import is_device
+from winhost.paths.setting_values import (
+    NO_SWAP,
+    Account,
+    Debian,
+    Name,
+    Sha256,
+    Source,
+    address_value,
+    matching,
+    memory_value,
+    swap_value,
+    zero_as_text,
+)
 
 AUTO = "auto"
-NO_SWAP = "0"
-_ENDS = "with a letter or a digit first and last"
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
 _MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what resource ExternalSwitch makes
-_LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
-_PLAIN = re.compile(r"[A-Za-z0-9._-]{0,63}[A-Za-z0-9_-]")  # of a file, as the host keeps it
-_VERSION = r"[0-9][A-Za-z0-9.+:~-]{0,63}"
 FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
-
-
-def _address(text: str) -> str:
-    if text != "dhcp":
-        interface = IPv4Interface(text)
-        if "/" not in text or interface.ip in (interface.network.network_address, interface.network.broadcast_address):
-            raise ValueError("should be dhcp, or an address of a host with its prefix, as 192.0.2.10/24")
-    return text
-
-
-def _at_least(text: str, least: Bytes, should: str) -> str:
-    """The text of a size; a setting is text, and a number without its unit says too little."""
-    try:
-        enough = parse_size(text) >= least
-    except ValueError:
-        enough = False
-    if not enough:
-        raise ValueError(f"should be {should} a size with its unit, as 48 GiB, of {size(least)} at least")
-    return text
-
-
-def _swap(text: str) -> str:
-    return text if text in ("auto", NO_SWAP) else _at_least(text, MiB, "auto, 0 for none, or")
-
-
-def _as_text(given: object) -> object:
-    """The 0 of YAML, which is a number there."""
-    return NO_SWAP if given == 0 and type(given) is int else given
-
-
-def _memory(text: str) -> str:
-    return text if text == "auto" else _at_least(text, _LEAST_MEMORY, "auto, or")
-
-
-def _like(pattern: str, should: str) -> AfterValidator:
-    """What a text has to match, whole, and the same in words."""
-
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(f"should be {should}")
-        return text
-
-    return AfterValidator(check)
-
-
-def _no_device(text: str) -> str:
-    if is_device(text):
-        raise ValueError("should be another name: this is a device of Windows, wherever it stands")
-    return text
-
-
-def _source(text: str) -> str:
-    if text.startswith(("./", ".\\")):
-        return f"./{_beside(text[2:])}"
-    if not re.match(r"https://\S+$|[A-Za-z]:\\", text) or not text.isprintable():
-        raise ValueError(
-            "should be an https:// address, the absolute path of a file on the host, or ./ and the name of a file that "
-            "lies beside the plan"
-        )
-    return text
-
-
-def _beside(name: str) -> str:
-    if not _PLAIN.fullmatch(name):
-        raise ValueError("should be ./ and a plain name without folders: letters, digits, dot, dash and underscore")
-    return _no_device(name)
-
-
-Name = Annotated[str, _like(_NAME, f"1 to 63 letters, digits, dots, - and _, {_ENDS}"), AfterValidator(_no_device)]
-Account = Annotated[str, _like(_ACCOUNT, f"1 to 20 letters, digits, - and _, {_ENDS}"), AfterValidator(_no_device)]
-Sha256 = Annotated[str, _like("[0-9a-f]{64}", "a SHA-256: 64 digits of 0-9 and a-f, in small letters")]
-Debian = Annotated[str, _like(_VERSION, "the version of a package as apt writes it, as 1.20.0-1")]
-Source = Annotated[str, AfterValidator(_source)]
 
 
 class _Closed(BaseModel):
@@ -119,7 +51,7 @@ class WslPackage(File):
     """The MSI of WSL."""
 
     version: Annotated[
-        str, _like(r"[0-9]{1,4}(\.[0-9]{1,5}){2,3}", "three or four numbers with dots between, as 2.7.14")
+        str, matching(r"[0-9]{1,4}(\.[0-9]{1,5}){2,3}", "three or four numbers with dots between, as 2.7.14")
     ]
 
     @property
@@ -148,7 +80,7 @@ class Bridge(_Closed):
     adapter: str | None = None
     """The network adapter to make the switch on, by name or interface GUID, or auto: a wired one with a link, rather
     not the one that winhost comes through. No other one is touched."""
-    address: Annotated[str, AfterValidator(_address)] = "dhcp"
+    address: Annotated[str, AfterValidator(address_value)] = "dhcp"
     gateway: IPv4Address | None = None
     dns: tuple[IPv4Address, ...] = ()
 
@@ -167,7 +99,7 @@ class Bridge(_Closed):
 class Containers(_Closed):
     """What runs containers in the distro, pinned; later versions do not come by themselves."""
 
-    ubuntu: Annotated[str, _like("[a-z]{2,20}", "one word in small letters, as noble")]
+    ubuntu: Annotated[str, matching("[a-z]{2,20}", "one word in small letters, as noble")]
     """The code name of the image's Ubuntu, by which Docker sorts its packages."""
     docker: Debian
     toolkit: Debian
@@ -183,7 +115,7 @@ class Containers(_Closed):
         return version
 
 
-class Settings(_Closed):
+class Wsl2Settings(_Closed):
     """Everything has a default but what only you can know."""
 
     network: Literal["auto", "bridged", "mirrored", "nat"] = "auto"
@@ -196,9 +128,9 @@ class Settings(_Closed):
     image: Annotated[File, BeforeValidator(named)]
     """The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."""
     wsl: WslPackage
-    memory: Annotated[str, AfterValidator(_memory)] = "auto"
+    memory: Annotated[str, AfterValidator(memory_value)] = "auto"
     """What Linux gets: auto, or as 48 GiB."""
-    swap: Annotated[str, AfterValidator(_swap), BeforeValidator(_as_text)] = "auto"
+    swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_as_text)] = "auto"
     """auto: what WSL takes, a quarter of memory; 0: none, as Kubernetes wants it; or a size."""
     processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
     access: Access = Access()
@@ -207,7 +139,7 @@ class Settings(_Closed):
     """Whether the active power plan is set never to sleep or hibernate on AC power."""
 
     @model_validator(mode="after")
-    def _agrees(self) -> "Settings":
+    def _agrees(self) -> "Wsl2Settings":
         if self.network == "bridged" and self.bridge is None:
             raise ValueError(
                 "network=bridged also needs bridge.switch=NAME, an external switch that is there, or "

@@ -9,14 +9,8 @@ from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, line_o
 from winhost.sizing.placement import Claim, Placement, place_on_cards
 
 VIDEO = "video streams"
-
-
 SHARE = 95  # percent of a card's memory that engines can have; Linux and the driver need the rest
-
-
 SHARE_WSL = 90
-
-
 SHARE_WSL_SEVERAL = 80  # where one engine spans several cards
 
 

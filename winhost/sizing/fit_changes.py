@@ -95,8 +95,6 @@ def _with(model: Model, change: FitChange) -> Model:
 
 
 STEP = {ChangeKind.SEQUENCES: 1, ChangeKind.CONTEXT: 1024}  # sequences, tokens
-
-
 _TEXTS: dict[ChangeKind, Callable[[FitChange], str]] = {
     ChangeKind.SEQUENCES: lambda c: f"sequences at once: {c.to:,} instead of {c.was:,}",
     ChangeKind.CONTEXT: lambda c: f"a context of {c.to:,} tokens instead of {c.was:,}",

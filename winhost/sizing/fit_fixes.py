@@ -45,14 +45,8 @@ class Fix:
 
 
 LESS = (ChangeKind.SEQUENCES, ChangeKind.CONTEXT)
-
-
 MOST_LOST = Fraction(1, 2)  # beyond that, another change is the smaller one
-
-
 MUCH_LESS: tuple[ChangeKind, ...] = ()  # the place of sequences and contexts that lose more
-
-
 TIERS: tuple[tuple[ChangeKind, ...], ...] = (
     (ChangeKind.SHM, ChangeKind.RAM),
     LESS,
@@ -67,11 +61,7 @@ TIERS: tuple[tuple[ChangeKind, ...], ...] = (
 
 
 ADVICE = TIERS.index((ChangeKind.QUANTIZATION,))  # from here on it is no smaller change of what is asked for
-
-
 PURCHASE = ADVICE + 1
-
-
 _MEMORY = (ChangeKind.SHM, ChangeKind.RAM, ChangeKind.HOST_RAM)
 
 

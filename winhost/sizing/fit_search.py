@@ -12,17 +12,9 @@ from winhost.sizing.fit_judgement import arithmetic, as_good_as, holds_on_cards,
 from winhost.sizing.fit_memory import memory_changes
 
 PARTS = 64  # in which all models are cut down together, before each gets back what there is room for
-
-
 TENSOR = (1, 2, 4, 8)  # cards that share a layer
-
-
 MORE_CARDS = 8  # are tried at most
-
-
 SUBSETS = 64  # of models to put to sleep
-
-
 Changes = tuple[FitChange, ...]
 
 

@@ -20,35 +20,15 @@ from winhost.sizing.memory_places import (
 )
 
 SYSTEM = 2 * GiB
-
-
 SYSTEM_LEAST = GiB
-
-
 PROCESS_RAM = 2 * GiB  # of the API server and core of each copy, and of each worker, of which there is one a card
-
-
 PROCESS_RAM_LEAST = GiB
-
-
 LOADING = 5 * GiB  # one file of weights; engines start one after the other
-
-
 WINDOWS = 2 * GiB
-
-
 WINDOWS_USABLE = 4 * GiB
-
-
 NCCL_SHM = 256 * MiB  # a card
-
-
 QUEUE_OUT = 10 * 16 * MiB  # slots by size: from the engine to all workers of a copy
-
-
 QUEUE_BACK = 10 * 24 * MiB  # from each worker
-
-
 QUEUE_OWN = 24 * MiB  # of each copy's workers among themselves
 
 

@@ -7,26 +7,12 @@ from winhost.model.units import Bytes
 from winhost.sizing.engines import MemoryPart
 
 RAM = "ram"
-
-
 SHM = "shm"
-
-
 PINNED = "pinned"
-
-
 HOST = "host"
-
-
 HOST_PER_CARDS = "host-per-cards"
-
-
 NOT_KNOWN = ", not known"  # behind what tells a capacity that nobody knows
-
-
 SHARED_WITH_WINDOWS = ("wsl2", "wslc")
-
-
 ALONGSIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
 
 

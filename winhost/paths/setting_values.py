@@ -1,0 +1,91 @@
+"""Values that settings may have: names, addresses, sizes, versions, and files by source and hash."""
+
+import re
+from ipaddress import IPv4Interface
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from winhost.model.units import Bytes, MiB, parse_size, size
+from winhost.resources.values import is_device
+
+NO_SWAP = "0"
+_ENDS = "with a letter or a digit first and last"
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
+_LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{0,63}[A-Za-z0-9_-]")  # of a file, as the host keeps it
+_VERSION = r"[0-9][A-Za-z0-9.+:~-]{0,63}"
+
+
+def address_value(text: str) -> str:
+    if text != "dhcp":
+        interface = IPv4Interface(text)
+        if "/" not in text or interface.ip in (interface.network.network_address, interface.network.broadcast_address):
+            raise ValueError("should be dhcp, or an address of a host with its prefix, as 192.0.2.10/24")
+    return text
+
+
+def _at_least(text: str, least: Bytes, should: str) -> str:
+    """The text of a size; a setting is text, and a number without its unit says too little."""
+    try:
+        enough = parse_size(text) >= least
+    except ValueError:
+        enough = False
+    if not enough:
+        raise ValueError(f"should be {should} a size with its unit, as 48 GiB, of {size(least)} at least")
+    return text
+
+
+def swap_value(text: str) -> str:
+    return text if text in ("auto", NO_SWAP) else _at_least(text, MiB, "auto, 0 for none, or")
+
+
+def zero_as_text(given: object) -> object:
+    """The 0 of YAML, which is a number there."""
+    return NO_SWAP if given == 0 and type(given) is int else given
+
+
+def memory_value(text: str) -> str:
+    return text if text == "auto" else _at_least(text, _LEAST_MEMORY, "auto, or")
+
+
+def matching(pattern: str, should: str) -> AfterValidator:
+    """What a text has to match, whole, and the same in words."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"should be {should}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _no_device(text: str) -> str:
+    if is_device(text):
+        raise ValueError("should be another name: this is a device of Windows, wherever it stands")
+    return text
+
+
+def _source(text: str) -> str:
+    if text.startswith(("./", ".\\")):
+        return f"./{_beside(text[2:])}"
+    if not re.match(r"https://\S+$|[A-Za-z]:\\", text) or not text.isprintable():
+        raise ValueError(
+            "should be an https:// address, the absolute path of a file on the host, or ./ and the name of a file that "
+            "lies beside the plan"
+        )
+    return text
+
+
+def _beside(name: str) -> str:
+    if not _PLAIN.fullmatch(name):
+        raise ValueError("should be ./ and a plain name without folders: letters, digits, dot, dash and underscore")
+    return _no_device(name)
+
+
+Name = Annotated[str, matching(_NAME, f"1 to 63 letters, digits, dots, - and _, {_ENDS}"), AfterValidator(_no_device)]
+Account = Annotated[str, matching(_ACCOUNT, f"1 to 20 letters, digits, - and _, {_ENDS}"), AfterValidator(_no_device)]
+Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a SHA-256: 64 digits of 0-9 and a-f, in small letters")]
+Debian = Annotated[str, matching(_VERSION, "the version of a package as apt writes it, as 1.20.0-1")]
+Source = Annotated[str, AfterValidator(_source)]
