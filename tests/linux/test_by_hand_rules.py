@@ -92,9 +92,9 @@ def test_what_is_taken_back_is_the_same(resource: str, data: st.DataObject) -> N
         expected = (ours.reason, dict(ours.rest), False) if isinstance(ours, Keep) else ("", dict(ours), False)
     except MissingFact:
         expected = ("", {}, True)
-    touched = {"before": before, "after": after, "changed": changed, "moved": [moved]}
+    touched = {"before": before, "after": after, "changed": changed, "transitional": [moved]}
     undo = on_linux.RULES[on_linux.RESOURCES[resource]](touched, now)
-    assert (undo.keep, undo.desired, undo.lacks != "") == expected
+    assert (undo.keep, undo.desired, undo.unread != "") == expected
 
 
 CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (

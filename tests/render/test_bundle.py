@@ -19,7 +19,7 @@ from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
-from winhost.render.bundle import SCRIPTS, WhichLinux, bundle, facts_bundle, markdown, scripts, shown, sums
+from winhost.render.bundle import SCRIPTS, WhichLinux, bundle, facts_bundle, format_value, markdown, scripts, sums
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.windows_scripts import agent_digest
 
@@ -143,4 +143,4 @@ def test_what_users_copy_from_is_in_the_wheel() -> None:
 
 @pytest.mark.parametrize(("value", "text"), [([], "none"), ([2222, 80], "2222, 80"), (True, "on"), (None, "none")])
 def test_a_value_is_shown_in_words(value: object, text: str) -> None:
-    assert shown(value) == text  # type: ignore[arg-type]
+    assert format_value(value) == text  # type: ignore[arg-type]

@@ -90,11 +90,14 @@ def apply(
         check_reach(hosts[plan.host], plan)
         _say_age(plan, max_age)
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    works = list(zip(plans, read, strict=True))
+    plans_with_files = list(zip(plans, read, strict=True))
     if only_check:
         with stopping(len(read)) as stop:
             return _check(
-                [(plan, run_context(hosts[plan.host], deadlines, stop, _unseen, file)) for file, plan in works],
+                [
+                    (plan, run_context(hosts[plan.host], deadlines, stop, _unseen, file))
+                    for file, plan in plans_with_files
+                ],
                 at_once,
                 "json" if as_jsonl else output.shape,
             )
@@ -107,7 +110,7 @@ def apply(
             with watch.at(plan.host, "reading"):
                 return run(plan, given[plan.host], run_context(hosts[plan.host], deadlines, stop, watch, file))
 
-        results = each(works, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
+        results = each(plans_with_files, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
     errors = [r.error or (_not_begun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
     shown: list[tuple[str, EndedHost | WinhostError]] = [
         (plan.host, error or EndedHost(plan.host, result.given))
@@ -160,9 +163,9 @@ def _asked(plan: Plan, accepted: tuple[str, ...], yes: bool, document: bool) -> 
     return consents(asking_for(plan, plan.stages), accepted, yes)
 
 
-def _check(works: Sequence[tuple[Plan, RunContext]], at_once: int, shape: Shape) -> int:
+def _check(plans_with_files: Sequence[tuple[Plan, RunContext]], at_once: int, shape: Shape) -> int:
     """What each plan would do now, one after the other."""
-    results = each(works, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
+    results = each(plans_with_files, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
     shown = [(result.work[0].host, result.error or Checked.of(result.work[0], result.given)) for result in results]
     show_results("check", shape, shown, _show_checked)
     return worst([result.error for result in results])

@@ -40,8 +40,10 @@ def assess(
             yield read.host, found or read.failure
 
     if output.form:
-        told = full if in_full else brief
-        documents = ((host, told(found, asked) if isinstance(found, Judged) else found) for host, found in results())
+        document_of = full if in_full else brief
+        documents = (
+            (host, document_of(found, asked) if isinstance(found, Judged) else found) for host, found in results()
+        )
         show_results("assessment-full" if in_full else "assessment", output.form, documents, lambda _: None)
     elif output.shape == "name" or details or everything or not several(words, facts_files, fleet_file):
         whole = everything or output.wide

@@ -34,7 +34,7 @@ def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> 
     else:
         plan = read_plan(the_file(plan_file, Plan))
         files = render(plan)
-    folder = output.the_place
+    folder = output.required_path
     written = _write(folder, files, signing)
     digest = sha256(written[SUMS]).hexdigest()
 
@@ -59,11 +59,11 @@ def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -
         )
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        beside = TemporaryDirectory(dir=output.parent, prefix=".bundle-")
+        staging = TemporaryDirectory(dir=output.parent, prefix=".bundle-")
     except OSError as error:
         error.filename = str(output)  # as it was named
         raise
-    with beside as temporary:
+    with staging as temporary:
         folder = Path(temporary) / "bundle"
         folder.mkdir()
         for name, content in files.items():
@@ -88,8 +88,8 @@ def _sign(command: tuple[str, ...], script: Path) -> None:
     except OSError as error:
         raise _not_signed(script.name, command[0], str(error)) from error
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip() or f"exit {done.returncode}"
-        raise _not_signed(script.name, command[0], said)
+        message = (done.stderr or done.stdout).strip() or f"exit {done.returncode}"
+        raise _not_signed(script.name, command[0], message)
 
 
 def _not_signed(script: str, command: str, output: str) -> WinhostError:

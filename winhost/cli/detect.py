@@ -29,11 +29,11 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
         for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
-            error = read.error or _written(output.place, read, force)
+            error = read.error or _written(output.path, read, force)
             codes.append(worst([error]))
             yield read.host, error or Detected(read.host, read.known)
 
-    show_results("detection", output.shape, results(), lambda found: show_facts(found.facts, output.place, output.wide))
+    show_results("detection", output.shape, results(), lambda found: show_facts(found.facts, output.path, output.wide))
     return max(codes)
 
 

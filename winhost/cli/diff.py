@@ -74,18 +74,18 @@ def _readings(before: Path, after: Path) -> Iterator[tuple[str, tuple[Facts, Fac
         yield host, _pair(host, old, new, (before, after))
 
 
-def _known(place: Path) -> dict[str, Path]:
+def _known(path: Path) -> dict[str, Path]:
     """Each host with its file; a file that cannot be read by its own name, to be told of in its turn."""
-    if not place.is_dir():
-        return {read_facts(place).host: place}
-    files = files_of([place], Facts)
+    if not path.is_dir():
+        return {read_facts(path).host: path}
+    files = files_of([path], Facts)
     check_hosts(files)
     known = {file: host for host, file in by_host(files)}
     return {known.get(file, str(file)): file for file in files}
 
 
 def _pair(
-    host: str, old: Mapping[str, Path], new: Mapping[str, Path], places: tuple[Path, Path]
+    host: str, old: Mapping[str, Path], new: Mapping[str, Path], paths: tuple[Path, Path]
 ) -> tuple[Facts, Facts] | WinhostError:
     try:
         one, other = (read_facts(known[host]) if host in known else None for known in (old, new))
@@ -93,10 +93,10 @@ def _pair(
         return as_winhost_error(error)
     if one and other:
         return one, other
-    there, lacks = places if one else reversed(places)
+    there, without = paths if one else reversed(paths)
     return DriftError(
         "OnlyThere",
-        what=f"{visible(host)} is in {visible(str(there))}, and not in {visible(str(lacks))}",
+        what=f"{visible(host)} is in {visible(str(there))}, and not in {visible(str(without))}",
         meaning="There is nothing to compare it with, which counts as a difference.",
         host=host,
     )

@@ -28,8 +28,8 @@ def explain(code: str | None, listed: bool, output: Output) -> int:
         rows = _listed(code or "")
         show_list("codes", output.shape, [Code(code, sentence) for code, sentence in rows], ("code", "sentence"))
         return 0
-    told = story_of(code)
-    show_results("explanation", output.shape, [(told.code, told)], _show)
+    explanation = story_of(code)
+    show_results("explanation", output.shape, [(explanation.code, explanation)], _show)
     return 0
 
 
@@ -46,24 +46,24 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
     return [(code, every[code].sentence) for code in sorted(codes, key=lambda code: order.index(code.split(".")[0]))]
 
 
-def _show(told: Explanation) -> None:
-    say(told.code, bold=True)
-    say(f"  {told.sentence}")
-    say(f"  {told.means}")
-    for words in told.says:
+def _show(explanation: Explanation) -> None:
+    say(explanation.code, bold=True)
+    say(f"  {explanation.sentence}")
+    say(f"  {explanation.means}")
+    for words in explanation.says:
         say(f"  In logs: {words}", hang=2)
-    if told.risks:
-        say(f"  Needs approval: {', '.join(told.risks)}")
-    if told.remedy:
-        doubt = " No report confirms that it helps (unverified)." if told.remedy.unverified else ""
-        say(f"  Remedy ({told.remedy.who}): {told.remedy.do}{doubt}")
-    for evidence in told.evidence:
+    if explanation.risks:
+        say(f"  Needs approval: {', '.join(explanation.risks)}")
+    if explanation.remedy:
+        doubt = " No report confirms that it helps (unverified)." if explanation.remedy.unverified else ""
+        say(f"  Remedy ({explanation.remedy.who}): {explanation.remedy.do}{doubt}")
+    for evidence in explanation.evidence:
         click.echo()
         _show_evidence(evidence)
-    if told.related:
+    if explanation.related:
         click.echo()
         say("  Related:")
-    for code in told.related:
+    for code in explanation.related:
         say(f"    {code}: {catalogue.entry(code).sentence}", hang=2)
 
 

@@ -26,15 +26,15 @@ from winhost.model.fleetfile import host_name
 def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: bool, output: Output) -> int:
     """Make facts of one machine from FILES."""
     made = _imported(files, _host(host), kind)
-    if output.place is not None:
-        write_file(output.place, write_document(made), "facts", force)
+    if output.path is not None:
+        write_file(output.path, write_document(made), "facts", force)
 
     def show(_: Detected) -> None:
         show_facts(made, wide=output.wide)
-        if output.place is None:
+        if output.path is None:
             say("  Not saved: name a file with -o.")
         else:
-            say(f"  Written to {output.place}. Next: winhost assess {output.place}")
+            say(f"  Written to {output.path}. Next: winhost assess {output.path}")
 
     show_results("detection", output.shape, [(made.host, Detected(made.host, made))], show)
     return 0
@@ -48,8 +48,8 @@ def _host(name: str | None) -> str | None:
 
 
 def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> Facts:
-    told = list(_readable(files, kind))
-    return merged(told, host, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
+    observations = list(_readable(files, kind))
+    return merged(observations, host, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
 
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
@@ -60,14 +60,14 @@ def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, 
     faults, readable = [], 0
     for path in files:
         try:
-            found, told = read(str(path), _bytes(path), kind)
+            found, observations = read(str(path), _bytes(path), kind)
         except UsageError as fault:
             faults.append(fault)
             continue
         readable += 1
-        if told.advice:
-            _warn(f"{path}: {told.advice}")
-        yield str(path), found, told
+        if observations.advice:
+            _warn(f"{path}: {observations.advice}")
+        yield str(path), found, observations
     if not readable:
         raise faults[0]
     for left_out in faults:

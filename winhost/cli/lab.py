@@ -59,6 +59,6 @@ def _files(word: str) -> list[Path]:
 
 def list_hosts(output: Output) -> None:
     """List the example hosts and situations that winhost ships."""
-    told = ((path.stem, load(path, HostFile)) for path in host_files())
-    rows = [ListedLabHost(name, file.about, file.base, file.origin) for name, file in told]
+    files = ((path.stem, load(path, HostFile)) for path in host_files())
+    rows = [ListedLabHost(name, file.about, file.base, file.origin) for name, file in files]
     show_list("lab", output.shape, rows, ("name", "about"), ("base", "origin"))

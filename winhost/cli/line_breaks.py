@@ -28,9 +28,9 @@ def columns(stream: TextIO) -> int | None:
     """How wide the terminal behind a stream is; None where it is none, but a file or a pipe."""
     if not stream.isatty():
         return None
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told):
-        return int(told)
+    columns_set = os.environ.get("COLUMNS", "")
+    if columns_set.isdecimal() and int(columns_set):
+        return int(columns_set)
     try:
         return os.get_terminal_size(stream.fileno()).columns or _USUAL
     except (OSError, ValueError):

@@ -7,7 +7,7 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
-from winhost.cli.named_files import facts_file as meant
+from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
@@ -33,9 +33,9 @@ class Linted:
 def wslconfig(file: Path, facts: Path | None, version: str | None, facts_file: Path | None, output: Output) -> int:
     """Check the .wslconfig of an account."""
     wsl = _version(version)
-    named = meant(facts, facts_file, "--facts")
-    told, forbidden = _told_by(named) if named else (None, frozenset[str]())
-    return _lint(file, WSLCONFIG, wsl or told, output, forbidden)
+    named = named_facts(facts, facts_file, "--facts")
+    read_version, forbidden = _wsl_of(named) if named else (None, frozenset[str]())
+    return _lint(file, WSLCONFIG, wsl or read_version, output, forbidden)
 
 
 def wslconf(file: Path, version: str | None, output: Output) -> int:
@@ -51,7 +51,7 @@ def _version(text: str | None) -> Version | None:
         raise click.BadParameter(f"{text!r:.80} is not a version; write it as 2.7.14", param_hint="'--wsl'") from None
 
 
-def _told_by(facts_file: Path) -> tuple[Version | None, frozenset[str]]:
+def _wsl_of(facts_file: Path) -> tuple[Version | None, frozenset[str]]:
     """The WSL of a host, and the settings that a policy there forbids. What it could not tell is told as not known."""
     facts = HostFacts(read_facts(facts_file))
     try:

@@ -14,28 +14,28 @@ from winhost.resources.factsfile import read_facts
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
-def files_of(places: Iterable[Path], kind: type[Any]) -> list[Path]:
+def files_of(paths: Iterable[Path], kind: type[Any]) -> list[Path]:
     """Facts files or plans; of a folder those that lie in it, by name. Raises UsageError: NothingOfTheKind."""
     found: list[Path] = []
-    for place in places:
-        inside = _inside(place, kind) if place.is_dir() else [place]
+    for path in paths:
+        inside = _inside(path, kind) if path.is_dir() else [path]
         if not inside:
             raise UsageError(
                 "NothingOfTheKind",
-                what=f"there are no {kind.__name__.lower().removesuffix('s')}s in {visible(str(place))}",
+                what=f"there are no {kind.__name__.lower().removesuffix('s')}s in {visible(str(path))}",
                 hint="winhost detect HOST -o FOLDER writes facts into a folder, winhost plan HOST... -o FOLDER/ plans.",
             )
         found += inside
     return found
 
 
-def the_file(place: Path, kind: type[Any]) -> Path:
+def the_file(path: Path, kind: type[Any]) -> Path:
     """The one that is meant, for commands that take one. Raises UsageError: NothingOfTheKind, SeveralFiles."""
-    files = files_of([place], kind)
+    files = files_of([path], kind)
     if len(files) > 1:
         raise UsageError(
             "SeveralFiles",
-            what=f"this command takes one file, and there are {len(files)} in {visible(str(place))}",
+            what=f"this command takes one file, and there are {len(files)} in {visible(str(path))}",
             hint=f"Name one of: {', '.join(visible(str(file)) for file in files)}",
         )
     return files[0]
@@ -53,10 +53,10 @@ def facts_file(word: Path | None, option: Path | None, name: str) -> Path | None
             what=f"{visible(str(word))} and {name} {visible(str(option))} name the same thing twice",
             hint="Name one of them.",
         )
-    place = word or option
-    if place and not place.exists() and place.parent.is_dir():
-        place = next((file for host, file in by_host(_inside(place.parent, Facts)) if host == place.name), place)
-    return the_file(place, Facts) if place else None
+    path = word or option
+    if path and not path.exists() and path.parent.is_dir():
+        path = next((file for host, file in by_host(_inside(path.parent, Facts)) if host == path.name), path)
+    return the_file(path, Facts) if path else None
 
 
 def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
@@ -65,13 +65,13 @@ def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
     Names that differ in capitals alone are one: so they are as files on Windows.
     """
     found: dict[str, list[str]] = {}
-    for host, place in (*((host, host) for host in others), *((host, str(file)) for host, file in by_host(files))):
-        found.setdefault(host.casefold(), []).append(place)
-    for host, places in found.items():
-        if len(places) > 1:
+    for host, path in (*((host, host) for host in others), *((host, str(file)) for host, file in by_host(files))):
+        found.setdefault(host.casefold(), []).append(path)
+    for host, paths in found.items():
+        if len(paths) > 1:
             raise UsageError(
                 "SameHost",
-                what=f"{len(places)} of these are of {visible(host)}: {', '.join(map(visible, places))}",
+                what=f"{len(paths)} of these are of {visible(host)}: {', '.join(map(visible, paths))}",
                 hint="Name one of them.",
             )
 
@@ -83,9 +83,9 @@ def by_host(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
             yield read_facts(file).host, file
 
 
-def holds(place: Path, kind: type[Any]) -> bool:
+def holds(path: Path, kind: type[Any]) -> bool:
     """Whether a file is of this kind, or a folder has one that is."""
-    return bool(_inside(place, kind)) if place.is_dir() else place.is_file() and is_document(place, kind)
+    return bool(_inside(path, kind)) if path.is_dir() else path.is_file() and is_document(path, kind)
 
 
 def _inside(folder: Path, kind: type[Any]) -> list[Path]:
@@ -96,8 +96,8 @@ def hosts_and_files(words: Sequence[str], kind: type[Any]) -> tuple[list[str], l
     """Words that stand for hosts, and the files meant by the others: those that end in .json or are files, and folders
     that hold such files or are written as a path. Raises UsageError: NothingOfTheKind.
     """
-    places = [word for word in words if _is_place(word, kind)]
-    return [word for word in words if word not in places], files_of(map(Path, places), kind)
+    paths = [word for word in words if _is_place(word, kind)]
+    return [word for word in words if word not in paths], files_of(map(Path, paths), kind)
 
 
 def _is_place(word: str, kind: type[Any]) -> bool:

@@ -28,7 +28,7 @@ class Output:
     """How a command answers, and where it writes. folder: the place is said to be one, by a `/` at its end."""
 
     shape: Shape = "table"
-    place: Path | None = None
+    path: Path | None = None
     folder: bool = False
 
     @property
@@ -37,10 +37,10 @@ class Output:
         return self.shape if self.shape in ("json", "yaml") else None
 
     @property
-    def the_place(self) -> Path:
+    def required_path(self) -> Path:
         """Of a command that needs one."""
-        assert self.place is not None
-        return self.place
+        assert self.path is not None
+        return self.path
 
     @property
     def wide(self) -> bool:
@@ -48,7 +48,7 @@ class Output:
 
 
 def answers(
-    writes: str | None = None, told: str = "", *, required: bool = False, wide: bool = False
+    writes: str | None = None, written: str = "", *, required: bool = False, wide: bool = False
 ) -> Callable[[F], F]:
     """`-o` and `--json`, as one argument `output` of the command. writes: what the place is called in its help, of a
     command that writes one; told: what is written there; wide: it has more to show than it does by itself.
@@ -56,7 +56,7 @@ def answers(
     metavar = f"FORMAT|{writes}" if writes else "FORMAT"
     forms = FORMS if wide else tuple(form for form in FORMS if form != "wide")
     text = f"the output format: {', '.join(forms[:-1])} or {forms[-1]}."
-    text = f"{told} Or {text} May be given twice." if writes else text[0].upper() + text[1:]
+    text = f"{written} Or {text} May be given twice." if writes else text[0].upper() + text[1:]
 
     def decorate(command: F) -> F:
         @wraps(command)
@@ -66,7 +66,7 @@ def answers(
                 raise click.BadParameter("'wide' has nothing more to show here", param_hint="-o")
             if kwargs.get("as_jsonl") and chosen.shape != "table":
                 raise click.UsageError("-o or --json and --jsonl are two forms of one answer: choose one")
-            if required and chosen.place is None:
+            if required and chosen.path is None:
                 raise click.UsageError(f"Missing option '-o': name the {str(writes).lower()} to write.")
             return command(*args, output=chosen, **kwargs)
 
@@ -79,19 +79,19 @@ def answers(
 
 def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
     forms = [word for word in words if word in FORMS] + ["json"] * as_json
-    places = [word for word in words if word not in FORMS]
+    paths = [word for word in words if word not in FORMS]
     if len(set(forms)) > 1:
         raise click.BadParameter(f"{' and '.join(forms)} are forms of one answer: choose one", param_hint="-o")
-    if places and not writes:
+    if paths and not writes:
         raise click.BadParameter(
-            f"{places[0]!r} is none of {', '.join(FORMS)}, and this command writes no file", param_hint="-o"
+            f"{paths[0]!r} is none of {', '.join(FORMS)}, and this command writes no file", param_hint="-o"
         )
-    if len(places) > 1:
-        raise click.BadParameter(f"{' and '.join(map(repr, places))} are two places: choose one", param_hint="-o")
+    if len(paths) > 1:
+        raise click.BadParameter(f"{' and '.join(map(repr, paths))} are two places: choose one", param_hint="-o")
     shape: Any = forms[0] if forms else "table"
-    if not places:
+    if not paths:
         return Output(shape)
-    return Output(shape, Path(places[0]), places[0].endswith(("/", os.sep)))
+    return Output(shape, Path(paths[0]), paths[0].endswith(("/", os.sep)))
 
 
 def asked_form(words: Sequence[str]) -> Form | None:

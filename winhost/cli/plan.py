@@ -72,7 +72,7 @@ def plan(
     if named:
         asked.request(named)  # what is wrong with the words themselves is told once, before any host is asked
     many = several(words, facts_files, fleet_file)
-    into = _into(output.place, many, force)
+    into = _into(output.path, many, force)
     if into and into.many:
         check_each_once(words, facts_files, fleet_file)
     codes = [0]

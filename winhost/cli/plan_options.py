@@ -31,7 +31,7 @@ Power = Literal["as-found", "running", "off"]
 class PlanOptions:
     """What was said on the command line. way: a path or one of its variants; power: None where nothing was said."""
 
-    way: str | None
+    variant: str | None
     vm: str | None
     cards: tuple[str, ...]
     high: int | None
@@ -49,11 +49,11 @@ class PlanOptions:
         Raises UsageError: UnknownPath, NotOfPath.
         """
 
-        check_path(self.way)
-        said = {f"--path {self.way}": frozenset([path_of(self.way)])} if self.way else {}
-        said |= dict(self._belongings())
+        check_path(self.variant)
+        named = {f"--path {self.variant}": frozenset([path_of(self.variant)])} if self.variant else {}
+        named |= dict(self._belongings())
         possible: frozenset[str] | None = None
-        for option, paths in said.items():
+        for option, paths in named.items():
             if possible is not None and not possible & paths:
                 raise _not_of_path(option, sorted(paths), sorted(possible))
             possible = paths if possible is None else possible & paths
@@ -107,20 +107,20 @@ class PlanOptions:
             paths = {path for path, words in VOCABULARIES.items() if name in words.settings.model_fields}
             if paths:  # else it is misspelt, and refused by name
                 yield f"--set {name}", frozenset(paths)
-        if self._edited is not None and self.way is None:
+        if self._edited is not None and self.variant is None:
             yield f"--playbook {self.playbook}", frozenset([self._edited.path])
 
     def _of_variant(self, path: str) -> Iterator[str]:
         """`network=nat` of `--path wsl2/nat`. Raises BadParameter where a setting says otherwise."""
 
-        variant = variant_name(self.way) if self.way else None
+        variant = variant_name(self.variant) if self.variant else None
         if variant is None:
             return
         name = VOCABULARIES[path].variant
         for setting in self.settings:
             given, _, value = setting.partition("=")
             if given == name and value.strip() != variant:
-                raise click.BadParameter(f"{visible(setting)} contradicts --path {self.way}", param_hint="--set")
+                raise click.BadParameter(f"{visible(setting)} contradicts --path {self.variant}", param_hint="--set")
         yield f"{name}={variant}"
 
 
@@ -164,15 +164,15 @@ def _decide(path: str, settings: dict[str, object], setting: str) -> None:
         if not isinstance(inner, dict):
             raise click.BadParameter(f"{visible(name)}: {group} is no group of settings", param_hint="--set")
         settings = inner
-    settings[last] = _meant(path, name, value)
+    settings[last] = _parsed_value(path, name, value)
 
 
-def _meant(path: str, name: str, value: str) -> object:
+def _parsed_value(path: str, name: str, value: str) -> object:
     """A value as YAML has it; where a text is wanted the very words, because 2.10 is no number and not 2.1."""
     kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
     try:
-        meant = yaml.safe_load(value)
+        parsed = yaml.safe_load(value)
     except yaml.YAMLError:
-        meant = value
-    none = meant is None and type(None) in kinds
-    return value.strip() if str in kinds and not isinstance(meant, str) and not none else meant
+        parsed = value
+    none = parsed is None and type(None) in kinds
+    return value.strip() if str in kinds and not isinstance(parsed, str) and not none else parsed

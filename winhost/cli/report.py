@@ -37,13 +37,13 @@ def report(
     output: Output,
 ) -> int:
     """Write the verdicts on hosts to one HTML file, to read and share."""
-    file = output.the_place
+    file = output.required_path
     refuse_other_kind(file, "report", force)
     asked = requirements(needed, None, workload_file, remedies, assumed)
     results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 
-    def told() -> Iterator[tuple[Facts, Judged] | UnreadHost]:
+    def verdicts() -> Iterator[tuple[Facts, Judged] | UnreadHost]:
         for read, judged in watched(
             lambda watch: judge_each(read_each(words, (), fleet_file, at_once, watch), asked, watch)
         ):
@@ -58,9 +58,9 @@ def report(
                 yield read.facts, judged
 
     if output.folder or file.is_dir():
-        _write_all(file, reports(told(), asked.needs, asked.supposed, brief=brief), results, force)
+        _write_all(file, reports(verdicts(), asked.needs, asked.supposed, brief=brief), results, force)
     else:
-        write_file(file, render(told(), asked.needs, asked.supposed, brief=brief), "report", force)
+        write_file(file, render(verdicts(), asked.needs, asked.supposed, brief=brief), "report", force)
     if output.form:
         answer("report", results, output.form)
     else:

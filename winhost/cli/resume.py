@@ -12,8 +12,8 @@ from winhost.cli.options import Size
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import decided
-from winhost.cli.running import Deadlines, asking_for, consents, go_either_way
-from winhost.cli.show_plan import show_stage, shown
+from winhost.cli.running import Deadlines, asking_for, consents, resume_or_roll_back
+from winhost.cli.show_plan import format_value, show_stage
 from winhost.engine.amending import Amendment, changes
 from winhost.engine.planning import request_of
 from winhost.engine.run import RunContext, preview_amended
@@ -39,29 +39,30 @@ def resume(
     """Continue a RUN that was interrupted."""
     amendment: Amendment | None = None
 
-    def ask(record: RunState, means: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
+    def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         nonlocal amendment
         if not (vm or cards or settings):
             return given
         words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
         request = _requested(request_of(record.plan), vm, cards, settings)
-        amendment, given = _chosen_anew(record, request, shlex.join(words), means, given, yes)
+        amendment, given = _chosen_anew(record, request, shlex.join(words), context, given, yes)
         return given
 
-    def go(run: str, given: tuple[str, ...], means: RunContext) -> Any:
-        return go_on(run, given, means, amendment)
+    def go(run: str, given: tuple[str, ...], context: RunContext) -> Any:
+        return go_on(run, given, context, amendment)
 
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    return go_either_way(go, "Resume", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
+    return resume_or_roll_back(go, "Resume", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
 
 
 def _chosen_anew(
-    record: RunState, request: PathRequest, words: str, means: RunContext, given: tuple[str, ...], yes: bool
+    record: RunState, request: PathRequest, words: str, context: RunContext, given: tuple[str, ...], yes: bool
 ) -> tuple[Amendment, tuple[str, ...]]:
     """Plan the rest anew, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
-    stage = preview_amended(record.run, request, means)
+    stage = preview_amended(record.run, request, context)
     for change in changes(record.plan.request, request.document):
-        say(f"{record.host}: {change.name}: {shown(change.old)} → {shown(change.new)}. The rest, planned anew:")
+        changed = f"{change.name}: {format_value(change.old)} → {format_value(change.new)}"
+        say(f"{record.host}: {changed}. The rest, planned again:")
     show_stage(stage)
     asking = asking_for(
         replace(record.plan, request=request.document), [stage], run=record.run, changed=True, anew=words

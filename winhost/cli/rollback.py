@@ -5,7 +5,7 @@ from pathlib import Path
 
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.running import Deadlines, asking_for_steps, consents, go_either_way
+from winhost.cli.running import Deadlines, asking_for_steps, consents, resume_or_roll_back
 from winhost.cli.show_plan import show_steps
 from winhost.engine.run import RunContext
 from winhost.engine.run_state import RunState
@@ -25,12 +25,15 @@ def rollback(
 ) -> int:
     """Undo exactly what a RUN changed."""
 
-    def ask(record: RunState, means: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
+    def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         if yes or not sys.stdin.isatty():
             return given
-        steps, back = look(run_name, means)
+        steps, back = look(run_name, context)
         show_steps(steps, f"Undo {run_name} on {record.host}")
-        for sentence in (*back.kept, *(f"{lacks.title}: cannot be checked: {lacks.why}" for lacks in back.missing)):
+        for sentence in (
+            *back.kept,
+            *(f"{unchecked.title}: cannot be checked: {unchecked.why}" for unchecked in back.missing),
+        ):
             say(f"  {sentence}", hang=2)
         vm, changed = record.plan.request.vm, record.going_back
         return consents(
@@ -38,4 +41,6 @@ def rollback(
         )
 
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    return go_either_way(go_back, "Roll back", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
+    return resume_or_roll_back(
+        go_back, "Roll back", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask
+    )

@@ -17,7 +17,7 @@ from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.show_plan import shown
+from winhost.cli.show_plan import format_value
 from winhost.cli.streams import lasting_streams
 from winhost.cli.watch import Watch, watching
 from winhost.connect.reboot import Patience
@@ -78,7 +78,7 @@ def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
             _noted(maybe, step.may_need, step.title)
         for deferred in stage.deferred:
             _noted(maybe, deferred.asks, f"{deferred.title}, later")
-    return Asking(plan.host, _told(needed), _told(maybe, but=needed), plan.request.vm, **more)
+    return Asking(plan.host, _titles_by_risk(needed), _titles_by_risk(maybe, but=needed), plan.request.vm, **more)
 
 
 def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
@@ -86,7 +86,7 @@ def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
     needed: dict[str, list[str]] = {}
     for step in steps:
         _noted(needed, step.risks, step.title)
-    return Asking(host, _told(needed), **more)
+    return Asking(host, _titles_by_risk(needed), **more)
 
 
 def _noted(titles: dict[str, list[str]], risks: Iterable[str], title: str) -> None:
@@ -94,7 +94,7 @@ def _noted(titles: dict[str, list[str]], risks: Iterable[str], title: str) -> No
         titles.setdefault(risk, []).append(title)
 
 
-def _told(titles: Mapping[str, list[str]], but: Container[str] = ()) -> dict[str, tuple[str, ...]]:
+def _titles_by_risk(titles: Mapping[str, list[str]], but: Container[str] = ()) -> dict[str, tuple[str, ...]]:
     return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles) if risk not in but}
 
 
@@ -120,8 +120,8 @@ def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
     """What is asked for, on which host, and what of it needs that."""
     where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
     when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
-    shown = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
-    return visible(f"{where}: {risk}: {RISKS[risk]}. For: {shown}. {when}")
+    named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
+    return visible(f"{where}: {risk}: {RISKS[risk]}. For: {named}. {when}")
 
 
 class Stop:
@@ -192,12 +192,12 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
     stop = Stop()
     heard = False
     if hosts == 1:
-        told = (
+        message = (
             "Stopping after the current step; press Ctrl-C again to stop now. "
             "Either way, the run can be resumed or rolled back."
         )
     else:
-        told = "Stopping each host after its current step; each then shows how to resume it or roll it back."
+        message = "Stopping each host after its current step; each then shows how to resume it or roll it back."
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal heard
@@ -206,7 +206,7 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
             return
         heard = True
         stop.ask(_SIGNALS[signal.Signals(number).name])
-        stop.say(told)
+        stop.say(message)
 
     def gone(why: str) -> None:
         stop.ask(f"because nobody reads its output any more ({why})")
@@ -274,11 +274,12 @@ def show_outcome(outcome: Outcome) -> None:
     say(f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
         if not check.holds:
-            say(f"  {check.title}: {check.property} should be {shown(check.desired)}, is {shown(check.found)}")
+            desired, found = format_value(check.desired), format_value(check.found)
+            say(f"  {check.title}: {check.property} should be {desired}, is {found}")
     for sentence in outcome.kept:
         say(f"  {sentence}")
-    for lacks in outcome.missing:
-        say(f"  {lacks.title}: not restored and not kept: {lacks.why}")
+    for unchecked in outcome.missing:
+        say(f"  {unchecked.title}: not restored and not kept: {unchecked.why}")
     if outcome.next:
         say(f"  {outcome.next}")
     if outcome.outcome == "applied":
@@ -296,7 +297,7 @@ def outcome_code(outcome: Outcome) -> int:
     return int(Exit.SUCCESS if outcome.holds else Exit.DRIFT)
 
 
-def go_either_way(
+def resume_or_roll_back(
     go: Callable[[str, tuple[str, ...], RunContext], Outcome],
     verb: str,
     run_name: str,
@@ -306,7 +307,7 @@ def go_either_way(
     fleet_file: Path | None,
     output: Output,
     as_jsonl: bool,
-    ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda record, means, given: given,
+    ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda record, context, given: given,
 ) -> int:
     """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
 

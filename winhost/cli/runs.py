@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.show_plan import in_full, shown
+from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.tables import table
 from winhost.engine.events import AnyEvent
 from winhost.engine.journal import RawEvent, read_journal
@@ -58,7 +58,9 @@ def runs(run_name: str | None, output: Output) -> int:
     entries = read_journal(store.existing(run_name))
     typed: Any = tuple(parsed(run_name, entries))
     document = ShownRun(**vars(_summary(store, run_name)), entries=typed)
-    show_results("run", output.shape, [(run_name, document)], lambda told: _show(store, told, entries, output.wide))
+    show_results(
+        "run", output.shape, [(run_name, document)], lambda shown_run: _show(store, shown_run, entries, output.wide)
+    )
     return 0
 
 
@@ -107,8 +109,8 @@ def _why(store: Store, record: RunState) -> str:
 def _show(store: Store, run: ListedRun, entries: list[RawEvent], wide: bool) -> None:
     record = replay(run.run, entries)
     titles = {id_: touched.title for id_, touched in record.touched.items()}
-    value = in_full if wide else shown
-    rows = ((entry["at"], entry["event"], _told(entry, value, titles)) for entry in entries)
+    value = format_full_value if wide else format_value
+    rows = ((entry["at"], entry["event"], _format_event(entry, value, titles)) for entry in entries)
     table(("at", "event", "what"), rows)
     say(f"{run.run}: {run.state}")
     if run.why:
@@ -135,22 +137,22 @@ def _show_next(store: Store, run: ListedRun, record: RunState) -> None:
         say(f"Roll back: winhost rollback {name}")
 
 
-def _told(entry: RawEvent, value: Value, titles: Mapping[Id, str]) -> str:
-    if entry["event"] in _TOLD_BY_TITLE:
-        return _TOLD_BY_TITLE[entry["event"]](entry, titles)
-    tell = _TOLD.get(entry["event"])
-    return tell(entry, value) if tell else ""
+def _format_event(entry: RawEvent, value: Value, titles: Mapping[Id, str]) -> str:
+    if entry["event"] in _SENTENCES_WITH_TITLES:
+        return _SENTENCES_WITH_TITLES[entry["event"]](entry, titles)
+    formatter = _SENTENCES.get(entry["event"])
+    return formatter(entry, value) if formatter else ""
 
 
-def _told_end(entry: RawEvent, titles: Mapping[Id, str]) -> str:
+def _format_end(entry: RawEvent, titles: Mapping[Id, str]) -> str:
     return "; ".join((*_titled([entry], titles), *entry["warnings"]))
 
 
-def _told_rested(entry: RawEvent, titles: Mapping[Id, str]) -> str:
+def _format_dependents(entry: RawEvent, titles: Mapping[Id, str]) -> str:
     return f"noted for the rollback: what by now depends on {', '.join(_titled(entry['resting'], titles))}"
 
 
-def _told_given(entry: RawEvent, titles: Mapping[Id, str]) -> str:
+def _format_restored(entry: RawEvent, titles: Mapping[Id, str]) -> str:
     return f"to stay: {', '.join(_titled(entry['resources'], titles)) or 'nothing yet'}"
 
 
@@ -159,36 +161,36 @@ def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
     return list(dict.fromkeys(titles[identity(thing["resource"], thing["key"])] for thing in things))
 
 
-def _told_consents(entry: RawEvent, value: Value) -> str:
+def _format_approvals(entry: RawEvent, value: Value) -> str:
     return f"approvals: {value(list(entry['accepted']))}"
 
 
-def _told_begin(entry: RawEvent, value: Value) -> str:
+def _format_begin(entry: RawEvent, value: Value) -> str:
     step = entry["step"]
     changes = ", ".join(f"{n} {value(step['before'][n])} → {value(v)}" for n, v in step["desired"].items())
     return f"{step['id']} {step['title']}: {changes}"
 
 
-def _told_amend(entry: RawEvent, value: Value) -> str:
+def _format_amendment(entry: RawEvent, value: Value) -> str:
     changes = ", ".join(f"{each['name']} {value(each['old'])} → {value(each['new'])}" for each in entry["changes"])
-    return f"{changes}; {_told_consents(entry, value)}"
+    return f"{changes}; {_format_approvals(entry, value)}"
 
 
-_TOLD: Mapping[str, Callable[[RawEvent, Value], str]] = {
-    "run": _told_consents,
-    "accept": _told_consents,
-    "back": _told_consents,
-    "begin": _told_begin,
+_SENTENCES: Mapping[str, Callable[[RawEvent, Value], str]] = {
+    "run": _format_approvals,
+    "accept": _format_approvals,
+    "back": _format_approvals,
+    "begin": _format_begin,
     "failed": lambda entry, _: str(entry["error"]),
     "stage": lambda entry, _: f"{entry['number']} is complete",
     "planned": lambda entry, _: f"stage {entry['stage']['number']}",
     "stopped": lambda entry, _: "; ".join((entry["why"], *entry["next"])),
-    "amend": _told_amend,
+    "amend": _format_amendment,
     "continued": lambda entry, _: f"by winhost {entry['winhost']}",
     "outcome": lambda entry, _: str(entry["outcome"]),
 }
-_TOLD_BY_TITLE: Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]] = {
-    "end": _told_end,
-    "dependents": _told_rested,
-    "restored": _told_given,
+_SENTENCES_WITH_TITLES: Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]] = {
+    "end": _format_end,
+    "dependents": _format_dependents,
+    "restored": _format_restored,
 }

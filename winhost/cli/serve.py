@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.named_files import facts_file as meant
+from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.outputs import Output
 from winhost.cli.show_profile import show_serving
 from winhost.model.path import path_of, variant_name
@@ -58,7 +58,7 @@ def profile(
     output: Output,
 ) -> int:
     """Print the settings of vLLM for each model, ready to copy, with the reason of each line."""
-    file = meant(facts, facts_file, "--target")
+    file = named_facts(facts, facts_file, "--target")
     if file is None:
         raise click.UsageError("no facts are named; winhost detect HOST -o FOLDER writes them")
     found = serving(HostFacts(read_facts(file)), load_workload(workload_file), named, read_speed)

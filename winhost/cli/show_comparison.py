@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 import click
 
 from winhost.cli.output import say
-from winhost.cli.show_plan import in_full, shown
+from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.tables import table
 from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
 from winhost.model.errors import visible
@@ -27,7 +27,7 @@ def show_comparison(compared: Comparison, everything: bool, wide: bool = False, 
             fg="yellow",
         )
     differences = compared.differences if everything else compared.lasting
-    rows = (_row(each, in_full if wide else _value) for each in differences)
+    rows = (_row(each, format_full_value if wide else _value) for each in differences)
     table(("what", "property", "before", "after"), rows) if differences else say("No fact changed.")
     for change in compared.verdicts:
         _show_change(change)
@@ -38,12 +38,12 @@ def show_comparison(compared: Comparison, everything: bool, wide: bool = False, 
         say(f"Recommended: {before or 'no path'} → {after or 'no path'}.")
 
 
-def _row(difference: Difference, told: Callable[[Json], str]) -> tuple[str, str, str, str]:
+def _row(difference: Difference, format_: Callable[[Json], str]) -> tuple[str, str, str, str]:
     name = difference.resource + (f" {_key(difference.key)}" if difference.key else "")
     volatile = " (volatile)" if difference.volatile else ""
     if difference.property is None and difference.key is not None:
         return name, "", "", difference.what
-    return name, f"{difference.property or ''}{volatile}", told(difference.before), told(difference.after)
+    return name, f"{difference.property or ''}{volatile}", format_(difference.before), format_(difference.after)
 
 
 def _key(key: Key) -> str:
@@ -57,7 +57,7 @@ def _value(value: Json) -> str:
     if isinstance(value, list | dict):
         return _listed(value)
     one_line = isinstance(value, str) and "\n" not in value
-    return visible(str(value)) if one_line else shown(value)
+    return visible(str(value)) if one_line else format_value(value)
 
 
 def _missing(value: Mapping[str, Json]) -> str:
@@ -77,16 +77,16 @@ def _listed(value: Json) -> str:
 
 
 def _show_change(change: VerdictChange) -> None:
-    verdict = _moved(change.before, change.after)
+    verdict = _format_change(change.before, change.after)
     click.secho(f"{change.path}: {verdict}", bold=True)
     for sign, reasons in (("-", change.gone), ("+", change.new)):
         for reason in reasons:
             say(f"  {sign} {_reason(reason)}")
     for each in (*change.subjects, *change.capabilities):
-        say(f"  {each.name}: {_moved(each.before, each.after)}")
+        say(f"  {each.name}: {_format_change(each.before, each.after)}")
 
 
-def _moved(before: Verdict | None, after: Verdict | None) -> str:
+def _format_change(before: Verdict | None, after: Verdict | None) -> str:
     if before is after:
         return f"{after}, as before"
     return f"{before or 'none'} → {after or 'none'}"

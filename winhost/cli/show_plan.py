@@ -25,7 +25,7 @@ _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)"
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
 
 
-def shown(value: Json) -> str:
+def format_value(value: Json) -> str:
     """A value as people write it: sizes in GiB, words as they are; of a text how long it is, of hashes the ends."""
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -36,11 +36,11 @@ def shown(value: Json) -> str:
     if isinstance(value, str) and (lines := value.count("\n")):
         return f"a text of {lines} line{'s' if lines > 1 else ''}"
     if isinstance(value, list):
-        return ", ".join(map(shown, value)) or "none"
+        return ", ".join(map(format_value, value)) or "none"
     return "none" if value is None else shortened(visible(str(value)))
 
 
-def in_full(value: Json) -> str:
+def format_full_value(value: Json) -> str:
     """The same with nothing left out."""
     return visible(value) if isinstance(value, str) else visible_json(value)
 
@@ -59,8 +59,8 @@ def show_plan(plan: Plan, written_to: Path | None, wide: bool = False) -> None:
 def show_whole(plan: Plan, wide: bool = False) -> None:
     """All that a plan does and asks for. wide: with whole values, and the reason of every step."""
     simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
-    way = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
-    say(f"{plan.host}: {way}{simulated}", bold=True)
+    option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
+    say(f"{plan.host}: {option}{simulated}", bold=True)
     for stage in plan.stages:
         show_stage(stage, wide)
     _show_unchecked(plan)
@@ -103,8 +103,8 @@ def _planned_row(made: "PlannedHost", wide: bool) -> tuple[object, ...]:
 
 
 def _option(made: "PlannedHost") -> str:
-    way = f"{made.path}/{made.variant}" if made.variant else made.path
-    return f"{way} (recommended)" if made.recommended else way
+    option = f"{made.path}/{made.variant}" if made.variant else made.path
+    return f"{option} (recommended)" if made.recommended else option
 
 
 def _steps(plan: Plan) -> str:
@@ -135,13 +135,13 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
 
 def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
     """A row per property; the reasons of what is asked for below. wide: of every step, and whole values."""
-    told = in_full if wide else shown
+    format_ = format_full_value if wide else format_value
     rows = [
         (
             step.id,
             step.title,
             name,
-            f"{told(step.before[name])} → {told(desired)}",
+            f"{format_(step.before[name])} → {format_(desired)}",
             _asks(step),
             ROLES[step.role],
         )
@@ -170,7 +170,7 @@ def _show_unchecked(plan: Plan) -> None:
         return
     say("Not checked yet. If one of these turns out to be wrong, the run stops there and you can choose another:")
     for each in plan.unchecked:
-        value = "the only one" if each.value is None else shown(each.value)
+        value = "the only one" if each.value is None else format_value(each.value)
         say(f"  {each.name}: {value} (once {titled(each.until)} is available)", hang=2)
 
 

@@ -29,7 +29,7 @@ def show_serving(found: Serving, everything: bool) -> None:
 
 def _show(served: Served, vllm: str | None, everything: bool) -> None:
     _comment(f"{served.model}: profile {served.profile}", bold=True)
-    for sentence in _beside(served):
+    for sentence in _notes(served):
         _comment(f"  {sentence}")
     # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
     click.echo(" \\\n  ".join(command(served, vllm)))
@@ -38,7 +38,7 @@ def _show(served: Served, vllm: str | None, everything: bool) -> None:
             _explain(line, left_out=line in served.left_out)
 
 
-def _beside(served: Served) -> Iterator[str]:
+def _notes(served: Served) -> Iterator[str]:
     for cause in served.because:
         unsafe = "Sleep mode may be unsafe" if cause.unverified else "Sleep mode is unsafe"
         yield f"{unsafe}: {cause.why}{_doubt(cause)}"

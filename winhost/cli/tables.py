@@ -31,12 +31,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
     texts = [[Text(name), *(row[place] for row in cells)] for place, name in enumerate(columns)]
     words = [max((cell_len(word) for text in column for word in text.plain.split()), default=0) for column in texts]
     between = _BETWEEN * len(columns)
-    room = columns_of(sys.stdout) or max(WIDE, sum(words) + between)
-    if sum(words) + between > room:
+    available = columns_of(sys.stdout) or max(WIDE, sum(words) + between)
+    if sum(words) + between > available:
         _paragraphs(columns, [[unglued(cell.plain) for cell in row] for row in cells], title)
     else:
         whole = [max(text.cell_len for text in column) for column in texts]
-        _grid(columns, cells, title, room, _shared(words, whole, room - between))
+        _grid(columns, cells, title, available, _shared(words, whole, available - between))
 
 
 def _cell(cell: object) -> Text:
@@ -44,10 +44,10 @@ def _cell(cell: object) -> Text:
 
 
 def _grid(
-    columns: Sequence[str], rows: Iterable[Sequence[Text]], title: str | None, room: int, widths: Iterable[int]
+    columns: Sequence[str], rows: Iterable[Sequence[Text]], title: str | None, available: int, widths: Iterable[int]
 ) -> None:
     # Always with colours: click takes them away again where nobody wants them.
-    console = Console(highlight=False, width=room, force_terminal=True, color_system="standard", no_color=False)
+    console = Console(highlight=False, width=available, force_terminal=True, color_system="standard", no_color=False)
     made = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for name, width in zip(columns, widths, strict=True):
         made.add_column(name, overflow="fold", width=width)
@@ -60,10 +60,10 @@ def _grid(
             click.echo(_TRAILING.sub(lambda end: end[0].replace(" ", ""), line))
 
 
-def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+def _shared(least: Sequence[int], most: Sequence[int], available: int) -> list[int]:
     """Widths of columns: what is left of the room goes to the modest ones first, to the others in equal parts."""
     widths = [*least]
-    left = room - sum(least)
+    left = available - sum(least)
     modest = sorted(range(len(most)), key=lambda place: most[place] - least[place])
     for before, place in enumerate(modest):
         more = min(most[place] - least[place], left // (len(most) - before))

@@ -8,7 +8,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.named_files import check_hosts, files_of, holds
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.show_plan import in_full, shown
+from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
 from winhost.engine.failures import WrongHost
@@ -113,9 +113,15 @@ def _verified(file: Path, plan: Plan, read: Snapshot) -> Verified | WinhostError
 
 
 def _show(found: Verified, wide: bool) -> None:
-    told = in_full if wide else shown
+    format_ = format_full_value if wide else format_value
     rows = (
-        ("✓" if c.holds else "✗", c.title, c.property, told(c.desired), "" if c.holds and not wide else told(c.found))
+        (
+            "✓" if c.holds else "✗",
+            c.title,
+            c.property,
+            format_(c.desired),
+            "" if c.holds and not wide else format_(c.found),
+        )
         for c in found.checks
     )
     table(("", "what", "property", "planned", "found"), rows)

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from winhost.cli.jsonl import print_event
 from winhost.cli.line_breaks import wrapped
-from winhost.cli.show_plan import shown
+from winhost.cli.show_plan import format_value
 from winhost.cli.streams import is_dumb
 from winhost.engine.host_session import ProgressEvent
 from winhost.model.errors import visible
@@ -42,7 +42,7 @@ class Doing:
 
     what: str
     count: str
-    told: bool
+    reported: bool
     waits: str = ""
     since: float = field(default_factory=time.monotonic)
     reminded: float = field(default_factory=time.monotonic)
@@ -79,7 +79,7 @@ class Watch:
         self._sent: dict[str, int] = {}
         self._lock = threading.RLock()
         # One that a signal's handler may put into, whatever it has interrupted. None: it is over.
-        self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._asides: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._ticker = threading.Thread(target=self._tick_on, daemon=True)
 
     def __enter__(self) -> "Watch":
@@ -87,7 +87,7 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._said.put(None)
+        self._asides.put(None)
         self._ticker.join()
 
     def __call__(self, event: ProgressEvent) -> None:
@@ -100,7 +100,7 @@ class Watch:
         """To people, of this command itself, from within a signal's handler: that can take no lock, so the thread that
         tells of what takes long says it, at once.
         """
-        self._said.put(text)
+        self._asides.put(text)
 
     @contextmanager
     def at(self, host: str, doing: str) -> Iterator[None]:
@@ -153,9 +153,9 @@ class Watch:
         """What takes longer than a second is told of once, and then each minute."""
         now = time.monotonic()
         for host, doing in self._at.items():
-            if not doing.told and doing.seconds >= SILENT:
-                doing.told = True
-                self.tell(host, doing)
+            if not doing.reported and doing.seconds >= SILENT:
+                doing.reported = True
+                self.report(host, doing)
             if now - doing.reminded >= REMINDED:
                 doing.reminded = now
                 self.remind(host, doing)
@@ -167,7 +167,7 @@ class Watch:
         """What is said beside the events. A terminal has shown `^C` in the same line."""
         click.echo(f"\n{text}", err=True)
 
-    def tell(self, host: str, doing: Doing) -> None:
+    def report(self, host: str, doing: Doing) -> None:
         """Of many hosts that are read a line each would be too much."""
         if not self._reads:
             self._write(f"{host} · {doing.text} …")
@@ -185,12 +185,12 @@ class Watch:
     def _note(self, event: ProgressEvent) -> None:
         before = self._at.get(event.host)
         if event.kind in _BEGIN or before is None:
-            told = event.kind not in ("at", "step")
-            self._at = {**self._at, event.host: Doing(event.text, _count(event), told)}
+            reported = event.kind not in ("at", "step")
+            self._at = {**self._at, event.host: Doing(event.text, _count(event), reported)}
         elif event.kind == "waiting":
-            before.waits, before.told = event.text, True
+            before.waits, before.reported = event.text, True
         elif event.kind in ("sending", "done"):
-            before.what, before.waits, before.told = event.text, "", True
+            before.what, before.waits, before.reported = event.text, "", True
 
     def _is_news(self, event: ProgressEvent) -> bool:
         """Of a file that is being sent a line for each tenth stays; what begins is told of when it is done."""
@@ -205,15 +205,15 @@ class Watch:
     def _tick_on(self) -> None:
         while True:
             try:
-                said = self._said.get(timeout=SILENT)
+                text = self._asides.get(timeout=SILENT)
             except queue.Empty:
                 with self._lock:
                     self.tick()
                 continue
-            if said is None:
+            if text is None:
                 return
             with self._lock:
-                self.aside(said)
+                self.aside(text)
 
 
 class JsonLines(Watch):
@@ -237,7 +237,7 @@ class Screen(Watch):
         super().__init__(self._above, reads=reads)
         self._console: Console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
-        self._held = False
+        self._live_paused = False
 
     def __enter__(self) -> Watch:
         if not self._reads:
@@ -251,20 +251,20 @@ class Screen(Watch):
     @contextmanager
     def paused(self) -> Iterator[None]:
         with self._lock:
-            self._held = True
+            self._live_paused = True
         self._stop()
         try:
             yield
         finally:
             with self._lock:
-                self._held = False
+                self._live_paused = False
 
     def tick(self) -> None:
-        if self._live is None and not self._held:
+        if self._live is None and not self._live_paused:
             self._start()
         super().tick()
 
-    def tell(self, host: str, doing: Doing) -> None:
+    def report(self, host: str, doing: Doing) -> None:
         """It is on the screen."""
 
     def sum_up(self) -> None:
@@ -324,4 +324,6 @@ def _count(event: ProgressEvent) -> str:
 
 
 def _changes(step: Step) -> str:
-    return ", ".join(f"{name} {shown(step.before[name])} → {shown(desired)}" for name, desired in step.desired.items())
+    return ", ".join(
+        f"{name} {format_value(step.before[name])} → {format_value(desired)}" for name, desired in step.desired.items()
+    )

@@ -15,7 +15,7 @@ from winhost.imports.observation import (
     Value,
     Worth,
 )
-from winhost.imports.text import said, tree
+from winhost.imports.text import text_at, tree
 from winhost.model.units import MiB
 
 _KEY = re.compile(r"(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)(?:&REV_[0-9A-F]{2})?", re.IGNORECASE)
@@ -33,7 +33,7 @@ def read(text: str) -> FileObservations:
     if root.tag != "DxDiag" or system is None:
         raise Misread("is XML, but not of dxdiag /x")
     return FileObservations(
-        host=said(system, "MachineName"),
+        host=text_at(system, "MachineName"),
         resources={
             "OperatingSystem": {"": _system(system)},
             "Firmware": {"": _firmware(system)},
@@ -44,9 +44,9 @@ def read(text: str) -> FileObservations:
 
 
 def _system(system: Element) -> State:
-    found = _SYSTEM.match((said(system, "OperatingSystem") or "")[:_LONGEST])
+    found = _SYSTEM.match((text_at(system, "OperatingSystem") or "")[:_LONGEST])
     return {
-        "hostname": _text(said(system, "MachineName")),
+        "hostname": _text(text_at(system, "MachineName")),
         "caption": _text(found and found["caption"].strip()),
         "build": Observation(int(found["build"])) if found else Unreported("dxdiag does not tell it"),
     }
@@ -54,15 +54,15 @@ def _system(system: Element) -> State:
 
 def _firmware(system: Element) -> State:
     return {
-        "manufacturer": _text(said(system, "SystemManufacturer")),
-        "model": _text(said(system, "SystemModel")),
-        "bios_version": _text(said(system, "BIOS")),
+        "manufacturer": _text(text_at(system, "SystemManufacturer")),
+        "model": _text(text_at(system, "SystemModel")),
+        "bios_version": _text(text_at(system, "BIOS")),
     }
 
 
 def _memory(system: Element) -> State:
     # What Windows can use is smaller than what is built in, and is what facts mean.
-    found = _MEMORY.match(said(system, "OSMemory") or said(system, "Memory") or "")
+    found = _MEMORY.match(text_at(system, "OSMemory") or text_at(system, "Memory") or "")
     return {"total": Observation(int(found[1]) * MiB, Worth.ROUGH)} if found else {}
 
 
@@ -88,12 +88,12 @@ def _functions(root: Element) -> tuple[SeenFunction, ...]:
 
 def _key(output: Element) -> str:
     """`VEN_…&DEV_…&SUBSYS_…&REV_…`; empty for displays that are no PCI device."""
-    found = _KEY.search(said(output, "DeviceKey") or "")
+    found = _KEY.search(text_at(output, "DeviceKey") or "")
     return found[0].upper() if found else ""
 
 
 def _booted(output: Element) -> bool:
-    return _POST in (said(output, "DeviceType") or "")
+    return _POST in (text_at(output, "DeviceType") or "")
 
 
 def _ids(key: str) -> str:
@@ -102,26 +102,26 @@ def _ids(key: str) -> str:
 
 def _instances(root: Element, key: str) -> list[State]:
     """The device instances with these ids, each once."""
-    written = (said(device, "DeviceKey") or "" for device in root.findall("SystemDevices/SystemDevice"))
+    written = (text_at(device, "DeviceKey") or "" for device in root.findall("SystemDevices/SystemDevice"))
     found = dict.fromkeys(each for each in written if each.upper().startswith(f"PCI\\{key}\\"))
     return [{"instance": Observation(each)} for each in found]
 
 
 def _state(outputs: Sequence[Element], booted: bool, *, alone: bool) -> State:
     first = outputs[0]
-    model = _MODEL.match(said(first, "DriverModel") or "")
+    model = _MODEL.match(text_at(first, "DriverModel") or "")
     state: dict[str, Value] = {
-        "name": Observation(said(first, "CardName") or "display adapter"),
+        "name": Observation(text_at(first, "CardName") or "display adapter"),
         "kind": Observation("display"),
         "device_class": Observation("Display"),
-        "driver_version": _exact(said(first, "DriverVersion")),
+        "driver_version": _exact(text_at(first, "DriverVersion")),
         "driver_model": Observation(model[1]) if model else Unreported("dxdiag does not tell it"),
         "vram": _vram(first),
     }
-    if said(first, "DeviceProblemCode") == "No Problem":
+    if text_at(first, "DeviceProblemCode") == "No Problem":
         state["problem"] = Observation(0)
     if alone:
-        state["displays"] = Observation(sum(1 for output in outputs if said(output, "MonitorId")), Worth.ROUGH)
+        state["displays"] = Observation(sum(1 for output in outputs if text_at(output, "MonitorId")), Worth.ROUGH)
         if booted:  # older versions mark no device
             state["post_path"] = Observation(any(map(_booted, outputs)))
     return state
@@ -132,5 +132,5 @@ def _exact(written: str | None) -> Value:
 
 
 def _vram(output: Element) -> Value:
-    found = _MEMORY.match(said(output, "DedicatedMemory") or "")
+    found = _MEMORY.match(text_at(output, "DedicatedMemory") or "")
     return Observation(int(found[1]) * MiB, Worth.ROUGH) if found else Unreported("dxdiag does not tell it")

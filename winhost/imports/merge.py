@@ -32,7 +32,7 @@ class _Instance:
     """What the files say of one instance: a value with the file that it is from, or the reason why there is none."""
 
     what: str
-    said: dict[str, tuple[str, Observation]] = field(default_factory=dict)
+    values: dict[str, tuple[str, Observation]] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
     disputed: dict[str, tuple[Worth, UsageError]] = field(default_factory=dict)
 
@@ -45,12 +45,12 @@ class _Instance:
         if not isinstance(value, Observation):
             self.silent.setdefault(name, value.why)
             return
-        before = self.said.get(name)
+        before = self.values.get(name)
         if before is None or value.worth > before[1].worth:
-            self.said[name] = (file, value)
+            self.values[name] = (file, value)
         elif value.worth == before[1].worth and value.value != before[1].value:
-            shown = (before[0], str(before[1].value)), (file, str(value.value))
-            found = contradiction(f"{self.what}.{name}", *shown)
+            both = (before[0], str(before[1].value)), (file, str(value.value))
+            found = contradiction(f"{self.what}.{name}", *both)
             if name in IDENTITY:
                 raise found
             self.disputed[name] = (value.worth, found)
@@ -60,7 +60,7 @@ class _Instance:
         return {each.name: self._value(each.name, warn) for each in fields(cast(Any, resource.state))}
 
     def _value(self, name: str, warn: Warn) -> Json:
-        known = self.said.get(name)
+        known = self.values.get(name)
         worth, dispute = self.disputed.get(name, (None, None))
         if dispute and known and known[1].worth == worth:
             warn(f"{dispute.what}; it counts as unknown")
@@ -76,14 +76,14 @@ def merged(
     `read_at`: when they were imported, ISO 8601 in UTC, because the files say when they were made in local time or not
     at all. Raises UsageError: Contradiction, CardsDoNotMatch, NotReadable, Nameless.
     """
-    told = [(file, each) for file, _, each in files]
+    observations = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
     resources: dict[str, Answer] = {resource: _unknown(NOT_THERE) for resource in WINDOWS}
-    resources.update(_resources(told, warn))
-    if any(each.functions or each.every_function for _, each in told):
-        resources[PciDevice.resource_type.name] = _cards(met(told), warn)
+    resources.update(_resources(observations, warn))
+    if any(each.functions or each.every_function for _, each in observations):
+        resources[PciDevice.resource_type.name] = _cards(met(observations), warn)
     return Facts(
-        host=_host(told, host),
+        host=_host(observations, host),
         origin=ORIGIN,
         read_at=read_at,
         winhost=f"{__version__}, from {kinds}",
@@ -95,20 +95,20 @@ def _unknown(why: str) -> Unknown:
     return Unknown(RemoteFault("NotImported", message=why))
 
 
-def _host(told: Sequence[tuple[str, FileObservations]], asked: str | None) -> str:
-    named = [(file, each.host) for file, each in told if each.host]
+def _host(observations: Sequence[tuple[str, FileObservations]], asked: str | None) -> str:
+    named = [(file, each.host) for file, each in observations if each.host]
     for file, name in named[1:]:
         if name.casefold() != named[0][1].casefold():
             raise contradiction("the machine's name", named[0], (file, name))
     if asked or named:
         return asked or named[0][1]
-    files = visible(", ".join(file for file, _ in told))
+    files = visible(", ".join(file for file, _ in observations))
     raise UsageError("Nameless", what=f"no machine is named in {files}", hint="Name it with --host NAME.")
 
 
-def _resources(told: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:
+def _resources(observations: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:
     heard: defaultdict[str, dict[str, _Instance]] = defaultdict(dict)
-    for file, each in told:
+    for file, each in observations:
         for resource, instances in each.resources.items():
             for key, state in instances.items():
                 heard[resource].setdefault(key, _Instance(f"{resource} {key}".strip())).hear(file, state)

@@ -16,7 +16,7 @@ from winhost.imports.observation import (
     Value,
     Worth,
 )
-from winhost.imports.text import said, tree
+from winhost.imports.text import text_at, tree
 from winhost.model.units import MiB, size
 
 WINDOWS_MODELS = ("WDDM", "TCC", "MCDM")
@@ -67,27 +67,27 @@ def _of_log(text: str) -> FileObservations:
     log = tree(text)
     if log.tag != "nvidia_smi_log":
         raise Misread(f"holds <{log.tag}>, not <nvidia_smi_log>")
-    driver = said(log, "driver_version")
+    driver = text_at(log, "driver_version")
     return FileObservations(functions=tuple(_gpu(gpu, driver) for gpu in log.findall("gpu")))
 
 
 def _gpu(gpu: Element, driver: str | None) -> SeenFunction:
-    device = _IDS.fullmatch(said(gpu, "pci/pci_device_id") or "")
+    device = _IDS.fullmatch(text_at(gpu, "pci/pci_device_id") or "")
     if device is None:
         raise Misread(f"has a GPU without its PCI ids ({gpu.get('id', 'unnamed')})")
-    name = said(gpu, "product_name")
+    name = text_at(gpu, "product_name")
     return SeenFunction(ids=_ids(gpu, device), state=_state(gpu, name or "NVIDIA GPU", driver), address=_address(gpu))
 
 
 def _ids(gpu: Element, device: re.Match[str]) -> str:
     """nvidia-smi writes the device before the vendor: `233510DE`."""
-    subsystem = _IDS.fullmatch(said(gpu, "pci/pci_sub_system_id") or "")
+    subsystem = _IDS.fullmatch(text_at(gpu, "pci/pci_sub_system_id") or "")
     known = f"VEN_{device[2]}&DEV_{device[1]}".upper()
     return known + (f"&SUBSYS_{subsystem[1]}{subsystem[2]}".upper() if subsystem else "")
 
 
 def _address(gpu: Element) -> PciAddress:
-    return _address_in(said(gpu, "pci/pci_bus_id") or gpu.get("id") or "")
+    return _address_in(text_at(gpu, "pci/pci_bus_id") or gpu.get("id") or "")
 
 
 def _address_in(written: str) -> PciAddress:
@@ -99,7 +99,7 @@ def _address_in(written: str) -> PciAddress:
 
 
 def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
-    model = said(gpu, "driver_model/current_dm") or said(gpu, "driver_model/driver_model_current")
+    model = text_at(gpu, "driver_model/current_dm") or text_at(gpu, "driver_model/driver_model_current")
     windows = model in WINDOWS_MODELS
     elsewhere = Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")
     state: dict[str, Value] = {
@@ -112,13 +112,13 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
         "vram": _vram(gpu, Worth.EXACT if windows else Worth.DRIVER),
     }
     # `Yes` does not say how many, and cards without outputs say it, too.
-    if windows and said(gpu, "display_attached") == "No":
+    if windows and text_at(gpu, "display_attached") == "No":
         state["displays"] = Observation(0, Worth.DRIVER)
     return state
 
 
 def _base_class(gpu: Element) -> Value:
-    written = said(gpu, "pci/pci_base_class") or ""
+    written = text_at(gpu, "pci/pci_base_class") or ""
     return (
         Observation(int(written, 16))
         if re.fullmatch("[0-9A-Fa-f]{1,2}", written)
@@ -137,13 +137,13 @@ def _windows_driver(driver: str | None) -> Value:
 
 
 def _ranges(gpu: Element) -> Unreported:
-    bar1 = _bytes(said(gpu, "bar1_memory_usage/total"))
+    bar1 = _bytes(text_at(gpu, "bar1_memory_usage/total"))
     names = f" ({size(bar1)})" if bar1 else ""
     return Unreported(f"nvidia-smi names the size of BAR1 alone{names}; lspci -vv or the host itself tells all")
 
 
 def _vram(gpu: Element, worth: Worth) -> Value:
-    total = _bytes(said(gpu, "fb_memory_usage/total"))
+    total = _bytes(text_at(gpu, "fb_memory_usage/total"))
     return Unreported("nvidia-smi does not tell it of this card") if total is None else Observation(total, worth)
 
 

@@ -69,8 +69,8 @@ class SeenFunction:
     @property
     def name(self) -> str:
         """What the file calls it."""
-        said = self.state.get("name")
-        return str(said.value) if isinstance(said, Observation) else ""
+        value = self.state.get("name")
+        return str(value.value) if isinstance(value, Observation) else ""
 
     @property
     def place(self) -> str | None:

@@ -33,20 +33,20 @@ def met(files: Sequence[tuple[str, FileObservations]]) -> list[Met]:
     """The functions of all files, each once. Raises UsageError: CardsDoNotMatch, Contradiction, NotReadable."""
     found: list[Met] = []
     complete: str | None = None
-    for file, told in sorted(files, key=lambda each: _order(each[1])):
-        functions = told.functions or ()
+    for file, observations in sorted(files, key=lambda each: _order(each[1])):
+        functions = observations.functions or ()
         _refuse_same_places(file, functions)
         _join(found, file, functions, complete)
-        complete = complete or (file if told.every_function else None)
+        complete = complete or (file if observations.every_function else None)
     _refuse_two_in_one_place(found)
     return found
 
 
-def _order(told: FileObservations) -> tuple[bool, int]:
+def _order(observations: FileObservations) -> tuple[bool, int]:
     """A complete list first, so that what others know and it does not is noticed; then what knows places best."""
-    functions = told.functions or ()
+    functions = observations.functions or ()
     placed = 2 * any(each.location for each in functions) + any(each.address for each in functions)
-    return not told.every_function, -placed
+    return not observations.every_function, -placed
 
 
 def _refuse_same_places(file: str, functions: Iterable[SeenFunction]) -> None:
@@ -88,8 +88,8 @@ def _same_place(one: Met, other: SeenFunction) -> bool:
 
 
 def _instance(function: SeenFunction) -> str | None:
-    said = function.state.get("instance")
-    return str(said.value) if isinstance(said, Observation) else None
+    value = function.state.get("instance")
+    return str(value.value) if isinstance(value, Observation) else None
 
 
 def _alike(functions: Iterable[SeenFunction]) -> list[list[SeenFunction]]:

@@ -41,7 +41,7 @@ _SENTENCES: tuple[tuple[str, dict[str, Value]], ...] = (
 def read(text: str) -> FileObservations:
     """The graphics cards of the listing. Raises Misread."""
     blocks = list(_blocks(text))
-    if not any(_judged(block) for block in blocks):
+    if not any(_has_result(block) for block in blocks):
         raise Misread("has no device that SurveyDDA.ps1 judged")
     return FileObservations(functions=tuple(_function(block) for block in blocks if _is_gpu(block)))
 
@@ -57,12 +57,12 @@ def _blocks(text: str) -> Iterator[list[str]]:
             block = []
 
 
-def _judged(block: list[str]) -> bool:
+def _has_result(block: list[str]) -> bool:
     return len(block) > 1 and any(sentence in line for line in block[1:] for sentence, _ in _SENTENCES)
 
 
 def _is_gpu(block: list[str]) -> bool:
-    if not _judged(block):
+    if not _has_result(block):
         return False
     name = block[0][:_LONGEST_NAME]
     return _CONTROLLER in block or bool(_GPU.search(name) and not _NO_GPU.search(name))

@@ -37,7 +37,7 @@ _EDITIONS = {
     "Datacenter": (8, "ServerDatacenter"),
 }
 _NAME = re.compile(r"Microsoft Windows (?:1[01]|Server \d{4}) (.+)")
-_NOT_SAID = Unreported("systeminfo does not say it; Get-ComputerInfo | ConvertTo-Json does")
+_UNREPORTED = Unreported("systeminfo does not say it; Get-ComputerInfo | ConvertTo-Json does")
 
 
 def read(text: str) -> FileObservations:
@@ -86,12 +86,12 @@ def _system(info: Mapping[str, str]) -> State:
     return {
         "hostname": _text(info.get("Host Name")),
         "caption": _text(name),
-        "product_type": _said(product_type),
-        "product_options": _said(_PRODUCT_OPTIONS.get(product_type or 0)),
-        "sku": _said(sku, Worth.ROUGH),
-        "edition_id": _said(edition_id, Worth.ROUGH),
-        "build": _said(int(version[2]) if version else None),
-        "architecture": _said(_architecture(info.get("System Type", ""))),
+        "product_type": _value_of(product_type),
+        "product_options": _value_of(_PRODUCT_OPTIONS.get(product_type or 0)),
+        "sku": _value_of(sku, Worth.ROUGH),
+        "edition_id": _value_of(edition_id, Worth.ROUGH),
+        "build": _value_of(int(version[2]) if version else None),
+        "architecture": _value_of(_architecture(info.get("System Type", ""))),
     }
 
 
@@ -117,7 +117,7 @@ def _firmware(info: Mapping[str, str]) -> State:
 
 def _flag(requirements: str, name: str) -> Value:
     found = re.search(rf"{name}: (Yes|No)\b", requirements)
-    return Observation(found[1] == "Yes") if found else _NOT_SAID
+    return Observation(found[1] == "Yes") if found else _UNREPORTED
 
 
 def _memory(info: Mapping[str, str]) -> State:
@@ -131,12 +131,12 @@ def _memory(info: Mapping[str, str]) -> State:
 def _megabytes(written: str) -> Value:
     found = _MEGABYTES.match(written)
     digits = re.sub(r"\D", "", found[1]) if found else ""
-    return Observation(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _NOT_SAID
+    return Observation(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _UNREPORTED
 
 
 def _text(written: str | None) -> Value:
-    return Observation(written) if written else _NOT_SAID
+    return Observation(written) if written else _UNREPORTED
 
 
-def _said(value: object, worth: Worth = Worth.EXACT) -> Value:
-    return _NOT_SAID if value is None else Observation(value, worth)
+def _value_of(value: object, worth: Worth = Worth.EXACT) -> Value:
+    return _UNREPORTED if value is None else Observation(value, worth)

@@ -86,7 +86,7 @@ def _skipped(*entity: object) -> NoReturn:
     raise Misread(f"refers to the entity '{entity[0]}', which is not read")
 
 
-def said(element: Element | None, path: str) -> str | None:
+def text_at(element: Element | None, path: str) -> str | None:
     """The text at a path, without the blanks around it; None where there is none, or `N/A`."""
     found = element.findtext(path) if element is not None else None
     text = (found or "").strip()

@@ -165,7 +165,7 @@ def _environment() -> "Environment":
         autoescape=False,  # noqa: S701 - what it makes is Markdown and constant scripts; names go through `name`
     )
     made.filters["name"] = markdown
-    made.filters["value"] = shown
+    made.filters["value"] = format_value
     made.filters["titled"] = titled
     return made
 
@@ -192,8 +192,8 @@ def _row(resource: ResourceType) -> _Row:
 
 def _rule(rule: Rests) -> dict[str, Json]:
     """Of Windows alone: what is inside a distro no script on Windows can read."""
-    told = {each.name: getattr(rule, each.name) for each in fields(rule)}
-    return {**told, "label": label(rule.resource)}
+    values = {each.name: getattr(rule, each.name) for each in fields(rule)}
+    return {**values, "label": label(rule.resource)}
 
 
 def _named(resource: ResourceType, kind: str) -> str:
@@ -222,11 +222,11 @@ def _readme(plan: Plan) -> dict[str, object]:
         "plan": plan,
         "stage": first,
         "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
-        "steps": [_told(step) for step in first.steps if step.resource in WINDOWS],
+        "steps": [_step_for_scripts(step) for step in first.steps if step.resource in WINDOWS],
         "attachments": [each for each in map(_attachment, first.steps) if each],
         "later": first.deferred,
         "linux": _is_for_linux(first),
-        "linux_steps": [_told(step) for step in first.steps if step.resource in LINUX],
+        "linux_steps": [_step_for_scripts(step) for step in first.steps if step.resource in LINUX],
         "irreversible": [step for step in first.steps if step.irreversible],
         "needed": _meanings(plan.risks),
         "possible": _meanings(plan.possible_risks),
@@ -237,7 +237,7 @@ def _readme(plan: Plan) -> dict[str, object]:
     }
 
 
-def _told(step: Step) -> dict[str, object]:
+def _step_for_scripts(step: Step) -> dict[str, object]:
     changes = [(name, step.before[name], desired) for name, desired in step.desired.items()]
     asks = (*step.risks, *(f"perhaps {risk}" for risk in step.may_need))
     return {"step": step, "changes": changes, "asks": ", ".join(asks)}
@@ -261,14 +261,14 @@ def markdown(text: str) -> str:
     return visible(text).translate(_SPECIAL)
 
 
-def shown(value: Json) -> str:
+def format_value(value: Json) -> str:
     """A state's value for people."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
         return size(value)
     if isinstance(value, list):
-        return ", ".join(map(shown, value)) or "none"
+        return ", ".join(map(format_value, value)) or "none"
     text = "none" if value is None else str(value)
     if len(text) > _LONGEST:
         return f"{markdown(text[:_LONGEST])}… ({len(text)} characters; all of it in plan.json)"

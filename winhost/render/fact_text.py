@@ -15,10 +15,10 @@ ORIGINS: Mapping[str, str] = {
 NOT_YET = "not yet"
 
 
-def format_fact(tell: Callable[[], object]) -> str:
+def format_fact(read: Callable[[], object]) -> str:
     """What `tell` reads, as text; `not yet` or `unknown` where that could not be read."""
     try:
-        return str(tell())
+        return str(read())
     except MissingFact as gap:
         return NOT_YET if isinstance(gap.missing, Unavailable) else "unknown"
 
@@ -28,11 +28,11 @@ def columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
-def fitted(text: str, room: int) -> str:
+def fitted(text: str, width: int) -> str:
     """Shown, and cut to `room` columns with `…` where it is longer."""
-    shown = visible(text)
-    if columns(shown) <= room:
-        return shown
-    while columns(shown) >= room:
-        shown = shown[:-1]
-    return shown.rstrip() + "…"
+    text_shown = visible(text)
+    if columns(text_shown) <= width:
+        return text_shown
+    while columns(text_shown) >= width:
+        text_shown = text_shown[:-1]
+    return text_shown.rstrip() + "…"

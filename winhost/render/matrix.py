@@ -59,7 +59,7 @@ class MatrixRow:
     wanted: str
     cells: tuple[Cell, ...]
     groups: tuple[VariantGroup, ...]
-    told: tuple[ObservedReason, ...]
+    reasons: tuple[ObservedReason, ...]
     grounds: tuple[Ground, ...]
 
 
@@ -82,7 +82,7 @@ def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
             Cell(each.path, each.offers(name).verdict, each.verdict is Verdict.UNSUPPORTED) for each in variants
         ),
         groups=_groups(offered),
-        told=_told(offered),
+        reasons=_observed_reasons(offered),
         grounds=_grounds(offered),
     )
 
@@ -107,13 +107,13 @@ def _groups(offered: Offered) -> tuple[VariantGroup, ...]:
     return tuple(VariantGroup(variants, verdict, measure) for (verdict, measure), variants in found.items())
 
 
-def _told(offered: Offered) -> tuple[ObservedReason, ...]:
+def _observed_reasons(offered: Offered) -> tuple[ObservedReason, ...]:
     """The heaviest first."""
     every = [(variant, reason, _observed(reason, variant)) for variant, offer in offered for reason in offer.reasons]
     found = _variants_by((variant, (reason.code, reason.severity, observed)) for variant, reason, observed in every)
     firsts = {(reason.code, reason.severity, observed): reason for _, reason, observed in reversed(every)}
-    told = [ObservedReason(variants, firsts[key], key[2]) for key, variants in found.items()]
-    return tuple(sorted(told, key=lambda each: -each.reason.severity.rank))
+    reasons = [ObservedReason(variants, firsts[key], key[2]) for key, variants in found.items()]
+    return tuple(sorted(reasons, key=lambda each: -each.reason.severity.rank))
 
 
 def _observed(reason: Reason, variant: str) -> str:
@@ -125,9 +125,9 @@ def _grounds(offered: Offered) -> tuple[Ground, ...]:
     return tuple(Ground(variants, key) for key, variants in found.items())
 
 
-def _variants_by(said: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
+def _variants_by(pairs: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
     """The ways of which each thing is said."""
     variants: dict[K, tuple[str, ...]] = {}
-    for variant, thing in said:
+    for variant, thing in pairs:
         variants[thing] = (*variants.get(thing, ()), variant)
     return variants

@@ -126,12 +126,12 @@ def words() -> argparse.ArgumentParser:
 
 
 def main(given: argparse.Namespace, folder: str) -> Result:
-    return told(lambda: COMMANDS[given.command](open_bundle(folder), given))
+    return result_of(lambda: COMMANDS[given.command](open_bundle(folder), given))
 
 
-def told(work: Callable[[], Result]) -> Result:
+def result_of(action: Callable[[], Result]) -> Result:
     try:
-        return work()
+        return action()
     except BundleRefusal as refusal:
         return refusal.result
     except Exception as error:  # noqa: BLE001 - whatever it is, whoever reads one document gets one
@@ -155,7 +155,7 @@ def visible(text: str) -> str:
     return "".join(each if each.isprintable() and each.isascii() else f"\\u{ord(each):04x}" for each in text)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "on", False: "off"}[value]
     text = value if isinstance(value, str) else json.dumps(value)
@@ -173,9 +173,9 @@ def rollback(bundle: Bundle, given: argparse.Namespace) -> Result:
     return as_run(bundle, given, backward)
 
 
-def as_run(bundle: Bundle, given: argparse.Namespace, way: Callable[[Run], Result]) -> Result:
+def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
     with running(bundle, given) as run:
-        result = told(lambda: way(run))
+        result = result_of(lambda: action(run))
         run.keep(result)
         return result
 
@@ -229,7 +229,7 @@ def backward(run: Run) -> Result:
     back = undone(run, facts)
     steps = find_steps(back.goals, facts, "undo")
     if run.check:
-        return preview(run, steps, back.told)
+        return preview(run, steps, back.sentences)
     if not run.record.back:
         run.write("back", accepted=[])
     do(run, steps, facts)
@@ -240,7 +240,7 @@ def backward(run: Run) -> Result:
     run.write("outcome", outcome=outcome, waits=back.waits, open=back.open)
     following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
     following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(back.missing)
-    result = ended(run, outcome, left, back.told, following)
+    result = ended(run, outcome, left, back.sentences, following)
     document = {**result.document, "kept": back.kept, "missing": back.missing}
     return Result(1 if back.missing else result.code, document, result.lines)
 
@@ -319,8 +319,8 @@ def facts_of_windows(path: str) -> State:
 
 def ways_in(document: State) -> list[str]:
     """The host keys of the Linuxes that let somebody in, as Windows knows them."""
-    told = document["resources"].get("WslAccess")
-    states = [each["state"] for each in told] if isinstance(told, list) else []
+    answer = document["resources"].get("WslAccess")
+    states = [each["state"] for each in answer] if isinstance(answer, list) else []
     return [each["host_key"] for each in states if each.get("active") is True and isinstance(each.get("host_key"), str)]
 
 
@@ -362,7 +362,8 @@ def step_lines(steps: list[State]) -> list[str]:
     lines = []
     for number, step in enumerate(steps, 1):
         moves = [
-            f"{name} {shown(step['before'][name])} -> {shown(desired)}" for name, desired in step["desired"].items()
+            f"{name} {format_value(step['before'][name])} -> {format_value(desired)}"
+            for name, desired in step["desired"].items()
         ]
         lines.append(f"[{number}/{len(steps)}] {step['title']}: {', '.join(moves)}")
     return lines
@@ -372,10 +373,10 @@ def check_lines(checks: list[State], every: bool) -> list[str]:
     lines = []
     for check in checks:
         if not check["holds"]:
-            text = f"{check['property']} should be {shown(check['desired'])}, is {shown(check['found'])}"
+            text = f"{check['property']} should be {format_value(check['desired'])}, is {format_value(check['found'])}"
             lines.append(f"  NOT SO  {check['title']}: {text}")
         elif every:
-            lines.append(f"  ok      {check['title']}: {check['property']} is {shown(check['desired'])}")
+            lines.append(f"  ok      {check['title']}: {check['property']} is {format_value(check['desired'])}")
     return lines
 
 
@@ -582,8 +583,8 @@ def find_step(goal: State, facts: Facts, role: str) -> State:
             what = f"{goal['title']}: {name} cannot be read: {why(state[name])}"
             raise BundleRefusal(1, "CannotRead", what, "What cannot be read cannot be given back.")
     before, desired = ({name: each[name] for name in differing} for each in (state, goal["desired"]))
-    told = {"resource": goal["resource"], "key": goal["key"], "role": role, "before": before, "desired": desired}
-    return {**told, "title": goal["title"], "risks": []}
+    known_as = {"resource": goal["resource"], "key": goal["key"], "role": role, "before": before, "desired": desired}
+    return {**known_as, "title": goal["title"], "risks": []}
 
 
 def refuse_drift(run: Run, facts: Facts) -> None:
@@ -599,7 +600,7 @@ def refuse_drift(run: Run, facts: Facts) -> None:
         for name, desired in goal["desired"].items():
             found, before = state.get(name), step["before"].get(name, desired)
             if not same(found, desired) and not same(found, before):
-                lines.append(f"{goal['title']}: {name} was {shown(before)}, is {shown(found)}")
+                lines.append(f"{goal['title']}: {name} was {format_value(before)}, is {format_value(found)}")
     if lines:
         what = "the machine is no longer as the plan saw it; nothing was changed"
         raise BundleRefusal(4, "Drifted", what, "\n".join(lines), "Read it again with `facts` and plan again.")
@@ -631,17 +632,17 @@ def do_step(run: Run, step: State, facts: Facts) -> None:
     answer = brought(run, step, ask(run.bundle, [{**call, "how": {"accept": [], "within": run.within}}])[0])
     for warning in answer.get("warnings", []):
         run.say(f"  it warns: {warning}")
-    told = {"resource": step["resource"], "key": step["key"]}
+    known_as = {"resource": step["resource"], "key": step["key"]}
     if not answer["ok"]:
         # Nothing was changed where it drifted; after an error the agent has read again.
         after = answer["before"] if "drift" in answer else answer.get("after")
-        run.write("failed", after=None if missing(after) else after, answer=answer, **told)
+        run.write("failed", after=None if missing(after) else after, answer=answer, **known_as)
         raise failed(step, answer)
-    run.write("end", after=answer["after"], **told)
+    run.write("end", after=answer["after"], **known_as)
     run.changed += 1
     for name, desired in step["desired"].items():
         if not same(answer["after"].get(name), desired):
-            what = f"{step['title']}: accepted without error, but {name} is {shown(answer['after'].get(name))}"
+            what = f"{step['title']}: accepted without error, but {name} is {format_value(answer['after'].get(name))}"
             raise BundleRefusal(1, "NotTaken", what, "", AGAIN)
 
 
@@ -655,8 +656,10 @@ def brought(run: Run, step: State, answer: State) -> State:
 
 def failed(step: State, answer: State) -> BundleRefusal:
     if "drift" in answer:
-        moved = [f"{n} was {shown(d['expected'])}, is {shown(d['found'])}" for n, d in answer["drift"].items()]
-        return BundleRefusal(4, "Drifted", f"{step['title']}: changed by somebody meanwhile", "\n".join(moved), AGAIN)
+        changes = [
+            f"{n} was {format_value(d['expected'])}, is {format_value(d['found'])}" for n, d in answer["drift"].items()
+        ]
+        return BundleRefusal(4, "Drifted", f"{step['title']}: changed by somebody meanwhile", "\n".join(changes), AGAIN)
     meaning = "Steps before this one are done and journalled."
     return BundleRefusal(1, "StepFailed", f"{step['title']}: {why(answer)}", meaning, AGAIN)
 
@@ -672,7 +675,7 @@ class Undo(NamedTuple):
 
     desired: State
     keep: str = ""
-    lacks: str = ""
+    unread: str = ""
 
 
 class Back(NamedTuple):
@@ -687,7 +690,7 @@ class Back(NamedTuple):
     open: list[State]
 
     @property
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         return [*self.kept, *(f"{each['title']}: not judged: {each['why']}" for each in self.missing)]
 
 
@@ -705,18 +708,18 @@ def undone(run: Run, facts: Facts) -> Back:
         pass
     back = Back([], [], [], bool(used), [])
     for id_, each in touched.items():
-        told = {name: each[name] for name in ("resource", "key", "title")}
+        known_as = {name: each[name] for name in ("resource", "key", "title")}
         undo = undos[id_]
         keep = undo.keep
         if id_ in used:
             keep = f"for {', '.join(used[id_])}, which came since; take that back, then this again"
-        elif undo.lacks:
-            back.missing.append({**told, "why": undo.lacks})
+        elif undo.unread:
+            back.missing.append({**known_as, "why": undo.unread})
         elif undo.desired:
-            back.goals.append({**told, "desired": undo.desired})
+            back.goals.append({**known_as, "desired": undo.desired})
         if keep:
             back.kept.append(f"{each['title']}: kept: {keep}")
-        if keep or undo.lacks or undo.desired:
+        if keep or undo.unread or undo.desired:
             back.open.append({"resource": each["resource"], "key": each["key"]})
     return back
 
@@ -780,15 +783,15 @@ def is_others(touched: State, facts: Facts) -> bool:
 
 def note_dependents(run: Run, facts: Facts) -> None:
     """What rests on what was changed: on the way back, it is told from what came since."""
-    told = []
+    dependents = []
     for each in run.record.touched.values():
         if each["dependents"] is None and each["resource"] in RESTS:
             with suppress(Unread):
-                told.append(
+                dependents.append(
                     {"resource": each["resource"], "key": each["key"], "users": resting(each["resource"], facts)}
                 )
-    if told:
-        run.write("dependents", resting=told)
+    if dependents:
+        run.write("dependents", resting=dependents)
 
 
 def undo_of(touched: State, record: BundleRunState, facts: Facts) -> Undo:
@@ -833,7 +836,7 @@ def undo_source(touched: State, now: State) -> Undo:
     """A source that we added goes as a whole; its parts cannot stand at `null` while it is there."""
     undo = undo_properties(touched, now)
     came = "present" in touched["changed"] and touched["before"]["present"] is False
-    return Undo({"present": False}) if came and now["present"] and not undo.keep and not undo.lacks else undo
+    return Undo({"present": False}) if came and now["present"] and not undo.keep and not undo.unread else undo
 
 
 def undo_package(touched: State, now: State) -> Undo:
@@ -915,8 +918,8 @@ class BundleRunState:
             # What this step brings with it is nobody else's; what rests on what is told anew after it.
             for each in self.touched.values():
                 each["dependents"] = None
-        told = {name: step[name] for name in ("resource", "key", "title")}
-        touched = known or {**told, "before": found, "changed": [], "after": dict(found), "dependents": None}
+        known_as = {name: step[name] for name in ("resource", "key", "title")}
+        touched = known or {**known_as, "before": found, "changed": [], "after": dict(found), "dependents": None}
         touched["changed"] = list(dict.fromkeys([*touched["changed"], *step["desired"]]))
         touched["after"] = {**touched["after"], **step["desired"]}
         touched["transitional"] = [step["before"]]

@@ -73,13 +73,13 @@ class _Content:
         return MARGIN + LINE * (1 + len(self.lines)) + (BAR + 6 if self.share is not None else 0)
 
 
-def picture(shown: MachinePicture, *, width: int, columns: int) -> Picture:
+def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
     """Rows of at most `columns` boxes: what computes, then the cards in their slots, then the VMs."""
-    head = _head(shown, width)
+    head = _head(view, width)
     boxes: list[Box] = []
     cards: list[list[Box]] = []
     below = head[-1].y + GAP
-    for contents in (_own(shown), _cards(shown), _vms(shown)):
+    for contents in (_own(view), _cards(view), _vms(view)):
         for row in _rows(contents, columns):
             made = _row(row, below, width, columns)
             boxes += made
@@ -89,53 +89,51 @@ def picture(shown: MachinePicture, *, width: int, columns: int) -> Picture:
         below += GAP // 2 if contents else 0
     height = below - GAP // 2
     frame = Box("host", 0, 0, width, height, tuple(head))
-    return Picture(width, height, (frame, *boxes), tuple(_bus(boxes[0], cards)), words(shown))
+    return Picture(width, height, (frame, *boxes), tuple(_bus(boxes[0], cards)), words(view))
 
 
-def words(shown: MachinePicture) -> str:
+def words(view: MachinePicture) -> str:
     """The picture in a sentence."""
     cards = ", ".join(
-        f"{card.number} {card.name}" + (f" given to {_vm_name(shown, card)}" * bool(card.vm)) for card in shown.cards
+        f"{card.number} {card.name}" + (f" given to {_vm_name(view, card)}" * bool(card.vm)) for card in view.cards
     )
-    vms = ", ".join(vm.name for vm in shown.vms)
-    sockets = ", ".join(text for _, text in shown.sockets)
-    return (
-        f"Processors: {sockets or 'unknown'}. Memory: {shown.memory}. Cards: {cards or 'none'}. VMs: {vms or 'none'}."
-    )
+    vms = ", ".join(vm.name for vm in view.vms)
+    sockets = ", ".join(text for _, text in view.sockets)
+    return f"Processors: {sockets or 'unknown'}. Memory: {view.memory}. Cards: {cards or 'none'}. VMs: {vms or 'none'}."
 
 
 # ---- what is in the boxes
 
 
-def _own(shown: MachinePicture) -> list[_Content]:
-    sockets = [_Content("processor", at, tuple(text.rsplit(", ", 2))) for at, text in shown.sockets]
-    return [*sockets, _Content("memory", "Memory", (shown.memory,))]
+def _own(view: MachinePicture) -> list[_Content]:
+    sockets = [_Content("processor", at, tuple(text.rsplit(", ", 2))) for at, text in view.sockets]
+    return [*sockets, _Content("memory", "Memory", (view.memory,))]
 
 
-def _cards(shown: MachinePicture) -> list[_Content]:
-    largest = max((card.memory or 0 for card in shown.cards), default=0)
-    return [_of_card(shown, card, largest) for card in shown.cards]
+def _cards(view: MachinePicture) -> list[_Content]:
+    largest = max((card.memory or 0 for card in view.cards), default=0)
+    return [_of_card(view, card, largest) for card in view.cards]
 
 
-def _of_card(shown: MachinePicture, card: ShownCard, largest: int) -> _Content:
+def _of_card(view: MachinePicture, card: ShownCard, largest: int) -> _Content:
     heading = f"{card.number} {card.name}"
     if not card.serves:
         return _Content("screen", heading, (card.root, "just a screen, no GPU"))
-    place = f"; → {_vm_name(shown, card)}" if card.vm else f"; {card.place}" * (card.place != NOT_YET)
+    place = f"; → {_vm_name(view, card)}" if card.vm else f"; {card.place}" * (card.place != NOT_YET)
     screens = f"{card.displays} screen{'' if card.displays == '1' else 's'}"
     lines = (f"{card.root}, {card.driver}", f"{screens}{place}", f"memory {card.holds}")
     share = card.memory / largest if card.memory else 0.0
     return _Content("given" if card.vm else "card", heading, lines, share)
 
 
-def _vm_name(shown: MachinePicture, card: ShownCard) -> str:
-    return next((vm.name for vm in shown.vms if vm.id == card.vm), f"VM {card.vm}")
+def _vm_name(view: MachinePicture, card: ShownCard) -> str:
+    return next((vm.name for vm in view.vms if vm.id == card.vm), f"VM {card.vm}")
 
 
-def _vms(shown: MachinePicture) -> list[_Content]:
-    by_number = {card.number: card for card in shown.cards}
+def _vms(view: MachinePicture) -> list[_Content]:
+    by_number = {card.number: card for card in view.cards}
     contents = []
-    for vm in shown.vms:
+    for vm in view.vms:
         given = [f"■ {number} {by_number[number].name}" for number in vm.cards] or ["no card"]
         contents.append(_Content("vm", f"VM {vm.name}", (vm.state, f"memory {vm.memory}", *given)))
     return contents
@@ -144,10 +142,10 @@ def _vms(shown: MachinePicture) -> list[_Content]:
 # ---- where they stand
 
 
-def _head(shown: MachinePicture, width: int) -> list[Text]:
-    room = width - 2 * MARGIN
-    host = Text(MARGIN, MARGIN + 10, fitted(shown.host, int(room / HEADING)), "heading")
-    system = fitted(f"{shown.system}, {shown.model}", int(room / LETTER))
+def _head(view: MachinePicture, width: int) -> list[Text]:
+    available = width - 2 * MARGIN
+    host = Text(MARGIN, MARGIN + 10, fitted(view.host, int(available / HEADING)), "heading")
+    system = fitted(f"{view.system}, {view.model}", int(available / LETTER))
     return [host, Text(MARGIN, MARGIN + 10 + LINE, system, "line")]
 
 

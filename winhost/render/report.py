@@ -333,10 +333,10 @@ def chapter_of(facts: Facts, judged: Judged, id_: str, href: str, needs: Needs, 
 
 def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
     host = HostFacts(facts)
-    shown = machine(host)
+    view = machine(host)
     variants = [_variant(judged.assessment, fit) for fit in judged.fits]
     columns = [variant for path in judged.assessment.paths for variant in path.every_variant]
-    cards = [f"Card {card.number}: {card.name}" for card in shown.cards if card.cuda]
+    cards = [f"Card {card.number}: {card.name}" for card in view.cards if card.cuda]
     return ReportHost(
         id=id_,
         name=facts.host,
@@ -344,8 +344,8 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
         kind=facts.origin,
         read_at=facts.read_at,
         winhost=facts.winhost,
-        machine=shown,
-        picture=picture(shown, width=WIDTH, columns=COLUMNS),
+        machine=view,
+        picture=picture(view, width=WIDTH, columns=COLUMNS),
         recommended=judged.assessment.recommended is not None and judged.fits[0].verdict is not Verdict.UNSUPPORTED,
         recommendation=(*verdict_text.recommendation(judged, judged.fits[0], needs), *verdict_text.settling(judged)),
         nearest=verdict_text.nearest(judged.nearest) if judged.nearest else (),
@@ -356,7 +356,7 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
         offers=_offers(next(variant for variant in columns if variant.path == judged.fits[0].variant)),
         columns=tuple((variant.path, variant.verdict) for variant in columns),
         rows=matrix(columns, needs),
-        layout=layout(host, judged.assessment.path("dda"), {card.location: card.number for card in shown.cards}),
+        layout=layout(host, judged.assessment.path("dda"), {card.location: card.number for card in view.cards}),
         memories=tuple(found for fit in judged.fits if (found := memory(fit, cards))),
     )
 
@@ -418,7 +418,7 @@ def _codes(host: ReportHost) -> frozenset[str]:
     variants = (host.best, *host.others)
     own = (reason for variant in variants for reason in (*variant.reasons, *variant.fit.denied))
     subjects = (reason for variant in variants for each in variant.subjects for reason in each.reasons)
-    offered = (told.reason for row in host.rows for told in row.told)
+    offered = (each.reason for row in host.rows for each in row.reasons)
     decisive = (variant.decisive for variant in variants if variant.decisive)
     return frozenset(reason.code for reason in (*own, *subjects, *offered, *decisive))
 
@@ -448,12 +448,12 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=True,
-        finalize=_shown,
+        finalize=_escaped,
     )
     made.globals |= {"short": SHORT, "remedy": verdict_text.remedy, "named": named}
     return made
 
 
-def _shown(value: Any) -> Any:
+def _escaped(value: Any) -> Any:
     """Text from hosts, with all that would hide or reorder it as escapes; what a template made is markup already."""
     return visible(value) if type(value) is str else value

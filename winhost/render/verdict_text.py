@@ -89,8 +89,8 @@ def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str 
 def nearest(found: Nearest) -> tuple[str, ...]:
     """The smaller workload that a way would carry, with its arithmetic: the first says what, the others how much."""
     unknown = (f"Unknown even then: {', '.join(found.fix.unknown)}",) if found.fix.unknown else ()
-    said = f"With a smaller workload, {found.variant} would work ({found.verdict}): {found.fix.text}."
-    return (said, *found.fix.shows, *unknown)
+    sentence = f"With a smaller workload, {found.variant} would work ({found.verdict}): {found.fix.text}."
+    return (sentence, *found.fix.shows, *unknown)
 
 
 def heaviest_first(reasons: Iterable[Reason]) -> list[Reason]:
