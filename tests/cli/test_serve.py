@@ -49,7 +49,7 @@ def test_explain_tells_reason_versions_arithmetic_and_evidence(line: Line) -> No
     said = served(line, "70b-awq-on-2x48gb", "--explain")
     assert "# " in said.out
     for words in (
-        "why: There is no way from card to card in WSL; NCCL need not try.",
+        "why: GPUs cannot copy to each other directly in WSL; NCCL need not try.",
         "for: tensor >1; vllm >=0.29",
         "= 9.15 GiB; up to a multiple of 8.00 GiB: 16.00 GiB",
         "wsl-no-peers (issue): microsoft/WSL #6587",
@@ -64,7 +64,7 @@ def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
     said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", old, "--read-speed", "1000")
     assert said.code == 0
     assert "# small: profile wsl2-no-sleep" in said.out
-    assert "Sleep mode is unsafe: Before 0.17 a request to a sleeping engine kills it." in said.out
+    assert "Sleep mode is unsafe: Before 0.17, a request to a sleeping engine kills it." in said.out
     assert "Reading 5.75 GiB of weights takes 6.2 s at 1000 MB/s" in said.out
     assert "swap_within: 20 s cannot be met: a start takes at least 29 s" in said.out
     assert "--enable-sleep-mode" not in said.out
