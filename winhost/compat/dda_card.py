@@ -76,7 +76,7 @@ def reserved_memory(facts: HostFacts, card: Card) -> Finding | None:
 def line_interrupts(facts: HostFacts, card: Card) -> Finding | None:
     """The GPU has line interrupts only; they are shared between devices, so a guest cannot get them."""
     if card.gpu.state.line_interrupts_only:
-        return unsupported("dda.line-interrupts", observed="it got no message-signalled interrupt")
+        return unsupported("dda.line-interrupts", observed="no message-signaled interrupts")
     return None
 
 
@@ -85,7 +85,7 @@ def firmware_controls_pcie(facts: HostFacts, card: Card) -> Finding | None:
     """Firmware controls PCI Express on the GPU's root bus, so Windows cannot dismount the GPU."""
     gpu = card.gpu.state
     if not gpu.pcie_control or gpu.device_type == TREATED_AS_PCI:
-        kept = f"native PCI Express control {'given' if gpu.pcie_control else 'kept by firmware'}"
+        kept = f"native PCI Express control {'granted' if gpu.pcie_control else 'kept by firmware'}"
         return unsupported("dda.firmware-controls-pcie", observed=f"{kept}, device type {gpu.device_type}")
     return None
 
@@ -115,7 +115,7 @@ def tunneled(facts: HostFacts, card: Card) -> Finding | None:
     a note, since GPUs in slots are the rule.
     """
     if card.gpu.state.tunneled:
-        return unverified("dda.tunneled", observed="reached over Thunderbolt or USB4")
+        return unverified("dda.tunneled", observed="connected over Thunderbolt or USB4")
     return None
 
 
@@ -160,7 +160,7 @@ def companions(facts: HostFacts, card: Card) -> Finding | None:
     """The GPU's audio and USB functions are in its slot and IOMMU group, and leave the host with it."""
     if card.companions:
         kinds = ", ".join(function.state.kind for function in card.companions)
-        return note("dda.companions", observed=f"beside it in its slot: {kinds}")
+        return note("dda.companions", observed=f"in the same slot: {kinds}")
     return None
 
 
@@ -187,7 +187,7 @@ def assigned_already(facts: HostFacts, card: Card) -> Finding | None:
     """A VM has the GPU already: DDA works here, and only the owner can release it."""
     vm = owner(facts.place(card.gpu))
     if vm:
-        return note("dda.assigned-already", observed=f"VM {vm} has it")
+        return note("dda.assigned-already", observed=f"assigned to VM {vm}")
     return None
 
 
@@ -229,7 +229,7 @@ def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
 def _shown(card: Card) -> str:
     gpu = card.gpu.state
     booted = "firmware boots on it, " if gpu.post_path else ""
-    return f"{card.location}: {booted}{gpu.displays} monitor(s) attached"
+    return f"{card.location}: {booted}{gpu.displays} display(s) connected"
 
 
 def _stays(card: Card) -> bool:

@@ -71,7 +71,7 @@ def role_missing(facts: HostFacts) -> Finding | None:
 def role_pending(facts: HostFacts) -> Finding | None:
     """The Hyper-V role is installed and takes effect with the next restart."""
     if facts.role.role == PENDING:
-        return note("dda.role-pending", observed="the Hyper-V role waits for a restart")
+        return note("dda.role-pending", observed="the Hyper-V role is installed, restart pending")
     return None
 
 
@@ -79,7 +79,7 @@ def role_pending(facts: HostFacts) -> Finding | None:
 def role_leaving(facts: HostFacts) -> Finding | None:
     """The Hyper-V role is being removed. winhost does not reverse what an administrator has decided."""
     if facts.role.role == "uninstall-pending":
-        return unverified("dda.role-leaving", observed="the Hyper-V role is being removed and waits for a restart")
+        return unverified("dda.role-leaving", observed="the Hyper-V role is being removed, restart pending")
     return None
 
 
@@ -87,7 +87,7 @@ def role_leaving(facts: HostFacts) -> Finding | None:
 def role_removed(facts: HostFacts) -> Finding | None:
     """The role's files are not on disk, so installing it needs a source."""
     if facts.role.role == "removed":
-        return unsupported("dda.role-removed", observed="the files of the Hyper-V role are not on this Windows")
+        return unsupported("dda.role-removed", observed="the role's files are not on disk")
     return None
 
 
@@ -138,7 +138,7 @@ def narrow_addresses(facts: HostFacts) -> Finding | None:
     """The physical address space ends at or below 64 GiB, where the high MMIO window begins."""
     width = facts.firmware.address_width
     if 1 << width <= FIRST_HIGH_ADDRESS:
-        return unsupported("dda.narrow-addresses", observed=f"{width} address bits reach {size(1 << width)}")
+        return unsupported("dda.narrow-addresses", observed=f"{width} address bits, {size(1 << width)}")
     return None
 
 

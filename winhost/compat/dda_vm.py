@@ -60,7 +60,7 @@ def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
     """The VM's startup memory, all of it pinned, leaves the host less than 2 GiB."""
     startup, total = _memory(facts, vm).startup, facts.memory.total
     if startup > total - HOST_RESERVE:
-        return unsupported("dda.memory-too-large", observed=f"{size(startup)} for the VM of {about(total)} in the host")
+        return unsupported("dda.memory-too-large", observed=f"{size(startup)} for the VM, {about(total)} in the host")
     return None
 
 
@@ -126,7 +126,7 @@ def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> Finding | None:
     slots = {function.key["location"] for function in facts.all(PciDevice)}
     gone = [location for location in vm.state.devices if location not in slots]
     if gone:
-        return unsupported("dda.assignment-stale", observed=f"assigned, and nothing is there: {', '.join(gone)}")
+        return unsupported("dda.assignment-stale", observed=f"assigned, but the slot is empty: {', '.join(gone)}")
     return None
 
 

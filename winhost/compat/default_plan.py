@@ -47,9 +47,7 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
     if path not in VOCABULARIES:
         return ()
     if unread := _unread(facts, path):
-        lacking = note(
-            f"{path}.unknown", observed=f"a plan of it has to read {', '.join(unread)}, and none could be read"
-        )
+        lacking = note(f"{path}.unknown", observed=f"a plan needs {', '.join(unread)}, which could not be read")
         return (reason_of(lacking, PLAN),)
     try:
         return tuple(_dda(facts, judged) if path == "dda" else _wsl2(facts))

@@ -96,7 +96,7 @@ def not_listed(facts: HostFacts, card: Card) -> Finding | None:
 def not_offered(facts: HostFacts, card: Card) -> Finding | None:
     """Get-VMHostPartitionableGpu does not list the GPU; with NVIDIA's vGPU driver and SR-IOV it would."""
     if partitions(facts, card) is None:
-        return unsupported("gpu-p.not-offered", observed="not among the GPUs that the host can cut up")
+        return unsupported("gpu-p.not-offered", observed="not among the GPUs that the host can partition")
     return None
 
 

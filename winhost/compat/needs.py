@@ -157,13 +157,15 @@ def _memory(variant: PathVerdict, found: Budget | None) -> Reason | None:
     if found and found.fits:
         return None
     if found is None:
-        finding = unverified("gpu-memory.room-unknown", observed=f"the memory that {variant.path} gives is not known")
+        finding = unverified(
+            "gpu-memory.room-unknown", observed=f"the memory that {variant.path} provides is not known"
+        )
     elif found.fits is None:
         lacking = "; ".join(not_known(found))
-        finding = unverified("gpu-memory.fit-unknown", observed=lacking or "whether there is a way to place it all")
+        finding = unverified("gpu-memory.fit-unknown", observed=lacking or "whether everything can be placed")
     else:
-        full = ", ".join(place.where for place in found.places if place.fits is False) or "too few cards"
-        finding = unsupported("gpu-memory.does-not-fit", observed=f"no room in: {full}")
+        full = ", ".join(place.where for place in found.places if place.fits is False) or "too few GPUs"
+        finding = unsupported("gpu-memory.does-not-fit", observed=f"not enough memory in: {full}")
     return reason_of(finding, variant.path)
 
 

@@ -154,7 +154,7 @@ def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
 def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Finding:
     """What follows for a path or capability where a fact lacks."""
     if isinstance(missing.missing, Unavailable):
-        return note(f"{topic}.later", observed=f"judged once {titled(missing.missing.unavailable)} is there")
+        return note(f"{topic}.later", observed=f"evaluated once {titled(missing.missing.unavailable)} is available")
     severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
     return Finding(f"{topic}.unknown", severity, str(missing), remedy=STATING.get(missing.fact), lacks=missing.fact)
 

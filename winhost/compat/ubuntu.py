@@ -54,7 +54,7 @@ def bitlocker_unsettled(facts: HostFacts) -> Finding | None:
     """A volume's BitLocker status is unknown: it is locked, or being encrypted or decrypted."""
     volumes = _volumes(facts, "unknown")
     if volumes:
-        return unverified("dual-boot.bitlocker-unsettled", observed=f"protection not told: {', '.join(volumes)}")
+        return unverified("dual-boot.bitlocker-unsettled", observed=f"protection unknown: {', '.join(volumes)}")
     return None
 
 

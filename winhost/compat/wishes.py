@@ -129,7 +129,7 @@ def swaps_too_slowly(asked: Asked) -> Finding | None:
     if late:
         say = unverified if path_of(asked.variant) in SHARED else unsupported
         slowest = max(late, key=lambda swap: swap.best)
-        return say("sleep-l1.swap-too-slow", observed=f"{slowest}, wanted within {asked.within:.0f} s")
+        return say("sleep-l1.swap-too-slow", observed=f"{slowest}, requested within {asked.within:.0f} s")
     return None
 
 
@@ -138,7 +138,7 @@ def swap_is_untried(asked: Asked) -> Finding | None:
     doubtful = [swap for swap in asked.swaps if swap.best <= asked.within < swap.worst]
     if doubtful:
         slowest = max(doubtful, key=lambda swap: swap.worst)
-        return unverified("sleep-l1.swap-untried", observed=f"{slowest}, wanted within {asked.within:.0f} s")
+        return unverified("sleep-l1.swap-untried", observed=f"{slowest}, requested within {asked.within:.0f} s")
     return None
 
 

@@ -115,7 +115,7 @@ def version_not_told(facts: HostFacts) -> Finding | None:
     """WSL is the one built into Windows or a Store package, which do not record a version in the registry."""
     wsl = facts.the(Wsl)
     if wsl.present and wsl.version is None:
-        return unverified("wsl2.version-not-told", observed="WSL is there, and its package is not")
+        return unverified("wsl2.version-not-told", observed="WSL is installed, but its package is not registered")
     return None
 
 
@@ -179,7 +179,7 @@ ask("wsl2.no-cuda", common.no_cuda, unsupported, unknown=BLOCKS)
 def without_driver(facts: HostFacts) -> Finding | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wsl2.no-cuda."""
     if not common.no_cuda(facts) and gpus(facts) and not _driven(facts):
-        return unsupported("wsl2.no-gpu", observed="no card is run by NVIDIA's Windows driver")
+        return unsupported("wsl2.no-gpu", observed="no GPU is run by NVIDIA's Windows driver")
     return None
 
 
@@ -197,7 +197,7 @@ def driver_before_ipc(facts: HostFacts) -> Finding | None:
     """NCCL joins several GPUs by CUDA IPC, which in WSL 2 needs driver R510 or newer."""
     driver, cards = _driver(facts), _driven(facts)
     if driver and DRIVER_OF_CUDA <= driver < DRIVER_OF_IPC and len(cards) > 1:
-        return degraded("wsl2.driver-before-ipc", observed=f"driver {driver}, {len(cards)} cards")
+        return degraded("wsl2.driver-before-ipc", observed=f"driver {driver}, {len(cards)} GPUs")
     return None
 
 

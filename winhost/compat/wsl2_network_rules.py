@@ -251,7 +251,7 @@ def shares_addresses(facts: HostFacts) -> Finding | None:
 @rule("wsl2/nat", unknown=BLOCKS)
 def hides_behind_windows(facts: HostFacts) -> Finding | None:
     """Behind NAT, WSL has a private address that changes at each start. This holds on every host."""
-    return degraded("wsl2.nat", observed="the address is Windows' own affair, and changes")
+    return degraded("wsl2.nat", observed="Windows assigns the address, and it changes")
 
 
 @rule("wsl2/nat", unknown=NOTES)

@@ -46,7 +46,7 @@ ask("wslc.tcc-invisible", common.tcc_invisible, unsupported, unknown=BLOCKS)
 def wslc_without_gpu(facts: HostFacts) -> Finding | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wslc.no-cuda."""
     if not common.no_cuda(facts) and not any(runs_cuda(card) and card.gpu.state.driver_model for card in facts.cards):
-        return unsupported("wslc.no-gpu", observed="no card is run by NVIDIA's Windows driver")
+        return unsupported("wslc.no-gpu", observed="no GPU is run by NVIDIA's Windows driver")
     return None
 
 

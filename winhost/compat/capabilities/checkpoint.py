@@ -63,7 +63,7 @@ def suspends_at(target: Target) -> str | None:
     """Rates of suspending and resuming, as measured."""
     if target.path not in WHOLE_CARD:
         return None
-    return f"{SUSPENDS_AT} GiB/s down and {RESUMES_AT} GiB/s up, where it was measured: 24 GiB in 9.3 s and 3.2 s"
+    return f"suspended at {SUSPENDS_AT} GiB/s and resumed at {RESUMES_AT} GiB/s, as measured: 24 GiB in 9.3 s and 3.2 s"
 
 
 # --- CRIU ----------------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def _is_blackwell(gpu: Gpu | None) -> bool:
 def one_gpu(target: Target) -> Finding | None:
     """Fewer than two GPUs run CUDA."""
     if not several(target):
-        return unsupported("multi-gpu.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+        return unsupported("multi-gpu.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
     return None
 
 

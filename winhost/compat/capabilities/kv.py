@@ -49,7 +49,7 @@ def blocks_leave_at(target: Target) -> str | None:
     """Rate at which KV blocks are copied off the GPU, as measured."""
     if target.path not in WHOLE_CARD:
         return None
-    return "6.5 GB/s in blocks of 16 KiB, one copy each, and 55.5 GB/s in bulk, measured into pinned memory on an H200"
+    return "6.5 GB/s in blocks of 16 KiB, one copy each, and 55.5 GB/s in bulk, measured on an H200 into pinned memory"
 
 
 # --- LMCache -------------------------------------------------------------------------------------------------------

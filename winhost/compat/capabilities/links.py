@@ -17,7 +17,7 @@ DRIVER_OF_LEGACY_IPC = Version("510")  # NVIDIA, CUDA on WSL User Guide
 def no_other_gpu(target: Target) -> Finding | None:
     """Peer-to-peer needs two GPUs that run CUDA."""
     if not several(target):
-        return unsupported("gpu-p2p.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+        return unsupported("gpu-p2p.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
     return None
 
 
@@ -99,7 +99,7 @@ def peers_of_partitions(target: Target) -> Finding | None:
 def nothing_to_link(target: Target) -> Finding | None:
     """NVLink needs two GPUs that run CUDA."""
     if not several(target):
-        return unsupported("nvlink.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+        return unsupported("nvlink.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
     return None
 
 

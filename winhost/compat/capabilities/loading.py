@@ -33,7 +33,7 @@ def to_be_beaten(target: Target) -> str | None:
     """Rates of plain reads, as measured with one reader."""
     if target.path not in WHOLE_CARD:
         return None
-    return f"plain reads gave {FROM_DISK} GB/s from a disk and {FROM_CACHE} GB/s from the page cache, where measured"
+    return f"plain reads: {FROM_DISK} GB/s from a disk and {FROM_CACHE} GB/s from the page cache, as measured"
 
 
 # --- Compressed ----------------------------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ def pays_on_slow_storage(target: Target) -> Finding | None:
 def ratios(_: Target) -> str | None:
     """Compression ratios by data type, as published."""
     return (
-        "smaller by 1.3 to 1.5 times in BF16, 1.1 to 1.2 in FP8, 1.05 at most in 4 bit; "
-        f"pays where storage gives less than about {PAYS_BELOW} GB/s"
+        "1.3 to 1.5 times smaller in BF16, 1.1 to 1.2 in FP8, at most 1.05 in 4 bit; "
+        f"pays with storage below about {PAYS_BELOW} GB/s"
     )
 
 

@@ -43,7 +43,7 @@ def more_than_the_host_has(target: Target) -> Finding | None:
     """The GPUs have more memory than the host, which was reported to break the GPU in WSL."""
     vram = sum(map(memory_of, gpus(target)))
     if vram > target.facts.memory.total:
-        observed = f"{size(vram)} on the cards, {about(target.facts.memory.total)} in the host"
+        observed = f"{size(vram)} on the GPUs, {about(target.facts.memory.total)} in the host"
         return unverified("gpu-memory.above-host", observed=observed)
     return None
 
@@ -92,7 +92,7 @@ def memory(target: Target) -> str | None:
     if target.path not in SHARED:
         return text
     percent = SHARE_WSL_SEVERAL if len(each) > 1 else SHARE_WSL
-    return f"{text}; of it {_rounded(sum(each) * percent // 100)} for engines ({percent} %)"
+    return f"{text}; of these {_rounded(sum(each) * percent // 100)} for engines ({percent} %)"
 
 
 def _largest_slice(target: Target) -> str | None:
@@ -152,10 +152,10 @@ def vllm_leaves_it_off(target: Target) -> Finding | None:
 def pinned(target: Target) -> str | None:
     """How much memory can be pinned, and with which setting."""
     if target.path in SHARED:
-        return f"0.5 to 1 GiB in all, as reported; with {PIN} in vLLM's environment"
+        return f"0.5 to 1 GiB in total, as reported; with {PIN} in vLLM's environment"
     if target.path in ("dual-boot", "bare-metal"):
-        return f"up to the {about(target.facts.memory.total)} of the machine, less what else runs"
-    return "up to the memory of the VM, less what else runs in it" if target.path == "dda" else None
+        return f"up to the {about(target.facts.memory.total)} of the machine, minus what else runs"
+    return "up to the memory of the VM, minus what else runs in it" if target.path == "dda" else None
 
 
 # --- Unified -------------------------------------------------------------------------------------------------------

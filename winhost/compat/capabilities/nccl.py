@@ -11,8 +11,8 @@ from winhost.compat.target import Target
 from winhost.model.units import Bytes, GiB, size
 
 SHM = "SHM, through host memory"
-PEERS = "P2P, from card to card"
-EITHER = "P2P where the driver offers it, else SHM"
+PEERS = "P2P, directly between GPUs"
+EITHER = "P2P if the driver offers it, otherwise SHM"
 
 NO_CUSTOM_ALL_REDUCE = "--disable-custom-all-reduce"
 SHARED_MEMORY: Bytes = 8 * GiB  # /dev/shm: NCCL falls back on sockets, 60 times slower, where it is too small
@@ -69,7 +69,7 @@ def which(target: Target) -> str | None:
 def nothing_to_carry(target: Target) -> Finding | None:
     """One GPU needs no NCCL."""
     if not several(target):
-        return note("nccl-transport.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+        return note("nccl-transport.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
     return None
 
 

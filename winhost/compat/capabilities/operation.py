@@ -75,7 +75,9 @@ def no_vm_starts(target: Target) -> Finding | None:
     """The automatic start action of every VM is Nothing."""
     actions = [action.state.start for action in target.facts.all(VmActions)]
     if actions and set(actions) == {"nothing"}:
-        return degraded("start-on-boot.vm-stays-off", observed=f"{len(actions)} VM(s), each with start action nothing")
+        return degraded(
+            "start-on-boot.vm-stays-off", observed=f"{len(actions)} VM(s), each with automatic start action Nothing"
+        )
     return None
 
 
@@ -230,7 +232,7 @@ def host_updates_lose_cards(target: Target) -> Finding | None:
 @capability("update-stability", on=WHOLE_CARD, unknown=BLOCKS)
 def linux_updates_its_driver(target: Target) -> Finding | None:
     """Ubuntu updates NVIDIA's driver by itself while the old one is loaded."""
-    return degraded("update-stability.driver-mismatch", observed="libraries and kernel module of two versions")
+    return degraded("update-stability.driver-mismatch", observed="libraries and kernel module of different versions")
 
 
 @capability("update-stability", on=("gpu-p",), unknown=BLOCKS)

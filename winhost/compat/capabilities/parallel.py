@@ -11,7 +11,7 @@ from winhost.compat.target import Target
 def layers_on_one_gpu(target: Target) -> Finding | None:
     """Tensor parallelism needs two GPUs that run CUDA."""
     if not several(target):
-        return unsupported("tensor-parallel.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+        return unsupported("tensor-parallel.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
     return None
 
 
@@ -53,7 +53,7 @@ def odd_number_of_gpus(target: Target) -> Finding | None:
     """The number of GPUs is not a power of two, by which few models can be split."""
     number = len(several(target))
     if number & (number - 1):
-        return note("tensor-parallel.odd-count", observed=f"{number} cards")
+        return note("tensor-parallel.odd-count", observed=f"{number} GPUs")
     return None
 
 
@@ -61,7 +61,7 @@ def odd_number_of_gpus(target: Target) -> Finding | None:
 def stages_on_one_gpu(target: Target) -> Finding | None:
     """Pipeline parallelism needs two GPUs that run CUDA."""
     if not several(target):
-        return unsupported("pipeline-parallel.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+        return unsupported("pipeline-parallel.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
     return None
 
 
@@ -69,5 +69,5 @@ def stages_on_one_gpu(target: Target) -> Finding | None:
 def replicas_on_one_gpu(target: Target) -> Finding | None:
     """Data parallelism needs a GPU for each replica."""
     if not several(target):
-        return unsupported("data-parallel.one-card", observed=f"{len(gpus(target))} card(s) with CUDA")
+        return unsupported("data-parallel.one-card", observed=f"{len(gpus(target))} GPU(s) with CUDA")
     return None

@@ -83,7 +83,7 @@ def more_on_the_cards_than_in_memory(target: Target) -> Finding | None:
     """The GPUs have more memory than the host, so not all of it can be moved to host memory."""
     vram, memory = sum(map(memory_of, gpus(target))), target.facts.memory.total
     if vram > memory:
-        return degraded("sleep-l1.above-memory", observed=f"{size(vram)} on the cards, {about(memory)} in the host")
+        return degraded("sleep-l1.above-memory", observed=f"{size(vram)} on the GPUs, {about(memory)} in the host")
     return None
 
 
@@ -94,7 +94,7 @@ def wakes_at(target: Target) -> str | None:
     if not vram or target.path not in (*WHOLE_CARD, *SHARED):
         return None
     rate, kind = (PAGEABLE, "pageable") if target.path in SHARED else (PINNED, "pinned")
-    where = "on Linux with a driver of its own, not in WSL" if target.path in SHARED else "on an H200 (PCIe 5.0 x16)"
+    where = "on Linux with its own driver, not in WSL" if target.path in SHARED else "on an H200 (PCIe 5.0 x16)"
     return f"{rate} GB/s from {kind} memory, measured {where}: {size(vram)} in {seconds(vram, rate)} at best"
 
 
@@ -132,7 +132,7 @@ def reads_at(target: Target) -> str | None:
     """Rate of reading weights from files, as measured; nothing is known of this host's disk."""
     if target.path not in WHOLE_CARD:
         return None
-    return f"{FROM_DISK} GB/s from a disk and {FROM_CACHE} GB/s from the page cache, where it was measured"
+    return f"{FROM_DISK} GB/s from a disk and {FROM_CACHE} GB/s from the page cache, as measured"
 
 
 # --- Several replicas ----------------------------------------------------------------------------------------------
