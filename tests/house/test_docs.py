@@ -15,7 +15,9 @@ from winhost.model.yamlfile import kinds_at
 from winhost.paths.wsl2_settings import Wsl2Settings
 
 ROOT = Path(__file__).parents[2]
-PAGES = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))}
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text("utf-8") for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
+}
 CODE = {str(path): path.read_text("utf-8") for path in ROOT.glob("winhost/**/*.py")}
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
