@@ -56,7 +56,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file that lies beside the plan, and the SHA-256 that it must have."""
+    """A file next to the plan file, and the SHA-256 that it must have."""
 
     name: str
     sha256: str
@@ -137,7 +137,7 @@ class ResourceType:
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
-    since; within: what it lies in, and goes with; upload: the file beside the plan that a change takes, sent to the
+    since; within: what it lies in, and goes with; upload: the file next to the plan that a change takes, sent to the
     host before it, or nothing;
     irreversible: why a change cannot be taken back, or nothing.
     """
@@ -175,13 +175,13 @@ class ResourceType:
         """Why a property cannot be set to what is wanted of it, or None. Its names must be right (`misfit`)."""
         for name, value in desired.items():
             if not self.sets[name].fits(value):
-                return f"{self.name}.{name} should be {self.sets[name].says}, not {value!r:.80}"
+                return f"{self.name}.{name} should be {self.sets[name].expected}, not {value!r:.80}"
         return None
 
 
 @dataclass(frozen=True)
 class Within:
-    """Marks a whole number that has bounds: what is beyond them no host means, and arithmetic would go astray."""
+    """Marks a whole number that has bounds: no host has a value beyond them, and arithmetic with one would overflow."""
 
     least: int
     most: int
@@ -194,12 +194,12 @@ class Within:
 
 @dataclass(frozen=True)
 class Form:
-    """Marks text that rules parse. parse: raises ValueError for what has not this form; says: goes on after `should
-    be`.
+    """Marks text that rules parse. parse: raises ValueError for text of another form; expected: the rest of a sentence
+    that begins `should be`.
     """
 
     parse: Callable[[str], object]
-    says: str
+    expected: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
@@ -210,7 +210,7 @@ class Form:
         try:
             self.parse(text)
         except ValueError:
-            raise ValueError(f"should be {self.says}") from None
+            raise ValueError(f"should be {self.expected}") from None
         return text
 
 

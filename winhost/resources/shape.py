@@ -13,7 +13,7 @@ from winhost.resources.registry import RESOURCE_TYPES
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
-_FAULTS = 3  # of a record that are told
+_FAULTS = 3  # of a record, at most, that an error lists
 
 
 @once
@@ -54,7 +54,7 @@ def _misfit(resource: str, state: Mapping[str, Any]) -> str | None:
     if foreign:
         return f"there is no property {_named(foreign)}"
     try:
-        # As JSON, where strict means what it says: a list may be a tuple, and "5" is no number.
+        # As JSON, where pydantic's strict mode fits: a list may be a tuple, and "5" is no number.
         adapter(resource).validate_json(json.dumps(state), strict=True)
     except ValidationError as error:
         return faults(error)

@@ -26,7 +26,7 @@ INSIDE = (
     Rests("AptSource", unless=("present", (False,)), since=()),
     Rests("DebianPackage", unless=("version", (None,)), since=()),
 )
-# Enabled since: what it runs with, nobody tells.
+# Units enabled since the run: which files and packages a unit runs with is not known.
 UNITS = Rests("SystemdUnit", at=("enabled", "enabled"), since=())
 PACKAGES = Rests("DebianPackage", unless=("version", (None,)), since=())
 SPEC = Rests("CdiSpec", unless=("present", (False,)), since=())

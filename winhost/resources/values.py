@@ -1,4 +1,4 @@
-"""What a property that can be set may be set to: said in a plan's refusal, and checked before a host is asked."""
+"""What a property that can be set may be set to: checked before a host is asked, and named where a plan is refused."""
 
 import ipaddress
 import re
@@ -11,9 +11,9 @@ from winhost.model.units import Bytes, size
 
 @dataclass(frozen=True)
 class Value:
-    """says: for people, as in `should be …`."""
+    """expected: for people, the rest of a sentence that begins `should be`."""
 
-    says: str
+    expected: str
     fits: Callable[[Json], bool]
 
 
@@ -32,20 +32,20 @@ def one_of(*words: str) -> Value:
     return Value(f"one of: {', '.join(words)}", lambda value: value in words)
 
 
-def text(pattern: str, says: str) -> Value:
+def text(pattern: str, expected: str) -> Value:
     """Text that matches as a whole."""
-    return Value(says, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None)
+    return Value(expected, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None)
 
 
 def sizes(step: Bytes) -> Value:
     """Bytes, more than none, in whole steps."""
-    said = f"a size in bytes, in steps of {size(step)}"
-    return Value(said, lambda value: type(value) is int and value > 0 and value % step == 0)
+    expected = f"a size in bytes, in steps of {size(step)}"
+    return Value(expected, lambda value: type(value) is int and value > 0 and value % step == 0)
 
 
 def or_nothing(value: Value) -> Value:
     """The same, or null."""
-    return Value(f"{value.says}, or nothing", lambda given: given is None or value.fits(given))
+    return Value(f"{value.expected}, or nothing", lambda given: given is None or value.fits(given))
 
 
 SHA256_OR_NOTHING = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
@@ -53,7 +53,7 @@ SHA256_OR_NOTHING = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
 
 def _networks(value: Json) -> bool:
     try:
-        # In their one spelling; a zone, as in fe80::%1, says nothing on another machine.
+        # In their one spelling; a zone, as in fe80::%1, has no meaning on another machine.
         return (
             isinstance(value, list)
             and bool(value)

@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from winhost import agent
 from winhost.model.once import once
 
-AGENT = "agent.py"  # by this name it is shown and bundled
+AGENT = "agent.py"  # its name in the order of scripts, and in offline packages
 MODULE = "linux_agent.py"
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"

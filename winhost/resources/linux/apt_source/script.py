@@ -81,7 +81,7 @@ def change_apt_source(key: Key, desired: State, how: State) -> None:
 def only(name: str) -> list[str]:
     """Options by which apt asks this source alone, and keeps what it knows of the others."""
     file = f"-oDir::Etc::SourceList=sources.list.d/{name}.sources"
-    # Without the last, a source that is refused is no error where apt still has what it said before.
+    # Without the last, a source that is refused is no error where apt still has its former lists.
     return ["-q", file, "-oDir::Etc::SourceParts=-", "-oAPT::Get::List-Cleanup=0", "-oAPT::Update::Error-Mode=any"]
 
 

@@ -29,7 +29,8 @@ def _undo_spec(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 class CdiSpec(State):
     """/run/cdi/nvidia.yaml. fresh: it is what nvidia-ctk would write now, for the driver that is mounted now.
 
-    devices: all that the specs of this machine name, as `nvidia.com/gpu=all`. A request says `present` and `fresh`.
+    devices: all that the specs of this machine name, as `nvidia.com/gpu=all`. A desired state holds `present` and
+    `fresh`.
     """
 
     present: bool

@@ -40,7 +40,7 @@ def cdi_spec(key: Key | None) -> Found:
 
 
 def matches() -> bool:
-    """What would be generated now is what is there: a driver store of before stays beside the one that is used."""
+    """Whether the file is what nvidia-ctk would write now: a former driver store stays next to the one in use."""
     return lines(content(SPEC).decode("utf-8")) == lines(must("nvidia-ctk", "--quiet", *GENERATE))
 
 

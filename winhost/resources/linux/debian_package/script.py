@@ -29,7 +29,7 @@ from winhost.agent.linux_agent import (
     wrong_place,
 )
 
-# Without being asked for one by name, these are told, installed or not: the path's requests are compared with them.
+# A call without a key lists these, installed or not: what the path desires is compared with them.
 KNOWN_PACKAGES = (
     "containerd.io",
     "docker-ce",
@@ -149,13 +149,13 @@ def exactly(name: str, version: str) -> dict[str, str]:
     return found
 
 
-def listed(kinds: str, said: str) -> list[str]:
+def listed(kinds: str, output: str) -> list[str]:
     """Packages that a simulation names."""
-    return re.findall(rf"^(?:{kinds}) ([a-z0-9][a-z0-9+.-]+)", said, re.MULTILINE)
+    return re.findall(rf"^(?:{kinds}) ([a-z0-9][a-z0-9+.-]+)", output, re.MULTILINE)
 
 
 def brought_file(name: str) -> str:
-    """What we installed for the sake of a package; that it is there says that we installed it."""
+    """The file that lists what winhost installed with a package; it exists for packages of winhost's only."""
     return f"{KEPT}/packages/{name}.json"
 
 

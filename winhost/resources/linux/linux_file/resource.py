@@ -35,7 +35,8 @@ def _undo_file(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 class LinuxFile(State):
     """A file by its path, of those that winhost writes; all null where there is none.
 
-    link: where it leads, if it is a symbolic link. No link is followed, and what replaces one says `link: null`.
+    link: where it leads, if it is a symbolic link. No link is followed, and a change that replaces one sets `link:
+    null`.
     """
 
     text: str | None

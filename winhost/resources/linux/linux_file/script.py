@@ -25,7 +25,7 @@ from winhost.agent.linux_agent import (
     wrong_place,
 )
 
-# Only these are written, and only these are shown: other files may hold what is nobody's business.
+# Only these are written and read: other files may hold secrets.
 FILES = ("/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
 FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
 NAMED = re.compile(r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*")
@@ -76,7 +76,7 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
     if path.startswith("/etc/systemd/system/") and Path("/run/systemd/system").is_dir():
         must("systemctl", "daemon-reload")
     if path.startswith("/etc/ssh/"):
-        # A mistake here would shut the way in, at the next start of sshd and not before.
+        # A mistake here would end SSH access, but not before the next start of sshd.
         try:
             must("sshd", "-t")
         except BaseException:

@@ -6,9 +6,9 @@ from winhost.resources.shared import ACCESS
 
 @resource(ResourceType("LinuxSystem", title="the Linux in the distro", order=10, requires=ACCESS))
 class LinuxSystem(State):
-    """id, version: as in os-release (`ubuntu`, `24.04`); kernel: its release; architecture: as `uname -m` says.
+    """id, version: as in os-release (`ubuntu`, `24.04`); kernel: its release; architecture: the output of `uname -m`.
 
-    wsl_networking: what `wslinfo --networking-mode` says, null where this is no WSL; systemd: it runs as init.
+    wsl_networking: the output of `wslinfo --networking-mode`, null where this is no WSL; systemd: it runs as init.
     """
 
     id: str

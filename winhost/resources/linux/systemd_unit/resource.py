@@ -29,8 +29,8 @@ def _undo_unit(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
 )
 class SystemdUnit(State):
     """loaded: systemd knows it and could read it; enabled: enabled, disabled, masked, or static and the like, which
-    cannot be chosen; active: it runs, or ran and stays; failed: it ended badly. Of a unit that is not there yet the
-    file or package that brings it decides how it begins, and until then nothing can be told.
+    cannot be chosen; active: it runs, or ran and stays; failed: it ended badly. How a unit begins that does not
+    exist yet depends on the file or package that brings it; until then its state is unavailable.
     """
 
     loaded: bool

@@ -38,14 +38,14 @@ def systemd_units(key: Key | None) -> Found:
 
 
 def unit_state(name: str) -> State:
-    told_ = shown(unit_name(name))
+    properties = unit_properties(unit_name(name))
     state: State = {
-        "loaded": told_["LoadState"] == "loaded",
-        "enabled": told_["UnitFileState"] or told_["LoadState"],
-        "active": told_["ActiveState"] in ("active", "reloading"),
-        "failed": told_["ActiveState"] == "failed",
+        "loaded": properties["LoadState"] == "loaded",
+        "enabled": properties["UnitFileState"] or properties["LoadState"],
+        "active": properties["ActiveState"] in ("active", "reloading"),
+        "failed": properties["ActiveState"] == "failed",
     }
-    if told_["LoadState"] == "not-found":
+    if properties["LoadState"] == "not-found":
         # What brings it decides how it begins: a package may enable and start it by itself.
         waits = {"unavailable": "LinuxFile" if name.startswith("winhost-") else "DebianPackage"}
         return dict(state, enabled=waits, active=state["active"] or waits)
@@ -57,7 +57,7 @@ def unit_name(name: str) -> str:
     return matching(rf"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:{kinds})", name, "the name of a unit")
 
 
-def shown(unit: str) -> dict[str, str]:
+def unit_properties(unit: str) -> dict[str, str]:
     desired = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
     return dict(line.split("=", 1) for line in must("systemctl", "show", desired, "--", unit).splitlines() if line)
 
@@ -65,7 +65,7 @@ def shown(unit: str) -> dict[str, str]:
 @changes("SystemdUnit", "enabled", "active")
 def change_systemd_unit(key: Key, desired: State, how: State) -> None:
     unit = unit_name(key["unit"])
-    before = shown(unit)
+    before = unit_properties(unit)
     if before["NeedDaemonReload"] == "yes" or before["LoadState"] != "loaded":
         must("systemctl", "daemon-reload")
     if "enabled" in desired:

@@ -16,7 +16,7 @@ NO_TASKS: Mapping[str, Json] = {
 }
 REFUSED = "refused"  # a logon: the password that the tasks have is not the account's any more
 STALE = "stale"  # jobs: what the task runs is gone, or of another winhost
-# What does not go back to how it was: what rollback says of it, and what the plan.
+# What rollback cannot restore: the value, what rollback reports, and what the plan warns of.
 _MENDED = {
     "logon": (REFUSED, "they log on again", "nobody knows the password that the account had"),
     "jobs": (STALE, "they run jobs again", "the script that was there is not kept"),
@@ -66,9 +66,9 @@ def mended_for_good(change: Change) -> str | None:
 class AccountTasks(State):
     """The scheduled tasks that run as the account, in the folder `winhost`.
 
-    jobs: runs wsl.exe for winhost, one job at a time; stale, where its script is gone or another winhost's.
-    keep_alive: holds `distro` from the start of Windows on, by `program`; whether it holds it now, WslDistro tells.
-    logon: password, a secret made anew whenever the tasks are; or s4u, without one: whether WSL starts like that is
+    jobs: runs wsl.exe for winhost, one job at a time; stale, where its script is gone or another winhost's. keep_alive:
+    holds `distro` from the start of Windows on, by `program`; whether it does so now is a property of WslDistro. logon:
+    password, a secret made anew whenever the tasks are; or s4u, without one: whether WSL starts like that is
     unverified; refused, where somebody gave the account another password. What is set, and what is read, runs a job
     that does nothing: its first logon makes the account's profile.
     """

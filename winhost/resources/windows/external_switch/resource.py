@@ -56,7 +56,7 @@ class ExternalSwitch(State):
     where the wire held, it answers `Winhost.ComeBack`, which counts as a lost answer. Either way the engine opens a new
     session, reads, finds `adapter` not yet as wanted, and asks for the same again: that is the commit. Who does not
     come back within `how.within` seconds, or lets the host restart meanwhile, finds it as it was. An undone attempt is
-    told to whoever asks for the same next; who asks again after that tries again.
+    reported to the next request for the same; a request after that tries again.
 
     What only a real host shows: that Remove-VMSwitch gives static addresses back by itself is not relied on; DHCP may
     give another address than before (the switch has the adapter's MAC address, so most servers do not); static routes

@@ -9,11 +9,11 @@ DMA_PROTECTION = 3  # Win32_DeviceGuard.AvailableSecurityProperties
 
 @resource(ResourceType("Firmware", title="the firmware", order=40))
 class Firmware(State):
-    """Firmware, virtualization and IOMMU, as far as Windows tells.
+    """Firmware, virtualization and IOMMU, as far as Windows exposes them.
 
     virtualization_enabled and second_level_translation read false once a hypervisor runs: ask hypervisor_present first.
     security_properties: of Win32_DeviceGuard; 3 (DMA protection) is the best hint at an IOMMU before the role is there.
-    address_width: physical address bits; no Windows interface tells it, so a real host answers unknown.
+    address_width: physical address bits; no Windows interface exposes them, so a real host answers unknown.
     """
 
     manufacturer: str

@@ -11,7 +11,7 @@ MCDM = "MCDM"
 
 
 def _may_need(change: Change) -> Iterable[str]:
-    """Only WDDM shows a picture; whether one is shown is found out on the host."""
+    """Only WDDM drives a display; whether one is attached is read on the host."""
     return () if change.desired["pending"] == WDDM else ("headless",)
 
 

@@ -27,7 +27,7 @@ class Address:
 class NetworkAdapter(State):
     """A network adapter by its interface GUID, which survives renaming.
 
-    kind: ethernet, wifi, team, virtual (of a switch), vpn or other, by what its driver says (NdisPhysicalMedium,
+    kind: ethernet, wifi, team, virtual (of a switch), vpn or other, by what its driver reports (NdisPhysicalMedium,
     InterfaceType, ComponentID; which products say so is in part inferred); status: up, disconnected, disabled or down;
     speed: bits per second; vlan: null where the driver has none; profile: public, private, domain, or null without a
     network; switch: the virtual switch that is bound to it; management: a WinRM session goes over it now, of whomever;

@@ -1,4 +1,4 @@
-"""Which Windows this is. Never told by build: 26100 is Server 2025, Windows 11 24H2 and Azure Local 24H2 alike."""
+"""Which Windows this is. Builds do not decide it: 26100 is Server 2025, Windows 11 24H2 and Azure Local 24H2 alike."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -59,12 +59,16 @@ class OperatingSystem(State):
 
     @property
     def named(self) -> str:
-        """As a person says it, with what decides; what of it was not read does not keep the rest from being said."""
-        said = (_said(lambda: self.edition_id), _said(lambda: self.sku), _said(lambda: self.build))
-        return "{} (edition {}, SKU {}, build {})".format(_said(lambda: self.caption), *said)
+        """For people: the caption with edition, SKU and build, `not known` for each that was not read."""
+        details = (
+            _or_not_known(lambda: self.edition_id),
+            _or_not_known(lambda: self.sku),
+            _or_not_known(lambda: self.build),
+        )
+        return "{} (edition {}, SKU {}, build {})".format(_or_not_known(lambda: self.caption), *details)
 
 
-def _said(read: Callable[[], object]) -> str:
+def _or_not_known(read: Callable[[], object]) -> str:
     try:
         return str(read())
     except MissingFact:

@@ -1,4 +1,4 @@
-"""GPUs and the functions beside them, as the bus and Windows describe them."""
+"""GPUs and the other functions of their boards, as the bus and Windows describe them."""
 
 import re
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class PciDevice(State):
     2 PCIe endpoint, 3 legacy endpoint, 4 root-complex endpoint, 5 PCIe treated as PCI; acs: AcsCompatibleUpHierarchy,
     0 not supported, null where the bus driver does not say; rmrr: firmware reserves memory for it;
     line_interrupts_only: it got no message interrupt; pcie_control: Windows controls PCI Express on its root bus;
-    tunneled: Thunderbolt or USB4; displays: monitors on it; vram: bytes, null unless the driver says.
+    tunneled: Thunderbolt or USB4; displays: monitors on it; vram: bytes, null unless the driver reports them.
     """
 
     instance: str

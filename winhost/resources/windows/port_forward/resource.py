@@ -37,7 +37,7 @@ class PortForward(State):
     CIDR).
 
     For WSL in NAT mode. TCP only: portproxy knows no UDP. That address changes with each start of WSL's VM, so a
-    forward holds until the next one and `verify` tells when it leads nowhere. All three are set and taken back
+    forward holds until the next one and `verify` reports one that leads nowhere. All three are set and taken back
     together. `allowed` is empty while nobody may come in: setting it failed half-way, or somebody turned our rule off.
     """
 

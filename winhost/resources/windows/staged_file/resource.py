@@ -47,7 +47,7 @@ class StagedFile(State):
     """A file that winhost brings, in a folder of administrators: %ProgramData%\\winhost\\files\\<sha256>-<name>.
 
     source: an https address that the host can reach, the absolute path of a file on a drive of the host, or ./ and the
-    name of a file that lies beside the plan; name: letters, digits, dot, dash and underscore. present: it is there with
+    name of a file next to the plan; name: letters, digits, dot, dash and underscore. present: it is there with
     this SHA-256; with any other it is as good as absent, and replaced. null: a part of it was sent, and the rest is
     still to come.
     """

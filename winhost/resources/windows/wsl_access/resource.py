@@ -72,13 +72,12 @@ def _keys(value: Json) -> bool:
 class WslAccess(State):
     """sshd in a distro: by key only, at one address, for `user`. From here on the distro is an SSH target.
 
-    allowed: networks (CIDR) that sshd takes anybody from, beside the machine itself; null: from anywhere, as behind
-    NAT, where all that comes in comes from Windows. address: its own in the network of a bridge, where it can be
-    reached; null elsewhere, and while it does not run.
-    authorized: the keys that winhost put there; those of others are left alone and not told. host_key: what the distro
-    will show, brought out by the way of Windows and so known before anybody connects. active: it listens now, which
-    takes a running distro with systemd, and a network that leads to it. A way in that is taken away takes sshd with it,
-    unless that was there before.
+    allowed: networks (CIDR) that sshd accepts connections from, as from the machine itself; null: from anywhere, as
+    behind NAT, where all that comes in comes from Windows. address: its own in the network of a bridge, where it can be
+    reached; null elsewhere, and while it does not run. authorized: the keys that winhost put there; those of others are
+    left alone and not listed. host_key: what the distro will show, read through Windows and so known before anybody
+    connects. active: it listens now, which takes a running distro with systemd, and a network that leads to it. Taking
+    the access away removes sshd, unless that was there before.
     """
 
     user: str | None

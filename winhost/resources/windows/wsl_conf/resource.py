@@ -34,7 +34,7 @@ class WslConf(State):
 
     conf: /etc/wsl.conf, without which systemd, and so sshd, does not run; network: the file of systemd-networkd with
     the address of a bridged distro without DHCP; resolver: /etc/resolv.conf. null: as the image and WSL have it, which
-    comes back when it is set to null. While the distro does not run it is told as winhost left it.
+    comes back when it is set to null. While the distro does not run, the state is what winhost last wrote.
     A resource of its own, and no part of WslDistro: it can be changed, and its drift seen, without a new import.
     """
 
