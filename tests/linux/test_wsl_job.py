@@ -116,7 +116,7 @@ class Host:
     # ---- what the lab would do by itself
 
     def stand_in(self, patch: pytest.MonkeyPatch) -> None:
-        run, hold = Distros.wsl, Distros.hold
+        run, stay_alive = Distros.wsl, Distros.keep_alive
 
         def wsl(lab: Distros, account: str, arguments: Sequence[str], content: bytes) -> Ended:
             ended = self._run(arguments, content)
@@ -130,10 +130,10 @@ class Host:
 
         def keep_alive(lab: Distros, account: str, distro: str | None) -> int | None:
             self.hold()
-            return hold(lab, account, distro) if self.way == IMITATED else None
+            return stay_alive(lab, account, distro) if self.way == IMITATED else None
 
         patch.setattr(Distros, "wsl", wsl)
-        patch.setattr(Distros, "hold", keep_alive)
+        patch.setattr(Distros, "keep_alive", keep_alive)
 
     def hold(self) -> None:
         """As Windows runs the task that keeps it alive."""
