@@ -80,7 +80,7 @@ DEBIAN_FRONTEND=noninteractive
 export PATH LC_ALL DEBIAN_FRONTEND
 umask 022
 
-wanted=/var/lib/winhost.wanted
+desired=/var/lib/winhost.wanted
 found=/var/lib/winhost.found
 conf_file=/etc/wsl.conf
 network_file=/etc/systemd/network/10-winhost.network
