@@ -379,7 +379,7 @@ def test_counts_and_tables_of_contents_say_where_each_host_is(line: Line) -> Non
     lists = one(page.every("nav")).every("details")
     assert [one(each.every("summary")).text for each in lists] == [
         "By verdict",
-        "By best way",
+        "By best option",
         "By name",
         "By Windows",
         "By GPU",

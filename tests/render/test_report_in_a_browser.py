@@ -146,9 +146,16 @@ def test_paper_gets_page_numbers_open_reasons_and_a_page_a_host_in_brief(
     pages = printed(browser, short_page)
     assert [page.split("\n")[-2].split()[-3:] for page in pages[:2]] == [[str(n), "/", str(len(pages))] for n in (1, 2)]
     text = " ".join(" ".join(pages).split())
-    assert "seen: AcsCompatibleUpHierarchy is not set" in text  # in a way that is folded on the screen
+    assert "observed: AcsCompatibleUpHierarchy is not set" in text  # in a way that is folded on the screen
     assert "A workaround" in text or "Needs approval:" in text  # in the entry of a reason
-    headings = ("Every way", "The machine", "What each way offers", "Memory of the workload", "Reasons", "Evidence")
+    headings = (
+        "All options",
+        "The machine",
+        "What each option offers",
+        "Memory of the workload",
+        "Reasons",
+        "Evidence",
+    )
     last = [[row.strip() for row in page.split("\n") if row.strip()][-2] for page in pages]
     assert [row for row in last if row in headings] == []  # none is left behind at the end of a page
     brief = short_page.with_name("brief.html")
@@ -157,7 +164,7 @@ def test_paper_gets_page_numbers_open_reasons_and_a_page_a_host_in_brief(
     ]
     brief.write_text("".join(report(hosts, request().needs, brief=True)), encoding="utf-8")
     pages = printed(browser, brief)
-    begun = [number for number, page in enumerate(pages) if "What decides" in page and "Every way" in page]
+    begun = [number for number, page in enumerate(pages) if "What decides" in page and "All options" in page]
     assert len(begun) == 3
     assert begun == list(range(begun[0], begun[0] + 3))  # one after the other, with nothing in between
     assert "Reasons" in pages[begun[-1] + 1]

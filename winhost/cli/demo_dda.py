@@ -30,7 +30,7 @@ class DdaDemo(Demo):
         say(
             "Two simulated hosts, served over real PowerShell remoting (WSMan on loopback, NTLM, one of them on HTTPS)."
         )
-        say(f"{HOW_THEY_ANSWER[self.engine]} and obey the rules of Windows that bite.")
+        say(f"{HOW_THEY_ANSWER[self.engine]} and enforce the Windows restrictions that matter.")
         with (
             Lab([find(name) for name in FILES], self.folder, scale=SCALE, tls=(HOST,), engine=self.engine) as lab,
             environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
@@ -39,33 +39,31 @@ class DdaDemo(Demo):
             self.look()
             self.change(lab)
             self.give_back(lab, found)
-        say(
-            f"That was it, in {time.monotonic() - began:.0f} s. The same commands, pointed at a real host, do the same."
-        )
+        say(f"Done in {time.monotonic() - began:.0f} s. The same commands do the same on a real host.")
 
     def look(self) -> None:
-        chapter("1. Read both hosts, changing nothing")
+        chapter("1. Read both hosts; nothing is changed")
         run("detect", HOST, DESK)
         chapter("2. What works here, and why not the rest?")
         run("assess", HOST)
         run("assess", DESK, "--path", "dda", expect=3)
         run("assess", DESK)
-        chapter("3. What would change, and how is it taken back?")
+        chapter("3. What would change, and how is it undone?")
         run("plan", HOST, "--vm", VM, "-o", str(self.plan))
         run("plan", DESK, "--path", "dda", expect=3)
 
     def change(self, lab: Lab) -> None:
-        chapter("4. Do it; and kill the controller in the middle")
+        chapter("4. Apply the plan, and kill winhost halfway")
         self.apply_and_kill()
         name = self.only_run()
         run("runs")
-        chapter("5. Go on where it was cut off")
+        chapter("5. Resume where it was interrupted")
         run("resume", name, "--yes")
-        chapter("6. Is it so?")
+        chapter("6. Verify the result")
         run("verify", str(self.plan))
         machine = lab.hosts[HOST].machine
         seen = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
-        say(f"The guest of {VM} sees {len(seen)} cards, so they fit its windows: {', '.join(seen)}.")
+        say(f"The guest of {VM} sees {len(seen)} GPUs, so they fit its MMIO windows: {', '.join(seen)}.")
         require(len(seen) == 3, "the guest does not see its three cards")
 
     def apply_and_kill(self) -> None:
@@ -80,17 +78,17 @@ class DdaDemo(Demo):
         finally:
             controller.kill()
             controller.wait()
-        say(f"Killed after {self.journal_lines()} lines of its journal. The host knows nothing of that.")
+        say(f"Killed after {self.journal_lines()} lines of its journal. The host was not told.")
 
     def journal_lines(self) -> int:
         journals = (self.folder / "state" / "runs").glob("*.jsonl")
         return sum(path.read_bytes().count(b"\n") for path in journals)
 
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
-        chapter("7. Give the host back")
+        chapter("7. Roll the host back")
         run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
         now = lab.hosts[HOST].machine.settled_state()
-        require(now == found, f"{HOST} is not as it was found")
-        say(f"Compared with how it was found, resource by resource: {len(found)} resources, no difference.")
+        require(now == found, f"{HOST} is not in its original state")
+        say(f"Compared with its original state, resource by resource: {len(found)} resources, no difference.")
         bodies = sum(endpoint.unencrypted_bodies for endpoint in lab.endpoints.values())
         require(bodies == 0, "a body crossed HTTP unencrypted")

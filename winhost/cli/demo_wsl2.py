@@ -31,25 +31,25 @@ class Wsl2Demo(Demo):
             self.look(lab)
             self.change(lab)
             self.give_back(lab, found)
-        say(f"That was it, in {time.monotonic() - began:.0f} s. A real host takes as long as its downloads.")
+        say(f"Done in {time.monotonic() - began:.0f} s. On a real host, downloads take most of the time.")
 
     def look(self, lab: Lab) -> None:
         """Verdict, plan."""
         chapter("1. What works here?")
         run("assess", HOST)
-        chapter("2. What would change, and how is it taken back?")
+        chapter("2. What would change, and how is it undone?")
         run("plan", HOST, "--path", "wsl2", "--set", f"access.key={lab.public_key}", "-o", str(self.plan))
 
     def change(self, lab: Lab) -> None:
         """Done, restarted, verified, and the settings that the engines of this path take."""
-        chapter("3. Do it, from Windows to a Linux that runs containers")
+        chapter("3. Apply the plan: from Windows to a Linux that runs containers")
         run("apply", str(self.plan), "--accept", CONSENTS, "--yes")
-        chapter("4. The host restarts; nobody logs on. Is it still so?")
+        chapter("4. The host restarts and nobody logs on. Is everything still as planned?")
         machine = lab.hosts[HOST].machine
         machine.restart_computer()
         machine.settle()
         run("verify", str(self.plan))
-        chapter("5. What its engines are started with")
+        chapter("5. How to start vLLM there")
         facts = self.folder / "after"
         run("detect", HOST, "-o", str(facts))
         run("serve", "profile", "--target", str(facts / f"{HOST}.json"), "--workload", str(self.workload))
@@ -62,12 +62,12 @@ class Wsl2Demo(Demo):
 
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         """To the very state found, but for what the plan said would stay."""
-        chapter("6. Give the host back")
+        chapter("6. Roll the host back")
         run("rollback", self.only_run(), "--accept", CONSENTS, "--yes")
         now = lab.hosts[HOST].machine.settled_state()
         different = {resource for resource in {*found, *now} if found.get(resource) != now.get(resource)}
-        require(different == STAYS, f"{HOST} differs from how it was found in {', '.join(sorted(different - STAYS))}")
+        require(different == STAYS, f"{HOST} differs from its original state in {', '.join(sorted(different - STAYS))}")
         say(
-            f"Compared with how it was found: {len(found)} resources, no difference but WSL itself, which stays "
+            f"Compared with its original state: {len(found)} resources, no difference but WSL itself, which stays "
             "upgraded."
         )

@@ -60,7 +60,7 @@ class MemoryChart:
     fixes: tuple[str, ...]
 
 
-FITS = {True: "fits", None: "cannot be said", False: "does not fit"}
+FITS = {True: "fits", None: "unknown", False: "does not fit"}
 
 
 def memory(fit: Fit, cards: Sequence[str]) -> MemoryChart | None:

@@ -95,11 +95,11 @@ def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
 def words(view: MachinePicture) -> str:
     """The picture in a sentence."""
     cards = ", ".join(
-        f"{card.number} {card.name}" + (f" given to {_vm_name(view, card)}" * bool(card.vm)) for card in view.cards
+        f"{card.number} {card.name}" + (f" assigned to {_vm_name(view, card)}" * bool(card.vm)) for card in view.cards
     )
     vms = ", ".join(vm.name for vm in view.vms)
     sockets = ", ".join(text for _, text in view.sockets)
-    return f"Processors: {sockets or 'unknown'}. Memory: {view.memory}. Cards: {cards or 'none'}. VMs: {vms or 'none'}."
+    return f"Processors: {sockets or 'unknown'}. Memory: {view.memory}. GPUs: {cards or 'none'}. VMs: {vms or 'none'}."
 
 
 # ---- what is in the boxes
@@ -120,8 +120,8 @@ def _of_card(view: MachinePicture, card: ShownCard, largest: int) -> _Content:
     if not card.serves:
         return _Content("screen", heading, (card.root, "just a screen, no GPU"))
     place = f"; → {_vm_name(view, card)}" if card.vm else f"; {card.place}" * (card.place != NOT_YET)
-    screens = f"{card.displays} screen{'' if card.displays == '1' else 's'}"
-    lines = (f"{card.root}, {card.driver}", f"{screens}{place}", f"memory {card.holds}")
+    displays = f"{card.displays} display{'' if card.displays == '1' else 's'}"
+    lines = (f"{card.root}, {card.driver}", f"{displays}{place}", f"memory {card.holds}")
     share = card.memory / largest if card.memory else 0.0
     return _Content("given" if card.vm else "card", heading, lines, share)
 

@@ -188,7 +188,7 @@ class Contents:
         lines = sorted(self.lines, key=lambda line: [_natural(part) for part in re.split(r"(\d+)", line.name)])
         return [
             ("By verdict", _grouped(lines, lambda line: (line.verdict,), Verdict)),
-            ("By best way", _grouped(lines, lambda line: (line.best,), (*ALL_VARIANTS, NO_VARIANT))),
+            ("By best option", _grouped(lines, lambda line: (line.best,), (*ALL_VARIANTS, NO_VARIANT))),
             (BY_NAME, [("", lines)]),
             ("By Windows", _grouped(lines, lambda line: (line.system,))),
             (
@@ -336,7 +336,7 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
     view = machine(host)
     variants = [_variant(judged.assessment, fit) for fit in judged.fits]
     columns = [variant for path in judged.assessment.paths for variant in path.every_variant]
-    cards = [f"Card {card.number}: {card.name}" for card in view.cards if card.cuda]
+    cards = [f"GPU {card.number}: {card.name}" for card in view.cards if card.cuda]
     return ReportHost(
         id=id_,
         name=facts.host,
