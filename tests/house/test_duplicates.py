@@ -67,6 +67,11 @@ def test_no_block_stands_in_two_files() -> None:
     assert copies({path: str(path.relative_to(ROOT)) for path in product()}, as_written) == set()
 
 
+def test_no_block_stands_in_two_folders_under_other_names() -> None:
+    """Within one folder things of one kind, as rules are, have one shape and ought to."""
+    assert copies({path: str(path.parent.relative_to(ROOT)) for path in product()}, without_names) == set()
+
+
 def test_a_copy_is_seen_and_one_with_other_names(tmp_path: Path) -> None:
     original = "\n".join(f"first_{n} = second('{n}'{', x' * n})" for n in range(MOST + 1))
     for name, text in {

@@ -12,6 +12,7 @@ from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import PlanOptions, Power
+from winhost.cli.planned_host import PlannedHost
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, statements, watched, worst
 from winhost.engine import uploads
@@ -22,24 +23,8 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleetfile import host_name
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
-from winhost.model.reason import Verdict
 from winhost.resources.host import HostFacts
 from winhost.resources.stated import Statement, stated
-
-
-@dataclass(frozen=True)
-class PlannedHost:
-    """A plan, and the file that it was written to, if it was. The file holds the plan alone.
-
-    recommended: the verdict for which the path was taken, where nobody named one.
-    """
-
-    host: str
-    path: str
-    variant: str | None
-    recommended: Verdict | None
-    file: str | None
-    plan: Plan
 
 
 def plan(

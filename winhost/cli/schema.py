@@ -12,7 +12,7 @@ from winhost.cli.formats import schema_of
 from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint import Linted
-from winhost.cli.plan import PlannedHost
+from winhost.cli.planned_host import PlannedHost
 from winhost.cli.report import Reported
 from winhost.cli.running import EndedHost
 from winhost.cli.runs import ListedRun, ShownRun

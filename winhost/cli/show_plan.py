@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from winhost.cli.output import say, show_error_text
+from winhost.cli.planned_host import PlannedHost
 from winhost.cli.tables import table
 from winhost.engine.uploads import attachment_of
 from winhost.model.errors import WinhostError, visible, visible_json
@@ -16,9 +16,6 @@ from winhost.model.plan import RISKS, Plan, Stage, Step
 from winhost.model.units import MiB, size
 from winhost.resources.registry import titled
 from winhost.resources.windows.assignable_device.resource import owner
-
-if TYPE_CHECKING:
-    from winhost.cli.plan import PlannedHost
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
@@ -72,7 +69,7 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
         say(f"  {note}", hang=2)
 
 
-def show_planned(made: "PlannedHost", wide: bool = False) -> None:
+def show_planned(made: PlannedHost, wide: bool = False) -> None:
     """A plan, and how it came to its path."""
     if made.recommended:
         say(f"{made.host}: {made.path} is recommended here ({made.recommended}). To choose another option, use --path.")
@@ -92,7 +89,7 @@ def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide
         say("Save them with -o FOLDER/; --details shows each in full.")
 
 
-def _planned_row(made: "PlannedHost", wide: bool) -> tuple[object, ...]:
+def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
     row = (made.host, _option(made), _steps(made.plan), _consents(made.plan), made.file or "")
     if not wide:
         return row
@@ -102,7 +99,7 @@ def _planned_row(made: "PlannedHost", wide: bool) -> tuple[object, ...]:
     return (*row, restarts, "; ".join(dict.fromkeys(step.title for step in steps)), "; ".join(dict.fromkeys(lasting)))
 
 
-def _option(made: "PlannedHost") -> str:
+def _option(made: PlannedHost) -> str:
     option = f"{made.path}/{made.variant}" if made.variant else made.path
     return f"{option} (recommended)" if made.recommended else option
 
