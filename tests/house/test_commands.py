@@ -1,7 +1,9 @@
 """Every command explains itself, in the words that the overview uses."""
 
+import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 
 import click
 import pytest
@@ -70,3 +72,13 @@ def test_the_overview_of_a_group_cuts_no_sentence(group: str) -> None:
     assert (
         "..." not in CliRunner().invoke(winhost, [group, "--help"], terminal_width=80).output.partition("Commands:")[2]
     )
+
+
+def test_what_carries_a_command_out_takes_what_its_options_give() -> None:
+    """The two stand in different modules, so that neither `--help` nor a tab loads what the command does."""
+    for words, command in every_command():
+        function = getattr(import_module(f"winhost.cli.{words.split()[0]}"), command.callback.__name__)
+        given = {parameter.name for parameter in command.params}
+        if "outputs" in given:
+            given = given - {"outputs", "as_json"} | {"output"}
+        assert {*inspect.signature(function).parameters} == given, words

@@ -1,5 +1,6 @@
 """The house stands on two rules: dependencies point downward, and `--help` is quick."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -165,3 +166,19 @@ def test_a_tab_loads_little(tmp_path: Path, line: str, offered: str) -> None:
 def test_what_is_kept_is_made_by_one_thread_alone(path: Path) -> None:
     """`functools.cache` lets two threads make it at once, and parsers take that badly: `model.once` does not."""
     assert "\n@cache\n" not in path.read_text(encoding="utf-8")
+
+
+def test_the_command_line_imports_at_the_top_of_its_files() -> None:
+    """Commands are imported when they are called: what is still imported within a function says there why."""
+    for path in sorted((HOUSE / "cli").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        inner = {
+            node.lineno
+            for function in ast.walk(ast.parse(text))
+            if isinstance(function, ast.FunctionDef)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        }
+        assert [
+            line for number, line in enumerate(text.splitlines(), 1) if number in inner and "  # " not in line
+        ] == []
