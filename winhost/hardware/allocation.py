@@ -1,4 +1,4 @@
-"""How a Linux guest fills a window: one aligned piece per device, first fit, in an order that nobody promises."""
+"""How a Linux guest fills an MMIO window: one aligned piece per device, first fit, in no guaranteed order."""
 
 from bisect import insort
 from collections import Counter
@@ -26,13 +26,13 @@ class WindowPiece:
 
     @property
     def end(self) -> Bytes:
-        """The first address behind it."""
+        """The first address after it."""
         return self.start + self.length
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """The ends that the layout can have over all orders, and the order with the highest end."""
+    """The lowest and highest end of the layout over all orders, and the order with the highest."""
 
     least: Bytes
     most: Bytes
@@ -49,7 +49,7 @@ def align(n: Bytes, boundary: Bytes) -> Bytes:
 
 
 def _first_fit(claim: Claim, taken: Sequence[Span], base: Bytes) -> Span:
-    """The lowest free place; `taken` is sorted."""
+    """The lowest free span that holds the claim; `taken` is sorted."""
     length, alignment = claim
     start = align(base, alignment)
     for begin, end in taken:
@@ -79,7 +79,7 @@ def extremes(claims: Sequence[Claim], base: Bytes) -> Extremes:
 
 @lru_cache(maxsize=1024)
 def _extremes(claims: tuple[Claim, ...], base: Bytes) -> Extremes:
-    """Orders that led to the same layout are followed together."""
+    """Orders that lead to the same layout are followed once."""
     counts = Counter(claims)
     kinds = sorted(counts)
     smallest = min((length for length, _ in kinds), default=0)
@@ -101,7 +101,7 @@ def _extremes(claims: tuple[Claim, ...], base: Bytes) -> Extremes:
 
 
 def forget() -> None:
-    """Drop the layouts that were worked out before: for measuring what a first one costs."""
+    """Empty the cache of layouts, so that a benchmark measures a first computation."""
     _extremes.cache_clear()
 
 

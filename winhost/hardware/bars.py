@@ -35,7 +35,7 @@ class Range(Protocol):
 
 @dataclass(frozen=True)
 class CardBars:
-    """A card as the windows see it: its BARs by width, in bytes, and how sure that is."""
+    """The BARs of a card by width, in bytes, with the source of their sizes and what is uncertain about them."""
 
     name: str
     bars64: tuple[Bytes, ...]
@@ -52,7 +52,7 @@ class CardBars:
 
 
 class MmioRefused(Refusal):
-    """The windows cannot be as wanted: `need` against what is `given`, in bytes where known, and a remedy."""
+    """MMIO windows that cannot work: `need` and `given` in bytes, where known."""
 
     def __init__(
         self, code: str, sentence: str, remedy: str, *, need: Bytes | None = None, given: Bytes | None = None
@@ -67,7 +67,7 @@ def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, 
 
     `ranges` as surveyed, empty for a card that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
     bytes. A BAR1 larger in the table than in the survey counts, because resizable BAR can bring it. Raises MmioRefused
-    (`mmio.unknown-bars`) when nothing tells.
+    (`mmio.unknown-bars`) where no source has them.
     """
     known = [found for found in (_surveyed(name, ranges), _listed(name, device)) if found]
     if not known:
@@ -87,7 +87,7 @@ def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, 
 
 
 def listed_name(device: str) -> str | None:
-    """The card's name by table: a dismounted one has lost its own."""
+    """The card's name in the catalogue, for dismounted cards: Windows no longer reports theirs."""
     found = known(device)
     return found.name if found else None
 

@@ -1,4 +1,4 @@
-"""What display devices are good for: to serve with, to be looked at, to be cut up."""
+"""Display devices: which ones can serve a model, drive a monitor or be partitioned, and what to call them."""
 
 from winhost.hardware import bars
 from winhost.hardware.gpus import known
@@ -15,12 +15,12 @@ VIRTUAL_SCREENS = ("VEN_15AD", "VEN_1234", "VEN_1B36", "VEN_1AF4", "VEN_80EE")
 
 
 def serves(card: Card) -> bool:
-    """Whether it is a GPU, and not just a screen: of a management controller, or of the hypervisor below."""
+    """Whether it is a GPU, and not the display adapter of a management controller or of a hypervisor."""
     return not card.gpu.key["device"].upper().startswith((*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS))
 
 
 def runs_cuda(card: Card) -> bool:
-    """Whether it is NVIDIA's: all that we serve with is CUDA. Raises MissingFact for an imported card without ids."""
+    """Whether it is an NVIDIA card: serving needs CUDA. Raises MissingFact for an imported card without ids."""
     device = card.gpu.key["device"]
     if not device:
         raise MissingFact(f"the maker of the card at {card.location}", NOT_THERE)
@@ -28,12 +28,12 @@ def runs_cuda(card: Card) -> bool:
 
 
 def shows(card: Card) -> bool:
-    """Whether somebody may be looking at it: monitors are attached, or firmware boots on it."""
+    """Whether it may be in use as a display: monitors are attached, or firmware boots on it."""
     return card.gpu.state.post_path or card.gpu.state.displays > 0
 
 
 def partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:
-    """The card as a GPU that can be cut up, if it can.
+    """The card as a GPU that can be partitioned, if it can.
 
     Windows also lists each GPU that it shares with its own guests (paravirtualization): those have one count, 32, which
     says nothing. A partitionable GPU is keyed by its interface path, the instance id with another separator.
@@ -44,7 +44,7 @@ def partitions(facts: HostFacts, card: Card) -> PartitionableGpu | None:
 
 
 def memory_of(card: Card) -> Bytes:
-    """As the driver says, else as the card is sold. Raises MissingFact."""
+    """Bytes of VRAM as the driver reports them, else from the catalogue. Raises MissingFact."""
     found = known(card.gpu.key["device"])
     size = card.gpu.state.vram or (found and found.memory)
     if not size:
@@ -53,13 +53,13 @@ def memory_of(card: Card) -> Bytes:
 
 
 def card_name(card: Card) -> str:
-    """What people call it. Dismounted, it has lost its own name."""
+    """The model's name, from the catalogue for a dismounted card, for which Windows no longer reports it."""
     lost = bars.listed_name(card.gpu.key["device"]) if _dismounted(card) else None
     return visible(lost or card.gpu.state.name)
 
 
 def _dismounted(card: Card) -> bool:
-    """A name is for people: where nobody told the instance (imported facts), that must not cost a verdict."""
+    """False where imported facts lack the instance: a name alone must not make a verdict unknown."""
     try:
         return card.gpu.state.dismounted
     except MissingFact:
@@ -67,7 +67,7 @@ def _dismounted(card: Card) -> bool:
 
 
 def card_label(card: Card) -> str:
-    """Name and place: two cards of one model differ only in the second."""
+    """Name and location: two cards of one model differ only in the second."""
     return f"{card_name(card)} at {card.location}"
 
 

@@ -1,4 +1,4 @@
-"""GPUs by PCI vendor and device id: what is known of a card before, or without, asking the host."""
+"""The catalogue of GPUs by PCI vendor and device id: what is known of a card without reading the host."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 class P2p(StrEnum):
-    """What NVIDIA's own Linux driver lets two cards of a kind do: peers over anything, over NVLink only, never."""
+    """Whether NVIDIA's Linux driver allows peer access between two such cards: over any link, NVLink or none."""
 
     ANY = "any"
     NVLINK = "nvlink"
@@ -28,7 +28,7 @@ class P2p(StrEnum):
 
 
 class NvLink(StrEnum):
-    """How a card comes by NVLink: by the board it sits on, by a bridge that can be bought, not at all."""
+    """Where a card's NVLink comes from: its board, a bridge sold separately, or nowhere."""
 
     BOARD = "board"
     BRIDGE = "bridge"
@@ -36,7 +36,7 @@ class NvLink(StrEnum):
 
 
 class OpenModules(StrEnum):
-    """NVIDIA's open kernel modules on Linux: the only ones that drive the card, one of two, or none of them."""
+    """Whether NVIDIA's open kernel modules on Linux are required for the card, possible, or do not support it."""
 
     NEEDED = "needed"
     POSSIBLE = "possible"
@@ -45,7 +45,7 @@ class OpenModules(StrEnum):
 
 @dataclass(frozen=True)
 class FactSource:
-    """Where a fact is from, so that a stranger can check it."""
+    """The source of a fact, by which anyone can check it."""
 
     kind: Kind
     text: str
@@ -53,7 +53,7 @@ class FactSource:
 
 @dataclass(frozen=True)
 class Bars:
-    """Memory BARs by their width, in bytes, at their largest."""
+    """Sizes of the memory BARs in bytes by width, with resizable BAR at its largest."""
 
     wide: tuple[Bytes, ...]
     narrow: tuple[Bytes, ...]
@@ -62,7 +62,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card of the catalogue. None is not known, which is neither yes nor no.
+    """A card of the catalogue. None means not known.
 
     device: as in `10de:26b9`; memory: of one GPU, as sold; pci_class: 0x0300 display, 0x0302 compute; mig: instances at
     most; partition_lists: who lists it for GPU-P; sources: by the name of the fact; BARs name theirs themselves.
@@ -97,7 +97,7 @@ class Gpu:
 
     @property
     def cuda(self) -> bool:
-        """Whether CUDA runs on it at all; where it does not, what we serve with does not either."""
+        """Whether CUDA runs on it, which serving needs."""
         return self.vendor == "NVIDIA"
 
 
@@ -127,7 +127,7 @@ def _gpu(device: str, subsystem: str | None) -> Gpu | None:
 
 
 def _layers(card: Row, subsystem: str | None) -> Iterator[Row]:
-    """What is said of the card, from what it shares with the most others to what is its own."""
+    """The rows that describe the card, from the most general to its own."""
     book = _catalogue()
     chip: Row = book["chips"][card["chip"]] if "chip" in card else {}
     if "architecture" in chip:

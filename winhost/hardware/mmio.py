@@ -47,7 +47,7 @@ class HighWindow:
 
     @property
     def end(self) -> Bytes:
-        """The first address behind the window at its `size`; the host's physical addresses must reach to here."""
+        """The first address after the window at its `size`, to which the host's physical addresses must reach."""
         return self.base + self.size
 
 
@@ -77,9 +77,9 @@ def high_window(
 ) -> HighWindow:
     """Size the window above 4 GiB for these cards in one VM.
 
-    `address_width` in bits, None where the host does not tell; `cap` None to go without the unverified one. Where they
-    leave no room for the BARs that cards may grow to, the surveyed ones count, with a doubt. Raises MmioRefused
-    (`mmio.over-cap`, `mmio.address-width`) when the floor is beyond them; the slack gives way before that.
+    `address_width` in bits, None where the host does not report it; `cap` None to go without the unverified one.
+    Where these leave no space for the BARs that cards may grow to, the surveyed ones count, with a doubt. Raises
+    MmioRefused (`mmio.over-cap`, `mmio.address-width`) when the floor is beyond them; the slack gives way before that.
     """
     try:
         return _high_window(cards, base, address_width, cap)
@@ -170,7 +170,7 @@ def _reach(base: Bytes, address_width: int | None, cap: Bytes | None) -> Bytes |
 
 @dataclass(frozen=True)
 class _Beyond:
-    """What a window would break, and how large it may be."""
+    """The limit that a window exceeds, and how large it may be."""
 
     code: str
     sentence: str

@@ -1,4 +1,4 @@
-"""A name that a user gave, and a host that has nothing, or several things, of that name."""
+"""The error for a name that nothing on the host has, or several things have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

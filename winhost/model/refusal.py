@@ -1,6 +1,4 @@
-"""What a path says of a request, beside the rules on its host: a decision that cannot be made, and one to think
-over.
-"""
+"""What speaks against a request itself, apart from the rules: refusals, which rule a plan out, and cautions."""
 
 from dataclasses import dataclass
 
@@ -8,9 +6,9 @@ from winhost.model.reason import Severity
 
 
 class Refusal(Exception):
-    """What no plan of a path could keep to.
+    """A request that no plan can fulfil.
 
-    `code` is in the catalogue; sentence and remedy say it with the numbers and names of this host.
+    code: of the catalogue; sentence and remedy: with the numbers and names of this host.
     """
 
     def __init__(self, code: str, sentence: str, remedy: str) -> None:
@@ -22,7 +20,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Caution:
-    """What a plan does as it is told to, and says beforehand; `code` and sentence as of a Refusal."""
+    """A consequence of a request that users should know before they apply the plan; fields as of Refusal."""
 
     code: str
     severity: Severity

@@ -24,7 +24,7 @@ from winhost.resources.windows.vm_power.resource import VmPower
 
 @dataclass(frozen=True)
 class Chosen:
-    """The windows that are set, with the reasons."""
+    """The sizes of the windows to set in bytes, with the reasons."""
 
     high: Bytes
     low: Bytes
@@ -33,7 +33,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class CardFunction:
-    """A PCI function as the playbook names it."""
+    """A PCI function of a card."""
 
     location: str
     device: str
@@ -41,7 +41,7 @@ class CardFunction:
 
 
 class DdaDecisions:
-    """What the playbook of this path may refer to. Each is made when it is asked for: before the Hyper-V role is
+    """What the playbook of this path may refer to. Each is computed when it is read: before the Hyper-V role is
     there, `vm` cannot be, and the entries that ask for it wait for the next stage.
     """
 
@@ -63,7 +63,7 @@ class DdaDecisions:
 
     @cached_property
     def mmio(self) -> Chosen:
-        """Ours, or the user's. Raises MmioRefused where nothing fits; `check` tells whether the user's does."""
+        """The computed windows, or the user's, which `check` checks. Raises MmioRefused where none hold the cards."""
         needed = self._windows
         high = needed.high.size if self._request.high is None else self._request.high
         low = needed.low.size if self._request.low is None else self._request.low
@@ -75,7 +75,7 @@ class DdaDecisions:
         return windows(self._facts, self.selection)
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
-        """Whether windows that are wanted hold the cards, whoever wrote them and where. Raises MmioRefused."""
+        """Check that the desired windows hold the cards, whatever their source. Raises MmioRefused."""
         with suppress(MissingFact):
             self._check_asked()
         for each in desired:
@@ -86,7 +86,7 @@ class DdaDecisions:
                     mmio.check_low(each.desired["low"], self._windows.low)
 
     def _check_asked(self) -> None:
-        """Before the VM can be looked at: what the cards need is needed whatever the VM has beside them."""
+        """Before the VM can be read: the chosen cards' need is a minimum, whatever else the VM has."""
         if self._request.high is not None:
             mmio.check_high(self._request.high, windows(self._facts, Selection(self._cards, None)).high)
         if self._request.low is not None:

@@ -30,18 +30,18 @@ def windows(facts: HostFacts, selection: Selection) -> MmioWindows:
 
 @lru_cache(maxsize=64)
 def _windows(seen: tuple[bars.CardBars, ...], width: int | None) -> MmioWindows:
-    """Two rules and the plan ask for the same ones."""
+    """Cached: two rules and the plan ask for the same windows."""
     return MmioWindows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
 
 
 def forget() -> None:
-    """Drop the windows that were worked out before: for measuring what a first one costs."""
+    """Empty the caches, so that a benchmark measures a first computation."""
     _windows.cache_clear()
     allocation.forget()
 
 
 def address_width(facts: HostFacts) -> int | None:
-    """Physical address bits, where the host could tell; not knowing limits nothing here, and a rule says so."""
+    """Physical address bits; None where the host does not report them, which a rule points out."""
     try:
         return facts.firmware.address_width
     except MissingFact:

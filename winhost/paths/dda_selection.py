@@ -20,7 +20,7 @@ class Selection:
 
 @dataclass(eq=False)
 class WhichVm(UsageError):
-    """The path needs a VM and the user named none. verdicts: what is said of each, where that was asked."""
+    """The path needs a VM and the user named none. verdicts: on each VM, where they were judged."""
 
     host: str
     known: Mapping[str, str]

@@ -11,7 +11,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True)
 class StaticAddress:
-    """An address of the distro where bridged WSL is told `dhcp=false`, which leaves its adapter unconfigured."""
+    """A static address of a bridged distro: with `dhcp=false` WSL leaves its adapter unconfigured."""
 
     address: ipaddress.IPv4Interface | ipaddress.IPv6Interface
     gateway: Address | None = None
@@ -19,7 +19,7 @@ class StaticAddress:
 
     @classmethod
     def parse(cls, address: str, gateway: str | None = None, dns: tuple[str, ...] = ()) -> Self:
-        """From text. Raises ValueError: no address with its prefix, or a gateway beyond it."""
+        """From text. Raises ValueError for an address without prefix, or a gateway outside its network."""
         if "/" not in address:
             raise ValueError(f"{address!r} has no prefix length, as 192.0.2.10/24 has")
         found = ipaddress.ip_interface(address)

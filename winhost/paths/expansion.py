@@ -1,4 +1,4 @@
-"""From a playbook and the decisions of its path to the resources that are wanted: references are filled in."""
+"""From a playbook and the decisions of its path to desired resources: fills in references."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from winhost.resources.registry import RESOURCE_TYPES
 
 
 def expand(playbook: Playbook, decisions: object) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
-    """What is wanted now, and what can only be said once something else is there.
+    """The desired resources, and those deferred because they refer to something that does not exist yet.
 
     `decisions` is the path's; an attribute that raises MissingFact for an unavailable resource defers the entry.
     """
@@ -72,7 +72,7 @@ def _filled(value: Json, scope: _Scope) -> Json:
 
 
 def _as_far_as_known(text: str, decisions: object) -> str:
-    """What a reference will say that cannot be decided yet is left open; of a list that waits, so is each of it."""
+    """The text with an ellipsis for each reference that cannot be decided yet."""
 
     def known(match: re.Match[str]) -> str:
         try:

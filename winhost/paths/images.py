@@ -1,4 +1,4 @@
-"""Images of distros that have a name, so that nobody has to look up a hash."""
+"""Distro images that are pinned by name, with their source and hash."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -18,7 +18,7 @@ def images() -> Mapping[str, Mapping[str, str]]:
 
 
 def named(image: object) -> object:
-    """What a name stands for; a mapping as it is. Raises ValueError."""
+    """Source and hash of the named image; a mapping unchanged. Raises ValueError."""
     if not isinstance(image, str):
         return image
     if image not in images():

@@ -1,4 +1,4 @@
-"""What a user asks of a path, parsed once: where the command line, a plan file or a journal is read."""
+"""What a user asks of a path, parsed once where the command line, a plan file or a journal is read."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +9,7 @@ from winhost.paths.playbook import Playbook, parse_playbook
 
 @dataclass(frozen=True)
 class PathRequest:
-    """document: the same as plans and journals hold it."""
+    """A plan request with its playbook and settings as objects. document: the same as plans and journals hold it."""
 
     document: PlanRequest
     playbook: Playbook
@@ -19,7 +19,7 @@ class PathRequest:
         return self.document.path
 
     def with_options(self, **values: Any) -> "PathRequest":
-        """With other values of what is no setting of the playbook; see PlanRequest."""
+        """With other values of PlanRequest's fields but the playbook."""
         return replace(self, document=replace(self.document, **values))
 
     def with_playbook(self, playbook: Playbook) -> "PathRequest":
@@ -27,5 +27,5 @@ class PathRequest:
 
 
 def parse_request(document: PlanRequest) -> PathRequest:
-    """Raises WrongPlaybook."""
+    """The request of a plan or journal. Raises WrongPlaybook."""
     return PathRequest(document, parse_playbook(document.playbook))

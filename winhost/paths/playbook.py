@@ -54,7 +54,7 @@ class Playbook(BaseModel):
 
     @cached_property
     def parsed_settings(self) -> BaseModel:
-        """The settings in the model of their path; none of a path that nobody can plan. Raises ValidationError."""
+        """The settings as typed objects; NoSettings where the path cannot be planned. Raises ValidationError."""
         known = VOCABULARIES.get(self.path)
         return known.settings.model_validate(self.settings) if known else NoSettings()
 
@@ -72,7 +72,7 @@ class Playbook(BaseModel):
 
 
 class WrongPlaybook(ValueError):
-    """What is wrong with a playbook that came without a file, each fault with its place in it."""
+    """The faults of a playbook that came without a file, each with its location."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in findings))

@@ -21,7 +21,7 @@ def refuse_private(text: str) -> None:
 
 
 def public_key(line: str) -> str:
-    """The line as it is. Raises ValueError: a key that sshd passes over lets nobody in, and says so to nobody."""
+    """The line unchanged. Raises ValueError for a key that sshd would ignore without a message."""
     refuse_private(line)
     if not re.fullmatch(PUBLIC_KEY, line):
         raise ValueError(

@@ -27,7 +27,7 @@ def address_value(text: str) -> str:
 
 
 def _at_least(text: str, least: Bytes, should: str) -> str:
-    """The text of a size; a setting is text, and a number without its unit says too little."""
+    """The text of a size with its unit, checked against a minimum."""
     try:
         enough = parse_size(text) >= least
     except ValueError:
@@ -42,7 +42,7 @@ def swap_value(text: str) -> str:
 
 
 def zero_as_text(given: object) -> object:
-    """The 0 of YAML, which is a number there."""
+    """The number 0 of YAML as text."""
     return NO_SWAP if given == 0 and type(given) is int else given
 
 
@@ -51,7 +51,7 @@ def memory_value(text: str) -> str:
 
 
 def matching(pattern: str, should: str) -> AfterValidator:
-    """What a text has to match, whole, and the same in words."""
+    """Check that a whole text matches the pattern; `should` says the same in words."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):

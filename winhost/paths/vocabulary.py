@@ -12,7 +12,7 @@ from winhost.paths.wsl2_settings import Wsl2Settings
 
 
 class NoSettings(BaseModel):
-    """Of a path where options of `winhost plan` say everything."""
+    """For a path without settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""What a plan of the WSL 2 path does because it was told to, and what should be known of that beforehand."""
+"""Cautions of a WSL 2 plan: consequences of its settings that users should know before they apply it."""
 
 from collections.abc import Collection, Iterator
 
@@ -16,7 +16,7 @@ from winhost.sizing.host_memory import WINDOWS_USABLE
 
 
 def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
-    """Of the settings, and of what a playbook's own resources want."""
+    """From the settings and from the playbook's resources."""
     yield from _of_memory(facts, settings)
     yield from cautions_of_sleep(facts, "wsl2", settings.never_sleep)
     if settings.access.key is None and any(each.resource == "WslAccess" for each in resources):
@@ -41,7 +41,7 @@ def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[Pla
 
 
 def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Caution]:
-    """Nothing where it is not known, or where no setting could give the cards theirs: of these, rules speak."""
+    """Nothing where memory is unknown, or where no setting could be large enough: rules cover both."""
     try:
         cards = tuple(filter(runs_cuda, facts.cards))
         total, cards_have = facts.memory.total, sum(map(memory_of, cards))

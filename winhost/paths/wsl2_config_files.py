@@ -15,7 +15,7 @@ WslConfigValues = dict[tuple[str, str], str | None]  # by section and key; None 
 
 @dataclass(frozen=True)
 class Config:
-    """What `.wslconfig` shall be, whole; digest: SHA-256 of it, by which a running VM tells that it has read it."""
+    """The whole desired `.wslconfig`. digest: its SHA-256, which shows whether a running VM has read it."""
 
     text: str
     encoding: str
@@ -24,7 +24,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Conf:
-    """/etc/wsl.conf, and the files of an address of its own, where the distro has one; see resource WslConf."""
+    """/etc/wsl.conf, and the network files of a distro with a static address; see resource WslConf."""
 
     text: str
     network: str | None

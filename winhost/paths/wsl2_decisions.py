@@ -1,4 +1,4 @@
-"""Decisions of the WSL 2 path: what its playbook may refer to, each with its arithmetic."""
+"""Decisions of the WSL 2 path: what its playbook may refer to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of the distro; who may come there, a fir
 
 @dataclass(frozen=True)
 class Staged:
-    """A file that the host is to have, as resource StagedFile names it."""
+    """A file to put on the host; the fields of resource StagedFile."""
 
     sha256: str
     name: str
@@ -40,7 +40,7 @@ class Staged:
 class SshAccess:
     """Where sshd of the distro listens, for which public keys, and from which networks.
 
-    allowed: None behind NAT: all that comes in comes from Windows, and whom that lets in its own firewall says.
+    allowed: None behind NAT, where every connection comes from Windows, whose firewall decides.
     """
 
     port: int
@@ -51,8 +51,8 @@ class SshAccess:
 
 
 class Wsl2Decisions:
-    """Each is made when it is asked for: before the account has logged on there is no `.wslconfig`, and the entries
-    that ask for it wait for the next stage. Lists of none or one stand for what is wanted only sometimes.
+    """Each is computed when it is read: before the account has logged on there is no `.wslconfig`, and entries that
+    refer to it are deferred to the next stage. Optional resources are lists of none or one.
     """
 
     def __init__(self, facts: HostFacts, settings: Wsl2Settings, mode: Mode) -> None:
@@ -82,7 +82,7 @@ class Wsl2Decisions:
 
     @cached_property
     def packages(self) -> tuple[Staged, ...]:
-        """The MSI of WSL, unless what is installed is as new: it is never downgraded."""
+        """The MSI of WSL, unless the installed version is as new: WSL is never downgraded."""
         package = self._settings.wsl
         installed = self._facts.the(Wsl).version
         if installed and Version(installed) >= Version(package.version):
@@ -100,14 +100,14 @@ class Wsl2Decisions:
 
     @cached_property
     def invisible(self) -> tuple[Mapping[str, str], ...]:
-        """Cards whose driver model WSL cannot see, and which take the others with them."""
+        """Cards in TCC: WSL does not see them, and one of them hides all other cards from it."""
         return tuple(
             {**card.gpu.key, "name": card_label(card)} for card in self.cards if card.gpu.state.driver_model == "TCC"
         )
 
     @cached_property
     def switches(self) -> tuple[Mapping[str, str], ...]:
-        """The switch to make, where one is wanted. Raises NoSuchThing for an adapter that is not there, MissingFact."""
+        """The switch to make, if any. Raises NoSuchThing for an adapter that the host does not have, MissingFact."""
         bridge = self._settings.bridge
         if self._mode != "bridged" or bridge is None or bridge.adapter is None:
             return ()
@@ -120,7 +120,7 @@ class Wsl2Decisions:
 
     @cached_property
     def ways_in(self) -> tuple[SshAccess, ...]:
-        """By SSH, where the settings name a key. Bridged with an address of its own it listens there only."""
+        """SSH access, if the settings name a key. A bridged distro with a static address listens on that only."""
         access, bridge = self._settings.access, self._settings.bridge
         if access.key is None:
             return ()
@@ -131,26 +131,26 @@ class Wsl2Decisions:
 
     @property
     def _port(self) -> int:
-        """Bridged the distro has all ports to itself; else they are those of Windows, whose own sshd may have 22."""
+        """A bridged distro has ports of its own; otherwise it shares those of Windows, whose sshd may have 22."""
         return self._settings.access.port or (SSH_PORT if self._mode == "bridged" else SSH_PORT_WITH_WINDOWS)
 
     @property
     def forwards(self) -> tuple[Mapping[str, Json], ...]:
-        """Behind NAT nobody reaches the distro but through a port of Windows."""
+        """Behind NAT the distro is reached only through a forwarded port of Windows."""
         if self._mode != "nat" or not self.ways_in:
             return ()
         return ({"port": str(self._port), "connect": self._port, "allowed": self._allowed, "who": self._who},)
 
     @property
     def openings(self) -> tuple[Mapping[str, Json], ...]:
-        """Mirrored, the Hyper-V firewall lets nothing in by itself."""
+        """With mirrored networking the Hyper-V firewall blocks inbound connections by default."""
         if self._mode != "mirrored" or not self.ways_in:
             return ()
         return ({"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who},)
 
     @cached_property
     def _allowed(self) -> list[str]:
-        """Raises Refusal where nobody is known who may come in, MissingFact."""
+        """Raises Refusal where no network is known, MissingFact."""
         return list(allowed(self._facts, self._settings))
 
     @property
@@ -160,7 +160,7 @@ class Wsl2Decisions:
 
     @property
     def sources(self) -> tuple[Repository, ...]:
-        """Where the packages for containers come from. None where nobody can get in to install them."""
+        """Package sources for containers; none without SSH access, by which packages are installed."""
         return (docker(self._settings.containers.ubuntu), TOOLKIT) if self.ways_in else ()
 
     @property

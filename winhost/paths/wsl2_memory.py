@@ -12,14 +12,14 @@ from winhost.sizing.host_memory import WINDOWS_USABLE, wsl_default_ram
 
 @dataclass(frozen=True)
 class WslMemory:
-    """Of the Linux VM, in bytes; why: the same for people, with the reason."""
+    """given: bytes for the Linux VM; why: the size as text, with the reason."""
 
     given: Bytes
     why: str
 
 
 def memory(facts: HostFacts, cards: Sequence[Card], stated: Bytes | None) -> WslMemory:
-    """At least the memory of all GPUs, where the host has it beside what Windows needs. Raises MissingFact.
+    """At least the memory of all GPUs, if the host has as much besides what Windows needs. Raises MissingFact.
 
     With less than the cards have, WSL was seen to fail on them (microsoft/WSL #40678); half of the host is what it
     takes by itself.

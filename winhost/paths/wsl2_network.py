@@ -1,4 +1,4 @@
-"""Networks of a distro: its mode, its adapter, its MAC address, and who may come in."""
+"""Network of a distro: its mode, adapter and MAC address, and the networks that may connect."""
 
 from hashlib import sha256
 from ipaddress import ip_interface
@@ -16,12 +16,12 @@ Mode = Literal["bridged", "mirrored", "nat"]
 UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first
 
 
-# Of the group that nobody gave out: locally administered, and no multicast.
+# The first byte: locally administered, and not multicast.
 LOCAL_MAC = 0x02
 
 
 def mac_address(machine_id: str, account: str) -> str:
-    """An address of our own for the bridged VM of an account: the same on every run, another on every machine.
+    """A MAC address for the bridged VM of an account: the same on every run, different on every machine.
 
     Left to itself WSL takes 5e:bb:f6:9e:ee:fa everywhere: it "draws" it from a generator that is never seeded
     (microsoft/WSL #9492, and its source).
@@ -41,7 +41,7 @@ def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
 
 
 def _best_adapter(facts: HostFacts, switch: str) -> str:
-    """That of the switch, once it is made; else a wired one with a link, if possible not the one that leads to us."""
+    """That of the switch if it exists; else a wired one with a link, preferably not the one winhost comes by."""
     if made := _adapter_of(facts, switch):
         return made
     wired = [each for each in facts.all(NetworkAdapter) if each.state.kind == ETHERNET and each.state.switch is None]
@@ -58,7 +58,7 @@ def _best_adapter(facts: HostFacts, switch: str) -> str:
 
 
 def _adapter_of(facts: HostFacts, switch: str) -> str | None:
-    """None before Hyper-V is there, and so no switch."""
+    """None without Hyper-V, which has no switches."""
     try:
         found = facts.of(ExternalSwitch, {"name": switch})
     except MissingFact as missing:
@@ -90,7 +90,7 @@ def networks(facts: HostFacts) -> tuple[str, ...]:
 
 
 def allowed(facts: HostFacts, settings: Wsl2Settings) -> tuple[str, ...]:
-    """Networks that may come in: those that were named, else those that the host itself is in.
+    """Networks that may connect: those that were named, else the host's own.
 
     Raises Refusal where it is in none, MissingFact.
     """

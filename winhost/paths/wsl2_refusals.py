@@ -1,4 +1,4 @@
-"""What forbids a plan of the WSL 2 path under the names that it was given."""
+"""Conflicts on the host that rule out a WSL 2 plan with these settings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address, ip_network
@@ -80,7 +80,7 @@ def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
 
 
 def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
-    """None as long as something lacks without which there can be none: tasks of ours, Hyper-V."""
+    """The instances; none where what they depend on is missing, such as Hyper-V."""
     try:
         return facts.all(state)
     except MissingFact as missing:
@@ -90,7 +90,7 @@ def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
 
 
 def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
-    """Nothing, as long as nobody gets in to look."""
+    """Nothing until there is SSH access, by which the distro is read."""
     try:
         driver = facts.the(LinuxGpuDriver)
     except MissingFact as missing:
@@ -133,7 +133,7 @@ def _of_account(account: LocalAccount, name: str, desired: str) -> Iterator[Refu
 
 
 def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal]:
-    """What no step of a plan brings back: an account that there was, and what a policy takes from one."""
+    """What no step of a plan can restore: a deleted account, and rights that a policy denies."""
     there = {account.key["account"].casefold() for account in facts.all(LocalAccount)}
     for task in facts.all(AccountTasks):
         name = task.key["account"]
@@ -156,7 +156,7 @@ def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal
 
 
 def _missing(facts: HostFacts, state: type[State]) -> str | None:
-    """What has to be set before this can be looked at."""
+    """The resource that must exist before this one can be read, if it does not."""
     answer = facts.document.answer(state.resource_type.name)
     return answer.unavailable if isinstance(answer, Unavailable) else None
 
@@ -183,7 +183,7 @@ def _of_distro(distro: Instance[WslDistro], desired: str) -> Iterator[Refusal]:
 
 
 def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
-    """What `New-VMSwitch` would refuse, or WSL would answer with no network at all."""
+    """Switches that `New-VMSwitch` would refuse, or with which WSL would start without a network."""
     switches = {switch.key["switch"]: switch.state for switch in _seen(facts, VmSwitch)}
     known = {guid: switch for guid, switch in switches.items() if switch.name.casefold() == bridge.switch.casefold()}
     if bridge.adapter is None:

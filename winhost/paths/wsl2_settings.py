@@ -34,16 +34,16 @@ class _Closed(BaseModel):
 
 
 class File(_Closed):
-    """Something to be brought to the host, known by its hash."""
+    """A file for the host, identified by its hash."""
 
     source: Source
-    """An https:// address that the host can reach, a path on the host, or ./ and the name of a file beside the plan,
-    which is sent to the host."""
+    """An https:// address that the host can reach, a path on the host, or ./ and the name of a file in the plan's
+    folder, which is uploaded to the host."""
     sha256: Sha256
 
     @property
     def name(self) -> str:
-        """As it is kept on the host: the last part of its source, in plain characters."""
+        """Its file name on the host: the last part of its source, in plain characters."""
         return re.sub(r"[^A-Za-z0-9._-]", "-", re.split(r"[/\\]", self.source)[-1])[-64:]
 
 
@@ -61,15 +61,15 @@ class WslPackage(File):
 
 
 class Access(_Closed):
-    """The way into the distro by SSH; without a key there is none, and the plan ends with the distro."""
+    """SSH access to the distro; without a key there is none, and the plan ends with the distro."""
 
     key: Annotated[str, AfterValidator(public_key)] | None = None
     """The public key of the machine that runs winhost."""
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
     """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
     allow: tuple[IPv4Network, ...] = ()
-    """Networks that may come in, as 192.0.2.0/24; of IPv4, by which the distro is reached. None given: those that the
-    host itself is in. The computer that runs winhost has to be in one of them."""
+    """IPv4 networks that may connect, as 192.0.2.0/24. Default: those that the host itself is in. The computer that
+    runs winhost has to be in one of them."""
 
 
 class Bridge(_Closed):
@@ -97,7 +97,7 @@ class Bridge(_Closed):
 
 
 class Containers(_Closed):
-    """What runs containers in the distro, pinned; later versions do not come by themselves."""
+    """Pinned versions of what runs containers in the distro; they are not upgraded automatically."""
 
     ubuntu: Annotated[str, matching("[a-z]{2,20}", "one word in small letters, as noble")]
     """The code name of the image's Ubuntu, by which Docker sorts its packages."""
@@ -116,7 +116,7 @@ class Containers(_Closed):
 
 
 class Wsl2Settings(_Closed):
-    """Everything has a default but what only you can know."""
+    """Settings of the WSL 2 path. What only you can know has no default."""
 
     network: Literal["auto", "bridged", "mirrored", "nat"] = "auto"
     """auto: bridged where `bridge` says how, else mirrored where this Windows and WSL can, else NAT."""
@@ -131,7 +131,7 @@ class Wsl2Settings(_Closed):
     memory: Annotated[str, AfterValidator(memory_value)] = "auto"
     """What Linux gets: auto, or as 48 GiB."""
     swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_as_text)] = "auto"
-    """auto: what WSL takes, a quarter of memory; 0: none, as Kubernetes wants it; or a size."""
+    """auto: the default of WSL, a quarter of memory; 0: none, as Kubernetes requires; or a size."""
     processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
     access: Access = Access()
     containers: Containers

@@ -1,7 +1,7 @@
 """The memory of a workload on a path, line by line: on each card, in the target's RAM, in /dev/shm, on the host.
 
-Pure: a workload and the room that a path gives in, the sums out. All that is counted is the upper end of what is known;
-`least` beside it is the lower end. What nobody stated is missing, and a place that would hold it is not said to fit.
+Pure: from a workload and the memory that a path makes available to sums. What is counted is the upper end of what is
+known, `least` the lower end. A value that was not stated is missing, and whether its place fits is unknown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from winhost.sizing.placement import Placement
 
 @dataclass(frozen=True)
 class Budget:
-    """A workload in a room. fits: False where it does not, None where that cannot be said."""
+    """What a workload takes of the available memory. fits: None where that is unknown."""
 
     variant: str
     lines: tuple[BudgetLine, ...]
@@ -38,12 +38,12 @@ class Budget:
     fits: bool | None
 
     def at(self, where: str) -> MemoryPlace | None:
-        """The place of this name, where anything is counted there."""
+        """The place of this name, if anything is counted there."""
         return next((place for place in self.places if place.where == where), None)
 
 
 def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
-    """Everything that a workload takes in a room, and whether it fits."""
+    """Everything that a workload takes, and whether the available memory holds it."""
     engines = [engine(model) for model in workload.models]
     shares = [card_share(workload, available_memory, card) for card in range(len(available_memory.cards))]
     placement = placement_of(workload, engines, [capacity.bytes for capacity in shares])
@@ -64,7 +64,7 @@ def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
 
 @dataclass(frozen=True)
 class _Doubts:
-    """Of which places it cannot be said what they must hold."""
+    """The places whose use is not fully known."""
 
     workload: Workload
     engines: Sequence[Engine]

@@ -1,7 +1,7 @@
 """What one model takes: on each of its cards, and of host memory while it sleeps. Pure arithmetic in bytes.
 
 What is not stated and cannot be computed is missing, never guessed. Where public reports give a range, its upper end
-counts and its lower end is kept beside it.
+counts and its lower end is kept as `least`.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ ACTIVATIONS_LEAST = 512 * MiB
 
 @dataclass(frozen=True)
 class MemoryPart:
-    """Bytes that are counted for something, and the least that it may turn out to be; how tells the computation."""
+    """Bytes that are counted for something, and the least that it may turn out to be; how: the computation."""
 
     what: str
     bytes: Bytes
@@ -47,7 +47,7 @@ class MemoryPart:
 
 @dataclass(frozen=True)
 class Missing:
-    """What nobody stated and nothing tells. state: the keys of the workload file, of which one settles it."""
+    """A value that is neither stated nor computable. state: keys of the workload file, any of which settles it."""
 
     model: str | None
     what: str
@@ -70,7 +70,7 @@ class Engine:
 
     @property
     def awake(self) -> Bytes:
-        """On each card, beside what stays."""
+        """Bytes on each card while it is awake, without what stays."""
         return sum(part.bytes for part in self.turn)
 
 
@@ -98,7 +98,7 @@ def engine(model: Model) -> Engine:
 
 
 def _sleeps_in_place(model: Model) -> bool:
-    """Rather than being stopped between its turns."""
+    """Whether it sleeps between its turns instead of being stopped."""
     return model.sleeps and model.sleep_level > 0
 
 

@@ -1,8 +1,8 @@
 """What would make a workload fit: how much is missing where, and the nearest changes, each of them tried.
 
-A fix is one change of the workload or of the cards, together with the host memory that it then takes. Only what was
-computed to fit is told; a fix that does what another one does, and more, is not. What nobody knows beside it stays
-unknown, and is told with the fix: it keeps none from being computed.
+A fix is one change of the workload or of the cards, together with the host memory that it then takes. Only fixes that
+were computed to fit are returned, and none that contains another. Unknown values do not rule a fix out: they are
+listed with it.
 
 The smallest change comes first: settings that cost nothing, then a workload that is a little smaller, then spread,
 asleep, much smaller or moved away. Other weights are advice, for they may answer differently; what has to be bought is
@@ -22,7 +22,7 @@ from winhost.sizing.fit_search import FixSearch
 
 @dataclass(frozen=True)
 class Shortage:
-    """How many bytes are missing in a place; at_least: even if everything takes the least that it may."""
+    """How many bytes a place lacks; at_least: even if everything takes its least."""
 
     where: str
     bytes: Bytes
@@ -33,7 +33,7 @@ class Shortage:
 class WhatWouldFit:
     """Why a workload does not fit, and what would.
 
-    homeless: models that need more cards than there are; missing: what nobody stated, which counts as nothing; fixes:
+    homeless: models that need more cards than there are; missing: values that were not stated, counted as zero; fixes:
     the smallest change first; nearest: the first that takes neither other weights nor a purchase.
     """
 
@@ -45,7 +45,7 @@ class WhatWouldFit:
 
 
 def what_would_fit(workload: Workload, available_memory: AvailableMemory) -> WhatWouldFit:
-    """Nothing where it fits; otherwise shortages, and every kind of change that was found to help."""
+    """Shortages and the fixes found; none of either where the workload fits."""
     now = budget(workload, available_memory)
     short = tuple(
         Shortage(place.where, place.used - place.capacity, max(0, place.least - place.capacity))
@@ -59,7 +59,7 @@ def what_would_fit(workload: Workload, available_memory: AvailableMemory) -> Wha
 
 
 def applied(workload: Workload, available_memory: AvailableMemory, fix: Fix) -> tuple[Workload, AvailableMemory]:
-    """Both with all changes of the fix made."""
+    """The workload and its available memory with all changes of the fix made."""
     for change in fix.changes:
         workload, available_memory = changed(workload, available_memory, change)
     return workload, available_memory

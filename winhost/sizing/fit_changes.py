@@ -1,4 +1,4 @@
-"""Changes of a workload, or of the memory that it gets: one at a time."""
+"""Single changes to a workload or to its available memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,9 +27,9 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True)
 class FitChange:
-    """One thing that would be otherwise, of a model or, where that is None, of the room.
+    """One change to a model or, where that is None, to the available memory.
 
-    was is None where nobody said it. each: of how many bytes an added card is.
+    was: None where it was not stated; each: bytes of each added card.
     """
 
     kind: ChangeKind
@@ -48,7 +48,7 @@ class FitChange:
 def changed(
     workload: Workload, available_memory: AvailableMemory, change: FitChange
 ) -> tuple[Workload, AvailableMemory]:
-    """Both with the change made."""
+    """The workload and its available memory with the change made."""
     if change.kind is ChangeKind.MOVE:
         return replace(workload, models=tuple(m for m in workload.models if m.name != change.model)), available_memory
     if change.model is not None:

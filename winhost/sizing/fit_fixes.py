@@ -12,7 +12,7 @@ from winhost.sizing.fit_changes import ChangeKind, FitChange
 class Fix:
     """Changes that together make it fit.
 
-    shows: the arithmetic; unknown: what nobody knows of it even then, so that it fits as far as can be said.
+    shows: the arithmetic; unknown: what stays unknown even then, so that the fit is not certain.
     """
 
     changes: tuple[FitChange, ...]
@@ -26,7 +26,7 @@ class Fix:
 
     @property
     def tier(self) -> int:
-        """How much it asks for, as the position in TIERS: the most that any of its changes does."""
+        """The position in TIERS of its largest change."""
         return max(map(self._tier, self.changes))
 
     def _tier(self, change: FitChange) -> int:
@@ -36,7 +36,7 @@ class Fix:
 
     @property
     def lost(self) -> Fraction:
-        """Of what a model does, in sequences times context, by the model that loses most."""
+        """The share of sequences times context that the model loses which loses most."""
         left: defaultdict[str | None, Fraction] = defaultdict(lambda: Fraction(1))
         for change in self.changes:
             if change.kind in LESS:
@@ -46,7 +46,7 @@ class Fix:
 
 LESS = (ChangeKind.SEQUENCES, ChangeKind.CONTEXT)
 MOST_LOST = Fraction(1, 2)  # beyond that, another change is the smaller one
-MUCH_LESS: tuple[ChangeKind, ...] = ()  # the place of sequences and contexts that lose more
+MUCH_LESS: tuple[ChangeKind, ...] = ()  # where fixes rank whose sequences and contexts lose more
 TIERS: tuple[tuple[ChangeKind, ...], ...] = (
     (ChangeKind.SHM, ChangeKind.RAM),
     LESS,
@@ -66,7 +66,7 @@ _MEMORY = (ChangeKind.SHM, ChangeKind.RAM, ChangeKind.HOST_RAM)
 
 
 def minimal(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
-    """Without those that do what another does, and more."""
+    """Without fixes that contain another fix."""
     found = list(dict.fromkeys(fixes))
     return tuple(fix for fix in found if not any(_does_less(other, fix) for other in found))
 

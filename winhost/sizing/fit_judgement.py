@@ -11,26 +11,26 @@ from winhost.sizing.memory_places import (
 
 
 def holds_on_cards(found: Budget, now: Budget) -> bool:
-    """Where something is known not to fit, what is not known does not hold up a fix; else it must settle it."""
+    """Whether the cards hold it. Where the workload is known not to fit now, unknown places do not rule out a fix."""
     cards = [place.fits for place in found.places if place.card is not None]
     known = now.fits is False
     return found.placement.fits and all(fits if not known else fits is not False for fits in cards)
 
 
 def as_good_as(found: Budget, now: Budget) -> bool:
-    """Fits; or, where it was known not to, at least as far as anybody knows."""
+    """Whether it fits; unknown is enough where it was known not to fit."""
     return found.fits is True or (now.fits is False and found.fits is None and found.placement.fits)
 
 
 def not_known(found: Budget) -> Iterator[str]:
-    """What keeps it from being said to fit."""
+    """The missing values and capacities without which a fit is not certain."""
     for lack in found.missing:
         yield f"{lack.model}: {lack.what}" if lack.model else lack.what
     yield from dict.fromkeys(place.how.removesuffix(NOT_KNOWN) for place in found.places if place.capacity is None)
 
 
 def arithmetic(now: Budget, after: Budget) -> Iterator[str]:
-    """What was short, as it is then, and the lines there that changed; the same on several cards is told once."""
+    """The places that were short, as they are after the change, with changed lines; equal cards share a line."""
     places_by_text: defaultdict[str, list[str]] = defaultdict(list)
     for where, text in _changes_in_full_places(now, after):
         places_by_text[text].append(where)

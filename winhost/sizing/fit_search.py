@@ -11,7 +11,7 @@ from winhost.sizing.fit_fixes import LESS, PURCHASE, Fix, minimal
 from winhost.sizing.fit_judgement import arithmetic, as_good_as, holds_on_cards, not_known
 from winhost.sizing.fit_memory import memory_changes
 
-PARTS = 64  # in which all models are cut down together, before each gets back what there is room for
+PARTS = 64  # steps in which all models are reduced together, before each gets back what still fits
 TENSOR = (1, 2, 4, 8)  # cards that share a layer
 MORE_CARDS = 8  # are tried at most
 SUBSETS = 64  # of models to put to sleep
@@ -19,7 +19,7 @@ Changes = tuple[FitChange, ...]
 
 
 class FixSearch:
-    """All that is tried for one workload in one room."""
+    """All changes that are tried for one workload and its available memory."""
 
     def __init__(self, workload: Workload, available_memory: AvailableMemory, now: Budget) -> None:
         self.workload = workload
@@ -50,7 +50,7 @@ class FixSearch:
         yield from self._elsewhere()
 
     def _together(self) -> Iterator[Changes]:
-        """Less of all models, where less of one is not enough: of what they do at once, of length, of both."""
+        """Fewer sequences, shorter contexts, or both, for all models where reducing one is not enough."""
         yield from self._less_of_all((), ChangeKind.SEQUENCES)
         yield from self._less_of_all((), ChangeKind.CONTEXT)
         one = tuple(
@@ -81,7 +81,7 @@ class FixSearch:
                 yield (*first, _less(model, kind, most))
 
     def _less_of_all(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
-        """The same part of each model's, and then of each as much more as there is room for."""
+        """The same fraction for each model, and then for each as much more as fits."""
         models = [model for model in self.workload.models if _steps(model, kind)]
 
         def changes(counts: Mapping[str, int]) -> Changes:
@@ -137,7 +137,7 @@ class FixSearch:
                 yield chosen
 
     def _level_two(self) -> Iterator[Changes]:
-        """As many as it takes, those with the largest backup first."""
+        """Sleep level 2 for as few models as it takes, those with the largest backup first."""
         backups = [(each.backup.bytes, each.model.name) for each in map(engine, self.workload.models) if each.backup]
         largest_first = [name for _, name in sorted(backups, key=lambda backup: (-backup[0], backup[1]))]
         for count in range(1, len(largest_first) + 1):
@@ -180,7 +180,7 @@ class FixSearch:
         return holds_on_cards(budget(*self._after(changes)), self.now)
 
     def _completed(self, changes: Sequence[FitChange]) -> Fix | None:
-        """With the memory that it takes then; None where the cards do not hold it, or memory cannot help."""
+        """The fix with the host memory that it takes; None where the cards do not hold it, or memory does not help."""
         workload, available_memory = self._after(changes)
         found = budget(workload, available_memory)
         if not holds_on_cards(found, self.now):
@@ -228,7 +228,7 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
 
 
 def _added(available_memory: AvailableMemory, count: int) -> Iterator[FitChange]:
-    """Cards as the largest there is."""
+    """More cards, each as large as the largest there is."""
     if available_memory.cards:
         there = len(available_memory.cards)
         yield FitChange(ChangeKind.CARDS, None, there, there + count, max(available_memory.cards))

@@ -1,4 +1,4 @@
-"""What a workload takes beside the cards: in the target's RAM and /dev/shm, pinned, and of the machine."""
+"""What a workload takes of host memory: in the target's RAM and /dev/shm, pinned, and of the machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ QUEUE_OWN = 24 * MiB  # of each copy's workers among themselves
 
 
 def wsl_default_ram(host_ram: Bytes) -> Bytes:
-    """What WSL gets where .wslconfig says nothing: half of the machine's memory."""
+    """The memory of WSL without `memory` in .wslconfig: half of the machine's."""
     return host_ram // 2
 
 
@@ -86,7 +86,7 @@ def _backups(
 
 
 def pins(workload: Workload, available_memory: AvailableMemory) -> bool:
-    """Under WSL vLLM pins nothing unless it is told to, which a workload that must have pinned memory asks for."""
+    """Under WSL, vLLM pins memory only if it is configured to, as for a workload that must have pinned memory."""
     return available_memory.path not in SHARED_WITH_WINDOWS or "pinned-memory" in workload.needs.must
 
 

@@ -11,14 +11,14 @@ SHM = "shm"
 PINNED = "pinned"
 HOST = "host"
 HOST_PER_CARDS = "host-per-cards"
-NOT_KNOWN = ", not known"  # behind what tells a capacity that nobody knows
+NOT_KNOWN = ", not known"  # the end of `how` for an unknown capacity
 SHARED_WITH_WINDOWS = ("wsl2", "wslc")
 ALONGSIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
 
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """One thing in one place. bytes are counted; least is what it may turn out to be; how is the computation."""
+    """One use of memory in one place. bytes: what is counted; least: the least it may be; how: the computation."""
 
     what: str
     where: str
@@ -34,8 +34,8 @@ class BudgetLine:
 class MemoryPlace:
     """Where memory is: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-cards`; sizes in bytes.
 
-    how tells the capacity. fits: whether all that is counted has room, None where that cannot be said; may_fit: whether
-    the least of it has.
+    how: the computation of the capacity. fits: whether all that is counted fits, None where that is unknown; may_fit:
+    the same of the least.
     """
 
     where: str

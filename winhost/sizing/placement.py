@@ -1,8 +1,8 @@
 """Which models go on which cards.
 
 The rule is first fit, largest first: the models in falling order of what they need on a card, each on the first cards
-with room, the cards in falling order of their memory. Where that leads nowhere, the other choices are tried in the same
-order, so that a fit is found where there is one; only beyond `TRIES` choices the search gives up and says so.
+with room, the cards in falling order of their memory. Where that fails, the other choices are tried in the same
+order, so that a fit is found where there is one; after `TRIES` choices the search gives up (`proven` is False).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +31,8 @@ class Claim:
 class Placement:
     """Cards by name, as positions in what was given.
 
-    homeless: what needs more cards than there are; fits: whether everything has its place; proven: whether that it does
-    not is the fault of the cards, not of a search that gave up.
+    homeless: what needs more cards than there are; fits: whether everything was placed; proven: False where the search
+    gave up, so that a fit may exist.
     """
 
     cards: Mapping[str, tuple[int, ...]]
@@ -57,7 +57,7 @@ class _Card:
 
     @property
     def kind(self) -> tuple[Bytes, ...]:
-        """Cards of one kind are as good as each other."""
+        """Cards of one kind are interchangeable."""
         return self.capacity, self.fixed, self.turn
 
 
@@ -66,7 +66,7 @@ class _GaveUp(Exception):
 
 
 def place_on_cards(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Placement:
-    """Place everything; where not everything fits, each on the cards with the most room left, to show by how much."""
+    """Assign cards to every claim; where not everything fits, those with the most memory left, to show the shortage."""
     ordered = sorted(claims, key=lambda claim: (-(claim.fixed + claim.turn), claim.name))
     cards = sorted(
         (_Card(i, capacity) for i, capacity in enumerate(capacities)), key=lambda c: (-c.capacity, c.position)

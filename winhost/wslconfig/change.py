@@ -1,4 +1,4 @@
-"""Changes single keys of a file, and nothing else in it."""
+"""Change single keys of a file and leave every other byte as it is."""
 
 import re
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def changed(text: str, desired: Mapping[tuple[str, str], str | None], dialect: D
 
 
 def _without(file: ConfigFile, key: Key) -> str:
-    """Without all of its lines: else the second one would count now."""
+    """Remove all lines of the key; otherwise a second one would take effect."""
     return "".join(line.text for line in file.lines if not (line.kind is LineKind.KEY and _sets(file, line, key)))
 
 
@@ -83,7 +83,8 @@ def _is_of(line: ConfigLine, section: str) -> bool:
 
 
 def _check_read(file: ConfigFile, index: int, key: Key) -> None:
-    """What is put at this place must be read: not behind a line where WSL stops, nor joined to one by its backslash."""
+    """Raises WslConfigRefused where WSL would not read a line put here: after one at which it stops, or joined to one
+    by a backslash."""
     for line in file.lines[:index]:
         joins = line is file.lines[-1] and (line.text[line.at :] == "\\" or line.text.endswith("\\\r"))
         if joins or not (file.dialect.windows or line.kind in HARMLESS):

@@ -1,4 +1,4 @@
-"""Values as WSL reads them: its types, and what it takes for each."""
+"""Values as WSL reads them, by type."""
 
 import ipaddress
 import re
@@ -21,7 +21,7 @@ _ALL_64 = (1 << 64) - 1
 
 
 def read(key: Key, value: str) -> Value:
-    """What WSL makes of a value; the sentence of the ValueError says what it would take."""
+    """The value as WSL reads it. Raises ValueError, which says what to write instead."""
     if key.values:
         return _one_of(key.values, value)
     return _READ[key.type](value)

@@ -14,7 +14,7 @@ BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Ve
 
 
 def values(context: LintContext) -> Iterator[LintFinding]:
-    """Values that WSL does not take, or takes for others."""
+    """Values that WSL rejects or misreads."""
     for key, line in context.keys:
         written = line.text[line.raw.start : line.raw.stop]
         if context.file.dialect.windows and not written.isascii() and key.type != "mac":
@@ -39,7 +39,7 @@ def _default(key: Key) -> str:
 
 
 def versions(context: LintContext) -> Iterator[LintFinding]:
-    """Keys and words that are newer than this WSL."""
+    """Keys and values that this version of WSL does not know yet."""
     for key, line in context.keys:
         word = str(valid(key, line))
         what, since = (f"{key}={word}", key.values_since.get(word)) if word in key.values_since else (key, key.since)
@@ -53,7 +53,7 @@ def versions(context: LintContext) -> Iterator[LintFinding]:
 
 
 def policies(context: LintContext) -> Iterator[LintFinding]:
-    """Settings that the machine's owner has forbidden."""
+    """Settings that a policy of the machine forbids."""
     for key, line in context.keys:
         if key.policy in context.forbidden and valid(key, line) not in (None, *key.allowed):
             yield context.found(line, "policy", key=key, policy=key.policy, default=_default(key))
@@ -63,7 +63,7 @@ def policies(context: LintContext) -> Iterator[LintFinding]:
 
 
 def without_effect(context: LintContext) -> Iterator[LintFinding]:
-    """Settings that do nothing, or harm, with the others."""
+    """Settings that have no effect, or do harm, in combination with others."""
     for key, line in context.keys:
         if key.modes and context.mode not in key.modes:
             yield context.found(line, "other-mode", key=key, mode=context.mode, modes=" or ".join(key.modes))

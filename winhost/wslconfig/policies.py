@@ -1,4 +1,4 @@
-"""Which settings of .wslconfig the policies of a host take out of its users' hands."""
+"""Which settings of .wslconfig the policies of a host forbid."""
 
 from collections.abc import Mapping
 
@@ -17,6 +17,6 @@ VALUES: Mapping[str, str] = {
 
 
 def forbidden(facts: HostFacts) -> frozenset[str]:
-    """Names of the policies that say no. Raises MissingFact."""
+    """Names of the policies that are set to 0. Raises MissingFact."""
     policy = facts.the(WslPolicy)
     return frozenset(value for name, value in VALUES.items() if getattr(policy, name) is False)
