@@ -363,7 +363,7 @@ def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 # --- Evidence --------------------------------------------------------------------------------------------------------
 
 
-FILES = [path for path in sorted((ROOT / "winhost/compat").rglob("*.yaml")) if "evidence" in str(path)]
+FILES = [path for path in sorted((ROOT / "winhost/knowledge").rglob("*.yaml")) if "evidence" in str(path)]
 EVIDENCE = {path: yaml.safe_load(path.read_text(encoding="utf-8")).keys() for path in FILES}
 
 
