@@ -94,12 +94,12 @@ RUNS = {
 NEVER = {
     "Open-WinhostMachine": "the registry",
     "Open-WinhostScheduler": "`Schedule.Service`",
-    "Add-WinhostFolder": "rights of folders",
-    "Write-WinhostFolderRights": "rights of folders",
-    "Read-WinhostOwner": "whose a folder is",
+    "Add-WinhostFolder": "folder permissions",
+    "Write-WinhostFolderRights": "folder permissions",
+    "Read-WinhostOwner": "the owner of a folder",
     "Read-WinhostOwnSid": "who is logged on",
     "Test-WinhostAdministrator": "who is logged on",
-    "Read-WinhostGroup": "members of groups (ADSI)",
+    "Read-WinhostGroup": "group members (ADSI)",
 }
 
 
