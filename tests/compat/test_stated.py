@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tests.compat.test_rules import HOSTS
+from tests.errors import raises
 from tests.imports.brought import DATA, imported
 from winhost.compat.answer import Judged, Requirements, judge
 from winhost.model.facts import Facts, RemoteFault, Unknown
 from winhost.render import verdict_text
 from winhost.resources.host import HostFacts
-from winhost.resources.stated import SYSTEMS, Contradicted, NobodyThere, parse, stated
+from winhost.resources.stated import SYSTEMS, parse, stated
 from winhost.resources.windows.operating_system.resource import OsFamily
 
 UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))
@@ -66,7 +67,7 @@ def test_stating_what_was_read_changes_nothing() -> None:
 
 
 def test_what_was_read_is_never_overridden() -> None:
-    with pytest.raises(Contradicted, match="ram=1GiB is stated, but"):
+    with raises("Contradicted", match="ram=1GiB is stated, but"):
         answer(HOSTS["win11-pro-1gpu"], "ram=1GiB")
 
 
@@ -77,7 +78,7 @@ def test_what_is_said_of_each_card_is_filled_in_where_it_lacks() -> None:
 
 
 def test_nothing_can_be_stated_of_cards_that_nobody_lists() -> None:
-    with pytest.raises(NobodyThere):
+    with raises("NobodyThere"):
         stated(unread(HOSTS["win11-pro-1gpu"], "PciDevice"), parse("driver-model=wddm"))
 
 

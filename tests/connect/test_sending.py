@@ -9,9 +9,9 @@ import pytest
 
 from tests.connect.conftest import Serve
 from tests.connect.served import Served
+from tests.errors import raises
 from winhost.connect.wire_errors import RemoteError
 from winhost.engine.host_session import ProgressEvent
-from winhost.engine.uploads import NotBeside
 from winhost.lab.wire import Action, When, drop
 from winhost.model.fleet import WireKind
 from winhost.model.plan import Step
@@ -88,7 +88,7 @@ def test_another_file_than_was_pinned_is_not_kept(served: Served, folder: Path) 
 def test_without_the_file_nothing_is_sent(served: Served, folder: Path) -> None:
     (folder / NAME).unlink()
     hands = served.hands(folder=folder)
-    with pytest.raises(NotBeside):
+    with raises("NotBeside"):
         hands.set(STEP, frozenset())
     hands.close()
     assert [call for call in served.host.calls("send") if call.get("piece")] == []

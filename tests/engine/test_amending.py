@@ -8,10 +8,11 @@ import pytest
 from tests.engine.test_crashes import Abandoned
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
-from winhost.engine.amending import AlreadyUsed, Amendment, NotAsShown, NothingAnew
-from winhost.engine.failures import ConsentNeeded, EndOfRun, Halted, StepFailed, Unfinished
+from tests.errors import raises
+from winhost.engine.amending import Amendment
+from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.journal import read_journal
-from winhost.engine.planning import Refused
+from winhost.engine.planning import PlanRefused
 from winhost.engine.run import preview_amended, resume
 from winhost.engine.run_state import RunState, replay
 from winhost.lab.contract.injected_faults import InjectedFault
@@ -41,7 +42,7 @@ def halted(tmp_path: Path) -> World:
     found = here.state()
     plan = here.plan("llm-typo")
     assert [(each.name, each.value, each.until) for each in plan.unchecked] == [("vm", "llm-typo", "HyperVRole")]
-    with pytest.raises(Halted) as halted:
+    with raises("Halted") as halted:
         here.apply(plan)
     assert halted.value.exit_code == 1
     assert f"winhost resume {here.run} --vm NAME" in halted.value.hint
@@ -65,7 +66,7 @@ def test_a_vm_that_turned_out_not_to_be_there_is_chosen_anew(halted: World) -> N
 
 
 def test_going_on_without_choosing_is_refused_the_same_way(halted: World) -> None:
-    with pytest.raises(Halted) as again:
+    with raises("Halted") as again:
         halted.resume()
     assert f"winhost resume {halted.run} --vm NAME" in again.value.hint
     assert record(halted).stopped is not None
@@ -96,9 +97,9 @@ def test_a_host_that_moved_since_it_was_shown_is_not_changed(halted: World) -> N
     shown = preview_amended(halted.run, request, halted.means)
     halted.machine.stop_vm(halted.vm(), within=300)
     made = halted.state()
-    with pytest.raises(Halted) as moved:
+    with raises("Halted") as moved:
         resume(halted.run, EVERY_CONSENT, halted.means, Amendment(request, shown))
-    assert isinstance(moved.value.error, NotAsShown)
+    assert moved.value.__cause__.code == "NotAsShown"
     assert halted.state() == made
 
 
@@ -111,10 +112,10 @@ def test_another_card_may_be_chosen_while_none_was_taken(halted: World) -> None:
 def test_a_vm_that_has_been_changed_is_left_to_rollback(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.answers.faults.add(InjectedFault("VmMmio", "set", REFUSAL))
-    with pytest.raises(StepFailed):
+    with raises("StepFailed"):
         here.apply(here.plan())
     made = here.state()
-    with pytest.raises(AlreadyUsed) as used:
+    with raises("AlreadyUsed") as used:
         amended(here, otherwise(here, vm="files-01", allow_unverified=True))
     assert "vm cannot be chosen anew: Power of llm-01" in used.value.what
     assert here.state() == made
@@ -135,9 +136,9 @@ def test_what_cannot_be_chosen_now_is_said(tmp_path: Path, values: dict[str, str
     with pytest.raises(Abandoned):
         here.apply(here.plan("llm-typo"))
     here.around = lambda when, entry: None
-    with pytest.raises(Halted, match=why) as halted:
+    with raises("Halted", match=why) as halted:
         amended(here, otherwise(here, **values))
-    assert isinstance(halted.value.error, NothingAnew)
+    assert halted.value.__cause__.code == "NothingAnew"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -154,7 +155,7 @@ def test_a_controller_killed_at_the_choice_goes_on_and_back(halted: World, when:
     if when == "after":
         assert halted.resume().holds
     else:
-        with pytest.raises(Halted):
+        with raises("Halted"):
             halted.resume()
     assert halted.rollback().outcome == "rolled back"
     assert halted.machine.role == "available"
@@ -165,7 +166,7 @@ def test_a_refusal_of_a_later_stage_offers_the_choice(tmp_path: Path) -> None:
     plan = here.plan("files-01")
     vm = here.machine.vms[here.vm("files-01")]
     vm.traits = {**vm.traits, "checkpoints": 2}
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PlanRefused) as refused:
         here.apply(plan)
     assert f"Choose otherwise: winhost resume {here.run} --vm NAME" in refused.value.hint
     assert amended(here, otherwise(here, vm="llm-01")).holds
@@ -204,7 +205,7 @@ def test_a_setting_that_was_not_used_yet_is_chosen_anew(stuck: Wsl2World) -> Non
 def test_a_setting_that_a_finished_stage_used_is_not(stuck: Wsl2World) -> None:
     made = stuck.state()
     for name in ("account", "distro"):
-        with pytest.raises(AlreadyUsed, match=f"{name} cannot be chosen anew"):
+        with raises("AlreadyUsed", match=f"{name} cannot be chosen anew"):
             preview_amended(stuck.run, with_settings(stuck, **{name: "other"}), stuck.means)
     assert stuck.state() == made
 
@@ -218,7 +219,7 @@ def test_a_version_that_apt_does_not_have_is_chosen_anew(tmp_path: Path) -> None
         here.apply(plan, accepted)
     here.stop = lambda: False
     here.inside.faults.add(InjectedFault("DebianPackage", "set", REFUSAL))
-    with pytest.raises(StepFailed) as failed:
+    with raises("StepFailed") as failed:
         here.resume(accepted)
     assert f"Choose otherwise: winhost resume {here.run} --set NAME=VALUE" in failed.value.hint
     containers = record(here).plan.request.playbook["settings"]["containers"]
@@ -251,12 +252,12 @@ def test_a_run_that_lost_the_race_is_in_nobodys_way(tmp_path: Path) -> None:
 def test_a_run_whose_first_step_was_refused_waits_behind_the_next(tmp_path: Path) -> None:
     here = world(tmp_path, "guest-does-not-answer")
     plan = here.plan()
-    with pytest.raises(StepFailed):
+    with raises("StepFailed"):
         here.apply(plan, ("vm-stop", "force-dismount"))
     first = here.run
     assert record(here).outcome == "nothing changed"
     here.answers.faults.add(InjectedFault("VmMmio", "set", REFUSAL))
-    with pytest.raises(StepFailed):
+    with raises("StepFailed"):
         here.apply(plan)
-    with pytest.raises(Unfinished):
+    with raises("Unfinished"):
         resume(first, EVERY_CONSENT, here.means)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from winhost.compat.assess import assess
-from winhost.engine.planning import PLANNERS, Refused, make_plan
+from winhost.engine.planning import PLANNERS, PlanRefused, make_plan
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.shipped import shipped
-from winhost.paths.dda_selection import WhichVm
+from winhost.paths.dda_selection import VmNotNamed
 from winhost.paths.path_request import parse_request
 from winhost.paths.playbook import read_playbook
 from winhost.resources.host import HostFacts
@@ -39,10 +39,10 @@ def shown(verdict: PathVerdict) -> str:
     )
 
 
-def error_of(facts: HostFacts, path: str, vm: str | None = None) -> WhichVm | Refused | None:
+def error_of(facts: HostFacts, path: str, vm: str | None = None) -> VmNotNamed | PlanRefused | None:
     try:
         plan(facts, path, vm)
-    except (WhichVm, Refused) as error:
+    except (VmNotNamed, PlanRefused) as error:
         return error
     return None
 
@@ -55,13 +55,13 @@ def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
         if verdict.verdict is Verdict.UNSUPPORTED:
             continue
         told, errors = shown(verdict), [error_of(facts, verdict.path)]
-        if isinstance(which := errors[0], WhichVm):
+        if isinstance(which := errors[0], VmNotNamed):
             assert which.known or "dda.no-vm" in told
             fit = [vm.key for vm in verdict.vms if vm.verdict.rank < Verdict.UNVERIFIED.rank]
             errors = [error_of(facts, verdict.path, vm) for vm in fit]
-        for refused in (error for error in errors if isinstance(error, Refused)):
-            assert [code for code in refused.codes if code not in told] == []
-            assert refused.codes or any(why.split()[0].split(".")[0] in told for why in refused.because)
+        for refused in (error for error in errors if isinstance(error, PlanRefused)):
+            assert [code for code in refused.grounds.codes if code not in told] == []
+            assert refused.grounds.codes or any(why.split()[0].split(".")[0] in told for why in refused.grounds.because)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_card_that_nobody_named_stays_where_it_would_spoil_the_plan(name: str,
 
 
 def refusal(name: str, **request: Any) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PlanRefused) as refused:
         plan(host(name), "dda", **request)
     return refused.value.hint or ""
 
@@ -98,7 +98,7 @@ def test_a_refusal_names_the_command_for_another_path() -> None:
 
 
 def test_who_has_to_name_a_vm_hears_which_are_fit() -> None:
-    with pytest.raises(WhichVm) as which:
+    with pytest.raises(VmNotNamed) as which:
         plan(host("thunderbolt"), "dda")
     assert "llm-01 (supported)" in str(which.value.hint)
     assert "files-01 (unverified)" in str(which.value.hint)

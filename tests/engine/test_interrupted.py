@@ -16,9 +16,10 @@ import pytest
 
 from tests.engine.test_killed import ACCEPT, journal
 from tests.engine.world import World, world
+from tests.errors import raises, suppressed
 from winhost.cli import run
 from winhost.cli.running import stopping
-from winhost.engine.failures import CutShort, Halted, Stopped
+from winhost.engine.failures import EndOfRun
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import replay
 from winhost.lab.contract.agent_answers import AgentAnswers
@@ -36,7 +37,7 @@ def quietly() -> bool:
 @contextmanager
 def heard(here: World) -> Iterator[None]:
     """As a command does it."""
-    with stopping() as stop, suppress(Stopped, CutShort, Halted, KeyboardInterrupt):
+    with stopping() as stop, suppress(KeyboardInterrupt), suppressed("Stopped", "CutShort", "Halted"):
         here.stop, here.cuttable = stop, stop.cuttable
         yield
     here.stop, here.cuttable = quietly, nullcontext
@@ -115,7 +116,7 @@ def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, mon
     here = world(tmp_path, "server2025-role-installed")
     plan = here.plan()
     here.stop = lambda: any(event.kind == "done" for event in here.events)
-    with pytest.raises(Stopped):
+    with raises("Stopped"):
         here.apply(plan)
     before = here.store.path(here.run).read_bytes()
 
@@ -123,7 +124,7 @@ def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(AgentAnswers, "invoke", interrupted)
-    with pytest.raises((KeyboardInterrupt, CutShort)):
+    with pytest.raises((KeyboardInterrupt, EndOfRun), check=lambda it: getattr(it, "code", "CutShort") == "CutShort"):
         look(here.run, here.means)
     assert here.store.path(here.run).read_bytes() == before
 
@@ -184,7 +185,7 @@ def about_to(folder: Path, file: str, way: str) -> tuple[World, dict[str, Any], 
         return here, found, lambda: here.apply(plan)
     if way == "resume":
         here.stop = lambda: sum(event.kind == "done" for event in here.events) >= 2
-        with pytest.raises(Stopped):
+        with raises("Stopped"):
             here.apply(plan)
         here.stop = quietly
         return here, found, here.resume

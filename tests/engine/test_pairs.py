@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests.engine.two_machines import OURS
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import CONSENTS, playbook, wsl2_world
-from winhost.engine.failures import Unfinished
-from winhost.engine.planning import Refused
+from tests.errors import suppressed
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store
 from winhost.engine.undo import rollback
@@ -115,7 +114,7 @@ def dda_pair(pair: Pair, folder: Path) -> None:
     for number, requested in enumerate(pair.runs):
         here.store = Store(folder / str(number if pair.apart else 0))
         before = here.store.runs()
-        with suppress(Refused, Unfinished):  # perhaps in the middle: then it is taken back from there
+        with suppressed("Refused", "Unfinished"):  # perhaps in the middle: then it is taken back from there
             here.apply(here.plan(requested.vm, cards=requested.cards, power=requested.power, high=requested.high))
         if here.store.runs() != before:
             both.made.append((here.run, here.means))

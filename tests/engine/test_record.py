@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.engine.world import world
-from winhost.engine.journal import Damaged, Journal, RawEvent, read_journal
-from winhost.engine.run_state import NeverBegun, replay
+from tests.errors import raises
+from winhost.engine.journal import Journal, RawEvent, read_journal
+from winhost.engine.run_state import RunNeverBegan, replay
 
 Entries = list[dict[str, Any]]
 
@@ -66,10 +67,10 @@ def test_a_line_that_no_run_has_written_is_damage(
     tmp_path: Path, entries: list[RawEvent], forge: Callable[[Entries], Entries], line: int, why: str
 ) -> None:
     lines = forged(tmp_path / "j.jsonl", forge([dict(entry) for entry in entries]))
-    with pytest.raises(Damaged) as damaged:
+    with raises("Damaged") as damaged:
         replay("gpu-03.20261121-101502", lines)
-    assert damaged.value.line == line
-    assert why in damaged.value.why
+    assert f":{line}: the journal is damaged: " in damaged.value.what
+    assert why in damaged.value.what
 
 
 def test_what_a_run_has_written_is_no_damage(tmp_path: Path, entries: list[RawEvent]) -> None:
@@ -77,6 +78,6 @@ def test_what_a_run_has_written_is_no_damage(tmp_path: Path, entries: list[RawEv
 
 
 def test_a_journal_without_a_line_was_begun_and_did_nothing() -> None:
-    with pytest.raises(NeverBegun) as never:
+    with pytest.raises(RunNeverBegan) as never:
         replay("gpu-03.20261121-101502", [])
     assert "nothing was changed" in never.value.meaning

@@ -11,13 +11,12 @@ import pytest
 
 from tests.engine.test_crashes import Abandoned, abandon, crash_points, lines_of
 from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
+from tests.errors import raises
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.engine import uploads
-from winhost.engine.failures import Halted, OutOfReach, StepFailed, Stopped
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
-from winhost.engine.uploads import NotBeside
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
@@ -166,7 +165,7 @@ def test_another_file_is_refused_before_anything_is_changed(
 ) -> None:
     found, plan = here.state(), here.plan()
     spoil(here.folder / NAME)
-    with pytest.raises(NotBeside) as refused:
+    with raises("NotBeside") as refused:
         here.apply(plan)
     assert said in refused.value.what
     assert here.state() == found
@@ -193,7 +192,7 @@ def test_another_file_is_refused_before_anything_is_changed(
 def test_a_hostile_name_is_no_file_beside_the_plan(tmp_path: Path, name: str) -> None:
     key = {**KEY, "source": f"./{name}"}
     step = Step("1", "StagedFile", key, "desired", {"present": False}, {"present": True}, "It", "")
-    with pytest.raises(NotBeside, match="is no plain name"):
+    with raises("NotBeside", match="is no plain name"):
         uploads.check([step], tmp_path)
 
 
@@ -225,7 +224,7 @@ def test_a_lost_answer_costs_at_most_its_piece(here: Sent, kind: type[SessionDro
 def test_a_piece_that_is_lost_twice_is_left_to_whoever_resumes(here: Sent) -> None:
     found = here.state()
     here.lose(SessionDropped, 3, 4, after=False)
-    with pytest.raises(OutOfReach):
+    with raises("OutOfReach"):
         here.apply(here.plan())
     assert here.state()["StagedFile"] == [{"key": KEY, "state": {"present": None}}]
     assert here.resume().holds
@@ -306,7 +305,7 @@ def test_the_journal_knows_where_the_files_lie(tmp_path: Path) -> None:
 def test_who_goes_on_without_the_file_is_told_where_it_should_lie(tmp_path: Path) -> None:
     here = killed(tmp_path, 3, "after")
     (here.folder / NAME).rename(tmp_path / "moved")
-    with pytest.raises(Halted) as halted:
+    with raises("Halted") as halted:
         here.resume()
     assert str(here.folder / NAME) in halted.value.what
     assert halted.value.exit_code == 1
@@ -318,7 +317,7 @@ def test_who_goes_on_without_the_file_is_told_where_it_should_lie(tmp_path: Path
 def test_to_stop_does_not_wait_for_the_whole_file(here: Sent) -> None:
     found = here.state()
     here.stop = lambda: here.pieces == 3
-    with pytest.raises(Stopped):
+    with raises("Stopped"):
         here.apply(here.plan())
     assert here.machine.files.length(part_of(here)) == 3 * 512
     here.stop = lambda: False
@@ -356,7 +355,7 @@ def test_a_host_that_loses_pieces_ends_the_step(here: Sent) -> None:
         here.machine.files.remove(part_of(here))
 
     here.before = take_away
-    with pytest.raises(StepFailed, match="0 bytes of it are here"):
+    with raises("StepFailed", match="0 bytes of it are here"):
         here.apply(here.plan())
     here.before = nothing
     assert_gives_back(here, found)
@@ -371,7 +370,7 @@ def test_a_disk_that_gets_full_ends_the_step_and_what_came_stays_for_who_goes_on
             here.answers.faults.add(InjectedFault("StagedFile", "send", full))
 
     here.before = fill
-    with pytest.raises(StepFailed, match="not enough space"):
+    with raises("StepFailed", match="not enough space"):
         here.apply(here.plan())
     assert here.resume().holds
     assert here.pieces == PIECES + 1
@@ -384,7 +383,7 @@ def test_a_file_that_changes_while_it_is_sent_is_not_used(here: Sent) -> None:
             (here.folder / NAME).write_bytes(b"?" * len(CONTENT))
 
     here.before = change
-    with pytest.raises(StepFailed, match=KEY["sha256"]):
+    with raises("StepFailed", match=KEY["sha256"]):
         here.apply(here.plan())
     assert here.files == []
     here.before = nothing
@@ -399,7 +398,7 @@ def test_a_file_that_gets_shorter_while_it_is_sent_is_told(here: Sent) -> None:
         (here.folder / NAME).write_bytes(CONTENT[:512])
 
     here.after = cut
-    with pytest.raises(Halted, match="got shorter"):
+    with raises("Halted", match="got shorter"):
         here.apply(here.plan())
     assert_gives_back(here, found)
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.engine.world import PLAYBOOK, World, world
-from winhost.engine.failures import ConsentNeeded, StepFailed
+from tests.errors import raises
+from winhost.engine.failures import ConsentNeeded
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.plan import Plan, PlanRequest
@@ -76,7 +77,7 @@ def test_nothing_is_begun_without_the_consent_to_restart(here: World) -> None:
 
 def test_an_installer_that_is_busy_is_waited_for_and_the_run_goes_on(here: World) -> None:
     physics(here, sources={SOURCE: {"msiexec": (1618,)}})
-    with pytest.raises(StepFailed, match="Another installation is under way"):
+    with raises("StepFailed", match="Another installation is under way"):
         here.apply(plan(here))
     assert here.resume().holds
     assert here.state()["Wsl"][0]["state"]["version"] == "2.7.14.0"
@@ -85,7 +86,7 @@ def test_an_installer_that_is_busy_is_waited_for_and_the_run_goes_on(here: World
 def test_a_file_with_another_sum_ends_the_run_and_is_not_there(here: World) -> None:
     before = here.state()
     physics(here, sources={SOURCE: {"sha256": "0" * 64}})
-    with pytest.raises(StepFailed, match="0000"):
+    with raises("StepFailed", match="0000"):
         here.apply(plan(here))
     assert here.state()["StagedFile"] == []
     assert here.rollback().holds

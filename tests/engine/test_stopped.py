@@ -13,9 +13,10 @@ import pytest
 
 from tests.engine.test_killed import ACCEPT, journal
 from tests.engine.world import world
+from tests.errors import raises
 from winhost.cli import run
 from winhost.connect.agent import Agent
-from winhost.engine.failures import ConsentNeeded, Halted, Stopped
+from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunState, replay
 from winhost.lab.hostfile import find
@@ -144,7 +145,7 @@ def test_a_secret_that_is_gone_in_the_middle_is_no_fault_of_usage_alone(tmp_path
             here.open = gone  # type: ignore[method-assign]
 
     here.around = around
-    with pytest.raises(Halted) as halted:
+    with raises("Halted") as halted:
         here.apply(here.plan())
     assert halted.value.exit_code == 1
     assert halted.value.hint == f"Continue: winhost resume {here.run}\nRoll back: winhost rollback {here.run}"
@@ -160,7 +161,7 @@ def test_drift_in_the_middle_names_the_ways_and_keeps_its_code(tmp_path: Path) -
             here.machine.set_vm(here.vm(), low_memory_mapped_io_space=512 << 20)
 
     here.around = around
-    with pytest.raises(Halted) as halted:
+    with raises("Halted") as halted:
         here.apply(here.plan())
     assert halted.value.exit_code == 4
     assert f"winhost resume {here.run}" in halted.value.hint
@@ -179,7 +180,7 @@ def test_a_consent_that_lacks_is_a_fault_of_usage_only_where_nothing_was_done(tm
         with pytest.raises(ConsentNeeded) as needed:
             here.rollback([])
         assert needed.value.exit_code == 2
-        with pytest.raises(Stopped) as stopped:
+        with raises("Stopped") as stopped:
             here.rollback()
         assert "Power of llm-01: state is off, was running" in str(stopped.value.meaning)
         with pytest.raises(ConsentNeeded) as needed:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line, line
-from winhost.engine.journal import Damaged, Journal, read_journal
-from winhost.engine.private import NotPrivate, private_folder
-from winhost.engine.store import NoStore, Store
+from tests.errors import raises
+from winhost.engine.journal import Journal, read_journal
+from winhost.engine.private import private_folder
+from winhost.engine.store import Store
 
 __all__ = ["line"]
 
@@ -59,7 +60,7 @@ def test_a_folder_that_others_may_open_is_refused(tmp_path: Path, spoil: Callabl
     private_folder(place)
     Store(place).path("x")
     spoil(place)
-    with pytest.raises(NotPrivate, match=told) as refused:
+    with raises("NotPrivate", match=told) as refused:
         Store(place).path("x")
     assert "chmod 700" in refused.value.hint or "WINHOST_STATE" in refused.value.hint
 
@@ -70,7 +71,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, whose: str) -> Non
     place = tmp_path / "below" / "state"
     private_folder(place)
     os.chown(place if whose == "state" else place.parent, 12345, -1)
-    with pytest.raises(NotPrivate, match="belongs to another account"):
+    with raises("NotPrivate", match="belongs to another account"):
         Store(place).path("x")
 
 
@@ -87,9 +88,9 @@ def test_a_link_is_neither_read_nor_written_through(tmp_path: Path) -> None:
     for place in (store.path("x"), store.folder / "locks" / "gpu-01.json"):
         place.parent.mkdir(exist_ok=True, mode=0o700)
         place.symlink_to(elsewhere)
-    with pytest.raises(Damaged, match="symbolic link"):
+    with raises("Damaged", match="symbolic link"):
         read_journal(store.path("x"))
-    with pytest.raises(Damaged, match="symbolic link"):
+    with raises("Damaged", match="symbolic link"):
         Journal(store.path("x"))
     dangling = store.path("y")
     dangling.symlink_to(tmp_path / "nowhere")
@@ -98,7 +99,7 @@ def test_a_link_is_neither_read_nor_written_through(tmp_path: Path) -> None:
     with store.lock("gpu-01", "apply"):
         assert elsewhere.read_text() == "mine"
     (store.folder / "locks" / "gpu-02.lock").symlink_to(elsewhere)
-    with pytest.raises(NoStore, match="symbolic link"), store.lock("gpu-02", "apply"):
+    with raises("NoStore", match="symbolic link"), store.lock("gpu-02", "apply"):
         pass
     assert elsewhere.read_text() == "mine"
 

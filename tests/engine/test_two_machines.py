@@ -19,16 +19,16 @@ from tests.engine.two_machines import (
     TwoMachinesPlan,
     two_machines,
 )
+from tests.errors import raises
 from winhost.connect.wire_errors import NotAvailable, SessionDropped, TimedOut
 from winhost.engine import planning
-from winhost.engine.failures import CannotTell, NeverCame, OutOfReach
-from winhost.engine.planning import Refused, make_plan
+from winhost.engine.planning import PlanRefused, make_plan
 from winhost.engine.verify import verify_plan
 from winhost.model.facts import Unknown
 from winhost.model.plan import PlanRequest
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import LINUX
+from winhost.resources.registry import LINUX, titled
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +166,7 @@ def test_a_lost_answer_of_linux_is_settled_by_reading_again(
 def test_a_linux_that_cannot_be_reached_is_unknown_and_stops_the_run_with_the_way_on(here: TwoMachines) -> None:
     plan = here.plan()
     here.shows = bytes(32)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PlanRefused) as caught:
         here.apply(plan, CONSENTS)
     assert "showed a host key that is not the known one" in caught.value.meaning
     assert caught.value.run == here.run
@@ -186,7 +186,7 @@ def test_a_host_key_that_changes_in_the_middle_is_refused(here: TwoMachines) -> 
             here.lost = [SessionDropped]
 
     here.around = around
-    with pytest.raises(OutOfReach) as caught:
+    with raises("OutOfReach") as caught:
         here.apply(plan, CONSENTS)
     assert "host key" in caught.value.what
     here.shows, here.around = None, lambda moment, entry: None
@@ -197,7 +197,7 @@ def test_a_run_whose_linux_is_down_says_so_and_goes_on_later(here: TwoMachines) 
     plan = here.plan()
     abandon(here, 9, "after", partial(here.apply, plan, CONSENTS))
     here.distro.running = False
-    with pytest.raises(CannotTell) as caught:
+    with raises("CannotTell") as caught:
         here.resume(CONSENTS)
     assert "files in the distro cannot be read before SSH access to the distro is there" in caught.value.what
     here.distro.running = True
@@ -221,20 +221,24 @@ def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachi
     assert here.state() == found
 
 
+WAITING = ("SystemdUnit", "LinuxFile", "DebianPackage")
+
+
 def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines) -> None:
     resources = [entry for entry in PLAYBOOK["resources"] if entry["resource"] != "WslAccess"]
     plan = make_plan(
         HostFacts(here.facts()), parse_request(PlanRequest("two-machines", {**PLAYBOOK, "resources": resources}))
     )
-    with pytest.raises(NeverCame) as caught:
+    with raises("NeverCame") as caught:
         here.apply(plan, CONSENTS)
-    assert caught.value.waiting == dict.fromkeys(["SystemdUnit", "LinuxFile", "DebianPackage"], "WslAccess")
+    waiting = [f"{titled(each)} (before {titled('WslAccess')} is there)" for each in WAITING]
+    assert caught.value.what.endswith(f": {', '.join(waiting)}")
     assert here.store.runs() == ()
 
 
 def test_without_a_key_in_the_fleet_file_the_run_says_what_to_add(here: TwoMachines) -> None:
     here.ssh = None
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PlanRefused) as caught:
         here.apply(here.plan(), CONSENTS)
     assert "hosts.desk-01.ssh.key" in caught.value.meaning
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.world import EVERY_CONSENT, World, world
-from winhost.engine.failures import StepFailed
+from tests.errors import raises
 from winhost.engine.journal import read_journal
 from winhost.engine.run import Outcome
 from winhost.engine.run_state import replay
@@ -67,7 +67,7 @@ def test_two_runs_on_one_vm_go_back_in_their_reverse_order(installed: World) -> 
     plan = installed.plan(high=256 << 30)
     refusal = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
     installed.answers.faults.add(InjectedFault("VmMmio", "set", refusal))
-    with pytest.raises(StepFailed):
+    with raises("StepFailed"):
         installed.apply(plan)
     assert installed.resume().holds
     first, second = installed.store.runs()

@@ -14,7 +14,6 @@ from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, BOOK, CONSENTS, DATA, Wsl2World, wsl2_world
 from tests.errors import raises
 from winhost.connect.wire_errors import NotAvailable
-from winhost.engine.failures import OutOfReach, StepFailed
 from winhost.lab.physics.lab_section import AdapterPhysics, ImagePhysics, WslPhysics
 from winhost.lab.physics.local_accounts import BATCH
 from winhost.lab.physics.wsl_session import Distro
@@ -232,7 +231,7 @@ def test_an_import_that_fails_leaves_nothing_behind_once_it_is_given_back(tmp_pa
     found = here.state()
     broken = WslPhysics(images={BOOK["settings"]["image"]["sha256"]: ImagePhysics(broken=True)})
     here.machine.lab = here.machine.lab.model_copy(update={"wsl": broken})
-    with pytest.raises(StepFailed):
+    with raises("StepFailed"):
         here.apply(here.plan())
     assert_gives_back(here, found, ("Wsl",))
 
@@ -252,10 +251,10 @@ def test_a_right_that_is_lost_in_the_middle_names_the_ways_on_and_back(tmp_path:
         return False
 
     here.stop = lose
-    with pytest.raises(StepFailed) as failed:
+    with raises("StepFailed") as failed:
         here.rollback() if back else here.apply(here.plan())
-    assert isinstance(failed.value.error, NotAvailable)
-    assert failed.value.error.needs == "AccountRight"
+    assert isinstance(failed.value.__cause__, NotAvailable)
+    assert failed.value.__cause__.needs == "AccountRight"
     assert here.run in (failed.value.hint or "")
     assert ("winhost resume" in (failed.value.hint or "")) is not back
     rights[BATCH] = lost
@@ -322,7 +321,7 @@ def test_a_switch_that_nobody_could_come_back_over_is_undone_by_the_host(tmp_pat
     physics = {"adapters": {MANAGED: AdapterPhysics(comes_back=False)}}
     here.machine.lab = here.machine.lab.model_copy(update=physics)
     before = here.machine.settled_state()["NetworkAdapter"]
-    with pytest.raises(OutOfReach):
+    with raises("OutOfReach"):
         here.apply(here.plan())
     here.machine.network.pass_time(1000)
     assert here.machine.settled_state()["NetworkAdapter"] == before

@@ -9,9 +9,9 @@ import pytest
 
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, playbook, wsl2_world
-from winhost.engine.failures import NotTaken
+from tests.errors import raises
 from winhost.engine.journal import read_journal
-from winhost.engine.planning import Refused
+from winhost.engine.planning import PlanRefused
 from winhost.lab.physics.lab_section import AccountPhysics
 from winhost.lab.physics.local_accounts import BATCH, DENY_BATCH, Account
 from winhost.lab.physics.scheduled_tasks import script_path
@@ -361,9 +361,9 @@ def test_somebody_who_is_logged_on_is_named_beside_all_else_and_nothing_is_repai
     found = {(check.resource, check.title): check.found for check in here.differing(plan)}
     assert found["AccountTasks", "Tasks of winhost"] == "disabled"
     assert "Somebody is logged on as winhost" in found["", "Path wsl2"]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PlanRefused) as caught:
         here.plan()
-    assert caught.value.codes == ("wsl.account-logged-on",)
+    assert caught.value.grounds.codes == ("wsl.account-logged-on",)
     account.sessions = 0
     assert here.apply(here.plan()).holds
     assert here.differing(plan) == []
@@ -379,12 +379,12 @@ def test_a_right_that_a_policy_takes_again_and_again_is_named_and_the_repair_say
     by_policy = AccountPhysics(rights_by_policy=(BATCH,))
     here.machine.lab = here.machine.lab.model_copy(update={"accounts": by_policy})
     assert named(here, plan) == {("AccountRight", "granted")}
-    with pytest.raises(NotTaken, match="granted"):
+    with raises("NotTaken", match="granted"):
         here.apply(here.plan())
 
 
-def refused(here: Wsl2World) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refused(here: Wsl2World) -> PlanRefused:
+    with pytest.raises(PlanRefused) as caught:
         here.plan()
     return caught.value
 
@@ -396,7 +396,7 @@ def test_a_right_that_a_policy_denies_is_named_and_no_repair_is_promised(tmp_pat
     here.machine.accounts.rights[DENY_BATCH].append(owner(here).sid)
     (found,) = here.differing(plan)
     assert "A policy denies it" in str(found.found)
-    assert refused(here).codes == ("wsl.batch-denied",)
+    assert refused(here).grounds.codes == ("wsl.batch-denied",)
 
 
 def test_an_account_that_was_disabled_is_named_and_whoever_did_it_has_to_enable_it(tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_an_account_that_was_disabled_is_named_and_whoever_did_it_has_to_enable_
     restart(here)
     (found,) = here.differing(plan)
     assert "Enable-LocalUser -Name winhost" in str(found.found)
-    assert refused(here).codes == ("wsl.account-disabled",)
+    assert refused(here).grounds.codes == ("wsl.account-disabled",)
     owner(here).enabled = True
     here.apply(here.plan())
     assert named(here, plan) == set()

@@ -11,7 +11,7 @@ import yaml
 
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
-from winhost.engine.planning import Refused
+from winhost.engine.planning import PlanRefused
 from winhost.knowledge import catalogue
 from winhost.lab.linux.linux_machine import LabPackage
 from winhost.lab.physics.local_accounts import Account
@@ -45,12 +45,12 @@ def world(folder: Path, case: Mapping[str, Any]) -> Wsl2World:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_it_is_refused_by_name(tmp_path: Path, case: Mapping[str, Any]) -> None:
     assert case.keys() <= {*COMMON, "refused", "hints"}
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PlanRefused) as caught:
         world(tmp_path, case).plan()
-    assert list(caught.value.codes) == case["refused"]
+    assert list(caught.value.grounds.codes) == case["refused"]
     assert case.get("says", "") in caught.value.meaning
     assert case.get("hints", "") in str(caught.value.hint)
-    assert all(catalogue.entry(code) for code in caught.value.codes)
+    assert all(catalogue.entry(code) for code in caught.value.grounds.codes)
 
 
 @pytest.mark.parametrize("case", SAID.values(), ids=SAID)
@@ -111,9 +111,9 @@ def test_a_plan_that_was_edited_to_somebodys_account_is_refused_before_the_first
     here = wsl2_world(tmp_path)
     somebody(here, "alice")
     plan, found = edited(here.plan(), "alice", in_request=in_request), here.state()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PlanRefused) as caught:
         here.apply(plan)
-    assert caught.value.codes == ("wsl.account-taken",)
+    assert caught.value.grounds.codes == ("wsl.account-taken",)
     assert (here.state(), here.store.runs()) == (found, ())
 
 
@@ -121,9 +121,9 @@ def test_an_account_that_came_since_the_plan_is_refused(tmp_path: Path) -> None:
     here = wsl2_world(tmp_path)
     plan = here.plan()
     somebody(here, "winhost")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PlanRefused) as caught:
         here.apply(plan)
-    assert caught.value.codes == ("wsl.account-taken",)
+    assert caught.value.grounds.codes == ("wsl.account-taken",)
     assert here.store.runs() == ()
 
 
@@ -136,9 +136,9 @@ def test_a_linux_driver_that_shows_at_a_later_stage_stops_the_run_with_the_way_b
             here.inside.linux.packages["nvidia-driver-570"] = LabPackage("570.1")
 
     here.around = around
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PlanRefused) as caught:
         here.apply(plan)
-    assert (caught.value.codes, caught.value.run) == (("wsl.linux-driver",), here.run)
+    assert (caught.value.grounds.codes, caught.value.run) == (("wsl.linux-driver",), here.run)
     assert "apt-get purge nvidia-driver-570" in caught.value.meaning
     assert here.inside.linux.package("docker-ce")["version"] is None
     here.rollback()

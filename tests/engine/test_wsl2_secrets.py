@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.engine.wsl2_world import ACCOUNT, Wsl2World, wsl2_world
+from tests.errors import raises
 from tests.secrets_kept import shown_in, watched
-from winhost.engine.failures import StepFailed
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import own_error
 from winhost.model.documents import write_document
@@ -64,7 +64,7 @@ def test_a_step_that_fails_shows_it_to_nobody(tmp_path: Path, monkeypatch: pytes
     said, secrets = overheard(here, monkeypatch), watched(here.machine, monkeypatch)
     error = own_error("ProgramFailed", "InvalidResult", "It failed.")
     here.answers.faults.add(InjectedFault("AccountTasks", "set", error, changed=after))
-    with pytest.raises(StepFailed) as caught:
+    with raises("StepFailed") as caught:
         here.apply(here.plan())
     assert secrets
     failure = caught.value

@@ -24,7 +24,7 @@ from winhost.engine.verify import verify_plan
 from winhost.model.documents import plain, read_document, write_document
 from winhost.model.errors import Exit, WinhostError, visible, visible_json
 from winhost.model.facts import Facts
-from winhost.model.no_such_thing import NoSuchThing
+from winhost.model.not_on_host import NotOnHost
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
@@ -185,7 +185,7 @@ def test_an_error_is_as_many_lines_as_it_has_and_no_more() -> None:
 
 @with_everything
 def test_a_vm_that_is_not_there_is_named_in_one_line(value: str) -> None:
-    error = NoSuchThing("gpu-01", "VM", value, {"guid": "llm-01"})
+    error = NotOnHost("gpu-01", "VM", value, {"guid": "llm-01"})
     assert_plain(error_text(error))
     assert f"no VM '{visible(value)}'" in error_text(error)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.world import World
 from tests.errors import faults, raises
 from tests.hostile.hosts import EVERYTHING, HOST, called, names, unchanged, with_everything, with_refused, with_taken
-from winhost.engine.planning import Refused
+from winhost.engine.planning import PlanRefused
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import read_document, write_document
@@ -61,9 +61,9 @@ def test_half_a_character_is_refused_by_name(value: str, tmp_path: Path) -> None
     assert isinstance(vms, Unknown)
     assert "name" in vms.unknown.message
     assert visible(value) in vms.unknown.message
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PlanRefused) as refused:
         host.plan("files-01")
-    assert "is not Unicode text" in "\n".join(refused.value.because)
+    assert "is not Unicode text" in "\n".join(refused.value.grounds.because)
     # All the rest is read, and can be written down.
     file = tmp_path / "facts.json"
     file.write_text(write_document(facts), encoding="utf-8")

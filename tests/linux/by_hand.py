@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.engine.wsl2_world import Wsl2World
-from winhost.engine.failures import Stopped
+from tests.errors import raises
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.documents import parse_document, write_document
@@ -90,7 +90,7 @@ class InLinux:
 def with_windows_done(here: Wsl2World) -> Wsl2World:
     """Stopped before its Linux, as the bundles of Windows leave it."""
     here.stop = lambda: any(event.text.startswith("stage 3:") for event in here.events)
-    with pytest.raises(Stopped):
+    with raises("Stopped"):
         here.apply(here.plan())
     here.stop = lambda: False
     return here

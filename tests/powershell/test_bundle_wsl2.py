@@ -12,10 +12,10 @@ import pytest
 from tests.engine.test_wsl2 import CASES as NETWORKS
 from tests.engine.test_wsl2 import MANAGED, Case
 from tests.engine.wsl2_world import ACCOUNT, CONSENTS, DISTRO, Wsl2World, wsl2_world
+from tests.errors import raises
 from tests.powershell.bundles import ByHand, Done, Person, WatchedCmdlets, a_person, filmed, restart, unpack
 from tests.powershell.test_bundles import as_compared, left_open
 from tests.powershell.twins import machine
-from winhost.engine.failures import Stopped
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.simulated_machine import Machine
@@ -71,7 +71,7 @@ def by_run(folder: Path) -> Wsl2World:
     """The same host by `apply`, which was stopped before its Linux."""
     other = wsl2_world(folder, HOST)
     other.stop = lambda: any(event.text.startswith("stage 3:") for event in other.events)
-    with pytest.raises(Stopped):
+    with raises("Stopped"):
         other.apply(other.plan())
     other.stop = lambda: False
     return other
@@ -254,7 +254,7 @@ def twins(person: Person, folder: Path, case: Case) -> Twin:
 
 def stopped_before_stage(other: Wsl2World, number: int) -> None:
     other.stop = lambda: any(event.text.startswith(f"stage {number}:") for event in other.events)
-    with pytest.raises(Stopped):
+    with raises("Stopped"):
         other.apply(other.plan())
     other.stop = lambda: False
 

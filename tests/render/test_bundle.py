@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 import winhost
 from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
+from tests.errors import raises
 from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
-from winhost.render.bundle import SCRIPTS, WhichLinux, bundle, facts_bundle, format_value, markdown, scripts, sums
+from winhost.render.bundle import SCRIPTS, bundle, facts_bundle, format_value, markdown, scripts, sums
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.windows_scripts import agent_digest
 
@@ -66,7 +67,7 @@ def test_a_plan_for_a_linux_says_for_which(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, {"host": "server2025-role-installed"})
     step = dataclasses.replace(next(plan.steps), resource="DebianPackage")
     stage = dataclasses.replace(plan.stages[0], steps=(step,))
-    with pytest.raises(WhichLinux, match="by what key the Linux of gpu-"):
+    with raises("WhichLinux", match="by what key the Linux of gpu-"):
         bundle(dataclasses.replace(plan, stages=(stage,)))
 
 

@@ -1,7 +1,6 @@
 """What holds of every line of every profile, and for every workload."""
 
 import re
-from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from tests.errors import suppressed
 from tests.serving.situations import EIGHT_CARDS, ONE_CARD, ROOT, TWO_CARDS, model, shipped, workload
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
 from winhost.engine.plan_wsl2 import Wsl2Planner
@@ -36,7 +36,6 @@ from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import START
 from winhost.serving.profile import NAMES, NO_SLEEP, PLAIN, profile
-from winhost.serving.refused import NoProfile, UnsafeSleep
 from winhost.serving.when import ASKED, COMPARE, bounds
 from winhost.sizing.budget import budget
 from winhost.sizing.engines import engine
@@ -135,7 +134,7 @@ def test_a_newer_version_brings_no_line_back(name: str, situation: str, must: tu
     rounds = []
     for version in sorted(VERSIONS, key=Version):
         wanted = workload(*SITUATIONS[situation], vllm=version, needs=Needs(must))
-        with suppress(UnsafeSleep, NoProfile):  # before 0.17 sleep, and before 0.24 pinned memory
+        with suppressed("UnsafeSleep", "NoProfile"):  # before 0.17 sleep, and before 0.24 pinned memory
             rounds.append({(line.name, line.value) for line in _first(wanted, name).lines})
     assert len(rounds) > 10
     for line in set().union(*rounds):
@@ -193,9 +192,10 @@ residents = st.lists(memory, max_size=3)
 def test_shares_of_a_card_leave_room_for_all_of_them(resident: list[int], asleep: list[int]) -> None:
     models = [model(f"r{i}", memory=size) for i, size in enumerate(resident)]
     models += [model(f"s{i}", memory=size, state=ModelState.SLEEPING) for i, size in enumerate(asleep)]
-    try:
+    served: tuple[Served, ...] = ()
+    with suppressed("NoProfile"):
         served = serving(shipped(ONE_CARD), workload(*models)).models if models else ()
-    except NoProfile:
+    if not served:
         return
     vram = 24564 * MiB
     share = {one.model: float(_value(one, "--gpu-memory-utilization")) * vram for one in served}

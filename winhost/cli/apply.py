@@ -84,6 +84,7 @@ def apply(
                 "SeveralPlans",
                 what=f"several of these plans are for {visible(host)}, and plans are applied at the same time",
                 hint="Apply one of them; when it has finished, the next: winhost apply PLAN",
+                host=host,
             )
     hosts = {plan.host: hosts_named([plan.host], fleet_file)[0] for plan in read}
     for plan in read:
@@ -190,6 +191,7 @@ def _say_age(plan: Plan, max_age: int | None) -> None:
             "TooOld",
             what=f"the plan for {visible(plan.host)} is older than --max-age allows: {found}",
             hint=f"Nothing was changed. Plan again: winhost plan {visible(plan.host)} -o plan.json",
+            host=plan.host,
         )
     if age is not None and age > DAY:
         made = f"{plan.host}: this plan was made {render_age(age)} ago"

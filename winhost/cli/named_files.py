@@ -73,6 +73,7 @@ def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
                 "SameHost",
                 what=f"{len(paths)} of these are of {visible(host)}: {', '.join(map(visible, paths))}",
                 hint="Name one of them.",
+                host=host,
             )
 
 

@@ -124,6 +124,7 @@ class Into:
                 "NoFileName",
                 what=f"no file can be named after the host '{visible(host)}'",
                 hint="Plan it alone and name the file: winhost plan FACTS -o plan.json",
+                host=host,
             ) from None
 
 

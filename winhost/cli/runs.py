@@ -12,7 +12,7 @@ from winhost.cli.tables import table
 from winhost.engine.events import AnyEvent
 from winhost.engine.journal import RawEvent, read_journal
 from winhost.engine.order import Id, identity
-from winhost.engine.run_state import NeverBegun, RunState, parsed, replay
+from winhost.engine.run_state import RunNeverBegan, RunState, parsed, replay
 from winhost.engine.store import Store
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Json
@@ -68,7 +68,7 @@ def _summary(store: Store, name: str) -> ListedRun:
     journal = str(store.path(name))
     try:
         record = replay(name, read_journal(store.existing(name)))
-    except NeverBegun:
+    except RunNeverBegan:
         return ListedRun(name, "?", "begun, nothing done", "?", journal=journal)
     except WinhostError as error:
         return ListedRun(name, "?", error.what, "?", journal=journal)

@@ -11,7 +11,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
-from winhost.engine.failures import WrongHost
+from winhost.engine.failures import wrong_host
 from winhost.engine.planfile import read_plan
 from winhost.engine.verify import Check, verify_plan
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
@@ -105,7 +105,7 @@ def _verified(file: Path, plan: Plan, read: Snapshot) -> Verified | WinhostError
     try:
         facts = HostFacts(read.known)
         if facts.os.machine_id != plan.machine_id:
-            raise WrongHost(plan.host, plan.machine_id, facts.os.machine_id)
+            raise wrong_host(plan.host, plan.machine_id, facts.os.machine_id)
         checks = verify_plan(plan, facts)
     except WinhostError as error:
         return error

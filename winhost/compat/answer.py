@@ -269,7 +269,7 @@ class Diff:
 
 
 def judge(facts: Facts, asked: Requirements) -> Judged:
-    """All that is said of a host. Pure. Raises Contradicted, NobodyThere."""
+    """All that is said of a host. Pure. Raises UsageError: Contradicted, NobodyThere."""
     known, facts = facts, stated(facts, asked.assumed)
     judged = assess_as_if(facts, asked.remedies, asked.stated)
     if asked.assumed:

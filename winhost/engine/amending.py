@@ -11,7 +11,7 @@ from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts, Json
-from winhost.model.no_such_thing import NoSuchThing
+from winhost.model.not_on_host import NotOnHost
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths.path_request import PathRequest
 
@@ -27,63 +27,25 @@ class Amendment:
     words: str = ""
 
 
-@dataclass(eq=False)
-class AlreadyUsed(EndOfRun):
-    """What a run has changed already was changed for the value that is to be chosen anew."""
-
-    run: str
-    host: str
-    names: tuple[str, ...]
-    used: tuple[str, ...]
-    going_back: bool = False
-
-    @property
-    def what(self) -> str:
-        names = ", ".join(map(visible, self.names))
-        return f"{self.host}: {names} cannot be chosen anew: {'; '.join(self.used)}: changed by this run already"
-
-    @property
-    def meaning(self) -> str:
-        return "To have it otherwise, go back, then plan and apply anew."
+def not_as_shown(host: str) -> UsageError:
+    """The host changed while somebody was reading what would be done."""
+    return UsageError(
+        "NotAsShown",
+        what=f"{host} has changed since these steps were shown",
+        meaning="The consents were given for other steps than those that are needed now.",
+        host=host,
+    )
 
 
-@dataclass(eq=False)
-class NothingAnew(UsageError):
-    """Values that the run has already, or a run that nothing can be chosen anew for."""
-
-    run: str
-    why: str
-    next: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.run}: {visible(self.why)}"
-
-    @property
-    def hint(self) -> str:
-        return self.next
-
-
-@dataclass(eq=False)
-class NotAsShown(UsageError):
-    """The host moved while somebody was reading what would be done."""
-
-    host: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.host} has changed since these steps were shown"
-
-    @property
-    def meaning(self) -> str:
-        return "The consents were given for other steps than those that are needed now."
+def _nothing_anew(run: str, why: str, hint: str) -> UsageError:
+    return UsageError("NothingAnew", what=f"{run}: {visible(why)}", hint=hint)
 
 
 def words(path: str, error: WinhostError) -> str:
     """How `resume` is told another value of what this error found wrong."""
     if path != "dda":
         return "--set NAME=VALUE"
-    return "--card NAME" if isinstance(error, NoSuchThing) and error.kind == "card" else "--vm NAME"
+    return "--card NAME" if isinstance(error, NotOnHost) and error.kind == "card" else "--vm NAME"
 
 
 def words_for(plan: Plan, resource: str) -> str | None:
@@ -105,15 +67,15 @@ def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
 
 
 def refuse_pointless(record: RunState, request: PathRequest) -> None:
-    """Raises NothingAnew."""
+    """Raises UsageError: NothingAnew."""
     if record.unchanged:
         hint = f"Plan anew: winhost plan {visible(record.host)}"
-        raise NothingAnew(record.run, "it has changed nothing, so there is nothing to go on with", hint)
+        raise _nothing_anew(record.run, "it has changed nothing, so there is nothing to go on with", hint)
     if record.restart_due or record.in_flight:
         hint = f"Bring that to its end first: winhost resume {record.run}"
-        raise NothingAnew(record.run, "it was cut off in the middle of a step or a restart", hint)
+        raise _nothing_anew(record.run, "it was cut off in the middle of a step or a restart", hint)
     if not changes(record.plan.request, request.document):
-        raise NothingAnew(record.run, "it is asked for so already", f"Continue: winhost resume {record.run}")
+        raise _nothing_anew(record.run, "it is asked for so already", f"Continue: winhost resume {record.run}")
 
 
 def as_found(record: RunState, facts: Facts) -> Facts:
@@ -130,11 +92,21 @@ def as_found(record: RunState, facts: Facts) -> Facts:
 
 
 def refuse_used(record: RunState, request: PathRequest, stage: Stage) -> None:
-    """Whatever was changed for the old request has to be asked for by the new one, too. Raises AlreadyUsed."""
+    """Whatever was changed for the old request has to be asked for by the new one, too.
+
+    Raises EndOfRun: AlreadyUsed.
+    """
     used = tuple(dict.fromkeys(_used(record, stage)))
     if used:
         names = tuple(change.name for change in changes(record.plan.request, request.document))
-        raise AlreadyUsed(record.run, record.host, names, used)
+        raise EndOfRun(
+            "AlreadyUsed",
+            what=f"{record.host}: {', '.join(map(visible, names))} cannot be chosen anew: {'; '.join(used)}: "
+            "changed by this run already",
+            meaning="To have it otherwise, go back, then plan and apply again.",
+            host=record.host,
+            run=record.run,
+        )
 
 
 def _used(record: RunState, stage: Stage) -> Iterator[str]:

@@ -1,45 +1,55 @@
-"""How a run can end before its end: each says what is so now, and the way on and the way back."""
+"""How a run can stop before its end: what is so now, how to resume it, and how to roll it back."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from winhost.connect.wire_errors import NotAvailable, RemoteError
-from winhost.model.errors import Exit, UsageError, WinhostError, visible
+from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.model.facts import Json
 from winhost.model.plan import RISKS, Step
 from winhost.resources.registry import titled
 
+NextStep = tuple[str, str]  # what it is, and its command
+
 
 class EndOfRun(WinhostError):
-    """Ends a run before its end, and knows the ways on and back. run: None where none was begun."""
+    """A run stopped before its end.
 
-    run: str | None
+    run: None where none was begun; next_steps: how to go on or back; by default those of every run.
+    """
+
     host: str
-    going_back: bool
 
-    @property
-    def ways(self) -> tuple[tuple[str, str], ...]:
-        """What each way is, and its command."""
-        return ways(self.run, self.going_back) if self.run else ()
+    def __init__(
+        self,
+        code: str,
+        what: str,
+        meaning: str | None = None,
+        *,
+        host: str,
+        run: str | None,
+        going_back: bool = False,
+        next_steps: Sequence[NextStep] | None = None,
+        exit_code: Exit = Exit.FAILURE,
+    ) -> None:
+        steps = next_steps if next_steps is not None else next_steps_of(run, going_back) if run else ()
+        commands = "\n".join(f"{label}: {command}" for label, command in steps)
+        hint = commands or "Nothing was changed. To do it after all, apply the plan again."
+        super().__init__(code, what, meaning, hint, host=host)
+        self.run, self.going_back, self.next_steps = run, going_back, tuple(steps)
+        self.exit_code = exit_code
 
-    @property
-    def hint(self) -> str:
-        if not self.ways:
-            return "Nothing was changed. To do it after all, apply the plan again."
-        return "\n".join(f"{what}: {command}" for what, command in self.ways)
 
-
-def ways(
+def next_steps_of(
     run: str,
     going_back: bool = False,
     accept: tuple[str, ...] = (),
     anew: str | None = None,
     going_on: str | None = None,
-) -> tuple[tuple[str, str], ...]:
+) -> tuple[NextStep, ...]:
     """On and back, as a label and a command each.
 
-    accept: consents that the first of them needs; anew: the words of `resume` that choose another value; going_on: the
-    same, where it was chosen and only the consents lack.
+    accept: consents that the first of them needs; anew: the options of `resume` that choose another value; going_on:
+    the same, where it was chosen and only the consents are missing.
     """
     given = (f" {going_on}" if going_on else "") + (f" --accept {','.join(accept)}" if accept else "")
     if going_back:
@@ -48,171 +58,58 @@ def ways(
     return *otherwise, ("Continue", f"winhost resume {run}{given}"), ("Roll back", f"winhost rollback {run}")
 
 
-@dataclass(eq=False)
-class Unfinished(EndOfRun):
-    """A run of this host has not ended: what it left half done would look like somebody else's changes."""
-
-    host: str
-    run: str
-    going_back: bool
-
-    @property
-    def what(self) -> str:
-        return f"{self.host}: a run has not ended yet: {self.run}"
-
-    @property
-    def meaning(self) -> str:
-        return "Nothing was changed. Another run on top of it could not be taken back to where the host began."
-
-
-@dataclass(eq=False)
-class CannotWrite(EndOfRun):
-    """The journal cannot be written here, so that nothing more is done there."""
-
-    run: str | None
-    host: str
-    going_back: bool
-    why: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.host}: the journal cannot be written: {visible(self.why)}"
-
-    @property
-    def meaning(self) -> str:
-        return "No step is begun before the journal says so on disk; make room for it in the state folder."
-
-
-@dataclass(eq=False)
-class WrongHost(UsageError):
-    """A plan is for one machine, whatever it is called today."""
-
-    host: str
-    desired: str
-    found: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.host} is not the machine that this was planned for: its id is {self.found}, not {self.desired}"
-
-    @property
-    def meaning(self) -> str:
-        return "Nothing was changed on it. Perhaps the name in fleet.yaml now leads to another machine."
-
-    @property
-    def hint(self) -> str:
-        return f"Plan for this one: winhost plan {self.host}"
-
-
-@dataclass(eq=False)
 class ConsentNeeded(EndOfRun):
     """Steps that need a consent which was not given. Nothing was changed since the last stage.
 
-    changed: something was before that, by the same run in this direction, so that it is no fault of usage alone;
-    anew: the words of `resume` that choose another value, for which it was asked.
+    changed: the same run has changed something before that in this direction, so that it is not an error of usage;
+    anew: the options of `resume` that choose another value, for which the consents are needed.
     """
 
-    host: str
-    run: str | None
-    risks: tuple[str, ...]
-    going_back: bool = False
-    changed: bool = False
-    anew: str | None = None
-
-    def __post_init__(self) -> None:
-        self.exit_code = Exit.FAILURE if self.changed else Exit.USAGE
-
-    @property
-    def what(self) -> str:
-        return f"{self.host}: this needs your consent: {', '.join(self.risks)}"
-
-    @property
-    def meaning(self) -> str:
-        return "\n".join(f"{risk}: {RISKS[risk]}" for risk in self.risks)
-
-    @property
-    def ways(self) -> tuple[tuple[str, str], ...]:
-        return ways(self.run, self.going_back, self.risks, going_on=self.anew) if self.run else ()
-
-    @property
-    def hint(self) -> str:
-        return super().hint if self.run else f"Add --accept {','.join(self.risks)}"
-
-
-@dataclass(eq=False)
-class Stopped(EndOfRun):
-    """Stopped from outside, after the step in flight or between two pieces of a file that it sends.
-
-    run: None where it was before the first. why: as you asked, or because of what; midway: what was moved and waits to
-    be set as it shall be or put back.
-    """
-
-    run: str | None
-    host: str
-    changed: int
-    going_back: bool = False
-    why: str = "as you asked"
-    midway: tuple[str, ...] = ()
-
-    @property
-    def what(self) -> str:
-        return f"{self.host}: stopped after {self.changed} {'change' if self.changed == 1 else 'changes'}, {self.why}"
-
-    @property
-    def meaning(self) -> str | None:
-        return f"Until it goes on or back: {'; '.join(self.midway)}." if self.midway else None
-
-
-@dataclass(eq=False)
-class CutShort(EndOfRun):
-    """The user stopped it in the middle of a step."""
-
-    run: str
-    host: str
-    going_back: bool
-
-    @property
-    def what(self) -> str:
-        return f"{self.host}: stopped in the middle of a step, as you asked"
-
-    @property
-    def meaning(self) -> str:
-        return "That step may still be going on there. Whoever goes on or back waits for it and reads what is so."
-
-
-@dataclass(eq=False)
-class StepFailed(EndOfRun):
-    """The host refused a step, or what it rests on is gone. What was done before it stands.
-
-    lacking: consents that could have helped; alone: it was the first step of its run; anew: the words of `resume` that
-    choose another value, where only this step could tell that it cannot be.
-    """
-
-    run: str
-    host: str
-    step: Step
-    error: RemoteError | NotAvailable
-    going_back: bool = False
-    lacking: tuple[str, ...] = ()
-    alone: bool = False
-    anew: str | None = None
-
-    @property
-    def ways(self) -> tuple[tuple[str, str], ...]:
-        return ways(self.run, self.going_back, anew=self.anew)
-
-    @property
-    def what(self) -> str:
-        return f"{self.step.title}: {self.error.what}"
-
-    @property
-    def meaning(self) -> str:
-        before = "It was the first step." if self.alone else "Steps before this one are done and journalled."
-        helps = (
-            f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}."
-            for risk in self.lacking
+    def __init__(
+        self,
+        host: str,
+        run: str | None,
+        risks: tuple[str, ...],
+        going_back: bool = False,
+        changed: bool = False,
+        anew: str | None = None,
+    ) -> None:
+        super().__init__(
+            "ConsentNeeded",
+            what=f"{host}: this needs your consent: {', '.join(risks)}",
+            meaning="\n".join(f"{risk}: {RISKS[risk]}" for risk in risks),
+            host=host,
+            run=run,
+            going_back=going_back,
+            next_steps=next_steps_of(run, going_back, risks, going_on=anew) if run else (),
+            exit_code=Exit.FAILURE if changed else Exit.USAGE,
         )
-        return " ".join((before, *helps))
+        if not run:
+            self.hint = f"Add --accept {','.join(risks)}"
+        self.risks, self.changed, self.anew = risks, changed, anew
+
+
+def wrong_host(host: str, planned: str, found: str) -> UsageError:
+    """A plan is for one machine, whatever it is called today. planned, found: machine ids."""
+    return UsageError(
+        "WrongHost",
+        what=f"{host} is not the machine that this was planned for: its id is {found}, not {planned}",
+        meaning="Nothing was changed on it. Perhaps the name in fleet.yaml now leads to another machine.",
+        hint=f"Plan for this one: winhost plan {host}",
+        host=host,
+    )
+
+
+def unfinished(host: str, run: str, going_back: bool) -> EndOfRun:
+    """A run of this host has not ended: what it left half done would look like somebody else's changes."""
+    return EndOfRun(
+        "Unfinished",
+        what=f"{host}: a run has not ended yet: {run}",
+        meaning="Nothing was changed. Another run on top of it could not be rolled back to where the host began.",
+        host=host,
+        run=run,
+        going_back=going_back,
+    )
 
 
 # When a consent that a step may need would have helped.
@@ -222,129 +119,79 @@ _HELPS = {
 }
 
 
-@dataclass(eq=False)
-class NotTaken(EndOfRun):
-    """The host said yes and did otherwise."""
+def step_failed(
+    host: str,
+    run: str,
+    step: Step,
+    error: RemoteError | NotAvailable,
+    *,
+    going_back: bool,
+    lacking: Sequence[str],
+    alone: bool,
+    anew: str | None,
+) -> EndOfRun:
+    """The host refused a step, or what the step needs is gone.
 
-    run: str
-    host: str
-    step: Step
-    lacking: Mapping[str, tuple[Json, Json]]
-    going_back: bool = False
-
-    @property
-    def what(self) -> str:
-        listed = "; ".join(
-            f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in self.lacking.items()
-        )
-        return f"{self.host}: {self.step.title}: accepted without error, but {listed}"
-
-
-@dataclass(eq=False)
-class OutOfReach(EndOfRun):
-    """The host went out of reach in the middle of a run."""
-
-    exit_code = Exit.UNREACHABLE
-
-    run: str
-    host: str
-    error: WinhostError
-    going_back: bool = False
-
-    @property
-    def what(self) -> str:
-        return self.error.what
-
-    @property
-    def meaning(self) -> str:
-        return "The journal knows what was begun and the host what is true: nothing is lost."
-
-
-@dataclass(eq=False)
-class Halted(EndOfRun):
-    """Something that cannot be used or is not as planned came to light when the run had changed something already.
-
-    anew: the words of `resume` that choose what was asked for otherwise, where that may help.
+    lacking: consents that could have helped; alone: it was the first step of its run; anew: the options of `resume`
+    that choose another value, where only this step could tell that the old one does not work.
     """
-
-    run: str
-    host: str
-    error: WinhostError
-    going_back: bool = False
-    anew: str | None = None
-
-    def __post_init__(self) -> None:
-        # 2 says that nothing was done.
-        fault_of_usage = self.error.exit_code == Exit.USAGE
-        self.exit_code = Exit.FAILURE if fault_of_usage else self.error.exit_code
-
-    @property
-    def what(self) -> str:
-        return self.error.what
-
-    @property
-    def meaning(self) -> str:
-        # How to mend what was given; what else an error advises is for somebody who has changed nothing yet.
-        mend = self.error.hint if isinstance(self.error, UsageError) else None
-        return "\n".join(filter(None, (self.error.meaning, mend, "What this run has changed stands.")))
-
-    @property
-    def ways(self) -> tuple[tuple[str, str], ...]:
-        return ways(self.run, self.going_back, anew=self.anew)
+    before = "It was the first step." if alone else "Steps before this one are done and journalled."
+    when = ((risk, _HELPS.get(risk, "If the host asks for it")) for risk in lacking)
+    helps = (f"{condition}, --accept {risk} allows: {RISKS[risk]}." for risk, condition in when)
+    return EndOfRun(
+        "StepFailed",
+        what=f"{step.title}: {error.what}",
+        meaning=" ".join((before, *helps)),
+        host=host,
+        run=run,
+        going_back=going_back,
+        next_steps=next_steps_of(run, going_back, anew=anew),
+    )
 
 
-@dataclass(eq=False)
-class CannotTell(EndOfRun):
-    """What a run has to know of the host cannot be read now."""
-
-    run: str | None
-    host: str
-    missing: str
-    going_back: bool
-
-    @property
-    def what(self) -> str:
-        return f"{self.host}: {visible(self.missing)}"
-
-    @property
-    def meaning(self) -> str:
-        return "Without it nothing is changed: neither what to do nor how to take it back could be told."
+def not_taken(host: str, run: str, step: Step, lacking: Mapping[str, tuple[Json, Json]], going_back: bool) -> EndOfRun:
+    """The host accepted a step and did something else. lacking: property → (desired, found)."""
+    listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in lacking.items())
+    return EndOfRun(
+        "NotTaken",
+        what=f"{host}: {step.title}: accepted without error, but {listed}",
+        host=host,
+        run=run,
+        going_back=going_back,
+    )
 
 
-@dataclass(eq=False)
-class NeverCame(EndOfRun):
-    """What the rest of a plan waits for did not come with the steps that were to bring it. waiting: resource to
-    what.
+def halted(host: str, run: str, error: WinhostError, going_back: bool = False, anew: str | None = None) -> EndOfRun:
+    """Something unusable or unplanned came to light when the run had changed something already.
+
+    anew: the options of `resume` that choose another value, where that may help.
     """
-
-    run: str | None
-    host: str
-    waiting: Mapping[str, str]
-    going_back: bool = False
-
-    @property
-    def what(self) -> str:
-        told = ", ".join(
-            f"{titled(resource)} (before {titled(until)} is there)" for resource, until in self.waiting.items()
-        )
-        return f"{self.host}: all that could be planned is done, but this still cannot be: {told}"
-
-    @property
-    def meaning(self) -> str:
-        return "The host was read again after the last step and is no further. Look at why, then go on."
+    # How to correct what was given; what else an error advises is for somebody who has changed nothing yet.
+    correction = error.hint if isinstance(error, UsageError) else None
+    return EndOfRun(
+        "Halted",
+        what=error.what,
+        meaning="\n".join(filter(None, (error.meaning, correction, "What this run has changed stands."))),
+        host=host,
+        run=run,
+        going_back=going_back,
+        next_steps=next_steps_of(run, going_back, anew=anew),
+        exit_code=Exit.FAILURE if error.exit_code == Exit.USAGE else error.exit_code,  # 2 says that nothing was done
+    )
 
 
-@dataclass(eq=False)
-class OneWay(UsageError):
-    """Going on with a run that was going back."""
+def stage_never_ready(host: str, run: str | None, waiting: Mapping[str, str]) -> EndOfRun:
+    """What the rest of a plan waits for did not come with the steps that should bring it. waiting: resource to what."""
+    listed = ", ".join(f"{titled(resource)} (before {titled(until)} is there)" for resource, until in waiting.items())
+    return EndOfRun(
+        "NeverCame",
+        what=f"{host}: all that could be planned is done, but this still cannot be: {listed}",
+        meaning="The host was read again after the last step and is no further. Look at why, then go on.",
+        host=host,
+        run=run,
+    )
 
-    run: str
-    state: str
 
-    @property
-    def what(self) -> str:
-        return f"{self.run} {self.state}"
-
-    @property
-    def hint(self) -> str:
-        return f"winhost rollback {self.run}"
+def run_is_rolling_back(run: str) -> UsageError:
+    """Such a run is not resumed in the other direction."""
+    return UsageError("OneWay", what=f"{run} is going back; go on with that", hint=f"winhost rollback {run}")

@@ -82,7 +82,7 @@ class HostSession:
     def set(self, step: Step, accepted: frozenset[str]) -> SetAnswer:
         """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again.
 
-        What the step takes from beside the plan is sent first. Raises UploadInterrupted, NotBeside.
+        What the step takes from beside the plan is sent first. Raises UploadInterrupted, UsageError (NotBeside).
         """
         how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self._within}
         desired = uploads.attachment_of(step)

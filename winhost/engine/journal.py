@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,48 +29,27 @@ RawEvent = Mapping[str, Any]
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
 
 
-@dataclass(eq=False)
-class Damaged(UsageError):
-    """A journal that is not as it was written: rollback from it could put back what never was."""
-
-    path: Path
-    line: int
-    why: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(str(self.path))}:{self.line}: the journal is damaged: {visible(self.why)}"
-
-    @property
-    def meaning(self) -> str:
-        return "It cannot be relied on for going on or going back. The lines before this one can still be read."
-
-    @property
-    def hint(self) -> str:
-        return "Restore the file from a copy, or plan again from the host as it is now: winhost plan"
+def damaged(path: Path, line: int, why: str) -> UsageError:
+    """A journal that is not as it was written: rollback from it could restore what never was."""
+    return UsageError(
+        "Damaged",
+        what=f"{visible(str(path))}:{line}: the journal is damaged: {visible(why)}",
+        meaning="It cannot be relied on for going on or going back. The lines before this one can still be read.",
+        hint="Restore the file from a copy, or plan again from the host as it is now: winhost plan",
+    )
 
 
-@dataclass(eq=False)
-class ForeignJournal(UsageError):
+def _foreign(path: Path, schema: str, version: str) -> UsageError:
     """A journal of another version, or of something else: what its lines mean is not known here."""
-
-    path: Path
-    found: str
-    by: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(str(self.path))}: schema is {visible(self.found)!r}, not {SCHEMA!r}"
-
-    @property
-    def meaning(self) -> str:
-        if self.found.rpartition("/")[0] == SCHEMA.rpartition("/")[0]:
-            return f"It was written by winhost {visible(self.by)}, whose lines this one could misread."
-        return "It is not a journal of this winhost."
-
-    @property
-    def hint(self) -> str:
-        return "Go on or back with the winhost that wrote it."
+    ours = schema.rpartition("/")[0] == SCHEMA.rpartition("/")[0]
+    return UsageError(
+        "ForeignJournal",
+        what=f"{visible(str(path))}: schema is {visible(schema)!r}, not {SCHEMA!r}",
+        meaning=f"It was written by winhost {visible(version)}, whose lines this one could misread."
+        if ours
+        else "It is not a journal of this winhost.",
+        hint="Go on or back with the winhost that wrote it.",
+    )
 
 
 class Journal:
@@ -115,8 +93,8 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[RawEvent]:
-    """All whole lines in the words of version 2, perhaps none. Raises Damaged for anything but a torn last line, and
-    ForeignJournal.
+    """All whole lines in the words of version 2, perhaps none. Raises UsageError: Damaged for anything but a torn
+    last line, ForeignJournal.
     """
     return _in_version_2(_read_lines(path))
 
@@ -142,21 +120,21 @@ def _read_lines(path: Path) -> list[RawEvent]:
     """As they stand in the file."""
     entries: list[RawEvent] = []
     if path.is_symlink():
-        raise Damaged(path, 1, "it is a symbolic link")
+        raise damaged(path, 1, "it is a symbolic link")
     try:
         *lines, _torn = read_within(path, LARGEST).split(b"\n")
     except TooLarge as large:
-        raise Damaged(path, 1, f"the file {large}") from None
+        raise damaged(path, 1, f"the file {large}") from None
     except OSError as error:
-        raise Damaged(path, 1, f"it cannot be read ({error.strerror})") from error
+        raise damaged(path, 1, f"it cannot be read ({error.strerror})") from error
     for number, text in enumerate(lines, start=1):
         entry, line = _read_line(path, number, text)
         if line != text + b"\n":
-            raise Damaged(path, number, "not as winhost writes it")
+            raise damaged(path, number, "not as winhost writes it")
         if entry.get("hash") != _hash({name: value for name, value in entry.items() if name != "hash"}):
-            raise Damaged(path, number, "it was edited")
+            raise damaged(path, number, "it was edited")
         if entry.get("previous") != _last_hash(entries) or entry.get("n") != number:
-            raise Damaged(path, number, "it does not follow from the line before")
+            raise damaged(path, number, "it does not follow from the line before")
         entries.append(entry)
     return entries
 
@@ -164,16 +142,16 @@ def _read_lines(path: Path) -> list[RawEvent]:
 def _read_line(path: Path, number: int, text: bytes) -> tuple[RawEvent, bytes]:
     """The entry, and how we would write it."""
     if sum(map(text.count, (b"[", b"{", b","))) > MOST_VALUES:
-        raise Damaged(path, number, "not as winhost writes it: too many values")
+        raise damaged(path, number, "not as winhost writes it: too many values")
     try:
         entry = json.loads(text)
         line = _line(entry)
     except (ValueError, RecursionError):
-        raise Damaged(path, number, "not JSON") from None
+        raise damaged(path, number, "not JSON") from None
     if not isinstance(entry, dict):
-        raise Damaged(path, number, "not as winhost writes it")
+        raise damaged(path, number, "not as winhost writes it")
     if number == 1 and entry.get("schema", SCHEMA) not in (SCHEMA, VERSION_1):
-        raise ForeignJournal(path, str(entry["schema"]), str(entry.get("winhost", "of an unknown version")))
+        raise _foreign(path, str(entry["schema"]), str(entry.get("winhost", "of an unknown version")))
     return entry, line
 
 

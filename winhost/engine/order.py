@@ -1,7 +1,7 @@
 """From what is wanted and what is so, to ordered steps: differences, needs met once and given back, order."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from graphlib import TopologicalSorter
 
 from winhost.model.errors import WinhostError
@@ -14,23 +14,17 @@ from winhost.resources.registry import RESOURCE_TYPES, answer
 Id = tuple[str, tuple[tuple[str, str], ...]]
 
 
-@dataclass(eq=False)
-class Gone(WinhostError):
-    """What is wanted of something that the host does not have."""
+class ResourceMissing(WinhostError):
+    """The host does not have the resource that something is wanted of."""
 
-    host: str
-    title: str
-    resource: str
-    key: Key
-
-    @property
-    def what(self) -> str:
-        where = ", ".join(f"{name} {value}" for name, value in self.key.items())
-        return f"{self.host} has no {self.resource} with {where or 'that name'} any more ({self.title})"
-
-    @property
-    def hint(self) -> str | None:
-        return f"Read it again: winhost plan {self.host}"
+    def __init__(self, host: str, desired: DesiredResource) -> None:
+        which = ", ".join(f"{name} {value}" for name, value in desired.key.items()) or "that name"
+        super().__init__(
+            "Gone",
+            what=f"{host} has no {desired.resource} with {which} any more ({desired.title})",
+            hint=f"Read it again: winhost plan {host}",
+            host=host,
+        )
 
 
 def identity(resource: str, key: Key) -> Id:
@@ -47,10 +41,12 @@ def state_of(facts: Facts, resource: str, key: Key) -> Mapping[str, Json] | None
 
 
 def differences(desired: DesiredResource, facts: Facts) -> Change | None:
-    """What of a goal is not so. Raises Gone, MissingFact (a property that could not be read cannot be given back)."""
+    """What of a goal is not so. Raises ResourceMissing, MissingFact (a property that
+    could not be read cannot be given back).
+    """
     state = state_of(facts, desired.resource, desired.key)
     if state is None:
-        raise Gone(facts.host, desired.title, desired.resource, desired.key)
+        raise ResourceMissing(facts.host, desired)
     differing = [name for name, value in desired.desired.items() if state[name] != value]
     for name in differing:
         refuse_missing(f"{desired.resource}.{name}", state[name])

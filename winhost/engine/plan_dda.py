@@ -12,7 +12,7 @@ from winhost.model.plan import Deferred, DesiredResource, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.paths.dda_decisions import DdaDecisions
-from winhost.paths.dda_selection import Selection, WhichVm, choose_cards, choose_vm
+from winhost.paths.dda_selection import Selection, VmNotNamed, choose_cards, choose_vm
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
 from winhost.paths.path_request import PathRequest
@@ -35,7 +35,7 @@ class DdaPlanner:
 
     @cached_property
     def verdict(self) -> PathVerdict:
-        """Of exactly the cards and the VM that are asked for. Raises NoSuchThing, WhichVm, MissingFact."""
+        """Of exactly the cards and the VM that are asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
         planned = kept_awake(self._facts, self._settings.never_sleep)
         return judge(planned, self._request.path, Selection(self._cards, self._vm))
 
@@ -121,9 +121,9 @@ class DdaPlanner:
         """None where VMs cannot be read; the rules tell why."""
         try:
             return choose_vm(self._facts, self._request.vm)
-        except WhichVm as which:
+        except VmNotNamed as which:
             judged = judge(self._facts, self._request.path).vms
-            raise WhichVm(which.host, which.known, {vm.key: vm.verdict for vm in judged}) from None
+            raise VmNotNamed(self._facts.host, which.known, {vm.key: vm.verdict for vm in judged}) from None
         except MissingFact:
             return None
 

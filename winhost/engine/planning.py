@@ -1,13 +1,13 @@
 """From facts and a request to a plan. Pure: no host, no clock, no network."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
-from winhost.engine.failures import EndOfRun, ways
-from winhost.engine.order import Gone, Id, differences, identity, steps_for
+from winhost.engine.failures import EndOfRun, next_steps_of
+from winhost.engine.order import Id, ResourceMissing, differences, identity, steps_for
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge.catalogue import remedies
@@ -61,82 +61,86 @@ PLANNERS: Mapping[str, type[PathPlanner]] = {"dda": DdaPlanner, "wsl2": Wsl2Plan
 NOT_PLANNABLE = "not plannable"
 
 
-@dataclass(eq=False)
-class Refused(EndOfRun):
-    """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
+@dataclass(frozen=True)
+class RefusalGrounds:
+    """Why a path is refused.
 
-    anew: the words of `resume` that choose what was asked for otherwise.
+    because: sentences; codes: of the reasons; helps: what would change it; choices: options of `winhost plan` with
+    which it would work; instead: another option for this host.
     """
 
-    exit_code = Exit.REFUSED
-
-    host: str
     path: str
     verdict: str
     because: tuple[str, ...]
     codes: tuple[str, ...] = ()
     helps: tuple[str, ...] = ()
-    instead: str | None = None
-    run: str | None = None
     choices: str | None = None
-    anew: str | None = None
-    going_back: bool = False
-
-    @property
-    def what(self) -> str:
-        return f"{self.path} is {self.verdict} on {self.host}"
-
-    @property
-    def meaning(self) -> str:
-        return "\n".join(self.because)
-
-    @property
-    def ways(self) -> tuple[tuple[str, str], ...]:
-        return ways(self.run, anew=self.anew) if self.run else ()
-
-    @property
-    def hint(self) -> str:
-        helps = f"What would help: {' '.join(self.helps)}" if self.helps else None
-        explain = f"The whole story: winhost explain {self.codes[0]}" if self.codes else None
-        fresh = not self.run  # what planning otherwise would help is too late in the middle of a run
-        anyway = "Plan it all the same: --allow-unverified" if self.verdict == Verdict.UNVERIFIED and fresh else None
-        command = f"winhost plan {visible(self.host)}"
-        with_these = f"It would work with: {command} --path {path_of(self.path)} {self.choices}"
-        choices = visible(with_these) if self.choices and fresh else None
-        instead = f"This host can do: {self.instead}" if self.instead and fresh else None
-        again = f"Read it from the host, as an administrator: winhost detect {visible(self.host)} -o facts"
-        missing = again if self.verdict == NOT_PLANNABLE else None
-        next_ = (f"{what}: {command}" for what, command in self.ways)
-        return "\n".join(filter(None, (helps, choices, explain, missing, anyway, instead, *next_)))
+    instead: str | None = None
 
 
-@dataclass(eq=False)
-class NotAPlan(UsageError):
+class PlanRefused(EndOfRun):
+    """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
+
+    anew: the options of `resume` that choose another value.
+    """
+
+    def __init__(self, host: str, grounds: RefusalGrounds, run: str | None = None, anew: str | None = None) -> None:
+        super().__init__(
+            "Refused",
+            what=f"{grounds.path} is {grounds.verdict} on {host}",
+            meaning="\n".join(grounds.because),
+            host=host,
+            run=run,
+            next_steps=next_steps_of(run, anew=anew) if run else (),
+            exit_code=Exit.REFUSED,
+        )
+        commands = (f"{label}: {command}" for label, command in self.next_steps)
+        self.hint = "\n".join((*_advice(host, grounds, fresh=not run), *commands))
+        self.grounds = grounds
+
+    def in_run(self, run: str, anew: str) -> "PlanRefused":
+        """The same of a later stage of a run."""
+        return PlanRefused(self.host, self.grounds, run, anew)
+
+
+def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]:
+    """fresh: no run has begun; later, it is too late to plan otherwise."""
+    if grounds.helps:
+        yield f"What would help: {' '.join(grounds.helps)}"
+    if grounds.choices and fresh:
+        path = path_of(grounds.path)
+        yield visible(f"It would work with: winhost plan {visible(host)} --path {path} {grounds.choices}")
+    if grounds.codes:
+        yield f"The whole story: winhost explain {grounds.codes[0]}"
+    if grounds.verdict == NOT_PLANNABLE:
+        yield f"Read it from the host, as an administrator: winhost detect {visible(host)} -o facts"
+    if grounds.verdict == Verdict.UNVERIFIED and fresh:
+        yield "Plan it all the same: --allow-unverified"
+    if grounds.instead and fresh:
+        yield f"This host can do: {grounds.instead}"
+
+
+def _not_a_plan(host: str, why: str) -> UsageError:
     """A plan that wants what no resource can be: edited, or of a winhost with other resources."""
-
-    host: str
-    why: str
-
-    @property
-    def what(self) -> str:
-        return f"the plan for {self.host} wants what this winhost cannot do: {visible(self.why)}"
-
-    @property
-    def hint(self) -> str:
-        return f"To change what is wanted, copy the playbook: winhost plan {self.host} --playbook my.yaml"
+    return UsageError(
+        "NotAPlan",
+        what=f"the plan for {host} wants what this winhost cannot do: {visible(why)}",
+        hint=f"To change what is wanted, copy the playbook: winhost plan {host} --playbook my.yaml",
+        host=host,
+    )
 
 
 def check_plan(plan: Plan) -> PathRequest:
-    """What can be said of a plan without its host; its request, parsed. Raises NotAPlan."""
+    """What can be said of a plan without its host; its request, parsed. Raises UsageError: NotAPlan."""
     if plan.request.path not in PLANNERS:
-        raise NotAPlan(
+        raise _not_a_plan(
             plan.host, f"there is no plan for the path '{plan.request.path}'; there is for: {', '.join(PLANNERS)}"
         )
     if not plan.stages:
-        raise NotAPlan(plan.host, "it has no stages")
+        raise _not_a_plan(plan.host, "it has no stages")
     request = request_of(plan)
     if request.playbook.path != request.path:
-        raise NotAPlan(plan.host, f"its playbook is for {request.playbook.path}, and not for {request.path}")
+        raise _not_a_plan(plan.host, f"its playbook is for {request.playbook.path}, and not for {request.path}")
     for stage in plan.stages:
         _check_desired(plan.host, stage.desired)
     for step in plan.steps:
@@ -145,17 +149,17 @@ def check_plan(plan: Plan) -> PathRequest:
 
 
 def request_of(plan: Plan) -> PathRequest:
-    """Raises NotAPlan."""
+    """Raises UsageError: NotAPlan."""
     try:
         return parse_request(plan.request)
     except WrongPlaybook as wrong:
-        raise NotAPlan(plan.host, f"its playbook: {wrong}") from wrong
+        raise _not_a_plan(plan.host, f"its playbook: {wrong}") from wrong
 
 
 def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredResource, ...]) -> None:
     """What only the host can tell of wanted values: a window that is too small, wherever it was written.
 
-    Raises NotAPlan, Refused.
+    Raises UsageError (NotAPlan), PlanRefused.
     """
     _check_desired(facts.host, desired)
     try:
@@ -164,8 +168,9 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
         raise _undecided(facts, request, refusal) from refusal
 
 
-def _undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> Refused:
-    return Refused(facts.host, request.path, "refused", (refusal.sentence, refusal.remedy), (refusal.code,))
+def _undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
+    because = (refusal.sentence, refusal.remedy)
+    return PlanRefused(facts.host, RefusalGrounds(request.path, "refused", because, (refusal.code,)))
 
 
 def _check_desired(host: str, desired: Iterable[DesiredResource]) -> None:
@@ -174,23 +179,24 @@ def _check_desired(host: str, desired: Iterable[DesiredResource]) -> None:
         _check_fits(host, each)
         for name, value in each.desired.items():
             if values.setdefault((identity(each.resource, each.key), name), value) != value:
-                raise NotAPlan(host, f"{each.title}: {name} is wanted twice, with different values")
+                raise _not_a_plan(host, f"{each.title}: {name} is wanted twice, with different values")
 
 
 def _check_fits(host: str, each: DesiredResource | Step) -> None:
     resource = RESOURCE_TYPES.get(each.resource)
     if resource is None:
-        raise NotAPlan(host, f"there is no resource {each.resource}")
+        raise _not_a_plan(host, f"there is no resource {each.resource}")
     if misfit := resource.misfit(each.key, each.desired) or resource.wrong_value(each.desired):
-        raise NotAPlan(host, f"{each.title}: {misfit}")
+        raise _not_a_plan(host, f"{each.title}: {misfit}")
 
 
 def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
-    """Raises Refused, and UsageError for a VM or card that is not there, or for a value that cannot be."""
+    """Raises PlanRefused, and UsageError for a VM or card that is not there, or for a value that cannot be."""
     try:
         return _make_plan(facts, request)
     except MissingFact as missing:
-        raise Refused(facts.host, request.path, NOT_PLANNABLE, (f"{unread(missing)}.",)) from missing
+        grounds = RefusalGrounds(request.path, NOT_PLANNABLE, (f"{unread(missing)}.",))
+        raise PlanRefused(facts.host, grounds) from missing
 
 
 def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
@@ -280,7 +286,7 @@ def _awaited(desired: DesiredResource, facts: Facts) -> str | None:
         differences(desired, facts)
     except MissingFact as missing:
         return missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
-    except Gone:
+    except ResourceMissing:
         return None  # said once it is judged
     return None
 
@@ -293,16 +299,16 @@ def _refuse(facts: HostFacts, planned: PathPlanner, allow_unverified: bool) -> N
     grave = [reason for reason in verdict.every_reason if reason.severity.rank >= Severity.UNVERIFIED.rank]
     decisive = sorted(grave, key=lambda reason: -reason.severity.rank)
     heaviest = [reason for reason in decisive if reason.severity.rank == verdict.verdict.rank]
-    raise Refused(
-        facts.host,
+    grounds = RefusalGrounds(
         verdict.path,
         verdict.verdict,
-        tuple(dict.fromkeys(map(told, decisive))),
-        tuple(dict.fromkeys(reason.code for reason in decisive)),
-        tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
-        _instead(facts, verdict),
+        because=tuple(dict.fromkeys(map(told, decisive))),
+        codes=tuple(dict.fromkeys(reason.code for reason in decisive)),
+        helps=tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
         choices=_choices(planned),
+        instead=_instead(facts, verdict),
     )
+    raise PlanRefused(facts.host, grounds)
 
 
 def _choices(planned: PathPlanner) -> str | None:

@@ -4,7 +4,6 @@ import os
 import shlex
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from winhost.model.errors import UsageError, visible
@@ -12,31 +11,10 @@ from winhost.model.errors import UsageError, visible
 _ROOT = 0
 
 
-@dataclass(eq=False)
-class NotPrivate(UsageError):
-    """Somebody else could read or change what lies there. do: what mends it."""
-
-    place: Path
-    why: str
-    do: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(str(self.place))} {visible(self.why)}, so winhost keeps no journals there"
-
-    @property
-    def meaning(self) -> str:
-        return "Journals say what hosts were like, and rollback does what they say."
-
-    @property
-    def hint(self) -> str:
-        return visible(self.do)
-
-
 def private_folder(folder: Path) -> Path:
     """The folder, made where it is not there, with what leads to it; what is made is ours alone, whatever the umask.
 
-    Raises NotPrivate, and OSError for what cannot be made. On Windows its access list is the profile's.
+    Raises UsageError (NotPrivate), and OSError for what cannot be made. On Windows its access list is the profile's.
     """
     for each in reversed([folder, *folder.parents]):
         if not each.exists():
@@ -50,19 +28,28 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
+def _not_private(folder: Path, why: str, hint: str) -> UsageError:
+    return UsageError(
+        "NotPrivate",
+        what=f"{visible(str(folder))} {visible(why)}, so winhost keeps no journals there",
+        meaning="Journals say what hosts were like, and rollback does what they say.",
+        hint=visible(hint),
+    )
+
+
 def _refuse_open(folder: Path) -> None:
     whole = folder.resolve()
     if not _ours(whole.stat()):
-        raise NotPrivate(folder, "belongs to another account", _ANOTHER)
+        raise _not_private(folder, "belongs to another account", _ANOTHER)
     mode = stat.S_IMODE(whole.stat().st_mode)
     if mode & 0o077:
-        raise NotPrivate(folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(whole))}")
+        raise _not_private(folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(whole))}")
     for parent in whole.parents:
         there = parent.stat()
         if not (_ours(there) or there.st_uid == _ROOT):
-            raise NotPrivate(folder, f"is below {parent}, which belongs to another account", _ANOTHER)
+            raise _not_private(folder, f"is below {parent}, which belongs to another account", _ANOTHER)
         if there.st_mode & stat.S_IWOTH and not there.st_mode & stat.S_ISVTX:
-            raise NotPrivate(folder, f"is below {parent}, where anyone may put another in its place", _ANOTHER)
+            raise _not_private(folder, f"is below {parent}, where anyone may put another in its place", _ANOTHER)
 
 
 _ANOTHER = "Set WINHOST_STATE to a folder of your own."

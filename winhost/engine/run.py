@@ -13,31 +13,26 @@ from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, Wire
 from winhost.engine import amending, uploads
 from winhost.engine.amending import Amendment
 from winhost.engine.failures import (
-    CannotTell,
-    CannotWrite,
     ConsentNeeded,
-    CutShort,
     EndOfRun,
-    Halted,
-    NeverCame,
-    NotTaken,
-    OneWay,
-    OutOfReach,
-    StepFailed,
-    Stopped,
-    Unfinished,
-    WrongHost,
+    halted,
+    not_taken,
+    run_is_rolling_back,
+    stage_never_ready,
+    step_failed,
+    unfinished,
+    wrong_host,
 )
 from winhost.engine.host_session import HostSession, ProgressEvent
 from winhost.engine.journal import SCHEMA, Journal, RawEvent, read_journal
 from winhost.engine.order import Id, identity, state_of, steps_for
-from winhost.engine.planning import Refused, asked_risks, check_plan, check_stage, make_plan, next_stage, request_of
+from winhost.engine.planning import PlanRefused, asked_risks, check_plan, check_stage, make_plan, next_stage, request_of
 from winhost.engine.resting import resting, seen
 from winhost.engine.run_state import RunState, fold, replay
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_stages
 from winhost.model.documents import plain
-from winhost.model.errors import WinhostError
+from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts, Json, Key, MissingFact
 from winhost.model.plan import DesiredResource, Plan, Stage, Step, in_order
 from winhost.paths.path_request import PathRequest
@@ -100,7 +95,10 @@ class Outcome:
 
 
 def apply(plan: Plan, accepted: Iterable[str], means: RunContext) -> Outcome:
-    """A new run of a plan. Raises Unfinished, ConsentNeeded, Drifted, WrongHost, Refused before anything is changed."""
+    """A new run of a plan.
+
+    Raises WinhostError before anything is changed: Unfinished, ConsentNeeded, Drifted, WrongHost, PlanRefused.
+    """
     request = check_plan(plan)
     with means.store.lock(plan.host, "apply"):
         _refuse_unfinished(plan, means.store)
@@ -142,7 +140,7 @@ def check(plan: Plan, means: RunContext) -> tuple[Step, ...]:
 def _forward(run: str, means: RunContext) -> "Runner":
     runner = Runner(run, means)
     if runner.record.going_back:
-        raise OneWay(run, "is going back; go on with that")
+        raise run_is_rolling_back(run)
     _refuse_unfinished(runner.record.plan, means.store, but=run)
     return runner
 
@@ -156,7 +154,7 @@ def _refuse_unfinished(plan: Plan, store: Store, but: str = "") -> None:
             continue  # nobody can go on with it, either
         ended = record.outcome is not None or record.unchanged or name == but
         if not ended and record.plan.machine_id == plan.machine_id:
-            raise Unfinished(plan.host, name, record.going_back)
+            raise unfinished(plan.host, name, record.going_back)
 
 
 class Runner:
@@ -192,7 +190,7 @@ class Runner:
 
     @property
     def request(self) -> PathRequest:
-        """Parsed once, when it is first needed: going back needs none. Raises NotAPlan."""
+        """Parsed once, when it is first needed: going back needs none. Raises UsageError: NotAPlan."""
         if self._request is None:
             self._request = request_of(self.record.plan)
         return self._request
@@ -242,14 +240,36 @@ class Runner:
         if isinstance(error, uploads.UploadInterrupted):
             return self._stopped()
         if isinstance(error, MissingFact):
-            return CannotTell(self.begun, host, unread(error), back)
+            return EndOfRun(
+                "CannotTell",
+                what=f"{host}: {visible(unread(error))}",
+                meaning="Nothing is changed without it: neither what to do nor how to undo it would be known.",
+                host=host,
+                run=self.begun,
+                going_back=back,
+            )
         if isinstance(error, EndOfRun) or self._journal is None:
             return error
         if isinstance(error, KeyboardInterrupt):
-            return CutShort(self.run, host, back)
+            return EndOfRun(
+                "CutShort",
+                what=f"{host}: stopped in the middle of a step, as you asked",
+                meaning="That step may still be going on there. Whoever goes on or back waits for it and reads again.",
+                host=host,
+                run=self.run,
+                going_back=back,
+            )
         if isinstance(error, WireError):
-            return OutOfReach(self.run, host, error, back)
-        return error if self.record.unchanged else Halted(self.run, host, error, back)
+            return EndOfRun(
+                "OutOfReach",
+                what=error.what,
+                meaning="The journal knows what was begun and the host what is true: nothing is lost.",
+                host=host,
+                run=self.run,
+                going_back=back,
+                exit_code=error.exit_code,
+            )
+        return error if self.record.unchanged else halted(host, self.run, error, back)
 
     def _write_stopped(self, told: WinhostError | KeyboardInterrupt) -> None:
         """For `winhost runs`: where a terminal was, there may be none by now. A mere look at a run is no part of it."""
@@ -257,8 +277,8 @@ class Runner:
             return
         if self.record.outcome is not None and len(self._journal.entries) == self._began_at:
             return
-        next_ = [command for _, command in told.ways] if isinstance(told, EndOfRun) else []
-        with suppress(CannotWrite):  # then it is the journal that stopped it
+        next_ = [command for _, command in told.next_steps] if isinstance(told, EndOfRun) else []
+        with suppress(EndOfRun):  # then it is the journal that stopped it
             self.write("stopped", why=told.what, next=next_)
             if self.record.unchanged and not self.record.going_back:
                 self.write("outcome", outcome="nothing changed")
@@ -271,11 +291,11 @@ class Runner:
         return self.seen()
 
     def seen(self) -> Facts:
-        """The host as it is, and the very machine of the plan. Raises WrongHost."""
+        """The host as it is, and the very machine of the plan. Raises UsageError: WrongHost."""
         facts = self.hands.facts(settled=self._journal is not None)
         machine = HostFacts(facts).os.machine_id
         if machine != self.record.plan.machine_id:
-            raise WrongHost(self.record.host, self.record.plan.machine_id, machine)
+            raise wrong_host(self.record.host, self.record.plan.machine_id, machine)
         return facts
 
     def first_steps(self) -> tuple[Step, ...]:
@@ -285,7 +305,10 @@ class Runner:
         return self._steps(self.record.stages[0], facts)
 
     def planned_anew(self, facts: Facts, request: PathRequest) -> Stage:
-        """What is left to do with another request. Raises NothingAnew, AlreadyUsed, and as `next_stage` does."""
+        """What is left to do with another request.
+
+        Raises WinhostError (NothingAnew, AlreadyUsed), and as `next_stage` does.
+        """
         amending.refuse_pointless(self.record, request)
         number = 1 + max(self.record.finished_stages, default=0)
         found = HostFacts(amending.as_found(self.record, facts))
@@ -302,7 +325,7 @@ class Runner:
         request, record = amendment.request, self.record
         stage = self.planned_anew(facts, request)
         if amendment.shown not in (None, stage):
-            raise amending.NotAsShown(record.host)
+            raise amending.not_as_shown(record.host)
         needed = in_order(risk for step in stage.steps for risk in step.risks)
         if lacking := tuple(risk for risk in needed if risk not in accepted):
             raise ConsentNeeded(record.host, self.run, lacking, changed=True, anew=amendment.words)
@@ -334,7 +357,7 @@ class Runner:
             raise self._to_choose(error) from error
         if (stage.desired, stage.deferred) == (last.desired, last.deferred):
             waiting = {deferred.resource: deferred.until for deferred in stage.deferred}
-            raise NeverCame(self.begun, self.record.host, waiting)
+            raise stage_never_ready(self.record.host, self.begun, waiting)
         if self._journal is not None:
             self.write("planned", stage=plain(stage))
         else:
@@ -347,10 +370,9 @@ class Runner:
         if self._journal is None:
             return error
         anew = amending.words(self.record.plan.request.path, error)
-        if isinstance(error, Refused):
-            error.run, error.anew = self.run, anew
-            return error
-        return Halted(self.run, self.record.host, error, anew=anew)
+        if isinstance(error, PlanRefused):
+            return error.in_run(self.run, anew)
+        return halted(self.record.host, self.run, error, anew=anew)
 
     def _run_stage(self, stage: Stage, facts: Facts) -> None:
         self.do(self._steps(stage, facts), facts)
@@ -360,7 +382,9 @@ class Runner:
             self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
 
     def _steps(self, stage: Stage, facts: Facts) -> tuple[Step, ...]:
-        """What of a stage is left to do, if it may be done. Raises Refused, NotAPlan, Drifted, NotBeside."""
+        """What of a stage is left to do, if it may be done. Raises WinhostError: PlanRefused, NotAPlan,
+        Drifted, NotBeside.
+        """
         check_stage(HostFacts(facts), self.request, stage.desired)
         self._refuse_drift(stage, facts)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
@@ -448,9 +472,18 @@ class Runner:
         if self.means.stop():
             raise self._stopped()
 
-    def _stopped(self) -> Stopped:
+    def _stopped(self) -> EndOfRun:
+        """Stopped from outside, after a step or between two pieces of a file that it sends."""
         record = self.record
-        return Stopped(self.begun, record.host, self.changed, record.going_back, self.means.why(), record.midway)
+        changes = f"{self.changed} {'change' if self.changed == 1 else 'changes'}"
+        return EndOfRun(
+            "Stopped",
+            what=f"{record.host}: stopped after {changes}, {self.means.why()}",
+            meaning=f"Until it goes on or back: {'; '.join(record.midway)}." if record.midway else None,
+            host=record.host,
+            run=self.begun,
+            going_back=record.going_back,
+        )
 
     def _set(self, step: Step, facts: Facts, number: int, total: int) -> None:
         found = dict(state_of(facts, step.resource, step.key) or {}) | dict(step.before)
@@ -469,7 +502,9 @@ class Runner:
             alone = len(self.record.touched) == 1
             back = self.record.going_back
             anew = None if back else amending.words_for(self.record.plan, step.resource)
-            raise StepFailed(self.run, self.record.host, step, error, back, lacking, alone, anew) from error
+            raise step_failed(
+                self.record.host, self.run, step, error, going_back=back, lacking=lacking, alone=alone, anew=anew
+            ) from error
         for warning in answer.warnings:
             self.tell("note", f"{step.title}: the host warns: {warning}", step)
         self._end(step, answer)
@@ -506,7 +541,7 @@ class Runner:
         self.changed += 1
         lacking = {n: (v, answer.after.get(n)) for n, v in step.desired.items() if answer.after.get(n) != v}
         if lacking and not answer.restart:
-            raise NotTaken(self.run, self.record.host, step, lacking, self.record.going_back)
+            raise not_taken(self.record.host, self.run, step, lacking, self.record.going_back)
 
     def restart(self) -> None:
         """Restart the host and read what took effect with it."""
@@ -538,13 +573,20 @@ class Runner:
         return self.run if self._journal is not None else None
 
     def write(self, event: str, **fields: Any) -> None:
-        """An entry in the journal, which is begun when there is none yet. Raises CannotWrite."""
+        """An entry in the journal, which is begun when there is none yet. Raises EndOfRun: CannotWrite."""
         try:
             if self._journal is None:
                 self._journal = self._new_journal()
             entry = self._journal.write(event, **fields)
         except OSError as error:
-            raise CannotWrite(self.begun, self.record.host, self.record.going_back, str(error)) from error
+            raise EndOfRun(
+                "CannotWrite",
+                what=f"{self.record.host}: the journal cannot be written: {visible(str(error))}",
+                meaning="No step is begun before the journal says so on disk; free some space in the state folder.",
+                host=self.record.host,
+                run=self.begun,
+                going_back=self.record.going_back,
+            ) from error
         self.record = fold(self.record, entry)
 
     def _new_journal(self) -> Journal:

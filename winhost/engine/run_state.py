@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from winhost.engine import events
 from winhost.engine.events import parse_event
-from winhost.engine.journal import Damaged, RawEvent
+from winhost.engine.journal import RawEvent, damaged
 from winhost.engine.order import Id, identity
 from winhost.engine.planfile import plan_findings, step_findings
 from winhost.model.errors import UsageError
@@ -107,23 +107,16 @@ class RunState:
         )
 
 
-@dataclass(eq=False)
-class NeverBegun(UsageError):
+class RunNeverBegan(UsageError):
     """A journal without a whole line."""
 
-    run: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.run}: begun, nothing done"
-
-    @property
-    def meaning(self) -> str:
-        return "It ended before its first line was on disk, so nothing was changed and there is nothing to undo."
-
-    @property
-    def hint(self) -> str:
-        return "Apply the plan again."
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            "NeverBegun",
+            what=f"{run}: begun, nothing done",
+            meaning="It ended before its first line was on disk, so nothing was changed and there is nothing to undo.",
+            hint="Apply the plan again.",
+        )
 
 
 class _Unfitting(Exception):
@@ -131,7 +124,10 @@ class _Unfitting(Exception):
 
 
 def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
-    """Fold the lines into a record. Raises NeverBegun where there are none, Damaged for one that no run has written."""
+    """Fold the lines into a record.
+
+    Raises RunNeverBegan where there are none, UsageError (Damaged) for one that no run has written.
+    """
     record: RunState | None = None
     for line in lines:
         try:
@@ -139,14 +135,14 @@ def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
         except ValidationError as error:
             raise _damaged(run, line, error) from error
         except _Unfitting as unfitting:
-            raise Damaged(Path(f"{run}.jsonl"), line["n"], str(unfitting)) from unfitting
+            raise damaged(Path(f"{run}.jsonl"), line["n"], str(unfitting)) from unfitting
     if record is None:
-        raise NeverBegun(run)
+        raise RunNeverBegan(run)
     return record
 
 
 def parsed(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]:
-    """The lines, typed. Raises Damaged for one that no run has written."""
+    """The lines, typed. Raises UsageError (Damaged) for one that no run has written."""
     for line in lines:
         try:
             yield parse_event(line)
@@ -154,10 +150,10 @@ def parsed(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]
             raise _damaged(run, line, error) from error
 
 
-def _damaged(run: str, line: RawEvent, error: ValidationError) -> Damaged:
+def _damaged(run: str, line: RawEvent, error: ValidationError) -> UsageError:
     first = error.errors()[0]
     why = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
-    return Damaged(Path(f"{run}.jsonl"), line["n"], why)
+    return damaged(Path(f"{run}.jsonl"), line["n"], why)
 
 
 def fold(record: RunState, line: RawEvent) -> RunState:

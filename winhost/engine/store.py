@@ -7,7 +7,6 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,52 +15,20 @@ from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.files import write_whole
 
 
-@dataclass(eq=False)
-class Busy(WinhostError):
+class HostBusy(WinhostError):
     """Another run holds the host."""
 
-    host: str
-    holder: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.host} is being changed by another run: {self.holder}"
-
-    @property
-    def hint(self) -> str:
-        return "Wait for it, or look: winhost runs"
+    def __init__(self, host: str, holder: str) -> None:
+        what = f"{host} is being changed by another run: {holder}"
+        super().__init__("Busy", what=what, hint="Wait for it, or look: winhost runs", host=host)
 
 
-@dataclass(eq=False)
-class NoStore(UsageError):
-    """There is no place for journals, so nothing can be begun."""
-
-    place: Path
-    why: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(str(self.place))} cannot be made: {visible(self.why)}"
-
-    @property
-    def hint(self) -> str:
-        return "Set WINHOST_STATE to a folder of yours that can be written."
-
-
-@dataclass(eq=False)
-class UnknownRun(UsageError):
-    """A run that is not in the store."""
-
-    asked: str
-    known: tuple[str, ...]
-
-    @property
-    def what(self) -> str:
-        return f"there is no run '{visible(self.asked)}' here{did_you_mean(self.asked, self.known)}"
-
-    @property
-    def hint(self) -> str:
-        return "winhost runs lists them"
+def _no_store(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "NoStore",
+        what=f"{visible(str(path))} cannot be made: {visible(why)}",
+        hint="Set WINHOST_STATE to a folder of your own that can be written.",
+    )
 
 
 def state_folder() -> Path:
@@ -99,27 +66,34 @@ class Store:
         return self._own("runs") / f"{run}.jsonl"
 
     def existing(self, run: str) -> Path:
-        """Raises UnknownRun."""
+        """Raises UsageError: UnknownRun."""
         if run not in self.runs():
-            raise UnknownRun(run, self.runs())
+            raise UsageError(
+                "UnknownRun",
+                what=f"there is no run '{visible(run)}' here{did_you_mean(run, self.runs())}",
+                hint="winhost runs lists them",
+            )
         return self.path(run)
 
     @contextmanager
     def lock(self, host: str, doing: str) -> Iterator[None]:
-        """Hold the host for this process. Raises NoStore, and Busy, naming the holder; a dead one's lock is free."""
+        """Hold the host for this process. A dead process's lock is free.
+
+        Raises UsageError (NoStore), and HostBusy, which names the holder.
+        """
         from filelock import FileLock, Timeout
 
         path = self._own("locks") / f"{_safe(host)}.lock"
         note = path.with_suffix(".json")
         lock = FileLock(path, timeout=0, mode=0o600)
         if path.is_symlink():  # it would be emptied, whatever it leads to
-            raise NoStore(path, "it is a symbolic link")
+            raise _no_store(path, "it is a symbolic link")
         try:
             lock.acquire()
         except Timeout:
-            raise Busy(host, _holder(note)) from None
+            raise HostBusy(host, _holder(note)) from None
         except OSError as error:
-            raise NoStore(path, error.strerror or str(error)) from error
+            raise _no_store(path, error.strerror or str(error)) from error
         try:
             with suppress(OSError):  # a full disk; the lock holds without it
                 write_whole(note, [json.dumps({"who": _me(), "doing": doing})], mode=0o600)
@@ -129,9 +103,9 @@ class Store:
             lock.release()
 
     def refuse_held(self, host: str) -> None:
-        """Raises Busy, as `lock` does, and leaves nothing behind."""
+        """Raises HostBusy, as `lock` does, and leaves nothing behind."""
         if self.held(host):
-            raise Busy(host, _holder(self.folder / "locks" / f"{_safe(host)}.json"))
+            raise HostBusy(host, _holder(self.folder / "locks" / f"{_safe(host)}.json"))
 
     def held(self, host: str) -> bool:
         """Whether a run is at the host now."""
@@ -140,17 +114,17 @@ class Store:
         try:
             with self.lock(host, "look"):
                 return False
-        except Busy:
+        except HostBusy:
             return True
 
     def _own(self, name: str) -> Path:
-        """Raises NoStore, NotPrivate."""
+        """Raises UsageError: NoStore, NotPrivate."""
         folder = self.folder / name
         try:
             private_folder(self.folder)
             return private_folder(folder)
         except OSError as error:
-            raise NoStore(folder, error.strerror or str(error)) from error
+            raise _no_store(folder, error.strerror or str(error)) from error
 
 
 def _me() -> str:

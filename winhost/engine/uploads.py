@@ -23,24 +23,14 @@ PIECE = MiB
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
 
 
-@dataclass(eq=False)
-class NotBeside(UsageError):
-    """A file that the plan needs is not there, or is another."""
-
-    path: str
-    why: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(self.path)} {visible(self.why)}"
-
-    @property
-    def meaning(self) -> str:
-        return "The plan sends this file to the host, and knows it by its SHA-256."
-
-    @property
-    def hint(self) -> str:
-        return "Lay the right file there and give the command again. A run that has begun: winhost runs"
+def _unusable(path: str, why: str) -> UsageError:
+    """A file that the plan sends is not there, or is another one."""
+    return UsageError(
+        "NotBeside",
+        what=f"{visible(path)} {visible(why)}",
+        meaning="The plan sends this file to the host, and knows it by its SHA-256.",
+        hint="Put the right file there and run the command again. A run that has begun: winhost runs",
+    )
 
 
 class UploadInterrupted(Exception):
@@ -78,11 +68,11 @@ class OpenAttachment:
         return received.size if digest.hexdigest() == received.sha256 else 0
 
     def piece(self, at: int) -> bytes:
-        """Raises NotBeside for a file that got shorter meanwhile."""
+        """Raises UsageError (NotBeside) for a file that got shorter meanwhile."""
         self.file.seek(at)
         if piece := self.file.read(min(PIECE, self.size - at)):
             return piece
-        raise NotBeside(self.path, "got shorter while it was sent")
+        raise _unusable(self.path, "got shorter while it was sent")
 
 
 def attachment_of(step: Step) -> Attachment | None:
@@ -91,34 +81,34 @@ def attachment_of(step: Step) -> Attachment | None:
 
 
 def check(steps: Iterable[Step], folder: Path) -> None:
-    """All files that these steps send, by their sums. Raises NotBeside."""
+    """All files that these steps send, by their checksums. Raises UsageError (NotBeside)."""
     for desired in dict.fromkeys(filter(None, map(attachment_of, steps))):
         with opened(desired, folder) as source:
             found = hashlib.file_digest(source.file, "sha256").hexdigest()
         if found != desired.sha256:
-            raise NotBeside(source.path, f"has SHA-256 {found}, and the plan wants {desired.sha256}")
+            raise _unusable(source.path, f"has SHA-256 {found}, and the plan wants {desired.sha256}")
 
 
 @contextmanager
 def opened(desired: Attachment, folder: Path) -> Iterator[OpenAttachment]:
-    """Raises NotBeside."""
+    """Raises UsageError (NotBeside)."""
     path = folder / desired.name
     if not _PLAIN.fullmatch(desired.name) or is_device(desired.name):
-        raise NotBeside(f"./{desired.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
+        raise _unusable(f"./{desired.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
     if not path.is_file():
-        raise NotBeside(str(path), "is not there, or is no file")
+        raise _unusable(str(path), "is not there, or is no file")
     try:
         with path.open("rb", buffering=0) as file:
             yield OpenAttachment(str(path), path.stat().st_size, file)
     except OSError as error:
-        raise NotBeside(str(path), f"cannot be read: {error.strerror}") from error
+        raise _unusable(str(path), f"cannot be read: {error.strerror}") from error
 
 
 def send(source: OpenAttachment, received: Received, to: Receiver) -> Iterator[int]:
     """What the host does not hold yet; gives, before each piece and after the last, how many bytes it holds.
 
     A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever
-    resumes. Raises SessionDropped, TimedOut, RemoteError, NotBeside.
+    resumes. Raises SessionDropped, TimedOut, RemoteError, UsageError (NotBeside).
     """
     at = source.goes_on_at(received)
     lost_at = -1

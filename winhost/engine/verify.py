@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from winhost.engine.order import state_of
-from winhost.engine.planning import Refused, check_plan, make_plan
+from winhost.engine.planning import PlanRefused, check_plan, make_plan
 from winhost.model.facts import Facts, Json, MissingFact
 from winhost.model.plan import DesiredResource, Plan, Stage
 from winhost.resources.host import HostFacts
@@ -45,20 +45,21 @@ def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
 def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
     """Checks for all that a plan wants, what it had to defer included.
 
-    What forbids the path by now is one of them: what it had to defer cannot be told then. Raises NotAPlan, NoSuchThing.
+    What forbids the path by now is one of them: what it had to defer cannot be told then.
+    Raises UsageError: NotAPlan, NotOnHost.
     """
     request = check_plan(plan)
     if not plan.deferred:
         return verify_stages(plan.stages, facts.document)
     try:
         later = make_plan(facts, request.with_options(allow_unverified=True)).stages
-    except Refused as refused:
+    except PlanRefused as refused:
         return [*verify_stages(plan.stages, facts.document), _forbidden(plan.request.path, refused)]
     return verify_stages((*plan.stages, *later), facts.document)
 
 
-def _forbidden(path: str, refused: Refused) -> Check:
-    return Check(f"Path {path}", "", "verdict", "possible", " ".join(refused.because), holds=False)
+def _forbidden(path: str, refused: PlanRefused) -> Check:
+    return Check(f"Path {path}", "", "verdict", "possible", " ".join(refused.grounds.because), holds=False)
 
 
 def _lost(desired: DesiredResource, name: str, why: str) -> Check:

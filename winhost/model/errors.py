@@ -34,24 +34,9 @@ class WinhostError(Exception):
     def __init__(
         self, code: str, what: str, meaning: str | None = None, hint: str | None = None, *, host: str | None = None
     ) -> None:
-        self._code, self._what, self._meaning, self._hint = code, what, meaning, hint
+        super().__init__(what)
+        self.code, self.what, self.meaning, self.hint = code, what, meaning, hint
         self.host = host
-
-    @property
-    def code(self) -> str:
-        return str(self.__dict__.get("_code", type(self).__name__))
-
-    @property
-    def what(self) -> str:
-        return self._what
-
-    @property
-    def meaning(self) -> str | None:
-        return self.__dict__.get("_meaning")
-
-    @property
-    def hint(self) -> str | None:
-        return self.__dict__.get("_hint")
 
     def __str__(self) -> str:
         return self.what
@@ -78,9 +63,9 @@ class ErrorResult:
 
 def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
     """An error for programs. The host is asked of the error where it is not given."""
-    whose = host or getattr(error, "host", None)
+    whose = host or error.host
     document = ErrorDocument(error.code, int(error.exit_code), error.what, error.meaning, error.hint)
-    return ErrorResult(whose if isinstance(whose, str) else None, document)
+    return ErrorResult(whose, document)
 
 
 class UsageError(WinhostError):
@@ -99,12 +84,6 @@ class DriftError(WinhostError):
     """The host is not as it was planned, or not as it is compared with."""
 
     exit_code = Exit.DRIFT
-
-
-class UnreachableError(WinhostError):
-    """The host, or the session with it, cannot be reached."""
-
-    exit_code = Exit.UNREACHABLE
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Which cards go to which VM: those that the user names, by name, location path or GUID."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from winhost.model.errors import UsageError
 from winhost.model.facts import Instance
-from winhost.model.no_such_thing import NoSuchThing, listed
+from winhost.model.not_on_host import NotOnHost, listed
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm.resource import Vm
 
@@ -18,50 +18,45 @@ class Selection:
     vm: Instance[Vm] | None = None
 
 
-@dataclass(eq=False)
-class WhichVm(UsageError):
+class VmNotNamed(UsageError):
     """The path needs a VM and the user named none. verdicts: on each VM, where they were judged."""
 
-    host: str
-    known: Mapping[str, str]
-    verdicts: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def what(self) -> str:
-        return f"{self.host} has {len(self.known)} VMs: say which one gets the cards"
-
-    @property
-    def hint(self) -> str | None:
-        if not self.known:
-            return "winhost adopts a VM and never makes one: create it on the host (generation 2), then plan again."
-        said = {vm: f" ({verdict})" for vm, verdict in self.verdicts.items()}
-        return (
-            f"Add --vm with a name or id:\n{listed({vm: name + said.get(vm, '') for vm, name in self.known.items()})}"
+    def __init__(self, host: str, known: Mapping[str, str], verdicts: Mapping[str, str] | None = None) -> None:
+        judged = {vm: f" ({verdict})" for vm, verdict in (verdicts or {}).items()}
+        vms = listed({vm: name + judged.get(vm, "") for vm, name in known.items()})
+        super().__init__(
+            "WhichVm",
+            what=f"{host} has {len(known)} VMs: say which one gets the cards",
+            hint=f"Add --vm with a name or id:\n{vms}"
+            if known
+            else "winhost adopts a VM and never makes one: create it on the host (generation 2), then plan again.",
+            host=host,
         )
+        self.known = known
 
 
 def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
-    """By GUID or exact name; the only one where none is asked for. Raises NoSuchThing, WhichVm, MissingFact."""
+    """By GUID or exact name; the only one where none is asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
     known = {vm.key["vm"]: vm.state.name for vm in facts.vms}
     if asked is None:
         if len(known) != 1:
-            raise WhichVm(facts.host, known)
+            raise VmNotNamed(facts.host, known)
         return facts.vms[0]
     found = [vm for vm in facts.vms if vm.key["vm"] == asked.strip("{}").lower()]
     found = found or [vm for vm in facts.vms if vm.state.name == asked]
     if len(found) != 1:
-        raise NoSuchThing(facts.host, "VM", asked, known, several=bool(found))
+        raise NotOnHost(facts.host, "VM", asked, known, several=bool(found))
     return found[0]
 
 
 def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
-    """By location path or exact name. Raises NoSuchThing."""
+    """By location path or exact name. Raises NotOnHost."""
     known = {card.location: card.gpu.state.name for card in facts.cards}
     chosen: dict[str, Card] = {}
     for word in asked:
         found = [c for c in facts.cards if word in (c.location, c.gpu.key["location"])]
         found = found or [c for c in facts.cards if c.gpu.state.name.casefold() == word.casefold()]
         if len(found) != 1:
-            raise NoSuchThing(facts.host, "card", word, known, several=bool(found))
+            raise NotOnHost(facts.host, "card", word, known, several=bool(found))
         chosen[found[0].location] = found[0]
     return tuple(chosen[location] for location in sorted(chosen))

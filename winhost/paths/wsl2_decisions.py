@@ -107,7 +107,7 @@ class Wsl2Decisions:
 
     @cached_property
     def switches(self) -> tuple[Mapping[str, str], ...]:
-        """The switch to make, if any. Raises NoSuchThing for an adapter that the host does not have, MissingFact."""
+        """The switch to make, if any. Raises NotOnHost for an adapter that the host does not have, MissingFact."""
         bridge = self._settings.bridge
         if self._mode != "bridged" or bridge is None or bridge.adapter is None:
             return ()

@@ -5,7 +5,7 @@ from ipaddress import ip_interface
 from typing import Literal
 
 from winhost.model.facts import MissingFact, Unavailable
-from winhost.model.no_such_thing import NoSuchThing
+from winhost.model.not_on_host import NotOnHost
 from winhost.model.refusal import Refusal
 from winhost.paths.wsl2_settings import AUTO, Bridge, Wsl2Settings
 from winhost.resources.host import HostFacts
@@ -33,7 +33,7 @@ def mac_address(machine_id: str, account: str) -> str:
 def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
     """The interface GUID of the adapter for a switch: by that or by its exact name, or the one that suits best.
 
-    None where none is asked for. Raises NoSuchThing, Refusal where none suits, MissingFact.
+    None where none is asked for. Raises NotOnHost, Refusal where none suits, MissingFact.
     """
     if bridge.adapter is None:
         return None
@@ -72,7 +72,7 @@ def _adapter_named(facts: HostFacts, asked: str) -> str:
     known = {each.key["adapter"]: each.state.name for each in facts.all(NetworkAdapter)}
     found = [guid for guid, name in known.items() if asked.strip("{}").lower() == guid or asked == name]
     if len(found) != 1:
-        raise NoSuchThing(facts.host, "network adapter", asked, known, several=bool(found))
+        raise NotOnHost(facts.host, "network adapter", asked, known, several=bool(found))
     return found[0]
 
 

@@ -27,7 +27,7 @@ _OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # 
 def refusals(facts: HostFacts, settings: Wsl2Settings, desired: Iterable[DesiredResource]) -> Iterator[Refusal]:
     """Of the settings, and of what is wanted, whoever wrote it.
 
-    Raises MissingFact where accounts, distros or the network could not be read, and NoSuchThing.
+    Raises MissingFact where accounts, distros or the network could not be read, and NotOnHost.
     """
     ours = [each.key for each in desired if each.resource in _OWNED]
     # Windows and WSL do not tell such names apart by their case.

@@ -67,24 +67,9 @@ class _Part:
     text: str
 
 
-@dataclass(eq=False)
-class WhichLinux(UsageError):
-    """A plan with steps for a Linux, which does not say for which."""
-
-    host: str
-
-    @property
-    def what(self) -> str:
-        return f"the plan does not say by what key the Linux of {self.host} is known"
-
-    @property
-    def hint(self) -> str:
-        return f"Make it again with this winhost: winhost plan {self.host} --path wsl2"
-
-
 def bundle(plan: Plan) -> dict[str, bytes]:
     """All files of a bundle but the sums, by name. Raises NotImplementedError for a resource beyond the scripts, and
-    WhichLinux.
+    UsageError: WhichLinux.
     """
     written = write_document(plan).encode()
     readme = _environment().get_template("README.md.j2").render(_readme(plan)).encode()
@@ -94,7 +79,12 @@ def bundle(plan: Plan) -> dict[str, bytes]:
 def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
     """A folder of its own, which goes into the Linux; none where the plan is about Windows alone."""
     if plan.linux_key is None and any(step.resource in LINUX for step in plan.steps):
-        raise WhichLinux(plan.host)
+        raise UsageError(
+            "WhichLinux",
+            what=f"the plan does not say by what key the Linux of {plan.host} is known",
+            hint=f"Make it again with this winhost: winhost plan {plan.host} --path wsl2",
+            host=plan.host,
+        )
     if not _is_for_linux(plan.stages[0]):
         return {}
     files = {"agent.py": linux_scripts.agent_text().encode("ascii"), "plan.json": written, "run.py": linux_script()}

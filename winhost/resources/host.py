@@ -28,20 +28,16 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=State)
 
 
-@dataclass(eq=False)
 class WrongState(UsageError):
-    """A state that this winhost does not understand: facts of another version or edited, or a fault of ours."""
+    """A state that this winhost does not understand: facts of another version, edited facts, or a bug of winhost."""
 
-    resource: str
-    faults: str
-
-    @property
-    def what(self) -> str:
-        return f"the facts of {self.resource} do not have the shape of this resource: {self.faults}"
-
-    @property
-    def hint(self) -> str | None:
-        return "Read the host again with this winhost: winhost detect"
+    def __init__(self, resource: str, faults: str) -> None:
+        super().__init__(
+            "WrongState",
+            what=f"the facts of {resource} do not have the shape of this resource: {faults}",
+            hint="Read the host again with this winhost: winhost detect",
+        )
+        self.faults = faults
 
 
 def typed(state: type[S], record: Record) -> Instance[S]:

@@ -108,39 +108,6 @@ class Statement:
     values: Mapping[str, Json]
 
 
-@dataclass(eq=False)
-class Contradicted(UsageError):
-    """What was stated is not what was read."""
-
-    host: str
-    word: str
-    fact: str
-    read: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(self.word)} is stated, but {visible(self.host)} itself says {self.fact}: {visible(self.read)}"
-
-    @property
-    def hint(self) -> str:
-        return "What was read counts. Leave this out of --assume, or judge other facts."
-
-
-@dataclass(eq=False)
-class NobodyThere(UsageError):
-    """Something is stated of what nobody knows to be there."""
-
-    host: str
-    word: str
-    resource: str
-
-    @property
-    def what(self) -> str:
-        return (
-            f"{visible(self.word)} is stated of each {self.resource}, and the facts of {visible(self.host)} list none"
-        )
-
-
 def parse(text: str) -> tuple[Statement, ...]:
     """`os=win11-pro,ram=128GiB`. Raises ValueError."""
     return tuple(_statement(part.strip()) for part in _EACH.split(text))
@@ -183,7 +150,7 @@ def _checked(statement: Statement) -> Statement:
 
 
 def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
-    """The facts with what is stated where nothing was read. Raises Contradicted, NobodyThere."""
+    """The facts with what is stated where nothing was read. Raises UsageError: Contradicted, NobodyThere."""
     for each in statements:
         answer = _told(facts, each)
         facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.word))
@@ -195,7 +162,12 @@ def _told(facts: Facts, each: Statement) -> Answer:
     if isinstance(answer, tuple) and answer:
         return tuple(_filled(facts.host, each, record) for record in answer)
     if resource.key or isinstance(answer, tuple):
-        raise NobodyThere(facts.host, each.word, each.resource)
+        raise UsageError(
+            "NobodyThere",
+            what=f"{visible(each.word)} is stated of each {each.resource}, "
+            f"and the facts of {visible(facts.host)} list none",
+            host=facts.host,
+        )
     return (Record({**_missing(resource, answer), **each.values}),)
 
 
@@ -209,7 +181,13 @@ def _filled(host: str, each: Statement, record: Record) -> Record:
     for name, value in each.values.items():
         read = state.get(name)
         if not _is_missing(read) and name in state and read != value:
-            raise Contradicted(host, each.word, f"{each.resource}.{name}", str(read))
+            fact = f"{each.resource}.{name}"
+            raise UsageError(
+                "Contradicted",
+                what=f"{visible(each.word)} is stated, but {visible(host)} itself says {fact}: {visible(str(read))}",
+                hint="What was read counts. Leave this out of --assume, or judge other facts.",
+                host=host,
+            )
         state[name] = value
     return replace(record, state=state)
 

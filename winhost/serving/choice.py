@@ -1,7 +1,7 @@
 """Which profile serves each model of a workload on a host, and what it then consists of. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -10,6 +10,7 @@ from winhost.compat.needs import Fit, fit_of, fits, needs_of
 from winhost.compat.room import room
 from winhost.compat.target import Target
 from winhost.knowledge import catalogue
+from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import MissingFact
 from winhost.model.path import VARIANTS, path_of, variant_name
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
@@ -22,7 +23,6 @@ from winhost.resources.windows.wsl_vm.resource import WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, ProfileRow, profile
-from winhost.serving.refused import NoProfile, UnsafeSleep
 from winhost.serving.when import Case, held, told
 from winhost.sizing.budget import budget
 from winhost.sizing.host_memory import WINDOWS, WINDOWS_USABLE
@@ -94,7 +94,7 @@ class Serving:
 def serving(facts: HostFacts, workload: Workload, named: str | None = None, read_speed: int = READ_SPEED) -> Serving:
     """The profile of each model: the one that is named, else the first of NAMES that is safe. read_speed in MB/s.
 
-    Raises NoProfile, UnsafeSleep, CardShared, MissingFact.
+    Raises RefusedError (NoProfile, UnsafeSleep, CardShared), MissingFact.
     """
     judged = assess(facts, stated=workload.versions)
     target = Target(facts, f"{PATH}/{VARIANTS[PATH][0]}", workload.versions)
@@ -153,11 +153,16 @@ Choice: TypeAlias = tuple[str, tuple[Because, ...]]
 
 
 def _choice(case: Case, named: str | None) -> Choice:
-    """Raises UnsafeSleep."""
+    """Raises RefusedError: UnsafeSleep."""
     causes = tuple(_causes(case))
     known = tuple(cause for cause in causes if cause.unverified is None)
     if named == PLAIN and known:
-        raise UnsafeSleep(case.model.name, PLAIN, NO_SLEEP, tuple(f"{cause.why} ({cause.when})" for cause in known))
+        raise RefusedError(
+            "UnsafeSleep",
+            what=f"{visible(case.model.name)} cannot sleep safely, so the profile {PLAIN} is not for it",
+            meaning="\n".join(f"{cause.why} ({cause.when})" for cause in known),
+            hint=f"Use --profile {NO_SLEEP}, or leave --profile out.",
+        )
     return named or (NO_SLEEP if causes else PLAIN), causes
 
 
@@ -202,7 +207,7 @@ def _fit(
     judged: Assessment, workload: Workload, awake: Workload, granted: AvailableMemory, modes: frozenset[str], own: str
 ) -> tuple[str, Verdict]:
     """The way of a plan where that can serve, else the best one. Sleep is not asked of it: that is what profiles are
-    chosen by. Raises NoProfile.
+    chosen by. Raises RefusedError: NoProfile.
     """
     must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
     offered = [variant for variant in judged.path(PATH).every_variant if variant_name(variant.path) in modes]
@@ -217,7 +222,24 @@ def _fit(
     why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
     best = fits(judged, needs_of(workload), workload)[0]
     possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.variant) != PATH
-    raise NoProfile(judged.host, tuple(dict.fromkeys(why)), path_of(best.variant) if possible else None)
+    raise _no_profile(judged.host, dict.fromkeys(why), path_of(best.variant) if possible else None)
+
+
+def _no_profile(host: str, why: Iterable[str], instead: str | None) -> RefusedError:
+    """instead: a path that can serve the workload as the host is."""
+    hint = "What would change it: winhost assess --facts FACTS --workload WORKLOAD --path wsl2 --explain"
+    other = (
+        f"\nPossible as it is: {instead}. There is no profile for it yet, so vLLM's options are up to you; "
+        "winhost assess --facts FACTS --workload WORKLOAD shows the memory that it has to share out."
+    )
+    return RefusedError(
+        "NoProfile",
+        what=f"winhost has serving profiles for WSL 2 only, and WSL 2 on {visible(host)} does not offer what this "
+        "workload takes",
+        meaning="\n".join(why),
+        hint=hint + (other if instead else ""),
+        host=host,
+    )
 
 
 def _preference(own: str, variant: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model
-from winhost.serving.refused import CardShared
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.card_memory import VIDEO
@@ -58,7 +58,7 @@ def _share(case: Case) -> Computed:
 
 
 def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
-    """Of one card. Raises CardShared where what others hold there is not known."""
+    """Of one card. Raises RefusedError (CardShared) where what others hold there is not known."""
     assert place.capacity is not None
     placed = case.budget.placement.cards
     tenants = [model for model in case.workload.models if place.card in placed[model.name]]
@@ -66,7 +66,15 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
         return place.capacity, f"alone on {place.where}: {place.how}"
     if not place.fits:
         lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
-        raise CardShared(place.where, tuple(model.name for model in tenants), tuple(lacks))
+        lacking = "; ".join(map(visible, lacks)) or "whether they fit at all is not known"
+        raise RefusedError(
+            "CardShared",
+            what=f"how {place.where} is split cannot be computed; on it: "
+            f"{', '.join(visible(model.name) for model in tenants)}",
+            meaning="Each engine takes its share when it starts, and where shares are too large one fails. "
+            f"Missing: {lacking}",
+            hint="State it in the workload file; winhost assess --workload names the keys that settle it.",
+        )
     assert place.margin is not None
     # Those that sleep are one party: each of them can have what the largest needs awake.
     parties = sum(not model.sleeps for model in tenants) + any(model.sleeps for model in tenants)

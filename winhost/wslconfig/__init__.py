@@ -1,6 +1,6 @@
 """What WSL reads on a machine: .wslconfig of an account, and /etc/wsl.conf of a distro."""
 
-from winhost.wslconfig.change import WslConfigRefused, changed
+from winhost.wslconfig.change import changed
 from winhost.wslconfig.findings import LintFinding, LintSeverity
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, ConfigFile, Dialect, parse
 from winhost.wslconfig.lint_file import lint
@@ -13,7 +13,6 @@ __all__ = [
     "Dialect",
     "LintFinding",
     "LintSeverity",
-    "WslConfigRefused",
     "changed",
     "effective",
     "lint",

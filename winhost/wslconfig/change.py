@@ -2,42 +2,29 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from winhost.model.errors import UsageError, visible
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, ConfigFile, ConfigLine, Dialect, LineKind, parse
 from winhost.wslconfig.known_keys import Key, key_of
 
 
-@dataclass(eq=False)
-class WslConfigRefused(UsageError):
+def _refused(key: str, why: str, hint: str) -> UsageError:
     """A change that the file cannot hold."""
-
-    key: str
-    why: str
-    remedy: str
-
-    @property
-    def what(self) -> str:
-        return f"{visible(self.key)} cannot be written: {visible(self.why)}"
-
-    @property
-    def hint(self) -> str:
-        return self.remedy
+    return UsageError("WslConfigRefused", what=f"{visible(key)} cannot be written: {visible(why)}", hint=hint)
 
 
 def changed(text: str, desired: Mapping[tuple[str, str], str | None], dialect: Dialect = WSLCONFIG) -> str:
     """The file with other values for these keys; None takes a key out. Every other byte stays.
 
     A value goes to the line that counts, else to the end of its section, else to a new section at the end of the file.
-    Raises WslConfigRefused for a key that WSL does not know, a value that the format cannot hold, and where a line that
-    WSL cannot read would swallow what is added.
+    Raises UsageError (WslConfigRefused) for a key that WSL does not know, a value that the format cannot hold, and
+    where a line that WSL cannot read would swallow what is added.
     """
     file = parse(text, dialect)
     for (section, name), value in desired.items():
         key = key_of(dialect, (section.lower(), name.lower()))
         if key is None:
-            raise WslConfigRefused(f"{section}.{name}", "WSL knows no such key", "Name one that it knows.")
+            raise _refused(f"{section}.{name}", "WSL knows no such key", "Name one that it knows.")
         file = parse(_without(file, key) if value is None else _with(file, key, value), dialect)
     return file.text
 
@@ -90,7 +77,7 @@ def _check_read(file: ConfigFile, index: int, key: Key) -> None:
         if joins or not (file.dialect.windows or line.kind in HARMLESS):
             why = f"WSL would not read it behind line {line.position[0]}"
             remedy = f"Mend line {line.position[0]} first: winhost lint {file.dialect.name} FILE"
-            raise WslConfigRefused(str(key), why, remedy)
+            raise _refused(str(key), why, remedy)
 
 
 _PLAIN = re.compile(r"[\t\b -~]*")
@@ -101,6 +88,6 @@ def _written(key: Key, value: str) -> str:
     """The value with its escapes, quoted where blanks at its ends or a `#` would be lost."""
     if not _PLAIN.fullmatch(value):
         why = "WSL keeps one byte of each character, and values end with their line"
-        raise WslConfigRefused(str(key), f"{why} ({value!r})", "Use ASCII for names of switches and files.")
+        raise _refused(str(key), f"{why} ({value!r})", "Use ASCII for names of switches and files.")
     raw = value.translate(_ESCAPES)
     return f'"{raw}"' if "#" in raw or raw != raw.strip(" ") else raw
