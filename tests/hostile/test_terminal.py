@@ -164,6 +164,9 @@ class Odd(WinhostError):
 
     exit_code = Exit.FAILURE
 
+    def __init__(self) -> None:
+        super().__init__("Odd", "")
+
     @property
     def what(self) -> str:
         return f"it is {MARK}"
