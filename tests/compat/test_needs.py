@@ -169,10 +169,10 @@ def test_the_nearest_workload_gets_the_verdict_that_it_is_promised(workload: Wor
     found = nearest(variants.values(), needs_of(workload), workload, best)
     if found is None:
         return
-    room = variants[found.variant].room
+    room = variants[found.variant].available_memory
     assert room is not None
     after, then = applied(workload, room, found.fix)
-    fit = fit_of(replace(variants[found.variant], room=then), needs_of(after), after)
+    fit = fit_of(replace(variants[found.variant], available_memory=then), needs_of(after), after)
     assert fit.verdict is found.verdict is not Verdict.UNSUPPORTED
     assert fit.budget is not None
     assert fit.budget.fits is True or found.fix.unknown

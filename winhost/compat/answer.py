@@ -176,7 +176,7 @@ class Brief:
 
 
 @dataclass(frozen=True)
-class FullRoom:
+class FullMemory:
     """The memory that an option gives: see Room."""
 
     cards: tuple[Bytes, ...]
@@ -216,7 +216,7 @@ class FullOption:
     lacking: tuple[CapabilityVerdict, ...]
     missed: tuple[CapabilityVerdict, ...]
     denied: tuple[Reason, ...]
-    room: FullRoom | None
+    room: FullMemory | None
     budget: FullBudget | None
     short: WhatWouldFit | None
     stated: tuple[str, ...]
@@ -375,7 +375,7 @@ def _full_option(variant: PathVerdict, fit: Fit) -> FullOption:
         fit.lacking,
         fit.missed,
         fit.denied,
-        _as(FullRoom, variant.room),
+        _as(FullMemory, variant.available_memory),
         _as(FullBudget, fit.budget),
         fit.short,
         variant.stated,

@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias, TypeVar
 from packaging.version import Version
 
 from winhost.compat import capabilities, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network_rules, wslc
+from winhost.compat.available_memory import available_memory
 from winhost.compat.capability import offers
 from winhost.compat.default_plan import refused_by_default
-from winhost.compat.room import room
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
 from winhost.compat.stated_versions import as_stated
 from winhost.compat.target import Target
@@ -73,7 +73,8 @@ def _variants(path: str) -> list[str]:
 
 
 def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
-    return replace(judged, capabilities=LazySequence(lambda: offers(target)), room=_room(target))
+    memory = _available_memory(target)
+    return replace(judged, capabilities=LazySequence(lambda: offers(target)), available_memory=memory)
 
 
 def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdict:
@@ -83,9 +84,9 @@ def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdic
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
 
 
-def _room(target: Target) -> AvailableMemory | None:
+def _available_memory(target: Target) -> AvailableMemory | None:
     try:
-        return room(target)
+        return available_memory(target)
     except MissingFact:
         return None
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from winhost.compat.rule import reason_of, unsupported, unverified
-from winhost.compat.wishes import wishes_denied
+from winhost.compat.workload_rules import conflicts
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
@@ -109,9 +109,9 @@ def fits(
 def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
     """One way against the needs, and against the memory that a workload takes; where that does not fit, what would."""
     fit = fit_as_it_is(variant, needs, workload)
-    if workload is None or variant.room is None or fit.budget is None or fit.budget.fits:
+    if workload is None or variant.available_memory is None or fit.budget is None or fit.budget.fits:
         return fit
-    return replace(fit, short=what_would_fit(workload, variant.room))
+    return replace(fit, short=what_would_fit(workload, variant.available_memory))
 
 
 def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
@@ -119,10 +119,10 @@ def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None =
     must, nice = ([variant.offers(name) for name in names] for names in (needs.must, needs.nice))
     lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
     missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
-    found = budget(workload, variant.room) if workload and variant.room else None
+    found = budget(workload, variant.available_memory) if workload and variant.available_memory else None
     if workload and (reason := _memory(variant, found)):
         lacking = _with_memory(lacking, reason)
-    denied = wishes_denied(workload, variant.path, found) if workload else ()
+    denied = conflicts(workload, variant.path, found) if workload else ()
     verdict = Verdict.worst([variant.verdict, Verdict.of(denied), *(offered.verdict for offered in lacking)])
     return Fit(variant.path, verdict, tuple(lacking), missed, denied, found)
 
@@ -141,12 +141,14 @@ def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Ve
     """A fix must mend the way's verdict, too: a model that sleeps instead needs sleep, for one."""
     now = fit_of(variant, needs, workload)
     besides = [need for need in needs.must if need not in needs_of(workload).must]
-    for fix in now.short.fixes if now.short and variant.room else ():
+    for fix in now.short.fixes if now.short and variant.available_memory else ():
         if fix.tier >= ADVICE:
             return None
-        after, room = applied(workload, variant.room, fix) if variant.room else (workload, None)
+        after, memory = (
+            applied(workload, variant.available_memory, fix) if variant.available_memory else (workload, None)
+        )
         wished = Needs((*besides, *needs_of(after).must), needs.nice)
-        verdict = fit_as_it_is(replace(variant, room=room), wished, after).verdict
+        verdict = fit_as_it_is(replace(variant, available_memory=memory), wished, after).verdict
         if verdict.rank < now.verdict.rank and verdict.rank <= best.rank and verdict is not Verdict.UNSUPPORTED:
             return Nearest(variant.path, verdict, fix)
     return None

@@ -123,7 +123,7 @@ class PathVerdict:
     reasons: those of the host, and of the selection as a whole; because: the codes that the verdict rests on, each
     once, none where it is supported. Of the subjects only the best count, or all where they were selected.
     grounds: evidence ids of its working where no reason speaks against it; variants: the best of them counts;
-    room: the memory that it gives, where that is known; stated: what the verdict rests on that nobody read.
+    available_memory: what it provides, where that is known; stated: what the verdict rests on that nobody read.
     """
 
     path: str
@@ -135,7 +135,7 @@ class PathVerdict:
     grounds: tuple[str, ...] = ()
     variants: tuple["PathVerdict", ...] = ()
     capabilities: Sequence[CapabilityVerdict] = ()
-    room: AvailableMemory | None = None
+    available_memory: AvailableMemory | None = None
     stated: tuple[str, ...] = ()
 
     @property

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from winhost.compat.assess import assess
+from winhost.compat.available_memory import available_memory
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
-from winhost.compat.room import room
 from winhost.compat.target import Target
 from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
@@ -23,7 +23,7 @@ from winhost.resources.windows.wsl_vm.resource import WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import NO_SLEEP, PLAIN, Kind, ProfileRow, profile
-from winhost.serving.when import Case, held, told
+from winhost.serving.when import Case, evaluate, format_when
 from winhost.sizing.budget import budget
 from winhost.sizing.host_memory import WINDOWS, WINDOWS_USABLE
 from winhost.wslconfig import effective
@@ -98,7 +98,7 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
     """
     judged = assess(facts, stated=workload.versions)
     target = Target(facts, f"{PATH}/{VARIANTS[PATH][0]}", workload.versions)
-    by_default = room(target)
+    by_default = available_memory(target)
     granted, set_now = _granted(by_default, workload), _set_now(facts, by_default.ram)
     choices = [_choice(case, named) for case in _cases(target, workload, granted, set_now)]
     awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
@@ -168,9 +168,9 @@ def _choice(case: Case, named: str | None) -> Choice:
 
 def _causes(case: Case) -> Iterator[Because]:
     for cause in profile(NO_SLEEP).chosen:
-        found = held(cause.when, case)
+        found = evaluate(cause.when, case)
         if found.holds is not False:
-            yield Because(cause.why, told(cause.when), cause.evidence, found.doubt)
+            yield Because(cause.why, format_when(cause.when), cause.evidence, found.doubt)
 
 
 def _as_served(model: Model, choice: Choice) -> Model:
@@ -211,14 +211,14 @@ def _fit(
     """
     must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
     offered = [variant for variant in judged.path(PATH).every_variant if variant_name(variant.path) in modes]
-    variants = [replace(variant, room=replace(granted, variant=variant.path)) for variant in offered]
+    variants = [replace(variant, available_memory=replace(granted, variant=variant.path)) for variant in offered]
     found = [(variant, fit_of(variant, Needs(must), awake)) for variant in variants]
     variant, fit = min(found, key=lambda each: _preference(own, *each))
     if _verdict(variant, fit) is not Verdict.UNSUPPORTED:
         return fit.variant, _verdict(variant, fit)
     reasons = [reason for reason in variant.every_reason if reason.code in variant.because]
     reasons += [reason for lacking in fit.lacking for reason in lacking.reasons]
-    why = [_told(reason) for reason in reasons if reason.severity is Severity.UNSUPPORTED]
+    why = [_format_reason(reason) for reason in reasons if reason.severity is Severity.UNSUPPORTED]
     why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
     best = fits(judged, needs_of(workload), workload)[0]
     possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.variant) != PATH
@@ -252,7 +252,7 @@ def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
     return Verdict.worst([variant.verdict, *(lacking.verdict for lacking in fit.lacking)])
 
 
-def _told(reason: Reason) -> str:
+def _format_reason(reason: Reason) -> str:
     remedy = f" {catalogue.remedies()[reason.remedy].do}" if reason.remedy else ""
     return f"{reason.sentence} [{reason.code}: {reason.observed}]{remedy}"
 
@@ -279,18 +279,18 @@ def _served(case: Case, choice: Choice, port: int, lost: Lost | None) -> Served:
 
 def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
     """None where the row is not for this case."""
-    found = held(row.when, case)
+    found = evaluate(row.when, case)
     if found.holds is False:
         return None
     value, how, doubt = row.value, None, found.doubt
     if value and (reference := REFERENCE.fullmatch(value)):
         computed = COMPUTED[reference[1]](case)
         value, how, doubt = computed.text, computed.how, "; ".join(filter(None, (doubt, computed.doubt))) or None
-    return ProfileLine(row.kind, row.name, value, row.why, told(row.when), row.evidence, how, doubt)
+    return ProfileLine(row.kind, row.name, value, row.why, format_when(row.when), row.evidence, how, doubt)
 
 
 def _undecided(row: ProfileRow, case: Case) -> bool:
-    return not held(row.when, case).unknown.keys().isdisjoint(row.must_know)
+    return not evaluate(row.when, case).unknown.keys().isdisjoint(row.must_know)
 
 
 def _lost(case: Case, choice: Choice, read_speed: int) -> Lost | None:

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from winhost.compat.capabilities.gpu_cards import listed
 from winhost.compat.target import Target
-from winhost.compat.wishes import RELOADING
+from winhost.compat.workload_rules import RELOADING
 from winhost.hardware.cards import card_name
 from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
@@ -118,7 +118,7 @@ class ConditionResult:
         return "; ".join(map(str, self.unknown.values())) if self.holds is None else None
 
 
-def held(when: When, case: Case) -> ConditionResult:
+def evaluate(when: When, case: Case) -> ConditionResult:
     """All of it must hold; one part that does not is enough, whatever lacks beside it."""
     unknown: dict[str, MissingFact] = {}
     for asked, wanted in when.items():
@@ -146,7 +146,7 @@ def bounds(wanted: str) -> Iterator[tuple[str, Version]]:
         yield match[1], Version(match[2])
 
 
-def told(when: When) -> str:
+def format_when(when: When) -> str:
     """For people: `vllm >=0.24, <0.30; cards >1; not lmcache`."""
     words = (
         f"{asked} {wanted}" if isinstance(wanted, str) else "not " * (not wanted) + asked

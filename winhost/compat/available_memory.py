@@ -9,7 +9,7 @@ from winhost.model.workload import AvailableMemory
 from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
 
 
-def room(target: Target) -> AvailableMemory:
+def available_memory(target: Target) -> AvailableMemory:
     """Raises MissingFact, for partitions always: facts do not tell how large they are."""
     if target.path == "gpu-p":
         raise MissingFact("the size of a GPU partition", NOT_THERE)

@@ -1,4 +1,4 @@
-"""A workload's own wishes: tests/data/workloads/wishes.yaml, and the time that a swap takes."""
+"""A workload's own wishes: tests/data/workloads/rules.yaml, and the time that a swap takes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.compat.test_rules import HOSTS, OF_WORKLOADS, merged
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, fit_of, needs_of
 from winhost.compat.swap import Swap, swaps
-from winhost.compat.wishes import RELOADING, wishes_denied
+from winhost.compat.workload_rules import RELOADING, conflicts
 from winhost.model.reason import Verdict
 from winhost.model.units import GiB
 from winhost.model.workload import Availability, LoadFormat, Workload
@@ -19,7 +19,7 @@ from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
 
 ROOT = Path(__file__).parents[2]
-CASES: dict[str, Any] = yaml.safe_load((ROOT / "tests/data/workloads/wishes.yaml").read_text(encoding="utf-8"))
+CASES: dict[str, Any] = yaml.safe_load((ROOT / "tests/data/workloads/rules.yaml").read_text(encoding="utf-8"))
 OF_MEMORY = {"gpu-memory.does-not-fit", "gpu-memory.fit-unknown", "gpu-memory.room-unknown"}  # test_needs.py
 
 
@@ -62,7 +62,7 @@ def test_every_code_about_workloads_has_a_case() -> None:
 def test_all_that_speaks_against_a_workload_is_said(tmp_path: Path) -> None:
     model = {"state": "sleeping", "sleep_level": 2, "load_format": "tensorizer"}
     case = {"workload": "kv-on-disk", "change": {"models": {"chat": model}, "exposure": "lan"}}
-    denied = wishes_denied(workload_of(case, tmp_path), "wsl2/nat", None)
+    denied = conflicts(workload_of(case, tmp_path), "wsl2/nat", None)
     codes = ["kv-write-through.with-sleep", "sleep-l2.cannot-reload", "wsl2.nat-exposed"]
     assert [reason.code for reason in denied] == codes
 
@@ -98,7 +98,7 @@ def test_more_time_makes_no_swap_worse() -> None:
     sharing = load_workload(example("three-share-a-card"))
     budget = fit(sharing, "server2025-3gpu", "dda").budget
     ranks = [
-        Verdict.of(wishes_denied(replace(sharing, availability=Availability(swap_within=within)), "dda", budget)).rank
+        Verdict.of(conflicts(replace(sharing, availability=Availability(swap_within=within)), "dda", budget)).rank
         for within in (1, 2, 5, 10, 20, 60, 600)
     ]
     assert ranks == sorted(ranks, reverse=True)

@@ -30,7 +30,7 @@ RELOADING = frozenset(
 
 
 @dataclass(frozen=True)
-class Asked:
+class WorkloadOnVariant:
     """A workload on a way, with its memory where that is known."""
 
     workload: Workload
@@ -63,13 +63,13 @@ class Asked:
         return self.workload.kv_mirror is not None and self.workload.kv_mirror.through is through
 
 
-Wish = Callable[[Asked], Finding | None]
+WorkloadRule = Callable[[WorkloadOnVariant], Finding | None]
 
 
-def wishes_denied(workload: Workload, variant: str, budget: Budget | None) -> tuple[Reason, ...]:
+def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Reason, ...]:
     """All that speaks against it, in the order of the wishes below."""
-    asked = Asked(workload, variant, budget)
-    return tuple(reason_of(finding, variant) for wish in WISHES if (finding := wish(asked)))
+    case = WorkloadOnVariant(workload, variant, budget)
+    return tuple(reason_of(finding, variant) for check in WORKLOAD_RULES if (finding := check(case)))
 
 
 def _named(models: list[Model]) -> str:
@@ -79,42 +79,42 @@ def _named(models: list[Model]) -> str:
 # --- What goes ill together ----------------------------------------------------------------------------------------
 
 
-def tiers_and_sleep(asked: Asked) -> Finding | None:
+def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
     """An engine died of it; a newer one came back, in a small case."""
-    if asked.mirrors(Mirror.TIERS) and asked.sleepers:
-        vllm = asked.workload.versions.get("vllm")
+    if case.mirrors(Mirror.TIERS) and case.sleepers:
+        vllm = case.workload.versions.get("vllm")
         say = unverified if vllm and vllm >= VLLM_CAME_BACK else unsupported
-        return say("kv-write-through.with-sleep", observed=f"tiers, and asleep: {_named(asked.sleepers)}")
+        return say("kv-write-through.with-sleep", observed=f"tiers, and asleep: {_named(case.sleepers)}")
     return None
 
 
-def lmcache_and_sleep(asked: Asked) -> Finding | None:
+def lmcache_and_sleep(case: WorkloadOnVariant) -> Finding | None:
     """Who falls asleep clears the server, for all."""
-    if asked.mirrors(Mirror.LMCACHE) and asked.sleepers and len(asked.workload.models) > 1:
-        others = [model for model in asked.workload.models if not model.sleeps]
+    if case.mirrors(Mirror.LMCACHE) and case.sleepers and len(case.workload.models) > 1:
+        others = [model for model in case.workload.models if not model.sleeps]
         beside = f", beside {_named(others)}" if others else ""
-        return degraded("kv-lmcache.shared-with-sleeper", observed=f"asleep: {_named(asked.sleepers)}{beside}")
+        return degraded("kv-lmcache.shared-with-sleeper", observed=f"asleep: {_named(case.sleepers)}{beside}")
     return None
 
 
-def drops_what_it_cannot_reload(asked: Asked) -> Finding | None:
+def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> Finding | None:
     """The recipe for waking fails at its second step."""
-    stuck = [model for model in asked.droppers if model.load_format not in RELOADING]
+    stuck = [model for model in case.droppers if model.load_format not in RELOADING]
     if stuck:
         formats = ", ".join(f"{model.name} by {model.load_format}" for model in stuck)
         return unsupported("sleep-l2.cannot-reload", observed=formats)
     return None
 
 
-def drops_weights_below_adapters(asked: Asked) -> Finding | None:
+def drops_weights_below_adapters(case: WorkloadOnVariant) -> Finding | None:
     """Reloading does not find them under their names."""
-    found = [model for model in asked.droppers if model.lora]
+    found = [model for model in case.droppers if model.lora]
     return unsupported("sleep-l2.adapters", observed=_named(found)) if found else None
 
 
-def drops_quantized_weights(asked: Asked) -> Finding | None:
+def drops_quantized_weights(case: WorkloadOnVariant) -> Finding | None:
     """Reloading them was seen to fail."""
-    found = [model for model in asked.droppers if model.quantization]
+    found = [model for model in case.droppers if model.quantization]
     if found:
         return unverified("sleep-l2.quantized", observed=", ".join(f"{m.name} in {m.quantization}" for m in found))
     return None
@@ -123,50 +123,50 @@ def drops_quantized_weights(asked: Asked) -> Finding | None:
 # --- How fast it swaps ---------------------------------------------------------------------------------------------
 
 
-def swaps_too_slowly(asked: Asked) -> Finding | None:
+def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
     """Copies alone take longer, where they were measured; not in WSL."""
-    late = [swap for swap in asked.swaps if swap.best > asked.within]
+    late = [swap for swap in case.swaps if swap.best > case.within]
     if late:
-        say = unverified if path_of(asked.variant) in SHARED else unsupported
+        say = unverified if path_of(case.variant) in SHARED else unsupported
         slowest = max(late, key=lambda swap: swap.best)
-        return say("sleep-l1.swap-too-slow", observed=f"{slowest}, requested within {asked.within:.0f} s")
+        return say("sleep-l1.swap-too-slow", observed=f"{slowest}, requested within {case.within:.0f} s")
     return None
 
 
-def swap_is_untried(asked: Asked) -> Finding | None:
+def swap_is_untried(case: WorkloadOnVariant) -> Finding | None:
     """As fast as was measured it does, as slow as was reported it does not."""
-    doubtful = [swap for swap in asked.swaps if swap.best <= asked.within < swap.worst]
+    doubtful = [swap for swap in case.swaps if swap.best <= case.within < swap.worst]
     if doubtful:
         slowest = max(doubtful, key=lambda swap: swap.worst)
-        return unverified("sleep-l1.swap-untried", observed=f"{slowest}, requested within {asked.within:.0f} s")
+        return unverified("sleep-l1.swap-untried", observed=f"{slowest}, requested within {case.within:.0f} s")
     return None
 
 
 # --- Where it is reached from --------------------------------------------------------------------------------------
 
 
-def reached_through_nat(asked: Asked) -> Finding | None:
+def reached_through_nat(case: WorkloadOnVariant) -> Finding | None:
     """Windows has to forward it."""
-    if asked.exposed and asked.variant == "wsl2/nat":
-        return degraded("wsl2.nat-exposed", observed=f"exposure {asked.workload.exposure}")
+    if case.exposed and case.variant == "wsl2/nat":
+        return degraded("wsl2.nat-exposed", observed=f"exposure {case.workload.exposure}")
     return None
 
 
-def reached_through_windows(asked: Asked) -> Finding | None:
+def reached_through_windows(case: WorkloadOnVariant) -> Finding | None:
     """By its address, behind a firewall of its own."""
-    if asked.exposed and asked.variant == "wsl2/mirrored":
-        return degraded("wsl2.mirrored-exposed", observed=f"exposure {asked.workload.exposure}")
+    if case.exposed and case.variant == "wsl2/mirrored":
+        return degraded("wsl2.mirrored-exposed", observed=f"exposure {case.workload.exposure}")
     return None
 
 
-def published_to_loopback(asked: Asked) -> Finding | None:
+def published_to_loopback(case: WorkloadOnVariant) -> Finding | None:
     """Unless an address stands before the port."""
-    if asked.exposed and asked.variant == "wslc":
-        return degraded("wslc.loopback", observed=f"exposure {asked.workload.exposure}")
+    if case.exposed and case.variant == "wslc":
+        return degraded("wslc.loopback", observed=f"exposure {case.workload.exposure}")
     return None
 
 
-WISHES: tuple[Wish, ...] = (
+WORKLOAD_RULES: tuple[WorkloadRule, ...] = (
     *(tiers_and_sleep, lmcache_and_sleep, drops_what_it_cannot_reload),
     *(drops_weights_below_adapters, drops_quantized_weights),
     *(swaps_too_slowly, swap_is_untried),
