@@ -1,5 +1,6 @@
-"""Tests that need a PowerShell; without one they are skipped, and one line says what to do about it."""
+"""Tests that need a PowerShell: without one each is skipped; where one was named and is not there, the run fails."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,26 +16,20 @@ def why_not() -> str:
     try:
         find_engine()
     except UsageError as error:
-        return f"the scripts did not run in a real PowerShell: {error.what}. {error.hint}"
+        return error.what
     return ""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mine = [item for item in items if HERE in item.path.parents]
+    reason = why_not() if mine else ""
+    if reason and os.environ.get(CHOSEN):
+        raise pytest.UsageError(reason)
     for item in mine:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(BUSY_S))
-    if not mine or not (reason := why_not()):
-        return
-    # One stands for all of them: hundreds of times the same line says less.
-    mine[0].add_marker(pytest.mark.skip(reason=reason))
-    config.hook.pytest_deselected(items=mine[1:])
-    items[:] = [item for item in items if item is mine[0] or HERE not in item.path.parents]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if "s" not in terminalreporter.reportchars and (reason := why_not()):
-        terminalreporter.write_line(f"SKIPPED: {reason}")
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True, scope="session")
