@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.processes import exit_code
+
 _QUESTION = "[y/N]: "
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -38,13 +40,13 @@ def talk(*words: object, answers: Sequence[str] = ()) -> Talk:
         if text.endswith(_QUESTION):
             if not left:
                 os.close(main)
-                os.waitpid(child, 0)
+                exit_code(child)
                 raise AssertionError(f"asked once more: {text}")
             os.write(main, left.pop(0).encode() + b"\n")
     os.close(main)
-    _, status = os.waitpid(child, 0)
+    code = exit_code(child)
     assert not left, f"never asked for {left}: {text}"
-    return Talk(os.waitstatus_to_exitcode(status), text)
+    return Talk(code, text)
 
 
 def _read(terminal: int) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line
+from tests.processes import started
 from winhost.cli.running import outcome_code, show_outcome, stopping
 from winhost.engine.run import NotJudged, Outcome
 from winhost.engine.store import Store
@@ -134,7 +135,7 @@ def test_two_ctrl_c_in_a_long_step_name_both_ways(line: Line, lab: Lab) -> None:
     assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
     command = [sys.executable, "-m", "winhost", "apply", "plan.json", *ACCEPT]
     no_step_ends = lab.hosts["gpu-03"].machine.mutex
-    with no_step_ends, subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as controller:
+    with no_step_ends, started(command, stderr=subprocess.PIPE, text=True) as controller:
         assert controller.stderr is not None
         while not (begun := [path for path in journals(line) if path.read_bytes().count(b"\n") == 2]):
             assert controller.poll() is None

@@ -41,7 +41,7 @@ def test_each_model_has_its_block(line: Line) -> None:
 def test_all_of_it_can_be_run(line: Line, words: tuple[str, ...]) -> None:
     said = served(line, "three-share-a-card", *words)
     script = f'docker() {{ echo "$3"; }}\n{said.out}'
-    done = subprocess.run([str(BASH), "-c", script], capture_output=True, text=True, env={"PATH": ""})
+    done = subprocess.run([str(BASH), "-c", script], capture_output=True, text=True, env={"PATH": ""}, timeout=60)
     assert (done.stdout.split(), done.stderr) == (["--name=general", "--name=code", "--name=small"], "")
 
 
@@ -105,7 +105,9 @@ def test_a_hostile_model_is_one_word_of_the_command(line: Line) -> None:
     path = edited(line, "one-7b-on-24gb", "Qwen/Qwen2.5-7B-Instruct", json.dumps(hostile))
     said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", path, "--explain")
     script = f"VLLM_IMAGE=any\ndocker() {{ printf '%s\\n' \"$@\"; }}\n{said.out}"
-    done = subprocess.run([str(BASH), "-c", script], capture_output=True, text=True, check=True, env={"PATH": ""})
+    done = subprocess.run(
+        [str(BASH), "-c", script], capture_output=True, text=True, check=True, env={"PATH": ""}, timeout=60
+    )
     assert hostile in done.stdout.splitlines()
     assert done.stderr == ""
 

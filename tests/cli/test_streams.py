@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.process import UNHURRIED
+from tests.processes import started
 from winhost.cli.output import say
 from winhost.cli.streams import PIPE_CLOSED
 from winhost.cli.tables import table
@@ -121,7 +122,7 @@ def on_terminal(columns: int, *words: object, **variables: str) -> str:
     main, ours = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **variables}
     command = [*UNHURRIED, *map(str, words)]
-    with subprocess.Popen(command, stdout=ours, stderr=ours, stdin=ours, env=environment):
+    with started(command, stdout=ours, stderr=ours, stdin=ours, env=environment):
         os.close(ours)
         got = b""
         while chunk := _chunk(main):

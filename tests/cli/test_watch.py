@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.terminal import stays
+from tests.processes import started
 from winhost.cli import watch
 from winhost.cli.watch import JsonLines, Watch
 from winhost.engine.host_session import ProgressEvent
@@ -128,7 +129,7 @@ def test_a_terminal_shows_a_line_per_host_and_ctrl_c_ends_it_at_once(silent_flee
 
     main, ours = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "40", "SILENT": "x"}
-    with subprocess.Popen(
+    with started(
         detect(silent_fleet), stdout=ours, stderr=ours, stdin=ours, env=environment, start_new_session=True
     ) as process:
         os.close(ours)
@@ -153,7 +154,7 @@ def test_without_a_terminal_or_on_a_dumb_one_lines_stay_and_none_is_among_the_js
     main, ours = pty.openpty()
     environment = {**os.environ, "TERM": "dumb" if terminal else "xterm", "SILENT": "x"}
     command = detect(silent_fleet, "--json")
-    with subprocess.Popen(
+    with started(
         command, stdout=subprocess.PIPE, stderr=ours if terminal else subprocess.PIPE, env=environment
     ) as process:
         os.close(ours)
@@ -184,14 +185,13 @@ def test_what_ctrl_c_answers_stays_above_the_live_lines(line: Line, tmp_path: Pa
             cleared.callback(answered.set)
             for host in hosts:
                 lab.endpoints[host].faults.plan(lambda: answered.wait(60) and None, Action.COMMAND)
-            process = subprocess.Popen(command, stderr=ours, stdout=ours, env=environment)
+            process = cleared.enter_context(started(command, stderr=ours, stdout=ours, env=environment))
             cleared.callback(process.kill)
             os.close(ours)
             got = read_until(main, lambda got: sum(" reading" in row for row in stays(got)) == 2)
             process.send_signal(signal.SIGINT)
             got += read_until(main, lambda more: said in more)
             got += read_until(main, lambda more: more.count("gpu-01 reading") > 2)  # drawn anew
-        process.wait()
         os.close(main)
     assert said in stays(got)
     assert [" reading" in row for row in stays(got)[-2:]] == [True, True]

@@ -109,12 +109,12 @@ class Sshd:
     def close(self) -> None:
         self.cut()
         self._process.terminate()
-        self._process.wait()
+        self._process.wait(60)
 
 
 def children(pid: int) -> list[int]:
     """Those that are sshd, too; what they run for a user is left alone."""
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, timeout=60).stdout
     found = []
     for child in map(int, listed.split()):
         with suppress(FileNotFoundError):
@@ -124,7 +124,9 @@ def children(pid: int) -> list[int]:
 
 
 def keypair(path: Path, *options: str) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-C", "test", "-N", "", "-f", str(path), *options], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-C", "test", "-N", "", "-f", str(path), *options], check=True, timeout=60
+    )
     return path
 
 

@@ -258,4 +258,4 @@ def test_a_call_that_somebody_stops_on_the_host_is_a_lost_one(served: Served, ag
     somebody.start()
     with pytest.raises(SessionDropped, match=r"(stopped|ended) on the host"):
         set_start(agent)
-    somebody.join()
+    somebody.join(60)

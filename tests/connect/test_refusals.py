@@ -224,7 +224,7 @@ def other_service(status: int, content_type: str, body: bytes) -> Iterator[int]:
             yield int(server.server_address[1])
         finally:
             server.shutdown()
-            thread.join()
+            thread.join(60)
 
 
 def test_what_a_host_says_cannot_command_the_terminal() -> None:

@@ -135,7 +135,7 @@ class ProcessList:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._watcher.join()
+        self._watcher.join(60)
 
     def _watch(self) -> None:
         while not self._over.wait(0.002):

@@ -237,7 +237,7 @@ def test_what_was_asked_is_done_though_the_connection_is_cut_and_is_settled_by_l
     cutting.start()
     with pytest.raises(SessionDropped) as caught:
         ask(wire, "until", str(flag))
-    cutting.join()
+    cutting.join(60)
     assert "may have been done" in error_text(caught.value)
     assert not (tmp_path / "flag.done").exists()
     flag.touch()

@@ -49,7 +49,7 @@ class Later:
     """A way that is opened again only after so many lab seconds."""
 
     way: Connector
-    wait: Callable[[], None]
+    pause: Callable[[], None]
     opened: int = 0
 
     @property
@@ -59,7 +59,7 @@ class Later:
     def open(self) -> Agent:
         self.opened += 1
         if self.opened == 2:
-            self.wait()
+            self.pause()
         return self.way.open()
 
 

@@ -17,6 +17,7 @@ import pytest
 from tests.engine.test_killed import ACCEPT, journal
 from tests.engine.world import World, world
 from tests.errors import raises, suppressed
+from tests.processes import started
 from winhost.cli import run
 from winhost.cli.running import stopping
 from winhost.engine.failures import EndOfRun
@@ -213,7 +214,7 @@ def test_signals_at_any_time_to_a_process(lab: Lab, seed: int) -> None:
     machine = lab.hosts["gpu-03"].machine
     found = machine.settled_state()
     words = [sys.executable, "-m", "winhost", "apply", str(lab.folder / "plan.json"), *ACCEPT]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as controller:
+    with started(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as controller:
         begin = chance.randint(0, 25)
         while controller.poll() is None and lines_in(journal(lab.folder)) < begin:
             time.sleep(0.001)

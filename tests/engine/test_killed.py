@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import started
 from winhost.cli import run
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
@@ -37,14 +38,13 @@ def journal(folder: Path) -> Path | None:
 def kill_at(lab: Lab, line: int) -> str | None:
     """Kill the controller once its journal has so many lines; the run's name, if it was begun."""
     arguments = [sys.executable, "-m", "winhost", "apply", str(lab.folder / "plan.json"), *ACCEPT]
-    controller = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while controller.poll() is None:
-        path = journal(lab.folder)
-        if path is not None and path.read_bytes().count(b"\n") >= line:
-            controller.send_signal(signal.SIGKILL)
-            break
-        time.sleep(0.001)
-    controller.wait()
+    with started(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as controller:
+        while controller.poll() is None:
+            path = journal(lab.folder)
+            if path is not None and path.read_bytes().count(b"\n") >= line:
+                controller.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.001)
     path = journal(lab.folder)
     return path.stem if path else None
 
@@ -73,11 +73,12 @@ def test_a_run_killed_at_any_line_goes_on_and_back(lab: Lab, line: int) -> None:
 
 def test_ctrl_c_ends_after_the_step_in_flight_and_says_both_ways(lab: Lab) -> None:
     arguments = [sys.executable, "-m", "winhost", "apply", str(lab.folder / "plan.json"), *ACCEPT]
-    controller = subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while (path := journal(lab.folder)) is None:
-        time.sleep(0.001)
-    controller.send_signal(signal.SIGINT)
-    _, told = controller.communicate()
+    with started(arguments, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as controller:
+        while (path := journal(lab.folder)) is None:
+            assert controller.poll() is None
+            time.sleep(0.001)
+        controller.send_signal(signal.SIGINT)
+        _, told = controller.communicate(timeout=60)
     assert controller.returncode == 1
     assert "Stopping after the current step" in told
     assert f"Continue: winhost resume {path.stem}" in told

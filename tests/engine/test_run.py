@@ -310,7 +310,7 @@ def test_an_unknown_run_is_named(installed: World) -> None:
 def test_a_call_that_outlived_its_controller_is_waited_for(installed: World) -> None:
     """The set holds the host's mutex; who reads to go on must see its end, not its middle."""
     plan = installed.plan()
-    installed.machine.mutex.acquire()
+    installed.machine.mutex.acquire(timeout=60)
     held = threading.Event()
 
     def other_controller() -> None:
@@ -319,7 +319,7 @@ def test_a_call_that_outlived_its_controller_is_waited_for(installed: World) -> 
 
     thread = threading.Thread(target=other_controller, daemon=True)
     thread.start()
-    held.wait()
+    held.wait(60)
     thread.join(0.2)
     assert thread.is_alive()
     installed.machine.mutex.release()

@@ -14,6 +14,7 @@ import pytest
 from tests.engine.test_killed import ACCEPT, journal
 from tests.engine.world import world
 from tests.errors import raises
+from tests.processes import exit_code, started
 from winhost.cli import run
 from winhost.connect.agent import Agent
 from winhost.engine.failures import ConsentNeeded
@@ -69,17 +70,17 @@ def assert_goes_on(lab: Lab, record: RunState, capsys: pytest.CaptureFixture[str
 def test_a_signal_stops_between_steps(
     lab: Lab, number: signal.Signals, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    controller = subprocess.Popen(command(lab), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     no_step_ends = lab.hosts["gpu-03"].machine.mutex
-    with no_step_ends:
-        while (path := journal(lab.folder)) is None or path.read_bytes().count(b"\n") < 2:
-            assert controller.poll() is None
-            time.sleep(0.001)
-        controller.send_signal(number)
-        assert controller.stderr is not None
-        while "Stopping after the current step" not in controller.stderr.readline():
-            assert controller.poll() is None
-    _, told = controller.communicate(timeout=60)
+    with started(command(lab), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as controller:
+        with no_step_ends:
+            while (path := journal(lab.folder)) is None or path.read_bytes().count(b"\n") < 2:
+                assert controller.poll() is None
+                time.sleep(0.001)
+            controller.send_signal(number)
+            assert controller.stderr is not None
+            while "Stopping after the current step" not in controller.stderr.readline():
+                assert controller.poll() is None
+        _, told = controller.communicate(timeout=60)
     assert controller.returncode == 1
     assert "Traceback" not in told
     record = ended(lab)
@@ -93,11 +94,11 @@ def test_a_reader_who_has_enough_of_it_ends_no_run_in_mid_step(
     lab: Lab, form: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     reading, writing = os.pipe()
-    controller = subprocess.Popen([*command(lab), *form], stdout=writing, stderr=writing)
-    os.close(writing)
-    os.read(reading, 10)  # as `head -1` does
-    os.close(reading)
-    assert controller.wait(60) == 1
+    with started([*command(lab), *form], stdout=writing, stderr=writing) as controller:
+        os.close(writing)
+        os.read(reading, 10)  # as `head -1` does
+        os.close(reading)
+        assert controller.wait(60) == 1
     record = ended(lab)
     assert record.stopped is not None
     assert "nobody reads its output any more (Broken pipe)" in record.stopped.why
@@ -113,8 +114,7 @@ def test_a_terminal_that_is_closed_ends_no_run_in_mid_step(lab: Lab, capsys: pyt
     while journal(lab.folder) is None:
         assert os.read(main, 65536)
     os.close(main)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 1
+    assert exit_code(child) == 1
     record = ended(lab)
     assert_goes_on(lab, record, capsys)
 
@@ -122,12 +122,12 @@ def test_a_terminal_that_is_closed_ends_no_run_in_mid_step(lab: Lab, capsys: pyt
 @pytest.mark.crash
 def test_under_nohup_a_hang_up_stays_ignored(lab: Lab) -> None:
     words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command(lab)]
-    controller = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while journal(lab.folder) is None:
-        assert controller.poll() is None
-        time.sleep(0.001)
-    controller.send_signal(signal.SIGHUP)
-    assert controller.wait(60) == 0
+    with started(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as controller:
+        while journal(lab.folder) is None:
+            assert controller.poll() is None
+            time.sleep(0.001)
+        controller.send_signal(signal.SIGHUP)
+        assert controller.wait(60) == 0
 
 
 # ---- 2 says that nothing was done

@@ -125,5 +125,5 @@ def test_a_place_of_ones_own_is_made_by_the_command_as_well(tmp_path: Path) -> N
     code = "import os; os.umask(0); from winhost.engine.store import Store; Store().path('x')"
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "of" / "mine")}
     environment.pop("WINHOST_STATE", None)
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "of").rglob("*")} == {0o700}

@@ -116,9 +116,12 @@ def loaded_by(words: list[str], **variables: str) -> tuple[set[str], str]:
         "except SystemExit as end: assert end.code in (0, None), end.code\n"
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60)
     plain = subprocess.run(
-        [sys.executable, "-I", "-c", "import click, sys; print(*sorted(sys.modules))"], capture_output=True, text=True
+        [sys.executable, "-I", "-c", "import click, sys; print(*sorted(sys.modules))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     return set(done.stderr.split()) - set(plain.stdout.split()), done.stdout
 

@@ -147,7 +147,9 @@ def layers(lower: Path, upper: Path, at: Path) -> Iterator[None]:
     for each in (lower, upper, at, work := upper.with_name(f"{upper.name}.work")):
         each.mkdir(exist_ok=True)
     options = f"lowerdir={lower},upperdir={upper},workdir={work},volatile"
-    done = subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(at)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "overlay", "overlay", "-o", options, str(at)], capture_output=True, text=True, timeout=60
+    )
     if done.returncode:
         raise NoDebian(f"no overlay that does not wait for the disk: {done.stderr.strip()}")
     try:
@@ -167,7 +169,7 @@ def make_base(base: Path) -> None:
     with layers(base.with_name("nothing"), base, at):
         command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(at)]
         path = os.environ["PATH"] + ":/usr/sbin:/sbin"
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": path})
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": path}, timeout=1800)
         if done.returncode:
             raise NoDebian(f"debootstrap: {done.stdout[-300:]}")
         keep_packages(at)
@@ -197,7 +199,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.wait(30)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        process.wait(60)
 
 
 def children(process: "subprocess.Popen[bytes]") -> list[int]:
@@ -205,7 +207,7 @@ def children(process: "subprocess.Popen[bytes]") -> list[int]:
 
 
 def sure(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 

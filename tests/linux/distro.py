@@ -29,7 +29,7 @@ class Distro(Debian):
         pass
 
     def enabled(self, unit: str) -> str:
-        done = subprocess.run(self.inside("systemctl", "is-enabled", unit), capture_output=True, text=True)
+        done = subprocess.run(self.inside("systemctl", "is-enabled", unit), capture_output=True, text=True, timeout=60)
         return done.stdout.strip()
 
     def read(self, path: str) -> str:

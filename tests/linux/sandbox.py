@@ -43,7 +43,7 @@ class Sandbox:
         self._holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != "ready\n":
-            _, said = self._holder.communicate()
+            _, said = self._holder.communicate(timeout=60)
             raise NoSandbox(f"no overlay in a mount namespace of its own ({said.strip()})")
         self.root = Path(f"/proc/{self._holder.pid}/root")
 
@@ -60,7 +60,9 @@ class Sandbox:
         return ["nsenter", f"--target={self._holder.pid}", "--mount", "--", *command]
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(self.inside(*command), capture_output=True, text=True, env={"PATH": SYSTEM_PATH})
+        return subprocess.run(
+            self.inside(*command), capture_output=True, text=True, env={"PATH": SYSTEM_PATH}, timeout=60
+        )
 
     def wire(self, program: str | None = None) -> "PipeWire":
         return PipeWire(self.inside(*shlex.split(START)[1:]), program or session_text())
@@ -70,7 +72,7 @@ class Sandbox:
 
     def close(self) -> None:
         self._holder.kill()
-        self._holder.communicate()
+        self._holder.communicate(timeout=60)
 
 
 class PipeWire:

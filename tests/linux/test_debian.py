@@ -323,7 +323,7 @@ def test_an_installation_outlives_its_controller_and_is_settled_by_looking(sourc
     leaving.start()
     with pytest.raises(SessionDropped):
         change(lost, "DebianPackage", SLOW, {"version": "1.0"})
-    leaving.join()
+    leaving.join(60)
     assert version(sourced, SLOW) is None  # unpacked, not yet configured
     (debian.root / "var/go").touch()
     state = sourced.get("DebianPackage", SLOW, settled=True) or {}

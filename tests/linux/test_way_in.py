@@ -117,7 +117,7 @@ def test_every_shell_that_may_be_bin_sh_reads_it(shell: str) -> None:
     command = shell.split()
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]} here")
-    done = subprocess.run(command, input=inside_script(), capture_output=True, text=True)
+    done = subprocess.run(command, input=inside_script(), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -125,7 +125,7 @@ def test_shellcheck_finds_nothing() -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("there is no shellcheck here")
     quiet = ["--shell=sh", "--exclude=SC2174", "-"]  # of the folders that it makes, those above are there
-    done = subprocess.run(["shellcheck", *quiet], input=inside_script(), capture_output=True, text=True)
+    done = subprocess.run(["shellcheck", *quiet], input=inside_script(), capture_output=True, text=True, timeout=60)
     assert done.stdout == ""
 
 

@@ -44,7 +44,7 @@ def test_systemd_would_find_a_mistake(sandbox: Sandbox) -> None:
 def test_sshd_takes_the_drop_in_and_understands_it(sandbox: Sandbox, tmp_path: Path, listen: str) -> None:
     needs("sshd", "ssh-keygen")
     sandbox.path("/run/sshd").mkdir(exist_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True, timeout=60)
     sandbox.write("/etc/ssh/key", (tmp_path / "key").read_text(), 0o600)
     sandbox.write("/etc/ssh/sshd_config.d/10-winhost.conf", sshd_file(ip_address(listen)))
     sandbox.write("/etc/ssh/sshd_config.d/50-cloud-init.conf", "PasswordAuthentication yes\n")
@@ -76,7 +76,7 @@ def test_sshd_denies_everybody_who_comes_from_elsewhere(
 ) -> None:
     needs("sshd", "ssh-keygen")
     sandbox.path("/run/sshd").mkdir(exist_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True, timeout=60)
     sandbox.write("/etc/ssh/key", (tmp_path / "key").read_text(), 0o600)
     text = sshd_file(ip_address("198.51.100.7"), 22, ["10.1.2.0/24", "192.0.2.9/32", "2001:db8::/32"])
     sandbox.write("/etc/ssh/sshd_config.d/10-winhost.conf", text)

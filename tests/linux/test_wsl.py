@@ -10,6 +10,7 @@ import pytest
 from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.test_agent import CTK
 from tests.linux.wsl import FAILED, OF_WSL, Wsl
+from tests.processes import started
 from winhost.paths.distro_containers import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
 
 pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
@@ -30,7 +31,9 @@ def as_it_comes(wsl: Wsl, *arguments: str, account: str = ACCOUNT, **environment
     """For whoever asks for no encoding, or for one of theirs."""
     there = {name: value for name, value in os.environ.items() if name != "WSL_UTF8"}
     command = [str(wsl.program(account)), *arguments]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env={**there, **environment})
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, env={**there, **environment}, timeout=60
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -157,7 +160,9 @@ def test_each_start_writes_the_cdi_spec_of_the_driver_that_is_there_before_docke
     (distro.root / "usr/bin/nvidia-ctk").chmod(0o755)
     units = [path.rpartition("/")[2] for path in UNITS]
     inside(imported, "/bin/systemctl", "enable", *units)
-    verified = subprocess.run(distro.inside("systemd-analyze", "verify", *units), capture_output=True, text=True)
+    verified = subprocess.run(
+        distro.inside("systemd-analyze", "verify", *units), capture_output=True, text=True, timeout=60
+    )
     assert (verified.returncode, [line for line in verified.stderr.splitlines() if "winhost" in line]) == (0, [])
     store = distro.root / "usr/lib/wsl/drivers"
     for driver in ("nv_dispi.inf_amd64_1", "nv_dispi.inf_amd64_2"):
@@ -173,12 +178,10 @@ def test_each_start_writes_the_cdi_spec_of_the_driver_that_is_there_before_docke
 
 
 def test_what_holds_a_distro_ends_with_it(imported: Wsl) -> None:
-    holding = subprocess.Popen(
-        [imported.program(ACCOUNT), *IN_DISTRO, "/bin/sh", "-c", "echo; exec sleep infinity"], stdout=subprocess.PIPE
-    )
-    assert holding.stdout is not None
-    assert holding.stdout.readline() == b"\n"
-    assert imported.run(ACCOUNT, "--shutdown").returncode == 0
-    assert holding.wait(30) != 0
-    holding.stdout.close()
+    command = [str(imported.program(ACCOUNT)), *IN_DISTRO, "/bin/sh", "-c", "echo; exec sleep infinity"]
+    with started(command, stdout=subprocess.PIPE) as holding:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == b"\n"
+        assert imported.run(ACCOUNT, "--shutdown").returncode == 0
+        assert holding.wait(30) != 0
     assert names(imported) == []

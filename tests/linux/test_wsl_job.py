@@ -19,6 +19,7 @@ from tests.linux.distro import ACCOUNT, CONF, IMAGE, NAME, STAGED, Distro
 from tests.linux.wsl import FAILED, SYSTEM, Wsl
 from tests.powershell.test_accounts import answer, put
 from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
+from tests.processes import started
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_files import FOLDER
@@ -88,7 +89,7 @@ class Host:
         self.machine.files.remove_folder(f"{FOLDER}\\distros")
         self.found: dict[str, Mapping[str, Any]] = {}
         self._run, self._ask = run, ask
-        self._holding: list[subprocess.Popen[bytes]] = []
+        self._holding = ExitStack()
 
     @property
     def debian(self) -> Distro:
@@ -140,13 +141,12 @@ class Host:
         task = self.machine.accounts.task("keep-alive", ACCOUNT)
         assert task is not None
         words = [str(self.wsl.program(ACCOUNT)), *shlex.split(task.arguments)]
-        self._holding.append(subprocess.Popen(words, stdin=subprocess.DEVNULL))
+        self._holding.enter_context(started(words, stdin=subprocess.DEVNULL))
         assert self.wsl.run(ACCOUNT, *words[1:-3], "/bin/true").returncode == 0
 
     def close(self) -> None:
         self.wsl.run(ACCOUNT, "--shutdown")
-        for each in self._holding:
-            each.wait(30)
+        self._holding.close()
 
 
 @pytest.fixture(scope="module")

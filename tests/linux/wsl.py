@@ -110,7 +110,12 @@ class Wsl:
         """As a job of this account runs it."""
         environment = {**os.environ, "WSL_UTF8": "1"}
         return subprocess.run(
-            [self.program(account), *arguments], input=content, capture_output=True, env=environment, check=False
+            [self.program(account), *arguments],
+            input=content,
+            capture_output=True,
+            env=environment,
+            check=False,
+            timeout=600,
         )
 
     def _serve(self) -> None:
@@ -198,7 +203,7 @@ class Wsl:
             env={**ENVIRONMENT, "WSL_DISTRO_NAME": name},
         )
         self._programs.append((distro, program))
-        return program.wait() & 0xFF
+        return program.wait(3600) & 0xFF  # one that holds a distro runs as long as the test
 
     def _end(self, distro: Debian) -> None:
         for where, program in self._programs:
@@ -244,5 +249,7 @@ def start(distro: Debian) -> None:
 
 
 def _has_booted(distro: Debian) -> bool:
-    done = subprocess.run(distro.inside("systemctl", "is-system-running"), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        distro.inside("systemctl", "is-system-running"), capture_output=True, text=True, check=False, timeout=60
+    )
     return done.stdout.strip() in ("running", "degraded")

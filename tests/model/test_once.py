@@ -27,7 +27,7 @@ def together(work: Callable[[], object]) -> list[object]:
     ready = threading.Barrier(AT_ONCE)
 
     def one(_: int) -> object:
-        ready.wait()
+        ready.wait(60)
         return work()
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.engine.world import EVERY_CONSENT
+from tests.powershell.conftest import BUSY_S
+from tests.processes import started
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given
@@ -119,7 +121,7 @@ class Person:
         """In a process of its own, as on Windows; `script` must bring its stand-ins. It may be killed, as `end`."""
         self._loopback.machine = machine
         command = [find_engine(), "-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File"]
-        with subprocess.Popen(
+        with started(
             [*command, str(script), *words],
             stdout=subprocess.PIPE,
             encoding="utf-8",
@@ -129,10 +131,10 @@ class Person:
             def kill(given: Given) -> None:
                 if given["kind"] == kill_at:
                     process.kill()
-                    process.wait()
+                    process.wait(60)
 
             with listening(kill):
-                output = process.communicate()[0]
+                output = process.communicate(timeout=BUSY_S)[0]
         return Done(process.returncode, output)
 
     def hold(self, path: Path) -> None:
@@ -204,7 +206,7 @@ def give_rights(folder: Path) -> None:
         administrators, system = "*S-1-5-32-544", "*S-1-5-18"
         grants = [word for who in (administrators, system) for word in ("/grant:r", f"{who}:(OI)(CI)F")]
         for words in (["/setowner", administrators], ["/inheritance:r", *grants]):
-            subprocess.run(["icacls", str(folder), *words, "/q"], check=True)
+            subprocess.run(["icacls", str(folder), *words, "/q"], check=True, timeout=60)
 
 
 def restart(machine: Machine) -> None:

@@ -74,7 +74,7 @@ def test_the_same_facts_give_the_same_file(line: Line) -> None:
     made = []
     for seed in ("1", "2"):
         command = [sys.executable, "-m", "winhost", "report", facts, "-o", f"{seed}.html"]
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True)
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, timeout=60)
         made.append(Path(f"{seed}.html").read_bytes())
     assert made[0] == made[1]
 

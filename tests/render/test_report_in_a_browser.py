@@ -135,7 +135,9 @@ def printed(browser: webdriver.Chrome, page: Path) -> list[str]:
     document = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
     path = page.with_suffix(".pdf")
     path.write_bytes(document)
-    text = subprocess.run(["pdftotext", "-layout", str(path), "-"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["pdftotext", "-layout", str(path), "-"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     return text.split("\f")[:-1]
 
 

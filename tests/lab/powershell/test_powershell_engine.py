@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.errors import raises
+from tests.processes import started
 from winhost.cli import run
 from winhost.lab.powershell.powershell_engine import find_engine
 
@@ -38,7 +39,7 @@ def test_an_engine_that_was_named_and_is_not_there_is_not_replaced_by_another(mo
 def test_a_lab_that_was_stopped_leaves_nothing(tmp_path: Path, stopped_by: signal.Signals) -> None:
     command = [sys.executable, "-m", "winhost", "lab", "up", "server2025-3gpu", "--tls"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as lab:
+    with started(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as lab:
         assert lab.stderr
         while b"Ctrl-C" not in lab.stderr.readline():
             assert any(tmp_path.iterdir())

@@ -473,9 +473,9 @@ def test_several_clients_work_at_the_same_time(machine):
 
     def work(endpoint, number):
         with opened(endpoint) as pool:
-            together.wait()
+            together.wait(60)
             answers.extend(call(pool, "work", name=f"{number}.{turn}")[0] for turn in range(5))
-            together.wait()
+            together.wait(60)
 
     with serve(machine) as endpoint:
         clients = [threading.Thread(target=work, args=(endpoint, number)) for number in range(4)]

@@ -127,8 +127,8 @@ class PowerShellEngine:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
-        self._reader.join()
+            self._process.wait(_END_S)
+        self._reader.join(_END_S)
         with suppress(OSError):
             self._input.close()
 

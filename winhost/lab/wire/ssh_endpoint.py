@@ -177,7 +177,7 @@ def _answer(channel: Any, request: str, sshd: SshServer) -> str:
         return sshd.invoke(request)
     finally:
         done.set()
-        beating.join()
+        beating.join(_PATIENCE_S)
 
 
 def _end(channel: Any, code: int, said: str) -> None:

@@ -1,0 +1,34 @@
+"""Programs that tests start: each ends with its test, whatever the test came to."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+END_S = 60
+
+
+@contextmanager
+def started(command: Sequence[str], **options: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """A program that ends by itself before the block does, or soon after; it is killed where the block fails."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+            process.wait(END_S)
+        finally:
+            process.kill()  # Popen's own end waits for as long as the program likes
+
+
+def exit_code(child: int) -> int:
+    """Of a forked child that ends by itself, by its process id."""
+    until = time.monotonic() + END_S
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise TimeoutError(f"process {child} did not end")
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(ended[1])
