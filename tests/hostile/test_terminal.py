@@ -22,7 +22,7 @@ from winhost.engine.run import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import plain, read_document, write_document
-from winhost.model.errors import Exit, WinhostError, visible, visible_json
+from winhost.model.errors import WinhostError, visible, visible_json
 from winhost.model.facts import Facts
 from winhost.model.not_on_host import NotOnHost
 from winhost.model.plan import Plan, PlanRequest
@@ -159,29 +159,17 @@ def test_the_list_of_runs_shows_names_and_obeys_none_of_them(line: Line) -> None
 # ---- errors and tables
 
 
-class Odd(WinhostError):
-    """All that an error can say, hostile."""
-
-    exit_code = Exit.FAILURE
-
-    def __init__(self) -> None:
-        super().__init__("Odd", "")
-
-    @property
-    def what(self) -> str:
-        return f"it is {MARK}"
-
-    @property
-    def meaning(self) -> str:
-        return f"first\nsecond \x1b[2J{TAKEN['control-of-eight-bits']}"
-
-    @property
-    def hint(self) -> str:
-        return f"look at {TAKEN['right-to-left-override']}"
+# All that an error can say, hostile.
+ODD = WinhostError(
+    "Odd",
+    what=f"it is {MARK}",
+    meaning=f"first\nsecond \x1b[2J{TAKEN['control-of-eight-bits']}",
+    hint=f"look at {TAKEN['right-to-left-override']}",
+)
 
 
 def test_an_error_is_as_many_lines_as_it_has_and_no_more() -> None:
-    text = error_text(Odd())
+    text = error_text(ODD)
     assert_plain(text)
     assert len(text.split("\n")) == 4
 
