@@ -1,4 +1,4 @@
-"""What `assess` and `diff` answer to programs: documents of a published shape (`winhost schema`)."""
+"""The documents that `assess` and `diff` print with --json; `winhost schema` publishes their shape."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -38,9 +38,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a host is held against. path: the only one that will do, or a variant of it; remedies: judged as if they
-    were done; assumed: facts that are stated where nothing was read; asked: the capabilities that were named for this
-    look alone, beside those that a workload needs.
+    """What a host is evaluated against. path: only this path or variant counts; remedies: evaluated as if they were
+    done; assumed: facts stated by the user where none were read; asked: capabilities named on the command line, in
+    addition to those that a workload needs.
     """
 
     needs: Needs = field(default_factory=Needs)
@@ -52,7 +52,7 @@ class Requirements:
 
     @property
     def supposed(self) -> "Supposed | None":
-        """What of it is no fact and no workload; None where nothing is."""
+        """The hypothetical part: remedies, named capabilities and stated facts; None where there is none."""
         what_if = tuple(remedy.id for remedy in self.remedies)
         words = tuple(each.word for each in self.assumed)
         return Supposed(what_if, self.asked, words) if what_if or self.asked or words else None
@@ -64,10 +64,10 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Judged:
-    """A host. fits: each path by the best of its ways, the best first; changes: the cheapest that make the request
-    work, none where there is nothing to change; null where winhost knows of none; nearest: the smallest change of the
-    workload that a way would carry, null where it is carried as it is, or winhost knows of none; settle: what to run
-    there to settle what verdicts wait for.
+    """The evaluation of a host. fits: each path by its best variant, best first; changes: the cheapest remedies after
+    which it works, empty where nothing has to change, None where none are known; nearest: the smallest change of the
+    workload that makes it fit, None where it fits as it is or no change is known; settle: commands that provide missing
+    facts.
     """
 
     host: str
@@ -80,8 +80,8 @@ class Judged:
 
 @dataclass(frozen=True)
 class Supposed:
-    """That an answer is hypothetical. what_if: remedies, judged as if they were done; needs: what has to be offered;
-    assumed: facts that are stated.
+    """The hypothetical part of an answer. what_if: remedies evaluated as if they were done; needs: capabilities that a
+    target must offer; assumed: facts that were stated, not read.
     """
 
     what_if: tuple[str, ...]
@@ -91,7 +91,7 @@ class Supposed:
 
 @dataclass(frozen=True)
 class Recommended:
-    """The option that is recommended."""
+    """The recommended option."""
 
     path: str
     variant: str | None
@@ -100,7 +100,7 @@ class Recommended:
 
 @dataclass(frozen=True)
 class NearestVariant:
-    """The smallest change of a workload by which an option would carry it: see Nearest."""
+    """The smallest change of a workload with which an option fits it: see Nearest."""
 
     path: str
     variant: str | None
@@ -110,7 +110,7 @@ class NearestVariant:
 
 @dataclass(frozen=True)
 class BriefReason:
-    """A reason without its sentence, which `winhost explain CODE` has."""
+    """A reason without its sentence, which `winhost explain CODE` prints."""
 
     code: str
     severity: Severity
@@ -121,7 +121,7 @@ class BriefReason:
 
 @dataclass(frozen=True)
 class BriefSubject:
-    """A card or VM. key: its location path or GUID; because: the codes that its verdict rests on."""
+    """A GPU or VM. key: its location path or GUID; because: the codes that decide its verdict."""
 
     kind: Literal["card", "vm"]
     key: str
@@ -132,7 +132,7 @@ class BriefSubject:
 
 @dataclass(frozen=True)
 class BriefVariant:
-    """A variant of a path, by itself and without what is asked for."""
+    """A variant of a path, evaluated without the requirements."""
 
     variant: str
     verdict: Verdict
@@ -140,9 +140,9 @@ class BriefVariant:
 
 @dataclass(frozen=True)
 class BriefOption:
-    """A path by the best of its variants. verdict: with what is asked for; reasons: what it rests on, and what a plan
-    would be refused for; lacking: capabilities that must be and are not supported; offers: capabilities by verdict;
-    memory_fits: of a workload, null where that is not known or there is none.
+    """A path by its best variant. verdict: with the requirements; reasons: what decides it, and why a plan would be
+    refused; lacking: required capabilities that are not supported; offers: capabilities by verdict; memory_fits: of a
+    workload, null where it is not known or there is none.
     """
 
     path: str
@@ -159,10 +159,9 @@ class BriefOption:
 
 @dataclass(frozen=True)
 class Brief:
-    """The answer to `assess --json`. options: the best first; changes: ids of the cheapest remedies that make the
-    request
-    work, none where there is nothing to change, null where winhost knows of none; supposed: null where nothing is;
-    settle: what to run to know more.
+    """The answer to `assess --json`. options: best first; changes: ids of the cheapest remedies after which it works,
+    empty where nothing has to change, null where none are known; supposed: null where nothing is hypothetical; settle:
+    commands that provide missing facts.
     """
 
     host: str
@@ -177,7 +176,7 @@ class Brief:
 
 @dataclass(frozen=True)
 class FullMemory:
-    """The memory that an option gives: see Room."""
+    """The memory that an option provides: see AvailableMemory."""
 
     cards: tuple[Bytes, ...]
     ram: Bytes
@@ -188,7 +187,7 @@ class FullMemory:
 
 @dataclass(frozen=True)
 class FullBudget:
-    """The memory that a workload takes by an option: see Budget."""
+    """The memory that a workload needs with an option: see Budget."""
 
     lines: tuple[BudgetLine, ...]
     places: tuple[MemoryPlace, ...]
@@ -199,8 +198,8 @@ class FullBudget:
 
 @dataclass(frozen=True)
 class FullOption:
-    """A path, or each of its variants, with all that is said of it: see PathVerdict and Fit. verdict: its own; meets:
-    with what is asked for.
+    """A path, or each of its variants, with everything that is known of it: see PathVerdict and Fit. verdict: its own;
+    meets: with the requirements.
     """
 
     path: str
@@ -224,7 +223,7 @@ class FullOption:
 
 @dataclass(frozen=True)
 class FullChanges:
-    """What makes an option work: remedies in the order in which they were needed, and what it is worth then."""
+    """What makes an option work: remedies in the order in which they are needed, and the verdict after them."""
 
     remedies: tuple[Remedy, ...]
     path: str
@@ -234,7 +233,7 @@ class FullChanges:
 
 @dataclass(frozen=True)
 class Full:
-    """The answer to `assess --full --json`: as the brief one, with every reason, note, capability and number."""
+    """The answer to `assess --full --json`: like the brief one, with every reason, note, capability and number."""
 
     host: str
     origin: str
@@ -258,7 +257,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Diff:
-    """The answer to `diff --json`; recommended: before and after; two_machines: the readings are not of one."""
+    """The answer to `diff --json`. recommended: before and after; two_machines: the facts are of two machines."""
 
     before: Reading
     after: Reading
@@ -269,7 +268,7 @@ class Diff:
 
 
 def judge(facts: Facts, asked: Requirements) -> Judged:
-    """All that is said of a host. Pure. Raises UsageError: Contradicted, NobodyThere."""
+    """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere."""
     known, facts = facts, stated(facts, asked.assumed)
     judged = assess_as_if(facts, asked.remedies, asked.stated)
     if asked.assumed:
@@ -293,7 +292,7 @@ def _nearest(judged: Assessment, found: Sequence[Fit], asked: Requirements) -> N
 
 
 def brief(found: Judged, asked: Requirements) -> Brief:
-    """What decides, without evidence and sentences."""
+    """Only what decides, without evidence and sentences."""
     paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
     options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(asked.path, fit.variant))
     changes = tuple(remedy.id for remedy in found.changes.remedies) if found.changes else None
@@ -303,7 +302,7 @@ def brief(found: Judged, asked: Requirements) -> Brief:
 
 
 def _recommended(found: Judged, asked: Requirements) -> Recommended | None:
-    """None where nothing works, or it is not known which Windows it is."""
+    """None where nothing works, or where the Windows version is not known."""
     best = next(fit for fit in found.fits if is_meant(asked.path, fit.variant))
     if found.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
         return None
@@ -344,7 +343,7 @@ def _brief_subject(subject: SubjectVerdict) -> BriefSubject:
 
 
 def full(found: Judged, asked: Requirements) -> Full:
-    """Everything, of each variant by itself."""
+    """Everything, for each variant."""
     variants = [variant for variant in found.assessment.every_variant if is_meant(asked.path, variant.path)]
     options = tuple(_full_option(variant, fit_of(variant, asked.needs, asked.workload)) for variant in variants)
     options = tuple(sorted(options, key=lambda option: option.meets.rank))
@@ -390,12 +389,12 @@ def _full_changes(changes: Mended | None) -> FullChanges | None:
 
 
 def _as(kind: type[T], value: object | None) -> T | None:
-    """The fields that both have."""
+    """A document of this class from the fields that the value has."""
     return None if value is None else kind(**{each.name: getattr(value, each.name) for each in fields(kind)})  # type: ignore[arg-type]
 
 
 def difference(before: Facts, after: Facts) -> tuple[Comparison, Diff]:
-    """What changed, to look at and to print. Raises WrongState."""
+    """The changes between two sets of facts, as a comparison and as its document. Raises WrongState."""
     found = compare(before, after)
     readings = _reading(before), _reading(after)
     document = Diff(*readings, found.differences, found.verdicts, found.recommended, found.two_machines)

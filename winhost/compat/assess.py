@@ -1,4 +1,4 @@
-"""What each path is worth on a host, with the reasons. Pure: facts in, verdicts out."""
+"""Evaluates each path on a host. Pure: facts in, verdicts with reasons out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,9 +36,9 @@ Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[V
 def assess(
     facts: HostFacts, selection: Selection | None = None, stated: Mapping[str, Version] | None = None
 ) -> Assessment:
-    """Judge every path and what it offers. With a selection, DDA is judged for exactly its cards and VM together.
+    """Evaluate every path and its capabilities. With a selection, DDA is evaluated for exactly its GPUs and VM.
 
-    stated: versions that facts do not tell, by name (vllm, cuda, toolkit, wsl, kernel, driver).
+    stated: versions that facts do not contain, by name (vllm, cuda, toolkit, wsl, kernel, driver).
     """
     facts = as_stated(facts, stated)
     target = Target(facts, PATHS[0], stated)
@@ -49,7 +49,7 @@ def assess(
 
 
 def _knows_windows(facts: HostFacts) -> bool:
-    """All but every path asks which Windows it is: without that, any recommendation would be a guess."""
+    """Whether the Windows edition is known. Nearly every path depends on it, so without it nothing is recommended."""
     try:
         return bool(facts.os.family)
     except MissingFact:
@@ -57,7 +57,7 @@ def _knows_windows(facts: HostFacts) -> bool:
 
 
 def recommended(facts: HostFacts, but: str) -> PathVerdict | None:
-    """The way that assess would recommend if there were not that one, without a look at what ways offer."""
+    """The variant that assess would recommend without this one, evaluated without capabilities."""
     variants = [judge(facts, variant) for variant in ALL_VARIANTS if variant != but]
     possible = [judged for judged in variants if judged.verdict is not Verdict.UNSUPPORTED]
     return min(possible, key=lambda judged: judged.verdict.rank, default=None)
@@ -78,7 +78,7 @@ def _with_offers(judged: PathVerdict, target: Target) -> PathVerdict:
 
 
 def _whole(target: Target, path: str, selection: Selection | None) -> PathVerdict:
-    """With its variants, the best of which counts, and with what it offers."""
+    """A path with its variants, the best of which counts, and its capabilities."""
     judged = [_with_offers(judge(target.facts, variant, selection), target.on(variant)) for variant in _variants(path)]
     best = min(judged, key=lambda verdict: verdict.verdict.rank)
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
@@ -92,13 +92,13 @@ def _available_memory(target: Target) -> AvailableMemory | None:
 
 
 def judge(facts: HostFacts, variant: str, selection: Selection | None = None) -> PathVerdict:
-    """Judge one path or variant; with a selection, exactly its cards and VM together."""
+    """Evaluate one path or variant; with a selection, exactly its GPUs and VM."""
     return _judged(facts, variant) if selection is None else _judge(facts, variant, selection)
 
 
 @lru_cache(maxsize=2 * len(ALL_VARIANTS))
 def _judged(facts: HostFacts, variant: str) -> PathVerdict:
-    """The same facts are judged more than once on the way to a plan: for its cards, for what is possible instead."""
+    """Cached: planning evaluates the same facts several times, for its GPUs and for alternatives."""
     return _judge(facts, variant, None)
 
 
@@ -119,7 +119,7 @@ def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathV
 
 
 def _open(facts: HostFacts, path: str) -> Wanted:
-    """Nothing chosen yet: every VM there is, and every card but the display of a management controller."""
+    """Without a selection: every VM, and every GPU but the display of a management controller."""
     cards, missing_cards = _readable(path, CARD, lambda: tuple(filter(serves, facts.cards)))
     vms, missing_vms = _readable(path, VM, lambda: facts.vms)
     host = reasons(path, HOST, THE_HOST, facts)
@@ -127,14 +127,14 @@ def _open(facts: HostFacts, path: str) -> Wanted:
 
 
 def _chosen(facts: HostFacts, path: str, selection: Selection) -> Wanted:
-    """What is selected, and what it is worth together."""
+    """The selected GPUs and VM, with the reasons that apply to them together."""
     together = reasons(path, ASSIGNMENT, _together(selection), facts, selection)
     vms = (selection.vm,) if selection.vm else ()
     return (*reasons(path, HOST, THE_HOST, facts), *together), selection.cards, vms
 
 
 def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple[tuple[T, ...], tuple[Reason, ...]]:
-    """The subjects, or the reason why there is nobody to ask; neither where the path has no rules about them."""
+    """The subjects, or the reason why they could not be read; neither where the path has no rules about them."""
     try:
         return (read() if asks(path, each) else ()), ()
     except MissingFact as missing:
@@ -142,7 +142,7 @@ def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple
 
 
 def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) -> Sequence[SubjectVerdict]:
-    """What was selected counts whole; of what can still be chosen, the best."""
+    """All selected subjects count; without a selection, only those with the best verdict."""
     if selection is not None:
         return subjects
     best = Verdict.best(subject.verdict for subject in subjects)

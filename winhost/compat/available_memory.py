@@ -1,4 +1,4 @@
-"""The memory that a way gives to a workload: read where it can be, as it would be set up where not."""
+"""The memory that a variant provides for a workload: as read, or as it would be set up."""
 
 from winhost.compat.capabilities.gpu_cards import gpus
 from winhost.compat.target import Target
@@ -10,7 +10,7 @@ from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
 
 
 def available_memory(target: Target) -> AvailableMemory:
-    """Raises MissingFact, for partitions always: facts do not tell how large they are."""
+    """Raises MissingFact, always for partitions: facts do not contain their size."""
     if target.path == "gpu-p":
         raise MissingFact("the size of a GPU partition", NOT_THERE)
     cards, host = tuple(map(memory_of, gpus(target))), target.facts.memory.total
@@ -20,7 +20,7 @@ def available_memory(target: Target) -> AvailableMemory:
 
 
 def _ram(path: str, host: Bytes) -> Bytes:
-    """A VM can be given all but what Windows itself needs; WSL gets half unless its settings say otherwise."""
+    """A VM can get everything but what Windows needs; WSL gets half unless .wslconfig says otherwise."""
     match path:
         case "dda":
             return max(host - WINDOWS, 0)

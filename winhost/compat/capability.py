@@ -1,4 +1,4 @@
-"""Rules of capabilities: what a target can do, and what it rests on. One small function per rule, as for paths."""
+"""Rules of capabilities: what a target can do, and the evidence for it. One small function per rule, as for paths."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ WHOLE_CARD = ("dda", *NATIVE)  # Linux' own driver on the whole card
 
 @dataclass(frozen=True)
 class CapabilityRule:
-    """on: the paths or ways where it is asked."""
+    """on: the paths or variants to which it applies."""
 
     capability: str
     on: frozenset[str]
@@ -43,7 +43,7 @@ MEASURES: dict[str, Measure] = {}
 
 
 def capability(name: str, *, on: tuple[str, ...], unknown: WhenUnknown) -> Callable[[Judge], Judge]:
-    """Declare a rule of a capability, on which ways it holds, and whether a fact that could not be read blocks."""
+    """Declare a rule of a capability, the variants to which it applies, and whether an unknown fact blocks."""
 
     def declare(judge: Judge) -> Judge:
         RULES.append(CapabilityRule(name, frozenset(on), unknown, judge))
@@ -53,7 +53,7 @@ def capability(name: str, *, on: tuple[str, ...], unknown: WhenUnknown) -> Calla
 
 
 def measure(name: str) -> Callable[[Measure], Measure]:
-    """Declare how much of a capability there is, or which: a text for people, None where there is nothing to say."""
+    """Declare the measure of a capability: a text for people, None where there is none."""
 
     def declare(measured: Measure) -> Measure:
         MEASURES[name] = measured
@@ -63,14 +63,14 @@ def measure(name: str) -> Callable[[Measure], Measure]:
 
 
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
-    """What the target can do, capability by capability."""
+    """The verdict of each capability on the target."""
     variant = target.variant
     return tuple([_verdict(question.capability, variant, *target.answer(question)) for question in _questions(variant)])
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """All that is asked of one capability: its rules, and how much of it there is."""
+    """A capability's rules and its measure."""
 
     capability: str
     rules: tuple[CapabilityRule, ...]
@@ -91,13 +91,13 @@ def _questions(variant: str) -> tuple[Question, ...]:
 
 @once
 def _question(capability: str, rules: tuple[CapabilityRule, ...]) -> Question:
-    """The same for all ways with the same rules, so that its answer can be, too."""
+    """Shared by all variants with the same rules, so that its answer is computed once."""
     return Question(capability, rules, MEASURES.get(capability))
 
 
 @lru_cache(maxsize=4096)
 def _verdict(name: str, variant: str, findings: tuple[Finding, ...], measured: str | None) -> CapabilityVerdict:
-    """Most cells are the same on most hosts, so they are made once."""
+    """Cached: most results are the same on most hosts."""
     found = tuple(reason_of(finding, variant) for finding in findings)
     grounds = catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
@@ -116,7 +116,7 @@ def _judged(rule: CapabilityRule, target: Target) -> Finding | None:
 
 
 def _doubt(name: str, variant: str, grounds: tuple[str, ...]) -> tuple[Reason, ...]:
-    """Nothing is supported that nothing, or only a conclusion, supports."""
+    """The reason why a capability without evidence, or with inferred evidence only, is unverified."""
     if not grounds:
         return (reason_of(unverified(f"{name}.unshown", observed=f"on {variant}"), variant),)
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):

@@ -1,4 +1,4 @@
-"""What changed between two readings of a host, and what that does to the verdicts. Pure."""
+"""Differences between two sets of facts of a host, and between the verdicts that follow. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -66,12 +66,12 @@ class Comparison:
 
     @property
     def two_machines(self) -> bool:
-        """Whether the ids differ. Where one cannot be read nobody knows, and nothing is said."""
+        """Whether the machine ids differ; False where one of them could not be read."""
         return all(self.machines) and self.machines[0] != self.machines[1]
 
     @property
     def lasting(self) -> tuple[Difference, ...]:
-        """Without what moves by itself."""
+        """Differences other than those that change by themselves."""
         return tuple(each for each in self.differences if not each.volatile)
 
 
@@ -135,7 +135,7 @@ def _plain(answer: Answer) -> Json:
 
 
 def _same(before: Json, after: Json) -> bool:
-    """Errors are compared by their codes: the sentence is in the host's language, and some name a time or a handle."""
+    """Errors are compared by code: the message is in the host's language, and may contain a time or a handle."""
     return bool(_told(before) == _told(after))
 
 
@@ -145,7 +145,7 @@ def _told(value: Json) -> Json:
 
 
 def is_missing(value: Json) -> bool:
-    """Whether a value in facts says that there is none."""
+    """Whether a value in facts stands for a missing one."""
     return isinstance(value, Mapping) and len(value) == 1 and not _MISSING.isdisjoint(value)
 
 
@@ -179,7 +179,7 @@ def _only(these: PathVerdict | None, others: PathVerdict | None) -> tuple[Reason
 
 
 def _finding(reason: Reason) -> tuple[str, Severity, str, str]:
-    """What makes two reasons the same. What was observed is in the facts, but alone tells gaps apart."""
+    """The identity of a reason. The observation is in the facts, and matters only to tell missing facts apart."""
     observed = reason.observed if reason.code.endswith(".unknown") else ""
     return reason.code, reason.severity, reason.subject, observed
 

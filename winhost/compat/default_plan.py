@@ -1,4 +1,4 @@
-"""What a plan takes where nothing is chosen, and what it would then be refused for: assess says so before plan does."""
+"""What a plan selects when nothing is named, and why it would be refused: assess reports it before plan does."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,8 +20,8 @@ from winhost.resources.windows.assignable_device.resource import owner
 
 
 def default_cards(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Card, ...]:
-    """Cards that go to a VM where none is named, so far as there are any: none that shows the host's picture or that
-    another VM has, and none that is unverified beside others that are not.
+    """GPUs that a VM gets when none is named: none that drives a display of the host or that another VM has, and no
+    unverified one if there are others. If that leaves none, all of them.
     """
     able = [each for each in judged if each.verdict is not Verdict.UNSUPPORTED and not _blinds(each)]
     sure = [each.key for each in able if each.verdict is not Verdict.UNVERIFIED]
@@ -42,7 +42,7 @@ def _owner(facts: HostFacts, card: Card) -> str | None:
 
 
 def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectVerdict]) -> tuple[Reason, ...]:
-    """Notes on what stands between a way and a plan of it, beyond what is said of the host and of each card and VM."""
+    """Notes on what prevents a default plan of a variant, beyond the reasons of the host, each GPU and each VM."""
     path = path_of(variant)
     if path not in VOCABULARIES:
         return ()

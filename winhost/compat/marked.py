@@ -1,4 +1,4 @@
-"""What of an assessment rests on what was stated: all that would be said otherwise without it."""
+"""Marks what depends on stated facts: everything that would be different without them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class _Other:
 
 
 def marked(judged: Assessment, without: Mapping[str, Assessment]) -> Assessment:
-    """without: the assessment that there would be without each of the statements, by its word."""
+    """without: the assessment without each statement, by the statement's text."""
     paths = tuple(
         _marked_path(path, {word: other.path(path.path) for word, other in without.items()}) for path in judged.paths
     )
@@ -57,14 +57,14 @@ def _reasons(reasons: Iterable[Reason], others: Sequence[_Other]) -> tuple[Reaso
 
 
 def _marked_reason(reason: Reason, without: Mapping[str, set[tuple[str, str, str]]]) -> Reason:
-    """Its own words say so, wherever they are shown."""
+    """The mark is part of the observation, so it appears wherever the reason does."""
     identity = (reason.code, reason.subject, reason.observed)
     words = tuple(word for word, said in without.items() if identity not in said and reason.lacks is None)
     return replace(reason, stated=words, observed=f"{reason.observed} {mark(words)}") if words else reason
 
 
 def mark(words: Iterable[str]) -> str:
-    """For people."""
+    """The mark, for people."""
     return f"(stated: {', '.join(words)})"
 
 

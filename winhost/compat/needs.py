@@ -1,4 +1,4 @@
-"""What is wanted against what each way offers: which ways meet it, and what they lack."""
+"""Compares requirements with what each variant offers: which variants meet them, and what they lack."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -29,9 +29,9 @@ LOADERS = {
 
 @dataclass(frozen=True)
 class Fit:
-    """One way against the needs. verdict: the worst of the way's own, of what must be and of what is denied; lacking:
-    what must be and is not supported; missed: what would be welcome and is not supported; denied: what speaks against a
-    workload's other wishes; budget, short: of a workload, where there is one and the memory of the way is known.
+    """A variant against the requirements. verdict: the worst of its own, of required capabilities and of conflicts;
+    lacking: required capabilities that are not supported; missed: optional ones that are not; denied: conflicts with
+    the workload; budget, short: of a workload, where there is one and the variant's memory is known.
     """
 
     variant: str
@@ -45,7 +45,9 @@ class Fit:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The smallest change of a workload by which a way would carry it. verdict: of the way, for what is then asked."""
+    """The smallest change of a workload with which a variant fits it. verdict: of the variant, for the changed
+    workload.
+    """
 
     variant: str
     verdict: Verdict
@@ -70,7 +72,7 @@ def wanted(must: tuple[str, ...], workload: Workload | None) -> Needs:
 
 
 def needs_of(workload: Workload) -> Needs:
-    """What a workload says that it needs, and what follows from its models."""
+    """What a workload requires explicitly, and what its models imply."""
     implied = [need for model in workload.models for need in _implied(model)]
     implied += ["start-on-boot"] * workload.availability.start_on_boot
     implied += ["windows-desktop"] * workload.keep_windows_usable
@@ -107,7 +109,7 @@ def fits(
 
 
 def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
-    """One way against the needs, and against the memory that a workload takes; where that does not fit, what would."""
+    """A variant against the requirements and the memory that a workload needs; where it does not fit, what would."""
     fit = fit_as_it_is(variant, needs, workload)
     if workload is None or variant.available_memory is None or fit.budget is None or fit.budget.fits:
         return fit
@@ -115,7 +117,7 @@ def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None)
 
 
 def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
-    """The same without a search for what would fit."""
+    """The same without searching for what would fit."""
     must, nice = ([variant.offers(name) for name in names] for names in (needs.must, needs.nice))
     lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
     missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
@@ -128,8 +130,8 @@ def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None =
 
 
 def nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Workload, best: Fit) -> Nearest | None:
-    """Of these ways the one that carries the workload best with the smallest change of it, where that is no worse than
-    the best fit as it is. None where the best fit needs no change.
+    """Of these variants, the one that fits the workload best with the smallest change of it, if that is no worse than
+    the best fit without a change. None where the best fit needs no change.
     """
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
@@ -138,7 +140,7 @@ def nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Workload, b
 
 
 def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Verdict) -> Nearest | None:
-    """A fix must mend the way's verdict, too: a model that sleeps instead needs sleep, for one."""
+    """The change must improve the verdict as well: a model that sleeps instead needs sleep mode, for example."""
     now = fit_of(variant, needs, workload)
     besides = [need for need in needs.must if need not in needs_of(workload).must]
     for fix in now.short.fixes if now.short and variant.available_memory else ():
@@ -155,7 +157,7 @@ def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Ve
 
 
 def _memory(variant: PathVerdict, found: Budget | None) -> Reason | None:
-    """What the workload's memory says, where that is not that it fits."""
+    """The reason of the workload's memory; None where it fits."""
     if found and found.fits:
         return None
     if found is None:
@@ -172,7 +174,7 @@ def _memory(variant: PathVerdict, found: Budget | None) -> Reason | None:
 
 
 def _with_memory(lacking: list[CapabilityVerdict], reason: Reason) -> list[CapabilityVerdict]:
-    """Beside what is said of the memory without a workload."""
+    """Adds the reason of the workload's memory to those of the capability gpu-memory."""
     said = [known for offered in lacking if offered.capability == "gpu-memory" for known in offered.reasons]
     reasons = (*said, reason)
     verdict = Verdict.of(reasons)

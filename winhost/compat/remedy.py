@@ -1,4 +1,4 @@
-"""Judging as if: what a remedy changes in the facts, and the cheapest remedies that make a way work."""
+"""Evaluation as if remedies were done, and the search for the cheapest remedies that make a variant work."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ _MOST_LOOKS = 400  # judgements of one search: far more than any shipped host ne
 
 @dataclass(frozen=True)
 class Mended:
-    """What makes a way work: remedies in the order in which they were needed, and the fit that they lead to."""
+    """What makes a variant work: remedies in the order in which they are needed, and the fit that results."""
 
     remedies: tuple[Remedy, ...]
     fit: Fit
@@ -52,7 +52,7 @@ def named(word: str) -> Remedy:
 
 
 def as_if(facts: Facts, remedies: Iterable[Remedy]) -> Facts:
-    """The facts after these remedies. What could not be read stays so."""
+    """The facts after these remedies. What could not be read stays unknown."""
     for remedy in remedies:
         changed = {resource: _changed(facts.answer(resource), edits) for resource, edits in remedy.effect.items()}
         facts = replace(facts, resources={**facts.resources, **changed})
@@ -74,7 +74,7 @@ def _edited(record: Record, edits: Iterable[Mapping[str, Mapping[str, Json]]]) -
 
 
 def assess_as_if(facts: Facts, remedies: Iterable[Remedy], stated: Mapping[str, Version] | None = None) -> Assessment:
-    """Judge the host as it would be. What only a remedy makes better that nobody has seen help is unverified."""
+    """Evaluate the host as it would be. What only an unverified remedy improves is unverified."""
     mends = tuple(remedies)
     judged = assess(HostFacts(as_if(facts, mends)), stated=after(stated, mends))
     doubtful = ", ".join(mend.id for mend in mends if mend.unverified)
@@ -121,7 +121,7 @@ def cheapest(facts: Facts, needs: Needs, path: str | None = None, workload: Work
 
 
 def _next(variants: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[Remedy, ...]) -> Iterator[Remedy]:
-    """What is asked for by ways of which everything in the way can be remedied."""
+    """Remedies of those variants of which every blocking reason has one."""
     if len(done) == _MOST_REMEDIES:
         return
     for variant, fit in zip(variants, found, strict=True):
@@ -131,7 +131,7 @@ def _next(variants: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[Rem
 
 
 def _blocking(variant: PathVerdict, fit: Fit) -> Iterator[Reason]:
-    """Reasons that stand between a way and what is wanted of it."""
+    """Reasons that prevent a variant from meeting the requirements."""
     own = [reason for reason in variant.every_reason if reason.code in variant.because]
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]
     yield from (reason for reason in (*own, *lacking, *fit.denied) if reason.severity.rank > _GOOD.rank)

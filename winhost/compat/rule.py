@@ -1,4 +1,4 @@
-"""What a rule is: one condition, one finding. The runner adds the subject and the catalogue, and deals with gaps."""
+"""What a rule is: one condition, one finding. The runner adds subject and catalogue entry and handles unknown facts."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from winhost.resources.registry import titled
 
 
 class Each(Enum):
-    """What a rule looks at, beside the facts: nothing, one card, one VM, or cards and VM together."""
+    """What a rule gets besides the facts: nothing, one GPU, one VM, or GPUs and VM together."""
 
     HOST = auto()
     CARD = auto()
@@ -24,7 +24,7 @@ class Each(Enum):
 
 
 class WhenUnknown(Enum):
-    """What follows where a fact could not be read: the path is unverified, or a note says so."""
+    """What a missing fact causes: the path is unverified, or there is a note."""
 
     BLOCKS = auto()
     NOTES = auto()
@@ -50,7 +50,7 @@ class Finding:
 
 
 def unsupported(code: str, *, observed: str) -> Finding:
-    """It cannot work, or we do not do it."""
+    """It cannot work, or winhost does not do it."""
     return Finding(code, Severity.UNSUPPORTED, observed)
 
 
@@ -60,12 +60,12 @@ def unverified(code: str, *, observed: str) -> Finding:
 
 
 def degraded(code: str, *, observed: str) -> Finding:
-    """It works with something given up."""
+    """It works, with limitations."""
     return Finding(code, Severity.DEGRADED, observed)
 
 
 def note(code: str, *, observed: str) -> Finding:
-    """Good to know beforehand; changes no verdict."""
+    """Useful to know in advance; changes no verdict."""
     return Finding(code, Severity.NOTE, observed)
 
 
@@ -74,7 +74,7 @@ Judge = Callable[..., Finding | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A judge with what it is about: a path, or one of its variants (`wsl2/bridged`).
+    """A function with what it is about: a path, or one of its variants (`wsl2/bridged`).
 
     `judge` takes the facts, and the subject unless that is the host.
     """
@@ -93,7 +93,7 @@ RULES: list[Rule] = []
 
 
 def rule(path: str, *, unknown: WhenUnknown, each: Each = HOST) -> Callable[[Judge], Judge]:
-    """Declare a rule of `path`, and whether a fact that could not be read blocks it."""
+    """Declare a rule of `path`, and whether a missing fact blocks it."""
 
     def declare(judge: Judge) -> Judge:
         RULES.append(Rule(path, unknown, each, judge))
@@ -103,7 +103,7 @@ def rule(path: str, *, unknown: WhenUnknown, each: Each = HOST) -> Callable[[Jud
 
 
 def reasons(variant: str, each: Each, subject: str, *seen: Any) -> tuple[Reason, ...]:
-    """What the rules of a way say of one subject, each observation once. `seen`: what the rules are shown."""
+    """The findings of a variant's rules about one subject, each observation once. `seen`: the rules' arguments."""
     heaviest: dict[tuple[str, str], Finding] = {}
     for finding in _findings(variant, each, seen):
         told = heaviest.setdefault((finding.code, finding.observed), finding)
@@ -113,7 +113,7 @@ def reasons(variant: str, each: Each, subject: str, *seen: Any) -> tuple[Reason,
 
 
 def _findings(variant: str, each: Each, seen: tuple[Any, ...]) -> Iterable[Finding]:
-    """Of a path's variant: what is said of the path, and its own."""
+    """For a variant: the findings of its path, and its own."""
     path = path_of(variant)
     of_path = _of_host(path, *seen) if each is HOST else _of(path, each, seen)
     return of_path if path == variant else (*of_path, *_of(variant, each, seen))
@@ -121,7 +121,7 @@ def _findings(variant: str, each: Each, seen: tuple[Any, ...]) -> Iterable[Findi
 
 @lru_cache(maxsize=8)
 def _of_host(path: str, facts: Any) -> tuple[Finding, ...]:
-    """The same for each of its variants."""
+    """Cached: the same for each variant of a path."""
     return _of(path, HOST, (facts,))
 
 
@@ -130,7 +130,7 @@ def _of(topic: str, each: Each, seen: tuple[Any, ...]) -> tuple[Finding, ...]:
 
 
 def asks(variant: str, each: Each) -> bool:
-    """Whether a way has rules about this kind of subject."""
+    """Whether a variant has rules about this kind of subject."""
     return bool(_rules(path_of(variant), each) or _rules(variant, each))
 
 
@@ -140,7 +140,7 @@ def _rules(topic: str, each: Each) -> tuple[Rule, ...]:
 
 
 def gap(variant: str, subject: str, missing: MissingFact) -> Reason:
-    """The reason where a resource could not be read at all, so that there is nothing to ask the rules about."""
+    """The reason where a whole resource could not be read, so no rule can be asked."""
     return reason_of(finding_of_gap(path_of(variant), BLOCKS, missing), subject)
 
 
@@ -152,7 +152,7 @@ def _judged(rule: Rule, seen: tuple[Any, ...]) -> Finding | None:
 
 
 def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Finding:
-    """What follows for a path or capability where a fact lacks."""
+    """What a missing fact causes for a path or capability."""
     if isinstance(missing.missing, Unavailable):
         return note(f"{topic}.later", observed=f"evaluated once {titled(missing.missing.unavailable)} is available")
     severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
@@ -160,7 +160,7 @@ def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Fi
 
 
 def reason_of(finding: Finding, subject: str) -> Reason:
-    """With what the catalogue says of its code. Raises UsageError: UnknownCode."""
+    """The finding with its catalogue entry. Raises UsageError: UnknownCode."""
     entry = catalogue.entry(finding.code)
     return Reason(
         code=finding.code,

@@ -1,4 +1,4 @@
-"""What to run on a machine to settle what is not known of it: the fewest commands that settle most."""
+"""Commands to run on a host to read missing facts: the fewest that settle most reasons."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,9 +16,7 @@ GAP = ".unknown"
 
 @dataclass(frozen=True)
 class SettlingCommand:
-    """run: what to type there; then: what to do with what it makes; tells: facts, `*` for every property or
-    resource.
-    """
+    """run: what to type on the host; then: what to do with its output; tells: facts, `*` for all of a resource."""
 
     run: str
     then: str
@@ -27,7 +25,7 @@ class SettlingCommand:
 
 @dataclass(frozen=True)
 class Settling:
-    """A command to run. settles: facts that verdicts wait for and it tells; reasons: how many of these wait."""
+    """A command to run. settles: missing facts that it provides; reasons: how many wait for them."""
 
     run: str
     then: str
@@ -37,7 +35,7 @@ class Settling:
 
 @once
 def commands() -> tuple[SettlingCommand, ...]:
-    """In the order in which equally good ones are preferred; the last tells everything."""
+    """In the order of preference among equally good ones; the last one provides everything."""
     import yaml
 
     read: list[dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("settle.yaml").read_text(encoding="utf-8"))
@@ -45,8 +43,8 @@ def commands() -> tuple[SettlingCommand, ...]:
 
 
 def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
-    """At most three commands: each time the one for which most reasons wait; where the last of them would leave
-    something open, the one that tells everything in its place.
+    """At most three commands: each time the one for which most reasons wait; if the third would leave facts missing,
+    the command that provides everything instead.
     """
     open_ = Counter(_awaited(assessment.every_variant))
     *single, everything = commands()
@@ -63,7 +61,7 @@ def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
 
 
 def _awaited(variants: Iterable[PathVerdict]) -> Iterable[str]:
-    """The fact of each reason that waits for one."""
+    """The missing fact of each reason that waits for one."""
     every = (reason for variant in variants for reason in dict.fromkeys(variant.every_reason))
     return (reason.lacks for reason in every if _waits(reason) and reason.lacks)
 

@@ -1,7 +1,7 @@
-"""How long it takes until a sleeping model answers, from what copies were measured to cost. Pure.
+"""How long a sleeping model takes to answer, calculated from measured copy rates. Pure.
 
-The bounds are far apart: copies alone, as fast as they were measured, and all that an engine does around them, as slow
-as it was reported. Between them nobody can say without trying.
+The bounds are far apart: copies alone at the fastest rates measured, and everything an engine does at the slowest rates
+reported.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ DROPPED = 0.3  # seconds until level 2 has dropped weights
 
 @dataclass(frozen=True)
 class Rates:
-    """GB/s of each card to its host memory (down) and back (up), at best and as slow as was reported."""
+    """GB/s of each GPU to its host memory (down) and back (up), at best and as slow as reported."""
 
     up: float
     down: float
@@ -44,7 +44,7 @@ PAGEABLE_RATES = Rates(
 
 @dataclass(frozen=True)
 class Swap:
-    """Seconds until `model` answers, at best and at worst, where `after` has to fall asleep first; None: nobody has."""
+    """Seconds until `model` answers, at best and worst, if `after` falls asleep first; None: no model has to."""
 
     model: str
     after: str | None
@@ -57,7 +57,7 @@ class Swap:
 
 
 def swaps(workload: Workload, budget: Budget) -> Iterator[Swap]:
-    """Of each model that sleeps and whose size is known: when nobody is awake, and after each that shares a card."""
+    """For each sleeping model of known size: with no other model awake, and after each one that shares a GPU."""
     rates = PAGEABLE_RATES if budget.variant.startswith(SHARED_WITH_WINDOWS) else PINNED_RATES
     sleepers = [model for model in workload.models if model.sleeps and _held(model) is not None]
     for model in sleepers:
@@ -70,7 +70,7 @@ def swaps(workload: Workload, budget: Budget) -> Iterator[Swap]:
 
 
 def slowest(workload: Workload, budget: Budget) -> Swap | None:
-    """The swap that takes longest at best; None where none sleeps, or the size of none that does is known."""
+    """The swap that takes longest at best; None where no model sleeps, or none of known size."""
     return max(swaps(workload, budget), key=lambda swap: (swap.best, swap.worst), default=None)
 
 
@@ -80,8 +80,7 @@ def _share_a_card(budget: Budget, one: Model, other: Model) -> bool:
 
 
 def _held(model: Model) -> Bytes | None:
-    """Weights on the card that holds most of them; at level 1 what waits in host memory instead, where that is all
-    that is known."""
+    """Weights on the GPU that has most of them; for level 1 their backup in host memory, if only that is known."""
     share = weights(model)
     if isinstance(share, MemoryPart):
         return share.bytes

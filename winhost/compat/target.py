@@ -1,4 +1,4 @@
-"""The Linux that would serve by one way of a host: what rules of capabilities are shown."""
+"""The Linux that would serve with one variant on a host: the argument of capability rules."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 
 class Target:
-    """What would serve by `way` (`dda`, `wsl2/bridged`). stated: versions that the user states, by name.
+    """The Linux that would serve with `variant` (`dda`, `wsl2/bridged`). stated: versions stated by the user, by name.
 
-    Reading a version that neither facts nor user tell raises MissingFact: unknown is a value, never a guess.
+    Reading a version that neither facts nor user provide raises MissingFact: it is never guessed.
     """
 
     def __init__(self, facts: HostFacts, variant: str, stated: Mapping[str, Version] | None = None) -> None:
@@ -47,16 +47,16 @@ class Target:
         self._answers: dict[object, Any] = {}
 
     def on(self, variant: str) -> "Target":
-        """The same host by another way. What holds on both is answered once."""
+        """The same host with another variant. Answers that hold for both are computed once."""
         other = copy(self)
         other._variant, other._path = variant, path_of(variant)
         return other
 
     def answer(self, question: Callable[["Target"], T]) -> T:
-        """What a question has for an answer here.
+        """The answer to a question, computed no more often than needed.
 
-        Questions are pure: one that does not look at the way has the same answer on all ways, and one that looks at the
-        path only has it on all variants. Each is asked no more often than that.
+        Questions are pure: one that does not read the variant has the same answer for all, and one that reads only the
+        path has the same answer for all variants of it.
         """
         for place in (question, (question, self._path), (question, self._variant)):
             if place in self._answers:
@@ -79,12 +79,12 @@ class Target:
 
     @cached_property
     def cards(self) -> tuple[Card, ...]:
-        """Every GPU that could serve."""
+        """All GPUs that could serve."""
         return tuple(filter(serves, self.facts.cards))
 
     @cached_property
     def gpus(self) -> tuple[Card, ...]:
-        """The cards that CUDA runs on."""
+        """The GPUs that CUDA runs on."""
         return tuple(filter(runs_cuda, self.cards))
 
     @property
@@ -111,7 +111,7 @@ class Target:
 
     @property
     def driver(self) -> Version:
-        """NVIDIA's, as `591.59`: the oldest of the cards'. WSL uses that of Windows."""
+        """NVIDIA's, as `591.59`: the oldest of all GPUs. WSL uses the Windows driver."""
         return self._version("driver", self._windows_driver if self.path in _SHARED_WITH_WINDOWS else None)
 
     def _version(self, name: str, read: Callable[[], Version | None] | None = None) -> Version:

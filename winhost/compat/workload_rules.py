@@ -1,6 +1,6 @@
-"""What speaks against a workload's own wishes on a way: what goes ill together, how fast it swaps, who reaches it.
+"""Rules about a workload on a variant: combinations that fail, swap times, and network access.
 
-As with rules, one small function has one condition and one finding.
+As with other rules, one small function has one condition and one finding.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ RELOADING = frozenset(
 
 @dataclass(frozen=True)
 class WorkloadOnVariant:
-    """A workload on a way, with its memory where that is known."""
+    """A workload on a variant, with its memory budget where that is known."""
 
     workload: Workload
     variant: str
@@ -43,7 +43,7 @@ class WorkloadOnVariant:
 
     @property
     def droppers(self) -> list[Model]:
-        """Those that sleep without their weights."""
+        """Models that sleep without their weights (level 2)."""
         return [model for model in self.sleepers if model.sleep_level == 2]
 
     @property
@@ -52,7 +52,7 @@ class WorkloadOnVariant:
 
     @property
     def within(self) -> float:
-        """Seconds until a sleeping model has to answer."""
+        """Seconds within which a sleeping model has to answer."""
         return self.workload.availability.swap_within or inf
 
     @cached_property
@@ -67,7 +67,7 @@ WorkloadRule = Callable[[WorkloadOnVariant], Finding | None]
 
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Reason, ...]:
-    """All that speaks against it, in the order of the wishes below."""
+    """All findings against the workload, in the order of WORKLOAD_RULES."""
     case = WorkloadOnVariant(workload, variant, budget)
     return tuple(reason_of(finding, variant) for check in WORKLOAD_RULES if (finding := check(case)))
 
@@ -76,11 +76,11 @@ def _named(models: list[Model]) -> str:
     return ", ".join(model.name for model in models)
 
 
-# --- What goes ill together ----------------------------------------------------------------------------------------
+# --- Combinations --------------------------------------------------------------------------------------------------
 
 
 def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
-    """An engine died of it; a newer one came back, in a small case."""
+    """KV tiers together with sleep mode crashed an engine; newer versions worked in a small test."""
     if case.mirrors(Mirror.TIERS) and case.sleepers:
         vllm = case.workload.versions.get("vllm")
         say = unverified if vllm and vllm >= VLLM_CAME_BACK else unsupported
@@ -89,7 +89,7 @@ def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
 
 
 def lmcache_and_sleep(case: WorkloadOnVariant) -> Finding | None:
-    """Who falls asleep clears the server, for all."""
+    """An engine that falls asleep clears its LMCache server for all engines."""
     if case.mirrors(Mirror.LMCACHE) and case.sleepers and len(case.workload.models) > 1:
         others = [model for model in case.workload.models if not model.sleeps]
         beside = f", beside {_named(others)}" if others else ""
@@ -98,7 +98,7 @@ def lmcache_and_sleep(case: WorkloadOnVariant) -> Finding | None:
 
 
 def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> Finding | None:
-    """The recipe for waking fails at its second step."""
+    """Level 2 needs a loader that can reload all weights."""
     stuck = [model for model in case.droppers if model.load_format not in RELOADING]
     if stuck:
         formats = ", ".join(f"{model.name} by {model.load_format}" for model in stuck)
@@ -107,24 +107,24 @@ def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> Finding | None:
 
 
 def drops_weights_below_adapters(case: WorkloadOnVariant) -> Finding | None:
-    """Reloading does not find them under their names."""
+    """Reloading after level 2 fails with LoRA adapters."""
     found = [model for model in case.droppers if model.lora]
     return unsupported("sleep-l2.adapters", observed=_named(found)) if found else None
 
 
 def drops_quantized_weights(case: WorkloadOnVariant) -> Finding | None:
-    """Reloading them was seen to fail."""
+    """Reloading quantized weights after level 2 was seen to fail."""
     found = [model for model in case.droppers if model.quantization]
     if found:
         return unverified("sleep-l2.quantized", observed=", ".join(f"{m.name} in {m.quantization}" for m in found))
     return None
 
 
-# --- How fast it swaps ---------------------------------------------------------------------------------------------
+# --- Swap time -----------------------------------------------------------------------------------------------------
 
 
 def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
-    """Copies alone take longer, where they were measured; not in WSL."""
+    """Copies alone take longer than allowed at the fastest rates measured; WSL was not measured."""
     late = [swap for swap in case.swaps if swap.best > case.within]
     if late:
         say = unverified if path_of(case.variant) in SHARED else unsupported
@@ -134,7 +134,7 @@ def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
 
 
 def swap_is_untried(case: WorkloadOnVariant) -> Finding | None:
-    """As fast as was measured it does, as slow as was reported it does not."""
+    """The swap is in time at the fastest rates measured, and not at the slowest reported."""
     doubtful = [swap for swap in case.swaps if swap.best <= case.within < swap.worst]
     if doubtful:
         slowest = max(doubtful, key=lambda swap: swap.worst)
@@ -142,25 +142,25 @@ def swap_is_untried(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
-# --- Where it is reached from --------------------------------------------------------------------------------------
+# --- Network access ------------------------------------------------------------------------------------------------
 
 
 def reached_through_nat(case: WorkloadOnVariant) -> Finding | None:
-    """Windows has to forward it."""
+    """Behind NAT, other machines need ports that Windows forwards."""
     if case.exposed and case.variant == "wsl2/nat":
         return degraded("wsl2.nat-exposed", observed=f"exposure {case.workload.exposure}")
     return None
 
 
 def reached_through_windows(case: WorkloadOnVariant) -> Finding | None:
-    """By its address, behind a firewall of its own."""
+    """With mirrored networking, other machines use Windows' address through the Hyper-V firewall."""
     if case.exposed and case.variant == "wsl2/mirrored":
         return degraded("wsl2.mirrored-exposed", observed=f"exposure {case.workload.exposure}")
     return None
 
 
 def published_to_loopback(case: WorkloadOnVariant) -> Finding | None:
-    """Unless an address stands before the port."""
+    """wslc publishes ports on loopback unless an address is given."""
     if case.exposed and case.variant == "wslc":
         return degraded("wslc.loopback", observed=f"exposure {case.workload.exposure}")
     return None

@@ -1,4 +1,4 @@
-"""What each way offers: a row for each capability, a cell for each way, and behind them the reasons."""
+"""What each variant offers: a row for each capability, a cell for each variant, and the reasons."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Offered: TypeAlias = Sequence[tuple[str, CapabilityVerdict]]
 
 @dataclass(frozen=True)
 class Cell:
-    """A capability on a way. moot: the way itself is unsupported, so nothing it would offer is to be had."""
+    """A capability on a variant. moot: the variant is unsupported, so its capabilities do not matter."""
 
     variant: str
     verdict: Verdict
@@ -25,7 +25,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class VariantGroup:
-    """Ways with the same verdict, and as much of the capability."""
+    """Variants with the same verdict and the same measure."""
 
     variants: tuple[str, ...]
     verdict: Verdict
@@ -34,7 +34,7 @@ class VariantGroup:
 
 @dataclass(frozen=True)
 class ObservedReason:
-    """A reason, and the ways of which it is said. observed: nothing where that is only the way."""
+    """A reason and the variants to which it applies. observed: empty where it only names the variant."""
 
     variants: tuple[str, ...]
     reason: Reason
@@ -43,7 +43,7 @@ class ObservedReason:
 
 @dataclass(frozen=True)
 class Ground:
-    """Evidence that it works, and the ways of which that holds."""
+    """Evidence that it works, and the variants for which it holds."""
 
     variants: tuple[str, ...]
     key: str
@@ -70,7 +70,7 @@ def matrix(variants: Sequence[PathVerdict], needs: Needs) -> tuple[MatrixRow, ..
 
 
 def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
-    """Behind the cells stand the reasons of ways that can be had at all."""
+    """Reasons are those of variants that are not unsupported."""
     offered = [(each.path, each.offers(name)) for each in variants if each.verdict is not Verdict.UNSUPPORTED]
     topic = catalogue.topics()[name]
     return MatrixRow(
@@ -92,7 +92,7 @@ def _cell(variant: PathVerdict, capability: str) -> Cell:
 
 
 def named(variants: Sequence[str]) -> str:
-    """Ways for people; a path stands for all of its variants."""
+    """Variants for people; a path stands for all of its variants."""
     whole = {path for path in map(path_of, variants) if _of(path) <= set(variants)}
     return ", ".join(dict.fromkeys(path_of(each) if path_of(each) in whole else each for each in variants))
 
@@ -102,7 +102,7 @@ def _of(path: str) -> set[str]:
 
 
 def _groups(offered: Offered) -> tuple[VariantGroup, ...]:
-    """Each at the place of its first way."""
+    """In the order of their first variant."""
     found = _variants_by((variant, (offer.verdict, offer.measure)) for variant, offer in offered)
     return tuple(VariantGroup(variants, verdict, measure) for (verdict, measure), variants in found.items())
 
@@ -126,7 +126,7 @@ def _grounds(offered: Offered) -> tuple[Ground, ...]:
 
 
 def _variants_by(pairs: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
-    """The ways of which each thing is said."""
+    """The variants of each thing."""
     variants: dict[K, tuple[str, ...]] = {}
     for variant, thing in pairs:
         variants[thing] = (*variants.get(thing, ()), variant)

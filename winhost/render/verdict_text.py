@@ -12,7 +12,7 @@ from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
 
 
 def decisive(variant: PathVerdict, fit: Fit) -> Reason | None:
-    """The first reason that the verdict rests on, of the way or of what it lacks or denies; None where supported."""
+    """The first reason that decides the verdict, of the variant or of its capabilities; None where supported."""
     if fit.verdict is Verdict.SUPPORTED:
         return None
     own = [reason for reason in variant.every_reason if reason.code in variant.because]
@@ -87,7 +87,7 @@ def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str 
 
 
 def nearest(found: Nearest) -> tuple[str, ...]:
-    """The smaller workload that a way would carry, with its arithmetic: the first says what, the others how much."""
+    """The smaller workload that a variant would fit, with its arithmetic: first what, then how much."""
     unknown = (f"Unknown even then: {', '.join(found.fix.unknown)}",) if found.fix.unknown else ()
     sentence = f"With a smaller workload, {found.variant} would work ({found.verdict}): {found.fix.text}."
     return (sentence, *found.fix.shows, *unknown)

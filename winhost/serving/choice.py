@@ -1,4 +1,4 @@
-"""Which profile serves each model of a workload on a host, and what it then consists of. Pure."""
+"""Selects the serving profile for each model of a workload on a host, and fills it in. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -35,9 +35,9 @@ REFERENCE = re.compile(r"\$\{(.+)\}")
 
 @dataclass(frozen=True)
 class ProfileLine:
-    """A setting with why it is there. when: the versions and situations it is for; how: where its value is computed.
+    """A setting with the reason for it. when: the versions and cases it applies to; how: how its value is computed.
 
-    unverified: what is not known of whether, or how, it is needed.
+    unverified: what is not known about whether, or how, it is needed.
     """
 
     kind: Kind
@@ -52,7 +52,7 @@ class ProfileLine:
 
 @dataclass(frozen=True)
 class Because:
-    """Why a profile was chosen. unverified: it holds unless what lacks says otherwise."""
+    """Why a profile was chosen. unverified: what is missing to be sure of it."""
 
     why: str
     when: str
@@ -62,9 +62,10 @@ class Because:
 
 @dataclass(frozen=True)
 class Served:
-    """One model. because: none where nothing speaks against sleep, or it was chosen by hand and nothing did;
+    """One model. because: empty where nothing rules out sleep, or the profile was named by the user and nothing ruled
+    it out;
 
-    left_out: lines that cannot be decided, and do harm where they are not needed; lost: by not sleeping, if it was to.
+    left_out: lines that cannot be decided and would do harm where not needed; lost: the cost of not sleeping.
     """
 
     model: str
@@ -80,7 +81,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Serving:
-    """All models of a workload by one way; vllm: its version, where it is stated; chosen: why that way."""
+    """All models of a workload on one variant; vllm: its version, if stated; chosen: why this variant."""
 
     host: str
     origin: str
@@ -92,7 +93,7 @@ class Serving:
 
 
 def serving(facts: HostFacts, workload: Workload, named: str | None = None, read_speed: int = READ_SPEED) -> Serving:
-    """The profile of each model: the one that is named, else the first of NAMES that is safe. read_speed in MB/s.
+    """The profile of each model: the named one, else the first safe one of NAMES. read_speed in MB/s.
 
     Raises RefusedError (NoProfile, UnsafeSleep, CardShared), MissingFact.
     """
@@ -126,14 +127,14 @@ def serving(facts: HostFacts, workload: Workload, named: str | None = None, read
 
 
 def _granted(by_default: AvailableMemory, workload: Workload) -> AvailableMemory:
-    """The most that .wslconfig can give WSL; /dev/shm of a container is bounded by nothing else."""
+    """The most memory that .wslconfig can give WSL; nothing else limits /dev/shm of a container."""
     windows = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
     ram = max(by_default.ram, by_default.host_ram - windows)
     return replace(by_default, ram=ram, shm=ram)
 
 
 def _set_now(facts: HostFacts, by_default: Bytes) -> Bytes:
-    """What .wslconfig says, where it was read and says it; of several the least, for any of them may serve."""
+    """The memory in .wslconfig, if it was read and sets any; the smallest of several, since any account may serve."""
     try:
         texts = [config.state.text or "" for config in facts.all(WslConfig)]
     except MissingFact:
@@ -174,12 +175,12 @@ def _causes(case: Case) -> Iterator[Because]:
 
 
 def _as_served(model: Model, choice: Choice) -> Model:
-    """Stopped instead of asleep, a model takes its turn on the card as before, and leaves nothing, there nor in RAM."""
+    """A model that is stopped instead of put to sleep takes turns as before and leaves nothing in memory."""
     return replace(model, sleep_level=0) if choice[0] == NO_SLEEP else model
 
 
 def _running(facts: HostFacts) -> frozenset[str]:
-    """Network modes that WSL runs in now."""
+    """Network modes in which WSL runs now."""
     try:
         modes = {vm.state.mode for vm in facts.all(WslVm) if vm.state.running and vm.state.mode}
     except MissingFact:
@@ -188,7 +189,7 @@ def _running(facts: HostFacts) -> frozenset[str]:
 
 
 def _own(judged: Assessment) -> str:
-    """The way that a plan takes by itself."""
+    """The variant that a plan uses by default."""
     verdicts = {variant.path: variant.verdict for variant in judged.path(PATH).every_variant}
     return min((f"{PATH}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
 
@@ -206,8 +207,8 @@ def _chosen(variant: str, own: str, running: frozenset[str]) -> str:
 def _fit(
     judged: Assessment, workload: Workload, awake: Workload, granted: AvailableMemory, modes: frozenset[str], own: str
 ) -> tuple[str, Verdict]:
-    """The way of a plan where that can serve, else the best one. Sleep is not asked of it: that is what profiles are
-    chosen by. Raises RefusedError: NoProfile.
+    """The default variant of a plan if it can serve, else the best one. Sleep is not required here, because profiles
+    are chosen by it. Raises RefusedError: NoProfile.
     """
     must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
     offered = [variant for variant in judged.path(PATH).every_variant if variant_name(variant.path) in modes]
@@ -243,7 +244,7 @@ def _no_profile(host: str, why: Iterable[str], instead: str | None) -> RefusedEr
 
 
 def _preference(own: str, variant: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:
-    """The least is taken."""
+    """Smaller is better."""
     verdict = _verdict(variant, fit)
     return verdict is Verdict.UNSUPPORTED, variant.path != own, verdict.rank
 

@@ -1,4 +1,4 @@
-"""A served model as a command for a shell: the words of `docker run`, quoted so that each stays one word."""
+"""A served model as a `docker run` command for a shell, with every argument quoted."""
 
 import shlex
 
@@ -9,7 +9,7 @@ ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell st
 
 
 def command(served: Served, vllm: str | None) -> list[str]:
-    """Its parts, of which each goes on a line of its own. vllm: its version, where it is known."""
+    """Its parts, each for a line of its own. vllm: its version, where it is known."""
     name = quoted(f"--name={served.model}")
     before = [_words(line) for line in served.lines if line.kind in ("container", "env")]
     after = [_words(line) for line in served.lines if line.kind == "engine"]
@@ -25,7 +25,7 @@ def _words(line: ProfileLine) -> str:
 
 
 def quoted(word: str) -> str:
-    """For bash. What a terminal would obey or hide is written by its bytes, which bash makes the same word of."""
+    """For bash. Characters that a terminal would interpret or hide are written as bytes."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = "".join(

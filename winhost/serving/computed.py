@@ -1,4 +1,4 @@
-"""The values that a profile leaves to arithmetic, each with how it came about: /dev/shm, shares of cards, memory."""
+"""Computed values of a profile, each with its arithmetic: /dev/shm, shares of GPUs, memory."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SHM_MARGIN: Bytes = 4 * GiB
 
 @dataclass(frozen=True)
 class Computed:
-    """text: as the command takes it; how: the arithmetic; doubt: why it may not do."""
+    """text: the value for the command; how: the arithmetic; doubt: why it may be wrong."""
 
     text: str
     how: str
@@ -31,7 +31,7 @@ class Computed:
 
 
 def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
-    """Size of /dev/shm in the container of a model, and how: what the budget counts, a margin, in steps, at least 8."""
+    """Size of /dev/shm for a model's container, and how: the budget plus a margin, rounded up, at least 8 GiB."""
     counted = [line for line in budget.lines if line.where == SHM and line.model == model.name]
     needed = sum(line.bytes for line in counted) + model.cards * SHM_MARGIN
     parts = [f"{gib(line.bytes)} {line.what} ({line.how})" for line in counted]
@@ -46,7 +46,7 @@ def _shm(case: Case) -> Computed:
 
 
 def _share(case: Case) -> Computed:
-    """The same part of each of the model's cards; where others have some of a card, what is left is split with them."""
+    """The same share of each of the model's GPUs; on a shared GPU the remaining memory is split between its models."""
     cards = [place for place in case.budget.places if place.card in case.budget.placement.cards[case.model.name]]
     given = [_given(case, place) for place in cards]
     part = min(Fraction(bytes_, _vram(case, place)) for (bytes_, _), place in zip(given, cards, strict=True))
@@ -58,7 +58,7 @@ def _share(case: Case) -> Computed:
 
 
 def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
-    """Of one card. Raises RefusedError (CardShared) where what others hold there is not known."""
+    """Memory of one GPU. Raises RefusedError (CardShared) where the size of another model on it is not known."""
     assert place.capacity is not None
     placed = case.budget.placement.cards
     tenants = [model for model in case.workload.models if place.card in placed[model.name]]
@@ -83,7 +83,7 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
 
 
 def _needed(case: Case, place: MemoryPlace) -> Bytes:
-    """What a model needs of a card; of one that sleeps, its process and the largest turn on that card."""
+    """What a model needs of a GPU; for one that sleeps, its process and the largest model that takes turns there."""
     lines = [line for line in case.budget.lines if line.where == place.where]
     if not case.model.sleeps:
         return sum(line.bytes for line in lines if line.model == case.model.name)

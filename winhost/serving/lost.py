@@ -1,4 +1,4 @@
-"""What a model loses that was to sleep and may not: it is stopped and started instead of put to sleep and woken."""
+"""What a model loses without sleep mode: it is stopped and started instead of put to sleep and woken."""
 
 from dataclasses import dataclass, replace
 
@@ -21,9 +21,9 @@ EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
 class Lost:
     """Seconds; None where the size of the weights is not known.
 
-    waking: as quick and as slow as it was measured; reading: all weights from files, at read_speed MB/s; starting: of a
-    whole start, as measured; least: a start is no quicker than reading, nor than the quickest that was seen; within:
-    what the workload allows; kept: whether that may be, None where it allows any time.
+    waking: fastest and slowest, as measured; reading: all weights from files at read_speed MB/s; starting: of a whole
+    start, as measured; least: the shortest possible start; within: what the workload allows; kept: whether the start is
+    in time, None where no limit is set.
     """
 
     weights: Bytes | None

@@ -1,4 +1,4 @@
-"""Profiles: settings with their reasons and versions, as data. One may stand over another and says what it changes."""
+"""Profiles: settings with reasons and versions, as data. A profile may extend another and list its changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ When: TypeAlias = Mapping[str, str | bool]
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One setting as it is written: container, env and engine are words of the command, a note is for people.
+    """One setting as written: container, env and engine are arguments of the command, a note is for people.
 
-    value: as it is, or `${…}`, which is computed; must_know: what has to be known, or the row is left out.
+    value: literal, or `${…}`, which is computed; must_know: conditions that have to be known, or the row is left out.
     """
 
     kind: Kind
@@ -34,7 +34,7 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Cause:
-    """What makes winhost choose a profile over the one that it stands over."""
+    """A condition under which winhost chooses a profile over the one that it extends."""
 
     when: When
     why: str
@@ -43,7 +43,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Profile:
-    """All rows, those of the profile below among them."""
+    """All rows, including those of the profile that it extends."""
 
     name: str
     about: str

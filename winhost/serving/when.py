@@ -108,7 +108,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
 
 @dataclass(frozen=True)
 class ConditionResult:
-    """Whether a condition holds; None where that cannot be said, for want of what is unknown: by what is asked."""
+    """Whether a condition holds; None where unknown values decide. unknown: those, by condition."""
 
     holds: bool | None
     unknown: Mapping[str, MissingFact]
@@ -119,7 +119,7 @@ class ConditionResult:
 
 
 def evaluate(when: When, case: Case) -> ConditionResult:
-    """All of it must hold; one part that does not is enough, whatever lacks beside it."""
+    """Whether all conditions hold; one that does not is enough, even if others are unknown."""
     unknown: dict[str, MissingFact] = {}
     for asked, wanted in when.items():
         try:
