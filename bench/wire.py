@@ -17,7 +17,8 @@ from winhost.engine.detect import read_facts
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
-from winhost.lab.wire import Endpoint, RemoteCommand
+from winhost.lab.wire.served_host import RemoteCommand
+from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.windows_scripts import session_text
 

@@ -12,7 +12,7 @@ from tests.cli.conftest import Line
 from winhost.engine import host_session
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
-from winhost.lab.wire import RemoteCommand
+from winhost.lab.wire.served_host import RemoteCommand
 
 SAYS: dict[str, Callable[[], Iterable[object]]] = {
     "nothing": list,

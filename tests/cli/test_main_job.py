@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.cli.conftest import Line
 from tests.schemas import faults
 from winhost.lab.running_lab import Lab
-from winhost.lab.wire import Action, drop
+from winhost.lab.wire.wire_troubles import drop
+from winhost.lab.wire.wsman import Action
 
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 

@@ -13,7 +13,8 @@ from winhost.connect.windows import WindowsConnector
 from winhost.engine.host_session import HostSession, ProgressEvent
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
-from winhost.lab.wire import Endpoint, RemoteCommand
+from winhost.lab.wire.served_host import RemoteCommand
+from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.fleet import Host
 from winhost.resources.windows.windows_scripts import session_text
 

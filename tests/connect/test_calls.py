@@ -16,7 +16,8 @@ from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, Sess
 from winhost.engine.detect import read_facts
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
-from winhost.lab.wire import Action, Moment, When, drop, exceed_quota, refuse
+from winhost.lab.wire.wire_troubles import Moment, When, drop, exceed_quota, refuse
+from winhost.lab.wire.wsman import Action
 from winhost.model.facts import Unavailable
 from winhost.model.fleet import WireKind
 from winhost.resources.registry import WINDOWS

@@ -7,7 +7,8 @@ from tests.errors import raises
 from winhost.connect.wire_errors import Drifted, SessionDropped, TimedOut
 from winhost.engine.host_session import ProgressEvent
 from winhost.lab.contract.injected_faults import InjectedFault
-from winhost.lab.wire import Action, When, drop, exceed_quota
+from winhost.lab.wire.wire_troubles import When, drop, exceed_quota
+from winhost.lab.wire.wsman import Action
 from winhost.model.plan import Step
 
 NOBODY = "00000000-0000-0000-0000-000000000000"

@@ -20,7 +20,9 @@ from winhost.lab.hostfile import expand, find
 from winhost.lab.lab_host import LabHost
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.wire import Action, Endpoint, When, drop, refuse
+from winhost.lab.wire.wire_troubles import When, drop, refuse
+from winhost.lab.wire.wsman import Action
+from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.errors import WinhostError
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.windows_scripts import session_text

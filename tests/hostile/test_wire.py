@@ -27,7 +27,7 @@ from winhost.engine.detect import read_facts
 from winhost.lab.hostfile import find
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
-from winhost.lab.wire import RemoteCommand
+from winhost.lab.wire.served_host import RemoteCommand
 from winhost.model.facts import Unknown
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.windows_scripts import session_text

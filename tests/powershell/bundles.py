@@ -16,7 +16,7 @@ from tests.powershell.conftest import BUSY_S
 from tests.processes import started
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess
 from winhost.lab.powershell.loopback import VARIABLE, Loopback
 from winhost.lab.powershell.powershell_engine import PowerShellEngine, find_engine
 from winhost.lab.powershell.standins import seams, standins
@@ -55,10 +55,10 @@ foreach ($testVariable in 'LabReader', 'LabWriter', 'LabTypes', 'LabKeys') {
 class WatchedCmdlets(CmdletProcess):
     """Also hears of journal lines, and hands them to whoever listens; and fails where it is to."""
 
-    listener: Callable[[Given], None] = staticmethod(lambda given: None)
+    listener: Callable[[BoundParameters], None] = staticmethod(lambda given: None)
     broken = ""
 
-    def run(self, name: str, given: Given) -> list[Any]:
+    def run(self, name: str, given: BoundParameters) -> list[Any]:
         if name == LINE:
             WatchedCmdlets.listener(given)
             return []
@@ -68,7 +68,7 @@ class WatchedCmdlets(CmdletProcess):
 
 
 @contextmanager
-def listening(listener: Callable[[Given], None]) -> Iterator[None]:
+def listening(listener: Callable[[BoundParameters], None]) -> Iterator[None]:
     WatchedCmdlets.listener = staticmethod(listener)
     try:
         yield
@@ -128,7 +128,7 @@ class Person:
             env={**os.environ, VARIABLE: self._loopback.address},
         ) as process:
 
-            def kill(given: Given) -> None:
+            def kill(given: BoundParameters) -> None:
                 if given["kind"] == kill_at:
                     process.kill()
                     process.wait(60)
@@ -267,7 +267,7 @@ class Film:
     folder: Path
     moments: list[Moment] = field(default_factory=list)
 
-    def note(self, given: Given) -> None:
+    def note(self, given: BoundParameters) -> None:
         if given["when"] == "after" and given["kind"] != "begin":
             return  # nothing happens between this and the moment before the next line
         if self.here.machine.network.busy:

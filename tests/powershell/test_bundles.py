@@ -39,7 +39,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.powershell import loopback
-from winhost.lab.powershell.calls.cmdlet_process import Given
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters
 from winhost.model.documents import plain, read_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
@@ -338,7 +338,7 @@ def test_how_it_ended_is_said_where_it_cannot_be_kept(case: Callable[..., Case],
     it = case()
     made = unpack(it.plan, tmp_path / "watched", watched=True)
 
-    def stand_in_the_way(given: Given) -> None:
+    def stand_in_the_way(given: BoundParameters) -> None:
         Path(given["journal"]).with_suffix(".result.json").mkdir(exist_ok=True)
 
     with listening(stand_in_the_way):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.powershell.twins import Scripts, scripts
-from winhost.lab.wire import PipelineError
+from winhost.lab.wire.served_host import PipelineError
 from winhost.resources.windows.windows_scripts import agent_text
 
 CONTENT = bytes(range(256)) * 5000

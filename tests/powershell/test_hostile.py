@@ -12,7 +12,7 @@ from winhost.connect.agent import Agent
 from winhost.engine.detect import read_facts
 from winhost.lab.lab_host import INVOKE
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.wire import RemoteCommand
+from winhost.lab.wire.served_host import RemoteCommand
 from winhost.model.facts import Facts
 
 # PowerShell 7 makes dates of texts in a request that look like one; so no key or goal of ours looks so.

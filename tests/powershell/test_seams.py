@@ -15,7 +15,7 @@ import pytest
 
 from tests.powershell.twins import Scripts, scripts
 from winhost.lab.powershell.standins import seams
-from winhost.lab.wire import PipelineError
+from winhost.lab.wire.served_host import PipelineError
 from winhost.resources.windows.windows_scripts import agent_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")

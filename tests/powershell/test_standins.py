@@ -15,8 +15,7 @@ from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.powershell.powershell_engine import EngineStopped
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell_host import EngineHost, EngineRunspace
-from winhost.lab.wire import PipelineError
-from winhost.lab.wire.served_host import RemoteCommand
+from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.resources.windows.windows_scripts import session_text
 
 MISUSE = yaml.safe_load((Path(__file__).parents[1] / "data" / "powershell" / "misuse.yaml").read_text("utf-8"))

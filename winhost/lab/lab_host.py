@@ -9,7 +9,7 @@ from winhost.lab.contract.call_batch import PipelineStopped
 from winhost.lab.linux.linux_answers import LinuxHost
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.wire import PipelineError, RemoteCommand
+from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.resources.windows.windows_scripts import session_text
 
 INVOKE = "Invoke-Winhost"

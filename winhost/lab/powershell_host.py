@@ -10,7 +10,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell.loopback import Loopback
 from winhost.lab.powershell.powershell_engine import EngineStopped, PowerShellEngine, find_engine
 from winhost.lab.powershell.standins import seams
-from winhost.lab.wire import PipelineError
+from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wire_troubles import ConnectionDropped
 from winhost.resources.windows.windows_scripts import agent_text
 

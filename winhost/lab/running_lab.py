@@ -13,7 +13,7 @@ from winhost.lab.lab_host import LabHost
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import private_text, public_line
-from winhost.lab.wire import Endpoint
+from winhost.lab.wire.wsman_endpoint import Endpoint
 
 if TYPE_CHECKING:
     from winhost.lab.wire.ssh_endpoint import SshEndpoint

@@ -15,9 +15,10 @@ from xml.etree import ElementTree
 import pytest
 from pypsrp.wsman import NAMESPACES, WSManAction
 
-from winhost.lab.wire import Endpoint, PipelineError
 from winhost.lab.wire.ntlm import user_file
+from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wsman import read_request
+from winhost.lab.wire.wsman_endpoint import Endpoint
 
 BASIC = {"Authorization": f"Basic {base64.b64encode(b'u:p').decode()}"}
 SEALED = {"Content-Type": 'multipart/encrypted;protocol="x";boundary="Encrypted Boundary"'}

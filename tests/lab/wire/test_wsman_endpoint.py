@@ -11,18 +11,10 @@ from pypsrp.powershell import PowerShell, RunspacePool
 from pypsrp.shell import CommandState, SignalCode
 from pypsrp.wsman import SelectorSet, WSMan
 
-from winhost.lab.wire import (
-    Action,
-    Endpoint,
-    Moment,
-    PipelineError,
-    When,
-    WireTroubles,
-    delay,
-    drop,
-    exceed_quota,
-    refuse,
-)
+from winhost.lab.wire.served_host import PipelineError
+from winhost.lab.wire.wire_troubles import Moment, When, WireTroubles, delay, drop, exceed_quota, refuse
+from winhost.lab.wire.wsman import Action
+from winhost.lab.wire.wsman_endpoint import Endpoint
 
 USER, PASSWORD = "svc-gpu", "pass word#1"
 SHELL_NOT_FOUND = 2150858843

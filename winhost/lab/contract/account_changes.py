@@ -88,9 +88,9 @@ def set_tasks(machine: Machine, asked: SetCall) -> None:
     if goal["jobs"] == goal["keep_alive"] == "absent":
         return
     account = _account(machine, name)
-    holds = goal["keep_alive"] != "absent" and any(goal[each] != now[each] for each in ("distro", "program"))
+    keeps = goal["keep_alive"] != "absent" and any(goal[each] != now[each] for each in ("distro", "program"))
     runs = goal["jobs"] != "absent" and (now["jobs"] == "absent" or accounts.has_stale_script(name))
-    if holds or runs or goal["logon"] != now["logon"]:
+    if keeps or runs or goal["logon"] != now["logon"]:
         _register_tasks(machine, account, goal)
         if goal["jobs"] == "ready":
             accounts.first_job(name)

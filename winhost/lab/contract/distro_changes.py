@@ -21,7 +21,7 @@ DATA, STOP = "data", "vm-stop"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256 = re.compile("[0-9a-f]{64}")
-_HELD = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
+_KEEP_SECONDS = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 _TEE, _SH = ("/usr/bin/tee", "/var/lib/winhost.wanted"), ("/bin/sh", "-s")
 _GOES = "wsl.exe"
 
@@ -38,12 +38,12 @@ class _Wsl:
         output, errors = output.replace("\0", ""), errors.replace("\0", "")
         if code == 0:
             return output
-        said = f"{output}\n{errors}".strip()
+        message = f"{output}\n{errors}".strip()
         if 0 < code < 256:
-            raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {said} ({code})")
-        found = re.search(r"Wsl/[A-Za-z0-9_/]+", said)
+            raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {message} ({code})")
+        found = re.search(r"Wsl/[A-Za-z0-9_/]+", message)
         name = f"WslFailed,{found[0]}" if found else "WslFailed"
-        raise own_error(name, "InvalidResult", f"{_GOES} ended with {code}: {said}")
+        raise own_error(name, "InvalidResult", f"{_GOES} ended with {code}: {message}")
 
     def inside(self, distro: str, *command: str, content: str = "") -> str:
         return self.run("-d", distro, "-u", "root", "--cd", "/", "-e", *command, content=content)
@@ -174,7 +174,7 @@ def _start(machine: Machine, key: Key) -> None:
     wsl = _Wsl(machine, key["account"])
     wsl.stop_idle_vm()
     _resume(machine, key)
-    machine.clock.sleep(_HELD)
+    machine.clock.sleep(_KEEP_SECONDS)
     if key["distro"] not in wsl.running():
         message = (
             f"{key['distro']} started and ended again: nothing holds it. "
@@ -293,8 +293,8 @@ def set_access(machine: Machine, asked: SetCall) -> None:
 
 
 def _check_access(goal: Mapping[str, Any]) -> None:
-    said = (goal["port"], goal["listen"], goal["authorized"])
-    none = said[:2] == (None, None) and goal["allowed"] is None and not said[2] and not goal["active"]
-    if not none and (None in said or not said[2]):
+    port, listen, keys = goal["port"], goal["listen"], goal["authorized"]
+    none = port is None and listen is None and goal["allowed"] is None and not keys and not goal["active"]
+    if not none and (port is None or listen is None or not keys):
         message = "A way in is a port, an address to listen on, and keys; none is null, null, null, [], and not active."
         raise bad_request(message)

@@ -18,7 +18,7 @@ _SOURCE = re.compile(
     r"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+|\./[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]"""
 )
 _VERSION = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){2,3}")
-_BESIDE = "./"
+_UPLOADED = "./"
 _HEADLESS = "headless"
 
 
@@ -43,7 +43,7 @@ def set_staged(machine: Machine, asked: SetCall) -> None:
 def upload_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
     """How much of it was received, and the hash of that where no piece was sent. Raises CmdletError."""
     _check_key(key)
-    if not key["source"].startswith(_BESIDE):
+    if not key["source"].startswith(_UPLOADED):
         raise bad_request("Only a file that lies beside the plan, as ./name, is sent.")
     part = f"{machine.software.path_of(key['sha256'], key['name'])}.part"
     received = machine.files.length(part)
@@ -85,18 +85,18 @@ def _remove_part(machine: Machine, key: Key, path: str) -> None:
 
 
 def _receive(machine: Machine, key: Key, path: str) -> None:
-    beside = f"{path}.part"
-    sent = key["source"].startswith(_BESIDE)
-    found = machine.software.read_hash(beside) if sent else _fetch(machine, key["source"], beside)
+    part = f"{path}.part"
+    sent = key["source"].startswith(_UPLOADED)
+    found = machine.software.read_hash(part) if sent else _fetch(machine, key["source"], part)
     if not found:
         raise own_error("NotSent", "ObjectNotFound", "Nothing of it was sent to this host.")
     if found != key["sha256"]:
-        machine.files.remove(beside)
+        machine.files.remove(part)
         if sent:
             machine.software.write_registry(f"part {key['sha256']}-{key['name']}", None)
         raise own_error("WrongHash", "InvalidData", f"The source gave SHA-256 {found}, and not {key['sha256']}.")
     machine.files.remove(path)
-    machine.software.move_file(beside, path)
+    machine.software.move_file(part, path)
 
 
 def _fetch(machine: Machine, source: str, path: str) -> str:

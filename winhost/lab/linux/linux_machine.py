@@ -143,9 +143,9 @@ def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22, allowed:
     return text + _ONLY_FROM.format("".join(f",!{each}" for each in allowed)) if allowed else text
 
 
-def program_failed(program: str, said: str, code: int = 1) -> CmdletError:
+def program_failed(program: str, message: str, code: int = 1) -> CmdletError:
     """A program of Linux that says no."""
-    return CmdletError(program, "InvalidResult", "Winhost.ProgramFailed", (f"exit {code}",), said)
+    return CmdletError(program, "InvalidResult", "Winhost.ProgramFailed", (f"exit {code}",), message)
 
 
 def refused(code: str, category: str, message: str, program: str = "") -> CmdletError:
@@ -246,8 +246,8 @@ class Linux:
         if path == "/etc/resolv.conf":
             return {**NO_FILE, "link": RESOLVER}
         if self.distro.port is not None and path in (SSHD_FILE, SSH_UNIT_FILE):
-            shown = sshd_file(ip_address(str(self.distro.listen)), self.distro.port, self.distro.allowed)
-            return _plain(shown if path == SSHD_FILE else SSH_UNIT)
+            text = sshd_file(ip_address(str(self.distro.listen)), self.distro.port, self.distro.allowed)
+            return _plain(text if path == SSHD_FILE else SSH_UNIT)
         return dict(NO_FILE)
 
     def write(self, path: str, after: State) -> None:

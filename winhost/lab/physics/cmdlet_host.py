@@ -8,7 +8,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 from winhost.lab.physics.host_state import HostState
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
-from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.facts import Facts
 
 W = TypeVar("W", bound="CmdletHost")
@@ -73,14 +72,10 @@ class CmdletHost(HostState):
         with self._lock:
             self._check_up(self.boot)
             if not self.has_module(module):
-                raise self._error("no-module", cmdlet)
+                raise self.fail("no-module", cmdlet)
             if module in _ADMINISTRATORS_MODULES and not self.lab.administrator:
                 raise self.denied(cmdlet)
             yield
-
-    def fail(self, name: str, cmdlet: str, **words: object) -> CmdletError:
-        """The error `name` of the catalogue, in the language of this host."""
-        return self._error(name, cmdlet, **words)
 
     @contextmanager
     def changing(self, cmdlet: str) -> Iterator[None]:

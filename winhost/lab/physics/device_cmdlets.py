@@ -14,7 +14,7 @@ class DeviceCmdlets(CmdletHost):
         """By its instance id of the moment."""
         found = self._pnp(instance, "Disable-PnpDevice")
         if found.physics.in_use or found.dismounted:
-            raise self._error("pnp-failed", "Disable-PnpDevice")
+            raise self.fail("pnp-failed", "Disable-PnpDevice")
         found.enabled = False
 
     @as_cmdlet("Enable-PnpDevice")
@@ -22,14 +22,14 @@ class DeviceCmdlets(CmdletHost):
         """By its instance id of the moment."""
         found = self._pnp(instance, "Enable-PnpDevice")
         if found.dismounted:
-            raise self._error("pnp-failed", "Enable-PnpDevice")
+            raise self.fail("pnp-failed", "Enable-PnpDevice")
         found.enabled = True
 
     def _pnp(self, instance: str, cmdlet: str) -> Device:
         for each in self.devices:
             if each.instance.casefold() == instance.casefold():
                 return each
-        raise self._error("pnp-not-found", cmdlet, instance=instance)
+        raise self.fail("pnp-not-found", cmdlet, instance=instance)
 
     @as_cmdlet("Dismount-VMHostAssignableDevice")
     def dismount_vm_host_assignable_device(self, location: str, *, force: bool = False) -> None:
@@ -37,15 +37,15 @@ class DeviceCmdlets(CmdletHost):
         cmdlet = "Dismount-VMHostAssignableDevice"
         found = self._host_device(location, cmdlet, dismounted=False)
         if found.enabled or self._partitioned(found):
-            raise self._error("device-in-use", cmdlet, location=location)
+            raise self.fail("device-in-use", cmdlet, location=location)
         if not found.known_or("pcie_control", True):
-            raise self._error("no-pcie-control", cmdlet)
+            raise self.fail("no-pcie-control", cmdlet)
         if _cannot_be_given(found):
-            raise self._error("not-assignable", cmdlet, location=location)
+            raise self.fail("not-assignable", cmdlet, location=location)
         if not force and not found.known_or("acs", None):
-            raise self._error("no-acs", cmdlet)
+            raise self.fail("no-acs", cmdlet)
         if not force and not found.physics.mitigation_driver:
-            raise self._error("no-mitigation", cmdlet)
+            raise self.fail("no-mitigation", cmdlet)
         found.dismounted, found.forced = True, force
 
     @as_cmdlet("Mount-VMHostAssignableDevice")
@@ -54,22 +54,22 @@ class DeviceCmdlets(CmdletHost):
         cmdlet = "Mount-VMHostAssignableDevice"
         found = self._host_device(location, cmdlet, dismounted=True)
         if any(vm.has(location) and vm.power != "off" for vm in self.vms.values()):
-            raise self._error("device-in-use", cmdlet, location=location)
+            raise self.fail("device-in-use", cmdlet, location=location)
         found.dismounted, found.forced = False, False
         found.numbered += 1
 
     def _host_device(self, location: str, cmdlet: str, *, dismounted: bool) -> Device:
         if not self.manages_vms:
-            raise self._error("no-module", cmdlet)
+            raise self.fail("no-module", cmdlet)
         for each in self.devices:
             if each.location == location and each.dismounted is dismounted:
                 return each
-        raise self._error("device-not-on-server", cmdlet)
+        raise self.fail("device-not-on-server", cmdlet)
 
     def _partitioned(self, found: Device) -> bool:
         """A GPU that was split is no device to give away. Client Windows knows one count, meaning that it is whole."""
         interface = found.instance.replace("\\", "#").casefold()
-        states = [r.state for r in self._given.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
+        states = [r.state for r in self._initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
         return any(state["used"] or state["partitions"] > min(state["valid_counts"]) for state in states)
 
 

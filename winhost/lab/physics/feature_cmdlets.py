@@ -23,10 +23,10 @@ class FeatureCmdlets(CmdletHost):
         """Whether a restart is needed."""
         self._check_features("Install-WindowsFeature")
         if ROLE in names and not self._virtualization:
-            raise self._error("no-virtualization", "Install-WindowsFeature")
+            raise self.fail("no-virtualization", "Install-WindowsFeature")
         gone = [name for name, state in ((ROLE, self._role), (TOOLS, self._tools)) if state == "removed"]
         if set(gone) & set(names):
-            raise self._error("feature-files-gone", "Install-WindowsFeature")
+            raise self.fail("feature-files-gone", "Install-WindowsFeature")
         if TOOLS in names:
             self._tools = "installed"
         if ROLE in names:
@@ -45,7 +45,7 @@ class FeatureCmdlets(CmdletHost):
 
     def _check_features(self, cmdlet: str) -> None:
         if self.is_client:
-            raise self._error("no-module", cmdlet)
+            raise self.fail("no-module", cmdlet)
 
     def _await_restart(self) -> bool:
         pending = self._role in PENDING or self.software.platform in PENDING
@@ -94,7 +94,7 @@ class FeatureCmdlets(CmdletHost):
     def _check_optional(self, names: tuple[str, ...], cmdlet: str) -> None:
         for name in names:
             if name not in self.optional_features:
-                raise self._error("feature-unknown", cmdlet, feature=name)
+                raise self.fail("feature-unknown", cmdlet, feature=name)
 
     @property
     def runs_wsl(self) -> bool:

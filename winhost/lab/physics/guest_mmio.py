@@ -43,7 +43,7 @@ class _Window:
             yield (edge + alignment - 1) // alignment * alignment
 
 
-def seen(functions: Sequence[GuestBars], low: int, high: int) -> list[bool]:
+def fitting(functions: Sequence[GuestBars], low: int, high: int) -> list[bool]:
     """For each function, in the order in which the guest meets them: does it get both its pieces?"""
     above = _Window(_HIGH_BASE, _HIGH_BASE + high)
     below = _Window(_LOW_END - low + min(low // 2, _FRAME_BUFFER), _LOW_RESERVED)

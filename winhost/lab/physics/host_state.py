@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from winhost.lab.physics.guest_mmio import seen
+from winhost.lab.physics.guest_mmio import fitting
 from winhost.lab.physics.host_protocol import HostPart
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import DevicePhysics, LabSection
@@ -64,8 +64,8 @@ class HostState:
         self._facts = facts
         self._lock = threading.RLock()
         self._logon_ready, self._servicing = True, False
-        self._given = _given(facts, self.lab)
-        self._system = _system(self._given)
+        self._initial = _initial(facts, self.lab)
+        self._system = _system(self._initial)
         self._role, self._tools = self._features()
         self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
         self.devices = self._make_devices()
@@ -90,7 +90,7 @@ class HostState:
     # ---- made from facts
 
     def _first(self, resource: str) -> Mapping[str, Json]:
-        records = self._given.get(resource, ())
+        records = self._initial.get(resource, ())
         return records[0].state if records else {}
 
     def _features(self) -> tuple[str, str]:
@@ -102,24 +102,24 @@ class HostState:
         return there, there
 
     def _make_devices(self) -> list[Device]:
-        places = {_frozen(r.key): str(r.state["place"]) for r in self._given.get("AssignableDevice", ())}
+        places = {_frozen(r.key): str(r.state["place"]) for r in self._initial.get("AssignableDevice", ())}
         return [
             device(r, places.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
-            for r in self._given.get("PciDevice", ())
+            for r in self._initial.get("PciDevice", ())
         ]
 
     def _make_vms(self) -> dict[str, VirtualMachine]:
-        places = {r.key["location"]: str(r.state["place"]) for r in self._given.get("AssignableDevice", ())}
-        gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self._given.get("AssignableDevice", ())}
+        places = {r.key["location"]: str(r.state["place"]) for r in self._initial.get("AssignableDevice", ())}
+        gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self._initial.get("AssignableDevice", ())}
         instances = gone | {d.location: d.instance for d in self.devices}
 
         def make(guid: str) -> VirtualMachine:
             def state_of(resource: str) -> Mapping[str, Json]:
-                return next((r.state for r in self._given.get(resource, ()) if r.key["vm"] == guid), {})
+                return next((r.state for r in self._initial.get(resource, ()) if r.key["vm"] == guid), {})
 
             return virtual_machine(guid, state_of, places, lambda location: instances.get(location, ""))
 
-        return {r.key["vm"]: make(r.key["vm"]) for r in self._given.get("Vm", ())}
+        return {r.key["vm"]: make(r.key["vm"]) for r in self._initial.get("Vm", ())}
 
     def _was_virtualizable(self) -> bool:
         # The second reads false once a hypervisor runs.
@@ -174,7 +174,7 @@ class HostState:
             found = [d for d in met if d is not None]
             if self.lab.guest_order == "reversed":
                 found.reverse()
-            fits = seen([d.bars for d in found], vm.low, vm.high)
+            fits = fitting([d.bars for d in found], vm.low, vm.high)
             return sorted(d.location for d, fit in zip(found, fits, strict=True) if fit)
 
     def answer(self, resource: str) -> Answer:
@@ -207,7 +207,7 @@ class HostState:
             case "ServerManager":
                 return not self.is_client
             case "BitLocker":
-                return bool(self._given.get("BitLocker"))
+                return bool(self._initial.get("BitLocker"))
             case _:
                 return True
 
@@ -215,8 +215,8 @@ class HostState:
         """What whoever is no administrator gets of this cmdlet."""
         if cmdlet in _DENIED_OTHERWISE:
             error, asked = _DENIED_OTHERWISE[cmdlet]
-            return self._error(error, asked)
-        return self._error("access-denied", cmdlet)
+            return self.fail(error, asked)
+        return self.fail("access-denied", cmdlet)
 
     def _refusing(self, resource: str) -> str | None:
         if resource == "VirtualMachinePlatform":
@@ -241,8 +241,8 @@ class HostState:
     def facts(self) -> Facts:
         """The same as a facts document."""
         resources = {state.resource_type.name: self.answer(state.resource_type.name) for state in WINDOWS_STATES}
-        given = self._facts
-        return Facts(given.host, given.origin, given.read_at, given.winhost, resources, given.schema)
+        initial = self._facts
+        return Facts(initial.host, initial.origin, initial.read_at, initial.winhost, resources, initial.schema)
 
     def settled_state(self) -> dict[str, Json]:
         """What must be the same again after everything was given back, whoever may see it, also VMs without the role.
@@ -251,9 +251,9 @@ class HostState:
         there is no Hyper-V to run them.
         """
         with self._lock:
-            found = {resource: self.there(resource) for resource in {**self._given, **WINDOWS} if resource != "Boot"}
+            found = {resource: self.there(resource) for resource in {**self._initial, **WINDOWS} if resource != "Boot"}
             records = {
-                resource: _as_json(there) for resource, there in found.items() if there or resource in self._given
+                resource: _as_json(there) for resource, there in found.items() if there or resource in self._initial
             }
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             if not self._service_there:
@@ -270,7 +270,7 @@ class HostState:
         for part in self.parts:
             if (tells := part.records().get(resource)) is not None:
                 return tells
-        return self._listers.get(resource, lambda: self._given.get(resource, ()))
+        return self._listers.get(resource, lambda: self._initial.get(resource, ()))
 
     @property
     def _listers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
@@ -289,11 +289,11 @@ class HostState:
 
     def _with(self, resource: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
         """As it was given, but for what is so now."""
-        return (Record({**r.state, **changed()}, r.key) for r in self._given.get(resource, ()))
+        return (Record({**r.state, **changed()}, r.key) for r in self._initial.get(resource, ()))
 
     def _hyper_v_host(self) -> tuple[Record, ...]:
-        if "HyperVHost" in self._given or isinstance(self._facts.resources.get("HyperVHost"), Unknown):
-            return self._given.get("HyperVHost", ())
+        if "HyperVHost" in self._initial or isinstance(self._facts.resources.get("HyperVHost"), Unknown):
+            return self._initial.get("HyperVHost", ())
         # Where the role never was, nobody has asked yet.
         return (Record({"iov_support": self._remaps_dma(), "iov_reasons": [], "service": "running"}),)
 
@@ -309,18 +309,18 @@ class HostState:
 
     def _boot_state(self) -> dict[str, Json]:
         # As Windows counts: in steps of 100 ns, and each boot is later than the one before.
-        given = str(self._first("Boot").get("boot_id", 0))
-        first = int(given) if given.isascii() and given.isdecimal() else 0
+        initial = str(self._first("Boot").get("boot_id", 0))
+        first = int(initial) if initial.isascii() and initial.isdecimal() else 0
         boot_id = str(first + (self.boot - 1) * _BOOT_STEP)
         return {"boot_id": boot_id, "logon_ready": self._logon_ready, "servicing": self._servicing}
 
     def _firmware_state(self) -> dict[str, Json]:
-        shown: dict[str, Json] = {"hypervisor_present": self._hypervisor}
+        state: dict[str, Json] = {"hypervisor_present": self._hypervisor}
         if self._hypervisor:
-            return {**shown, "virtualization_enabled": False, "second_level_translation": False}
+            return {**state, "virtualization_enabled": False, "second_level_translation": False}
         if known_or(self._first("Firmware"), "hypervisor_present", False):
-            return {**shown, "virtualization_enabled": True, "second_level_translation": True}
-        return shown
+            return {**state, "virtualization_enabled": True, "second_level_translation": True}
+        return state
 
     def _session_state(self) -> dict[str, Json]:
         added = {name: tell() for name, tell in self.session.items()}
@@ -348,12 +348,13 @@ class HostState:
         dma = DMA_PROTECTION in known_or(self._first("Firmware"), "security_properties", ())
         return dma or bool(known_or(self._first("HyperVHost"), "iov_support", False))
 
-    def _error(self, name: str, cmdlet: str, **words: object) -> CmdletError:
+    def fail(self, name: str, cmdlet: str, **words: object) -> CmdletError:
+        """The error `name` of the catalogue, in the language of this host."""
         language = self.lab.language or (self._system.language if self._system else "en-US")
         return cmdlet_error(name, cmdlet, language, {"host": self.name, "cmdlet": cmdlet, **words})
 
 
-def _given(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
+def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
     """What is there: as read, and what the lab knows beyond that."""
     read = {resource: answer for resource, answer in facts.resources.items() if isinstance(answer, tuple)}
     hidden = {
@@ -362,8 +363,8 @@ def _given(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
     return read | hidden
 
 
-def _system(given: Mapping[str, tuple[Record, ...]]) -> OperatingSystem | None:
-    records = given.get("OperatingSystem", ())
+def _system(initial: Mapping[str, tuple[Record, ...]]) -> OperatingSystem | None:
+    records = initial.get("OperatingSystem", ())
     return typed(OperatingSystem, records[0]).state if records else None
 
 

@@ -55,17 +55,17 @@ class Account:
 class LocalAccounts:
     """What Windows keeps of accounts. Its methods are cmdlets in snake case."""
 
-    def __init__(self, machine: WindowsHost, given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
         self._machine = machine
         self.accounts: dict[str, Account] = {}
         self.rights: dict[str, list[str]] = {}
         self.tasks: dict[str, Task] = {}
-        system = given.get("OperatingSystem", ())
+        system = initial.get("OperatingSystem", ())
         # It has no accounts of its own.
         self.is_controller = any(record.state.get("product_options") == "LanmanNT" for record in system)
-        for account in self._made(given):
+        for account in self._made(initial):
             self.accounts[account.name.casefold()] = account
-        self._give_rights(given)
+        self._give_rights(initial)
         machine.registry_keys.append(self._registry)
         machine.cim_classes |= {
             "Win32_UserProfile": self._profiles,
@@ -75,10 +75,10 @@ class LocalAccounts:
 
     # ---- made from facts
 
-    def _made(self, given: Mapping[str, Sequence[Record]]) -> Iterator[Account]:
-        if "LocalAccount" not in given:
+    def _made(self, initial: Mapping[str, Sequence[Record]]) -> Iterator[Account]:
+        if "LocalAccount" not in initial:
             yield from self._built_in()
-        for record in given.get("LocalAccount", ()):
+        for record in initial.get("LocalAccount", ()):
             unread = {name: value for name, value in record.state.items() if isinstance(value, Mapping)}
             state: dict[str, Any] = {name: value for name, value in record.state.items() if name not in unread}
             yield Account(
@@ -105,11 +105,11 @@ class LocalAccounts:
         yield Account("Guest", f"{base}-501", enabled=False)
         yield Account("DefaultAccount", f"{base}-503", enabled=False)
 
-    def _give_rights(self, given: Mapping[str, Sequence[Record]]) -> None:
+    def _give_rights(self, initial: Mapping[str, Sequence[Record]]) -> None:
         self.rights = {right: [] for right in RIGHTS}
-        if "AccountRight" not in given:
+        if "AccountRight" not in initial:
             self.rights = {right: list(holders) for right, holders in _DEFAULT_RIGHTS.items()}
-        for record in given.get("AccountRight", ()):
+        for record in initial.get("AccountRight", ()):
             if record.state.get("granted") is True:
                 self.rights[record.key["right"]].append(self._sid_of(record.key["account"]))
 
@@ -262,8 +262,8 @@ class LocalAccounts:
 
     def _configure(self, text: str) -> None:
         for right, holders in re.findall(r"^(Se\w+) = (.*?)\r?$", text, re.MULTILINE):
-            given = [holder.lstrip("*") for holder in holders.split(",") if holder]
-            self.set_right(right, [self._sid_of(holder) for holder in given])
+            initial = [holder.lstrip("*") for holder in holders.split(",") if holder]
+            self.set_right(right, [self._sid_of(holder) for holder in initial])
 
     def set_right(self, right: str, holders: Sequence[str]) -> None:
         """What a policy of the domain says comes back at once here, on Windows within the hour."""

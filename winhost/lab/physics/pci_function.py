@@ -67,22 +67,27 @@ class Device:
 
     def state(self) -> dict[str, Json]:
         """Its PciDevice state now."""
-        shown = {**self.healthy, "instance": self.instance}
+        state = {**self.healthy, "instance": self.instance}
         if self.dismounted:
             name = _DISMOUNTED_NAMES.get(str(self.healthy["kind"]), "PCI Express Device - Dismounted")
             lost = {"problem": 0, "driver": _DISMOUNTED_DRIVER, "driver_version": None, "vram": None}
-            hidden = {"base_class": not_told(), "kind": not_told()} if self.physics.hides_class else {}
-            return {**shown, **_SILENT, **lost, "name": name, "device_class": "System", **hidden}
+            hidden = {"base_class": not_exposed(), "kind": not_exposed()} if self.physics.hides_class else {}
+            return {**state, **_UNREAD_WHILE_OFF, **lost, "name": name, "device_class": "System", **hidden}
         if not self.enabled:
-            return {**shown, **_SILENT, "problem": PROBLEM_DISABLED}
-        return shown
+            return {**state, **_UNREAD_WHILE_OFF, "problem": PROBLEM_DISABLED}
+        return state
 
 
-# What neither a disabled nor a dismounted device tells.
-_SILENT: Mapping[str, Json] = {"ranges": [], "driver_model": None, "displays": 0, "line_interrupts_only": False}
+# What cannot be read of a disabled or a dismounted device.
+_UNREAD_WHILE_OFF: Mapping[str, Json] = {
+    "ranges": [],
+    "driver_model": None,
+    "displays": 0,
+    "line_interrupts_only": False,
+}
 
 
-def not_told() -> Json:
+def not_exposed() -> Json:
     """A property that this Windows does not have."""
     return {"unknown": own_error("NotExposed", "NotImplemented", "This Windows does not tell it.").as_json()}
 

@@ -38,14 +38,14 @@ class Machine(VmCmdlets, FeatureCmdlets):
         self._restart: threading.Thread | None = None
         self._ends_with_boot: list[Callable[[], None]] = []
         self.files = Files()
-        self.accounts = Accounts(self, self._given)
+        self.accounts = Accounts(self, self._initial)
         self.parts.append(self.accounts)
-        self.software = Software(self, self._given)
+        self.software = Software(self, self._initial)
         self.parts.append(self.software)
         self.network = Network(self, switch_task)
         self.parts.append(self.network)
-        self.parts += found_parts(self, self._given)
-        self.distros = Distros(self, self._given)
+        self.parts += found_parts(self, self._initial)
+        self.distros = Distros(self, self._initial)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
         # What starts it otherwise, as virtualization-based security does, is none of our business.
         self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
@@ -65,7 +65,7 @@ class Machine(VmCmdlets, FeatureCmdlets):
     def restart_computer(self) -> None:
         """In two lab seconds, so that this still gets its answer."""
         if self._restart is not None:
-            raise self._error("shutdown-in-progress", "Restart-Computer")
+            raise self.fail("shutdown-in-progress", "Restart-Computer")
         self._ready.clear()
         # A daemon: a controller that ends does not wait for a lab host to come up.
         self._restart = threading.Thread(target=self._go_down_and_up, name=f"restart of {self.name}", daemon=True)

@@ -53,20 +53,20 @@ class VmCmdlets(DeviceCmdlets):
 
     def _vm(self, guid: str, cmdlet: str) -> VirtualMachine:
         if not self.manages_vms:
-            raise self._error("no-module", cmdlet)
+            raise self.fail("no-module", cmdlet)
         if guid not in self.vms:
-            raise self._error("vm-unknown", cmdlet, vm=guid)
+            raise self.fail("vm-unknown", cmdlet, vm=guid)
         return self.vms[guid]
 
     def _vm_in(self, powers: tuple[str, ...], guid: str, cmdlet: str) -> VirtualMachine:
         vm = self._vm(guid, cmdlet)
         if vm.power not in powers:
-            raise self._error("vm-not-off", cmdlet, vm=vm.name)
+            raise self.fail("vm-not-off", cmdlet, vm=vm.name)
         return vm
 
     def _require(self, allowed: bool, cmdlet: str, parameter: str, value: object) -> None:
         if not allowed:
-            raise self._error("bad-parameter", cmdlet, parameter=parameter, value=value)
+            raise self.fail("bad-parameter", cmdlet, parameter=parameter, value=value)
 
     # ---- settings and power
 
@@ -80,7 +80,7 @@ class VmCmdlets(DeviceCmdlets):
             fits = _FITTING.get(name, lambda value: True)
             self._require(fits(value), "Set-VM", "".join(map(str.capitalize, name.split("_"))), value)
         if settings.get("automatic_stop_action") == "save" and vm.assignments:
-            raise self._error("save-with-device", "Set-VM", vm=vm.name)
+            raise self.fail("save-with-device", "Set-VM", vm=vm.name)
         for name, value in settings.items():
             setattr(vm, _KEPT_AS[name], value)
 
@@ -100,12 +100,12 @@ class VmCmdlets(DeviceCmdlets):
     def _power_on(self, vm: VirtualMachine) -> None:
         """Raises CmdletError."""
         if not self._hypervisor:
-            raise self._error("no-hypervisor", "Start-VM", vm=vm.name)
+            raise self.fail("no-hypervisor", "Start-VM", vm=vm.name)
         self._check_address_range(vm)
         if vm.assignments:
             self._check_devices(vm)
         if vm.startup > self._free_memory():
-            raise self._error("out-of-memory", "Start-VM", vm=vm.name)
+            raise self.fail("out-of-memory", "Start-VM", vm=vm.name)
         vm.power = "running"
 
     def _check_address_range(self, vm: VirtualMachine) -> None:
@@ -113,20 +113,20 @@ class VmCmdlets(DeviceCmdlets):
         limit = 1 << int(width)
         end = window_end(vm.high)
         if end > limit:
-            raise self._error("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
+            raise self.fail("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
 
     def _check_devices(self, vm: VirtualMachine) -> None:
         port = f"{vm.guid.upper()}\\{len(vm.assignments)}"
         if vm.dynamic_memory:
-            raise self._error("dynamic-memory", "Start-VM", vm=vm.name)
+            raise self.fail("dynamic-memory", "Start-VM", vm=vm.name)
         if vm.known_or("partitions", 0):
-            raise self._error("partition-and-device", "Start-VM", vm=vm.name)
+            raise self.fail("partition-and-device", "Start-VM", vm=vm.name)
         present = [self._present(claim) for claim in vm.assignments]
         if None in present:
-            raise self._error("element-not-found", "Start-VM", vm=vm.name, port=port)
+            raise self.fail("element-not-found", "Start-VM", vm=vm.name, port=port)
         forced = any(d is not None and d.forced for d in present)
         if self._gated() or not self._remaps_dma() or (forced and self._policy_forbids_forced()):
-            raise self._error("pci-express-port", "Start-VM", vm=vm.name, port=port)
+            raise self.fail("pci-express-port", "Start-VM", vm=vm.name, port=port)
 
     def _gated(self) -> bool:
         """Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts."""
@@ -157,7 +157,7 @@ class VmCmdlets(DeviceCmdlets):
         with self._lock:
             self._check_up(boot)
             if needed > within:
-                raise self._error("guest-silent", "Stop-VM", vm=self.vms[guid].name)
+                raise self.fail("guest-silent", "Stop-VM", vm=self.vms[guid].name)
             self.guest_stopped(guid)
 
     @as_cmdlet("Stop-VM")
@@ -188,7 +188,7 @@ class VmCmdlets(DeviceCmdlets):
         """To disk."""
         vm = self._vm_in(("running", "paused"), guid, "Save-VM")
         if vm.assignments:
-            raise self._error("save-with-device", "Save-VM", vm=vm.name)
+            raise self.fail("save-with-device", "Save-VM", vm=vm.name)
         vm.power = "saved"
 
     @as_cmdlet("Suspend-VM")
@@ -214,10 +214,10 @@ class VmCmdlets(DeviceCmdlets):
             ("clustered-too-early", vm.known_or("clustered", False) and self._build() < SERVER_2025),
         ):
             if hinders:
-                raise self._error(error, cmdlet, vm=vm.name)
+                raise self.fail(error, cmdlet, vm=vm.name)
         found = self._host_device(location, cmdlet, dismounted=True)
         if any(other.has(location) for other in self.vms.values()):
-            raise self._error("device-in-use", cmdlet, location=location)
+            raise self.fail("device-in-use", cmdlet, location=location)
         vm.assignments.append(Assignment(location, found.instance))
 
     @as_cmdlet("Remove-VMAssignableDevice")
@@ -226,7 +226,7 @@ class VmCmdlets(DeviceCmdlets):
         cmdlet = "Remove-VMAssignableDevice"
         vm = self._vm_in(("off",), guid, cmdlet)
         if not vm.has(location):
-            raise self._error("device-not-on-server", cmdlet)
+            raise self.fail("device-not-on-server", cmdlet)
         vm.assignments = [claim for claim in vm.assignments if claim.location != location]
 
     def _build(self) -> int:

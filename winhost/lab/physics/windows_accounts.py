@@ -43,7 +43,7 @@ from winhost.model.facts import Json, Key, Record
 from winhost.resources.windows.account_tasks.resource import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 
-_MENDS = {
+_SET_FIRST = {
     "Winhost.NoBatchRight": "AccountRight",
     "Winhost.PasswordChanged": "AccountTasks",
     "Winhost.AccountDisabled": "LocalAccount",
@@ -53,20 +53,20 @@ _MENDS = {
 class Accounts(LocalAccounts):
     """A part of the machine. Its methods are cmdlets in snake case."""
 
-    def __init__(self, machine: WindowsHost, given: Mapping[str, Sequence[Record]]) -> None:
-        super().__init__(machine, given)
+    def __init__(self, machine: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(machine, initial)
         machine.files.links |= {path.casefold() for path in machine.lab.accounts.links}
         machine.files.taken |= {path.casefold() for path in machine.lab.accounts.taken}
-        self._register_tasks(given)
-        self._write_configs(given)
+        self._register_tasks(initial)
+        self._write_configs(initial)
         machine.known_as["AccountRight"] = self._by_name
         for resource in ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig"):
             machine.refusals[resource] = partial(self._refusal, resource)
 
     # ---- made from facts
 
-    def _register_tasks(self, given: Mapping[str, Sequence[Record]]) -> None:
-        for record in given.get("AccountTasks", ()):
+    def _register_tasks(self, initial: Mapping[str, Sequence[Record]]) -> None:
+        for record in initial.get("AccountTasks", ()):
             name, state = record.key["account"], record.state
             logon = str(state["logon"] or "password")
             # Of a host that was recorded: all passwords fit but those that were told not to.
@@ -77,16 +77,16 @@ class Accounts(LocalAccounts):
                     self._machine.files.write(script_path(name), job_script().encode())
             if state["keep_alive"] != "absent":
                 task = keep_alive_task(name, logon, secret, str(state["program"]), str(state["distro"]))
-                held = {"account": name, "distro": state["distro"]}
-                task.running = any(r.key == held and r.state["running"] for r in given.get("WslDistro", ()))
+                key = {"account": name, "distro": state["distro"]}
+                task.running = any(r.key == key and r.state["running"] for r in initial.get("WslDistro", ()))
                 self._put(task, str(state["keep_alive"]))
 
     def _put(self, task: Task, state: str) -> None:
         task.enabled = state != "disabled"
         self.tasks[task.name.casefold()] = task
 
-    def _write_configs(self, given: Mapping[str, Sequence[Record]]) -> None:
-        for record in given.get("WslConfig", ()):
+    def _write_configs(self, initial: Mapping[str, Sequence[Record]]) -> None:
+        for record in initial.get("WslConfig", ()):
             account = self.find(record.key["account"])
             if account is None or account.profile is None:
                 continue
@@ -338,7 +338,7 @@ class Accounts(LocalAccounts):
         task = self.jobs_task(account)
         if task is None:
             raise NotYet("AccountTasks")
-        if (missing := self.mends_logon(task)) is not None:
+        if (missing := self.resource_to_set_first(task)) is not None:
             raise NotYet(missing)
         return task.account
 
@@ -348,16 +348,16 @@ class Accounts(LocalAccounts):
         self.start_scheduled_task(task.name)
         self.check_logon(task)
 
-    def mends_logon(self, task: Task) -> str | None:
+    def resource_to_set_first(self, task: Task) -> str | None:
         """The resource to set before a job of this task can run again. Raises CmdletError where it is another
         trouble.
         """
         try:
             self.first_job(task.account)
         except CmdletError as error:
-            if error.code not in _MENDS:
+            if error.code not in _SET_FIRST:
                 raise
-            return _MENDS[error.code]
+            return _SET_FIRST[error.code]
         return None
 
     def check_logon(self, task: Task) -> None:

@@ -482,14 +482,14 @@ class Network:
 
     def run_netsh(self, words: list[str]) -> tuple[int, str]:
         """netsh interface portproxy set or delete v4tov4: its exit code and what it prints."""
-        given = dict(word.partition("=")[::2] for word in words[2:])
+        initial = dict(word.partition("=")[::2] for word in words[2:])
         if not self.host.lab.administrator:
             return 1, "The requested operation requires elevation (Run as administrator)."
         if self._fails(f"netsh.exe {words[0]}"):
             return 1, "The system cannot find the file specified."
         if words[0] == "set":
-            self.proxies[given["listenport"]] = f"{given['connectaddress']}/{given['connectport']}"
-        elif self.proxies.pop(given["listenport"], None) is None:
+            self.proxies[initial["listenport"]] = f"{initial['connectaddress']}/{initial['connectport']}"
+        elif self.proxies.pop(initial["listenport"], None) is None:
             return 1, "The system cannot find the file specified."
         return 0, ""
 

@@ -27,13 +27,13 @@ _NOT_FOUND = 6  # of nvidia-smi
 class Software:
     """What is installed, and what an installation may meet."""
 
-    def __init__(self, machine: WindowsHost, given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
         self._machine = machine
-        self._given = given
+        self._initial = initial
         self.platform = self._first_platform()
         self.record: dict[str, str] = {}  # values of the registry key of winhost
         self._brought: dict[str, SourcePhysics] = {}
-        for key in (record.key for record in given.get("StagedFile", ())):
+        for key in (record.key for record in initial.get("StagedFile", ())):
             path = self.path_of(key["sha256"], key["name"])
             self._keep(path, key["sha256"], self._source(key["source"]))
             self.record[f"file {key['sha256']}-{key['name']}"] = key["source"]
@@ -43,7 +43,7 @@ class Software:
         self._runs: dict[str, int] = {}  # how often a package was run
         self._pending = {
             record.key["location"]: record.state["pending"]
-            for record in given.get("GpuDriverModel", ())
+            for record in initial.get("GpuDriverModel", ())
             if isinstance(record.state["pending"], str)
         }
         self._displays = {device.location: device.known_or("displays", 0) for device in machine.devices}
@@ -51,10 +51,10 @@ class Software:
         machine.registry_keys.append(self._registry)
 
     def _first_platform(self) -> str:
-        for record in self._given.get("VirtualMachinePlatform", ()):
+        for record in self._initial.get("VirtualMachinePlatform", ()):
             return str(record.state["feature"])
         # Who may not ask for features may still see their effect.
-        return "installed" if any(r.state["version"] for r in self._given.get("Wsl", ())) else "available"
+        return "installed" if any(r.state["version"] for r in self._initial.get("Wsl", ())) else "available"
 
     @property
     def has_platform(self) -> bool:
@@ -62,7 +62,7 @@ class Software:
         return self.platform in ("installed", "uninstall-pending")
 
     def _begin_with_wsl(self) -> None:
-        for record in self._given.get("Wsl", ()):
+        for record in self._initial.get("Wsl", ()):
             version, package = (_text(record.state.get(name)) for name in ("version", "package"))
             self.wsl, self.in_box = version, record.state["present"] is True and version is None
             if version and package:
@@ -196,7 +196,7 @@ class Software:
             return code or _BAD_PACKAGE
         self.wsl = version
         self._machine.distros.stop_everything()
-        return self._told_to_restart(code)
+        return self._restart_after(code)
 
     def _uninstall(self, product: str) -> int:
         if product != PRODUCT or self.wsl is None:
@@ -205,7 +205,7 @@ class Software:
         self._machine.distros.stop_everything()
         return 0
 
-    def _told_to_restart(self, code: int) -> int:
+    def _restart_after(self, code: int) -> int:
         if code != 0:
             self._machine.await_restart(_RENAMES)
         return code

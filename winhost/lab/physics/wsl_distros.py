@@ -20,14 +20,14 @@ DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 class Distros(WslExe):
     """A part of the machine."""
 
-    def __init__(self, machine: WslHost, given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, machine: WslHost, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(machine)
-        for record in given.get("WslDistro", ()):
+        for record in initial.get("WslDistro", ()):
             self._take_over(record)
-        for record in given.get("WslVm", ()):
+        for record in initial.get("WslVm", ()):
             self._take_over_vm(record)
         for resource, take_over in (("WslConf", self._take_over_conf), ("WslAccess", self._take_over_access)):
-            for record in given.get(resource, ()):
+            for record in initial.get(resource, ()):
                 if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
                     take_over(record)
         for resource in DISTRO_RESOURCES:
@@ -88,7 +88,7 @@ class Distros(WslExe):
         if not self._machine.software.has_platform:
             return "VirtualMachinePlatform"
         # As the scripts do: to look takes a logon.
-        missing = map(self._machine.accounts.mends_logon, self._machine.accounts.jobs_tasks())
+        missing = map(self._machine.accounts.resource_to_set_first, self._machine.accounts.jobs_tasks())
         return next(filter(None, missing), None)
 
     def record(self, account: str, distro: str) -> dict[str, Any] | None:
@@ -200,8 +200,8 @@ class Distros(WslExe):
             state = _access(distro)
             active = distro.listens and self.linked(account)
             return {**state, "address": self.address(account), "active": active} if state else NO_ACCESS
-        told = self._written(account, distro.name)["access"] or {}
-        return {**NO_ACCESS, **told, "address": None, "active": False}
+        written = self._written(account, distro.name)["access"] or {}
+        return {**NO_ACCESS, **written, "address": None, "active": False}
 
     def _of_ours(
         self, state: Callable[[str, Distro], Mapping[str, Json]], there: Callable[[Mapping[str, Json]], bool]

@@ -46,9 +46,9 @@ class WslHost(WindowsHost, Protocol):
 class _Failure(Exception):
     """wsl.exe tells it and ends."""
 
-    def __init__(self, code: str, said: str) -> None:
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(code)
-        self.code, self.said = code, said
+        self.code, self.message = code, message
 
 
 class WslExe:
@@ -141,7 +141,7 @@ class WslExe:
                     return 0, _lines(distro.name for distro in self.session(account).running), ""
             self._manage(account, arguments)
         except _Failure as failure:
-            return _FAILED, f"{failure.said}\nError code: Wsl/{failure.code}\n", ""
+            return _FAILED, f"{failure.message}\nError code: Wsl/{failure.code}\n", ""
         return 0, "The operation completed successfully.\n", ""
 
     def _manage(self, account: str, arguments: list[str]) -> None:
@@ -172,8 +172,8 @@ class WslExe:
         if files.read(file) is None:
             raise _Failure("ERROR_FILE_NOT_FOUND", "The system cannot find the file specified.")
         if session.find(name):
-            said = "A distribution with the supplied name already exists. Use --name to choose a different name."
-            raise _Failure("Service/RegisterDistro/ERROR_ALREADY_EXISTS", said)
+            message = "A distribution with the supplied name already exists. Use --name to choose a different name."
+            raise _Failure("Service/RegisterDistro/ERROR_ALREADY_EXISTS", message)
         distro = Distro(name, folder, self._machine.software.read_hash(file))
         physics = self._physics(distro)
         self._make_vm(account, "Service/RegisterDistro")
@@ -206,19 +206,19 @@ class WslExe:
         distro.running = True
         distro.starts += 1
         conf = distro.put["conf"]
-        told = setting_of(conf, "boot", "systemd", "false") in ("true", "1")
-        distro.systemd = self._physics(distro).systemd if conf is None else told
+        asked_for = setting_of(conf, "boot", "systemd", "false") in ("true", "1")
+        distro.systemd = self._physics(distro).systemd if conf is None else asked_for
 
     def _make_vm(self, account: str, where: str) -> None:
         session, lab = self.session(account), self._machine.lab.wsl
         if session.vm is not None:
             return
         if not self._machine.runs_wsl:
-            said = "WSL2 is not supported with your current machine configuration."
-            raise _Failure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", said)
+            message = "WSL2 is not supported with your current machine configuration."
+            raise _Failure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", message)
         if lab.no_service_logon:
-            said = "Logon failure: the user has not been granted the requested logon type at this computer."
-            raise _Failure(f"{where}/CreateVm/HCS/0x80070569", said)
+            message = "Logon failure: the user has not been granted the requested logon type at this computer."
+            raise _Failure(f"{where}/CreateVm/HCS/0x80070569", message)
         config = self.config_text(account)
         session.vm = UtilityVm(config, self._mode(config), self._switch_named(config))
 
@@ -290,8 +290,8 @@ class WslExe:
         session = self.session(account)
         for distro in session.running:
             keeper = self._keeper(account, distro.name)
-            held = (session.vm is not None and session.vm.keeps_distros) or (keeper is not None and keeper.running)
-            distro.running = held
+            kept = (session.vm is not None and session.vm.keeps_distros) or (keeper is not None and keeper.running)
+            distro.running = kept
         if session.vm is not None and not session.running and not session.vm.keeps_itself:
             session.vm = None
 
@@ -329,7 +329,7 @@ class WslExe:
             case "look":
                 vm = self.session(account).vm
                 active = distro.listens and vm is not None and self._has_link(vm)
-                return 0, _lines(_seen(distro, self.address(account), active=active)), ""
+                return 0, _lines(_look_output(distro, self.address(account), active=active)), ""
             case "conf":
                 for name, encoded in desired:
                     distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
@@ -345,16 +345,16 @@ class WslExe:
     def _open(self, distro: Distro, desired: Sequence[tuple[str, ...]]) -> Ended:
         if not distro.sshd and not self._physics(distro).packages:
             return 100, "", "E: Unable to locate package openssh-server\n"
-        said: dict[str, str] = {name: value for name, value in desired if name not in ("key", "from")}
+        message: dict[str, str] = {name: value for name, value in desired if name not in ("key", "from")}
         distro.sshd = True
-        distro.port, distro.listen = int(said["port"]), said["listen"]
+        distro.port, distro.listen = int(message["port"]), message["listen"]
         distro.allowed = [value for name, value in desired if name == "from"] or None
         distro.keys = [value for name, value in desired if name == "key"]
-        distro.enabled = said.get("active") == "yes"
+        distro.enabled = message.get("active") == "yes"
         return 0, "", ""
 
 
-def _seen(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
+def _look_output(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
     """What the script tells of what is there."""
     for name, text in distro.put.items():
         if text is not None:

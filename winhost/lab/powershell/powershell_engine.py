@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from winhost.lab.powershell.loopback import VARIABLE, Loopback
 from winhost.lab.powershell.standins import standins
-from winhost.lab.wire import PipelineError
+from winhost.lab.wire.served_host import PipelineError
 from winhost.model.errors import UsageError
 
 log = logging.getLogger(__name__)

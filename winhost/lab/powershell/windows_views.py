@@ -335,13 +335,13 @@ def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> 
         return None
     lines = [
         f"{place}, {', '.join(models[device.location])}"
-        for device, place in zip(machine.devices, gpu_places(machine), strict=True)
+        for device, place in zip(machine.devices, gpu_addresses(machine), strict=True)
         if device.location in models
     ]
     return (0, "\n".join(lines)) if lines else (6, "No devices were found")
 
 
-def gpu_places(machine: HostState) -> list[str]:
+def gpu_addresses(machine: HostState) -> list[str]:
     """Where each device is, as nvidia-smi writes it."""
-    places = [_place(device, number) for number, device in enumerate(machine.devices)]
-    return [f"{bus >> 8:08X}:{bus & 255:02X}:{slot:02X}.{function:X}" for bus, slot, function in places]
+    addresses = [_place(device, number) for number, device in enumerate(machine.devices)]
+    return [f"{bus >> 8:08X}:{bus & 255:02X}:{slot:02X}.{function:X}" for bus, slot, function in addresses]

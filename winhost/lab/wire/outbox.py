@@ -83,12 +83,12 @@ class Outbox:
                 raise ConnectionDropped
 
     def _take(self, limit_bytes: int) -> Parcel:
-        room = limit_bytes - _ENVELOPE_OVERHEAD_BYTES
+        bytes_left = limit_bytes - _ENVELOPE_OVERHEAD_BYTES
         taken = [self._chunks.popleft()] if self._chunks else []
-        room -= sum(map(_size_as_text, taken))
-        while self._chunks and _size_as_text(self._chunks[0]) <= room:
+        bytes_left -= sum(map(_size_as_text, taken))
+        while self._chunks and _size_as_text(self._chunks[0]) <= bytes_left:
             taken.append(self._chunks.popleft())
-            room -= _size_as_text(taken[-1])
+            bytes_left -= _size_as_text(taken[-1])
         done = self._ended and not self._chunks
         return Parcel(tuple(taken), done, self._exit_code if done else None)
 

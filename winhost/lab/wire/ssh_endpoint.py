@@ -130,8 +130,8 @@ class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
         return "publickey"
 
     def check_auth_publickey(self, username: str, key: Any) -> int:
-        shown = [key.get_name(), key.get_base64()]
-        lets_in = any(line.split()[:2] == shown for line in self._sshd.authorized)
+        offered = [key.get_name(), key.get_base64()]
+        lets_in = any(line.split()[:2] == offered for line in self._sshd.authorized)
         good = username == self._sshd.user and lets_in
         return int(paramiko.AUTH_SUCCESSFUL if good else paramiko.AUTH_FAILED)
 
@@ -180,7 +180,7 @@ def _answer(channel: Any, request: str, sshd: SshServer) -> str:
         beating.join(_PATIENCE_S)
 
 
-def _end(channel: Any, code: int, said: str) -> None:
-    channel.sendall_stderr(f"{said}\n".encode())
+def _end(channel: Any, code: int, message: str) -> None:
+    channel.sendall_stderr(f"{message}\n".encode())
     channel.send_exit_status(code)
     channel.close()

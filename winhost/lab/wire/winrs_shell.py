@@ -89,25 +89,25 @@ class RemoteShell:
         return process
 
     def _run(self, process: _Process) -> None:
-        said, complained, code = b"", "", 0
+        message, complained, code = b"", "", 0
         try:
-            said = self._said(process)
+            message = self._message(process)
         except PipelineError as error:
             complained, code = error.message, 1
         except Exception as error:  # a bug of the simulated host; the client must not wait for ever
             log.exception("the simulated host failed")
             complained, code = f"The simulated host failed: {error!r}", 1
         if process.outbox.stop.is_set():
-            said, complained, code = b"", "", _ENDED
+            message, complained, code = b"", "", _ENDED
         with self._changed:
-            for start in range(0, len(said), _CHUNK_BYTES):
-                process.outbox.put(Stream.OUT, said[start : start + _CHUNK_BYTES])
+            for start in range(0, len(message), _CHUNK_BYTES):
+                process.outbox.put(Stream.OUT, message[start : start + _CHUNK_BYTES])
             if complained:
                 process.outbox.put(Stream.ERROR, f"{complained}\r\n".encode())
             process.outbox.end(code)
             self._changed.notify_all()
 
-    def _said(self, process: _Process) -> bytes:
+    def _message(self, process: _Process) -> bytes:
         command = _read(process)
         runspace = self._open_runspace()
         try:

@@ -53,7 +53,7 @@ class Shell(Protocol):
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Served:
     body: list[Element]
     done: bool = False  # the answer carries the end of a pipeline
 
@@ -85,7 +85,7 @@ class Service:
         try:
             request = wsman.read_request(message)
             message_id = request.message_id
-            return Answer(200, self._work(user, request))
+            return Answer(200, self._serve_request(user, request))
         except (ConnectionDropped, HttpRefusal):
             raise
         except WSManFault as fault:
@@ -94,16 +94,16 @@ class Service:
             log.exception("a message could not be served")
             return Answer(500, wsman.write_fault(wsman.internal(error), message_id))
 
-    def _work(self, user: str, request: Request) -> bytes:
+    def _serve_request(self, user: str, request: Request) -> bytes:
         self._faults.strike(Moment(request.action, When.ARRIVED))
-        work = self._serve(user, request)
-        self._faults.strike(Moment(request.action, When.FINISHED if work.done else When.WORKED))
-        return wsman.write_answer(request, work.body)
+        served = self._serve(user, request)
+        self._faults.strike(Moment(request.action, When.FINISHED if served.done else When.WORKED))
+        return wsman.write_answer(request, served.body)
 
-    def _serve(self, user: str, request: Request) -> _Work:
+    def _serve(self, user: str, request: Request) -> _Served:
         if request.action is Action.CREATE:
             return self._create(user, request)
-        serve: dict[Action, Callable[[Shell, Request], _Work]] = {
+        serve: dict[Action, Callable[[Shell, Request], _Served]] = {
             Action.COMMAND: _command,
             Action.SEND: _send,
             Action.RECEIVE: _receive,
@@ -112,12 +112,12 @@ class Service:
         }
         return serve[request.action](self._find(user, request.shell_id), request)
 
-    def _create(self, user: str, request: Request) -> _Work:
+    def _create(self, user: str, request: Request) -> _Served:
         shell_id = request.content("rsp:Shell").get("ShellId") or str(uuid.uuid4()).upper()
         shell = self._opened(user, request, shell_id)
         with self._lock:
             self._shells[shell_id] = shell
-        return _Work(wsman.shell_created(request, shell_id, user, self._address))
+        return _Served(wsman.shell_created(request, shell_id, user, self._address))
 
     def _opened(self, user: str, request: Request, shell_id: str) -> Shell:
         boot = self._host.boot
@@ -131,11 +131,11 @@ class Service:
         shell.feed(wsman.read_base64(request.content("rsp:Shell/pwsh:creationXml")))
         return shell
 
-    def _delete(self, shell: Shell, _request: Request) -> _Work:
+    def _delete(self, shell: Shell, _request: Request) -> _Served:
         with self._lock:
             self._shells.pop(shell.shell_id, None)
         shell.close()
-        return _Work([])
+        return _Served([])
 
     def _find(self, user: str, shell_id: str) -> Shell:
         with self._lock:
@@ -152,25 +152,25 @@ class Service:
             del self._shells[shell.shell_id]
 
 
-def _command(shell: Shell, request: Request) -> _Work:
-    return _Work(wsman.command_started(shell.command(request)))
+def _command(shell: Shell, request: Request) -> _Served:
+    return _Served(wsman.command_started(shell.command(request)))
 
 
-def _send(shell: Shell, request: Request) -> _Work:
+def _send(shell: Shell, request: Request) -> _Served:
     shell.send(request)
-    return _Work(wsman.acknowledged("rsp:SendResponse"))
+    return _Served(wsman.acknowledged("rsp:SendResponse"))
 
 
-def _receive(shell: Shell, request: Request) -> _Work:
+def _receive(shell: Shell, request: Request) -> _Served:
     command_id = request.content("rsp:Receive/rsp:DesiredStream").get("CommandId", "")
     parcel = shell.receive(command_id, request)
-    return _Work(wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done)
+    return _Served(wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done)
 
 
-def _signal(shell: Shell, request: Request) -> _Work:
+def _signal(shell: Shell, request: Request) -> _Served:
     command_id = request.content("rsp:Signal").get("CommandId", "")
     if request.content("rsp:Signal/rsp:Code").text == SignalCode.TERMINATE:
         shell.terminate(command_id)
     else:
         shell.interrupt(command_id)
-    return _Work(wsman.acknowledged("rsp:SignalResponse"))
+    return _Served(wsman.acknowledged("rsp:SignalResponse"))

@@ -9,9 +9,9 @@ from winhost.model.facts import Record
 from winhost.model.once import once
 
 
-def found_parts(host: WindowsHost, given: Mapping[str, Sequence[Record]]) -> list[HostPart]:
+def found_parts(host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> list[HostPart]:
     """One part from the function `part` of each module here. given: the instances that the host begins with."""
-    return [import_module(name).part(host, given) for name in _modules()]
+    return [import_module(name).part(host, initial) for name in _modules()]
 
 
 @once

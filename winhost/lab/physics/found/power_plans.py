@@ -29,10 +29,10 @@ class PowerPlanPhysics(BaseModel):
 class PowerPlans:
     """The plans of a host, by the GUIDs of their schemes."""
 
-    def __init__(self, host: WindowsHost, given: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: WindowsHost, initial: Mapping[str, Sequence[Record]]) -> None:
         self._host = host
         self._physics = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {}))
-        self._plans = {record.key["scheme"]: dict(record.state) for record in given.get("PowerPlan", ())}
+        self._plans = {record.key["scheme"]: dict(record.state) for record in initial.get("PowerPlan", ())}
         host.cim_classes["Win32_PowerPlan"] = self._listed
         host.cim_classes["Win32_PowerSettingDataIndex"] = self._indexes
         host.programs["powercfg.exe"] = self.powercfg

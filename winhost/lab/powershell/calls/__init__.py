@@ -2,7 +2,6 @@
 
 from winhost.lab.powershell.calls import (
     account_calls,
-    device_calls,
     host_calls,
     network_calls,
     plain_calls,
@@ -10,4 +9,4 @@ from winhost.lab.powershell.calls import (
     vm_calls,
 )
 
-__all__ = ["account_calls", "device_calls", "host_calls", "network_calls", "plain_calls", "software_calls", "vm_calls"]
+__all__ = ["account_calls", "host_calls", "network_calls", "plain_calls", "software_calls", "vm_calls"]

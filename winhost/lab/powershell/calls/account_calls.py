@@ -5,7 +5,7 @@ from typing import Any
 
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.windows_objects import FileTime, WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers
 
 _EXPIRES = FileTime(134104320000000000)
 
@@ -26,7 +26,7 @@ def _user(process: CmdletProcess, name: str) -> WindowsObject:
 
 
 @answers("Get-LocalUser")
-def _users(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _users(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     return [_user(process, name) for name in process.machine.accounts.accounts]
 
 
@@ -34,16 +34,16 @@ _FLAGS = ("PasswordNeverExpires", "AccountNeverExpires", "UserMayNotChangePasswo
 
 
 @answers("New-LocalUser", "Name", "Password", "Description", *_FLAGS)
-def _new_user(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    missing = [flag for flag in _FLAGS if not given.get(flag)]
+def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    missing = [flag for flag in _FLAGS if not bound.get(flag)]
     if missing:
         raise process.machine.fail("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
-    account = process.machine.accounts.new_local_user(given["Name"], given["Password"], given["Description"])
+    account = process.machine.accounts.new_local_user(bound["Name"], bound["Password"], bound["Description"])
     return [_user(process, account.name.casefold())]
 
 
 @answers("Read-WinhostGroup", "Sid")
-def _group(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _group(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     # With one that is gone, as such groups have them.
     members = [account.sid for account in process.machine.accounts.accounts.values() if account.administrator]
     return [*members, "S-1-5-21-1-2-3-4004"]
@@ -72,23 +72,23 @@ def _execute(task: Task) -> str:
 
 
 @answers("Register-WinhostAccountTask", "Task", "Account", "Secret")
-def _register(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    desired = given["Task"]
+def _register(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    desired = bound["Task"]
     process.machine.accounts.register_task(
         Task(
             desired["name"],
-            given["Account"],
+            bound["Account"],
             desired["program"].strip('"'),
             desired["arguments"],
             at_startup=desired["at_startup"],
-            logon="s4u" if given["Secret"] is None else "password",
-            secret=given["Secret"],
+            logon="s4u" if bound["Secret"] is None else "password",
+            secret=bound["Secret"],
         )
     )
     return ()
 
 
 @answers("Get-ScheduledTaskInfo", "InputObject")
-def _info(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    task = process.machine.accounts.tasks[given["InputObject"]["DeviceID"].casefold()]
+def _info(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    task = process.machine.accounts.tasks[bound["InputObject"]["DeviceID"].casefold()]
     return [of_type("MSFT_TaskDynamicInfo", LastTaskResult=task.result)]

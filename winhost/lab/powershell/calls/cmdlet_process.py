@@ -6,8 +6,8 @@ from typing import Any
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell.standins import cmdlets
 
-Given = Mapping[str, Any]
-Answer = Callable[["CmdletProcess", Given], Iterable[Any]]
+BoundParameters = Mapping[str, Any]
+Answer = Callable[["CmdletProcess", BoundParameters], Iterable[Any]]
 
 _ANSWERS: dict[str, tuple[frozenset[str], Answer]] = {}
 _LOOK = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
@@ -31,28 +31,28 @@ class CmdletProcess:
         self.slept = 0.0
         self.stopping: dict[str, float] = {}  # VMs whose guests were asked to stop, and when they have
         self.jobs = 0  # that nobody has removed
-        self.holds_mutex = False
+        self.has_mutex = False
 
-    def run(self, name: str, given: Given) -> list[Any]:
+    def run(self, name: str, bound: BoundParameters) -> list[Any]:
         """The objects that the cmdlet gives. Raises CmdletError, HostDown."""
         known, answer = _ANSWERS.get(name, (frozenset(), None))
-        if answer is None or set(given) - known:
-            what = "such a call" if answer is None else ", ".join(f"-{p}" for p in sorted(set(given) - known))
+        if answer is None or set(bound) - known:
+            what = "such a call" if answer is None else ", ".join(f"-{p}" for p in sorted(set(bound) - known))
             raise self.machine.fail("not-stood-in", name, what=what)
         module = cmdlets()[name]["module"] if name in cmdlets() else ""
         if name.split("-")[0] in _LOOK:
             with self.machine.reading(name, module):
-                return list(answer(self, given))
-        return list(answer(self, given))
+                return list(answer(self, bound))
+        return list(answer(self, bound))
 
     def close(self) -> None:
         """The process is gone; a mutex that it held is abandoned, and the next one takes it."""
-        if self.holds_mutex:
+        if self.has_mutex:
             self.machine.mutex.release()
-            self.holds_mutex = False
+            self.has_mutex = False
 
-    def each_vm(self, given: Given) -> Iterator[str]:
-        for vm in given["VM"]:
+    def each_vm(self, bound: BoundParameters) -> Iterator[str]:
+        for vm in bound["VM"]:
             yield vm["Id"]
 
 

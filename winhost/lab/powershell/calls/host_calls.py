@@ -6,10 +6,10 @@ from typing import Any
 from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.account_calls import account_tasks
-from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, windows_word
 from winhost.lab.powershell.calls.software_calls import msiexec, nvidia_smi
 from winhost.lab.powershell.standins import cmdlets
-from winhost.lab.powershell.windows_views import cim, registry, services
+from winhost.lab.powershell.windows_views import Entity, cim, entities, registry, services
 
 _WAIT = 0.5  # real seconds that a process may wait for the mutex before it is asked whether it still wants it
 _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
@@ -19,28 +19,28 @@ _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 
 
 @answers("Get-WindowsFeature", "Name")
-def _features(process: CmdletProcess, given: Given) -> Iterable[Any]:
+def _features(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     there = {ROLE: process.machine.role, TOOLS: process.machine.tools, "Web-Server": "available"}
-    return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in given["Name"]]
+    return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in bound["Name"]]
 
 
 @answers("Get-Service", "Name")
-def _services(process: CmdletProcess, given: Given) -> Iterable[Any]:
+def _services(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     there = services(process.machine)
-    for name in given["Name"]:
+    for name in bound["Name"]:
         if name not in there:
             raise process.machine.fail("no-service", "Get-Service", service=name)
         yield of_type("ServiceController", Name=name, Status=windows_word(there[name]))
 
 
 @answers("Get-Module", "ListAvailable", "Name")
-def _modules(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    return [of_type("ModuleInfo", Name=name) for name in given["Name"] if process.machine.has_module(name)]
+def _modules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    return [of_type("ModuleInfo", Name=name) for name in bound["Name"] if process.machine.has_module(name)]
 
 
 @answers("Get-Command", "Name")
-def _commands(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    for name in given["Name"]:
+def _commands(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for name in bound["Name"]:
         if name not in cmdlets() or not _has_command(process, name):
             raise process.machine.fail("no-command", "Get-Command", asked=name)
         yield of_type("ShownCommand", Name=name)
@@ -54,19 +54,34 @@ def _has_command(process: CmdletProcess, name: str) -> bool:
 
 
 @answers("Get-CimInstance", "ClassName", "Namespace")
-def _cim(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    found = cim(process.machine, given["ClassName"])
+def _cim(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    found = cim(process.machine, bound["ClassName"])
     if found is None:
-        raise process.machine.fail("not-stood-in", "Get-CimInstance", what=given["ClassName"])
+        raise process.machine.fail("not-stood-in", "Get-CimInstance", what=bound["ClassName"])
     return found
+
+
+# ---- Plug and Play
+
+
+@answers("Get-PnpDevice", "PresentOnly")
+def _pnp(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    return [entity.as_object() for entity in entities(process.machine)]
+
+
+@answers("Get-PnpDeviceProperty", "InputObject", "KeyName")
+def _pnp_properties(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    known = {entity.instance: entity for entity in entities(process.machine)}
+    asked: list[Entity] = [known[each["DeviceID"]] for each in bound["InputObject"]]
+    return [entity.property(key) for entity in asked for key in bound["KeyName"]]
 
 
 # ---- scheduled tasks: what a part of one says stands where other objects have the word that names them
 
 
 def _part_of_a_task(name: str, class_name: str, *parameters: str) -> None:
-    def answer(_: CmdletProcess, given: Given) -> Iterable[Any]:
-        return [of_type(class_name, DeviceID=" ".join(str(given[p]) for p in parameters if p in given))]
+    def answer(_: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+        return [of_type(class_name, DeviceID=" ".join(str(bound[p]) for p in parameters if p in bound))]
 
     answers(name, *parameters)(answer)
 
@@ -78,10 +93,10 @@ _part_of_a_task("New-ScheduledTaskTrigger", "MSFT_TaskTrigger", "AtStartup")
 
 
 @answers("Register-ScheduledTask", "TaskName", "Action", "Trigger", "Principal", "Settings")
-def _register(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    one = {**given, "Action": given["Action"][0], "Trigger": given["Trigger"][0]}
-    process.machine.tasks[given["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
-    return [task for task in _all_tasks(process) if task.properties["TaskName"] == given["TaskName"]]
+def _register(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    one = {**bound, "Action": bound["Action"][0], "Trigger": bound["Trigger"][0]}
+    process.machine.tasks[bound["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
+    return [task for task in _all_tasks(process) if task.properties["TaskName"] == bound["TaskName"]]
 
 
 def _all_tasks(process: CmdletProcess) -> list[WindowsObject]:
@@ -90,12 +105,12 @@ def _all_tasks(process: CmdletProcess) -> list[WindowsObject]:
 
 
 @answers("Get-ScheduledTask", "TaskPath")
-def _tasks(process: CmdletProcess, given: Given) -> Iterable[Any]:
+def _tasks(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     tasks = _all_tasks(process)
-    if not given.get("TaskPath"):
+    if not bound.get("TaskPath"):
         # Some that Windows or others keep not even an administrator may read, and one of them ends the listing.
         raise process.machine.fail("task-unreadable", "Get-ScheduledTask")
-    for path in given["TaskPath"]:
+    for path in bound["TaskPath"]:
         tasks = [task for task in tasks if task.properties["TaskPath"] == path]
         if not tasks:
             raise process.machine.fail("no-task-there", "Get-ScheduledTask", path=path)
@@ -103,8 +118,8 @@ def _tasks(process: CmdletProcess, given: Given) -> Iterable[Any]:
 
 
 @answers("Unregister-ScheduledTask", "InputObject")
-def _unregister(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    for task in given["InputObject"]:
+def _unregister(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for task in bound["InputObject"]:
         if task["DeviceID"] in process.machine.tasks:
             del process.machine.tasks[task["DeviceID"]]
         else:
@@ -116,48 +131,48 @@ def _unregister(process: CmdletProcess, given: Given) -> Iterable[Any]:
 
 
 @answers("Open-WinhostRegistry", "Path")
-def _registry(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    values = registry(process.machine, given["Path"])
+def _registry(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    values = registry(process.machine, bound["Path"])
     return [] if values is None else [WindowsObject(None, values)]
 
 
 @answers("Invoke-WinhostNative", "Program", "Arguments")
-def _program(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    match given["Program"]:
+def _program(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    match bound["Program"]:
         case "shutdown.exe":
             code, errors = process.machine.run_shutdown()
             return [WindowsObject(None, {"code": code, "output": "", "errors": errors})]
         case "secedit.exe":
-            code, output = process.machine.accounts.run_secedit(given["Arguments"])
+            code, output = process.machine.accounts.run_secedit(bound["Arguments"])
             return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case "netsh.exe":
-            code, output = process.machine.network.run_netsh(given["Arguments"][2:])
+            code, output = process.machine.network.run_netsh(bound["Arguments"][2:])
             return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case "nvidia-smi.exe":
-            ended = nvidia_smi(process, given["Arguments"])
+            ended = nvidia_smi(process, bound["Arguments"])
             return [] if ended is None else [ended]
         case "msiexec.exe":
-            return [msiexec(process, given["Arguments"])]
+            return [msiexec(process, bound["Arguments"])]
         case other if other in process.machine.programs:
-            code, output = process.machine.programs[other](given["Arguments"])
+            code, output = process.machine.programs[other](bound["Arguments"])
             return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
         case other:
             raise process.machine.fail("not-stood-in", "Invoke-WinhostNative", what=other)
 
 
 @answers("Enter-WinhostMutex")
-def _enter(process: CmdletProcess, _given: Given) -> Iterable[Any]:
-    process.holds_mutex = process.machine.mutex.acquire(timeout=_WAIT)
-    return [process.holds_mutex]
+def _enter(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    process.has_mutex = process.machine.mutex.acquire(timeout=_WAIT)
+    return [process.has_mutex]
 
 
 @answers("Exit-WinhostMutex")
-def _exit(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _exit(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     process.close()
     return ()
 
 
 @answers("Get-WinhostSession")
-def _session(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _session(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     for record in process.machine.there("Session"):
         yield WindowsObject(None, {"user": record.state["user"], "administrator": process.machine.lab.administrator})

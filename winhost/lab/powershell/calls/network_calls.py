@@ -6,7 +6,7 @@ from typing import Any
 
 from winhost.lab.physics.windows_network import ANY, Adapter, Network, Switch
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, windows_word
 from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"
@@ -25,7 +25,7 @@ _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "d
 
 
 @answers("Get-NetAdapter")
-def _adapters(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _adapters(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     return [_adapter(process.machine.network, each) for each in process.machine.network.visible_adapters()]
 
 
@@ -54,7 +54,7 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
 
 
 @answers("Get-NetAdapterBinding", "AllBindings")
-def _bindings(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _bindings(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     for each in process.machine.network.visible_adapters():
         own = [("ms_tcpip", "Internet Protocol Version 4 (TCP/IPv4)", True), ("vms_pp", "Hyper-V", False)]
         others = [(f"filter_{number}", name, True) for number, name in enumerate(each.state["filters"])]
@@ -69,7 +69,7 @@ def _bindings(process: CmdletProcess, _given: Given) -> Iterable[Any]:
 
 
 @answers("Get-NetIPAddress")
-def _addresses(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _addresses(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     yield _address(1, "127.0.0.1", 8, "WellKnown")
     for each in process.machine.network.visible_adapters():
         yield _address(each.index, f"fe80::{each.index}%{each.index}", 64, "WellKnown")
@@ -84,7 +84,7 @@ def _address(index: int, address: Any, prefix: Any, origin: str) -> WindowsObjec
 
 
 @answers("Get-NetRoute")
-def _routes(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _routes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     for each in process.machine.network.visible_adapters():
         on_link = [["ff00::/8", "::"]]
         for to, by in [*on_link, *each.all_routes()]:
@@ -92,7 +92,7 @@ def _routes(process: CmdletProcess, _given: Given) -> Iterable[Any]:
 
 
 @answers("Get-NetIPInterface", "AddressFamily")
-def _interfaces(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _interfaces(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     for each in process.machine.network.visible_adapters():
         fixed = each.metric is not None
         yield of_type(
@@ -104,7 +104,7 @@ def _interfaces(process: CmdletProcess, _given: Given) -> Iterable[Any]:
 
 
 @answers("Get-NetConnectionProfile")
-def _profiles(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _profiles(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     for each in process.machine.network.visible_adapters():
         if each.state["profile"] is not None:
             category = _CATEGORIES[each.state["profile"]]
@@ -112,7 +112,7 @@ def _profiles(process: CmdletProcess, _given: Given) -> Iterable[Any]:
 
 
 @answers("Get-NetTCPConnection")
-def _connections(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _connections(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
     yield _connection("::", _WINRM, "Listen")
     for each in network.visible_adapters():
@@ -131,7 +131,7 @@ def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> W
 
 
 @answers("Get-VMSwitch")
-def _switches(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _switches(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
     if network.now < network.ready_at:
         raise process.machine.fail("no-module", "Get-VMSwitch")
@@ -151,30 +151,30 @@ def _switch(each: Switch) -> WindowsObject:
 
 
 @answers("New-VMSwitch", "Name", "NetAdapterName", "AllowManagementOS")
-def _new_switch(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    if given["AllowManagementOS"] is not True:
+def _new_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    if bound["AllowManagementOS"] is not True:
         raise process.machine.fail("not-stood-in", "New-VMSwitch", what="a switch without the host")
-    return [_switch(process.machine.network.new_vm_switch(given["Name"], given["NetAdapterName"][0]))]
+    return [_switch(process.machine.network.new_vm_switch(bound["Name"], bound["NetAdapterName"][0]))]
 
 
 @answers("Remove-VMSwitch", "VMSwitch", "Force")
-def _remove_switch(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    if not given.get("Force"):
+def _remove_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    if not bound.get("Force"):
         raise process.machine.fail("not-stood-in", "Remove-VMSwitch", what="somebody who answers its question")
-    for each in given["VMSwitch"]:
+    for each in bound["VMSwitch"]:
         process.machine.network.remove_vm_switch(each["Id"])
     return ()
 
 
 @answers("Get-VMNetworkAdapter", "All", "ManagementOS")
-def _ports(process: CmdletProcess, given: Given) -> Iterable[Any]:
+def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
     for each in network.switches:
         if each.port is not None:
             yield of_type(
                 "VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=True, DeviceId=f"{{{each.port.upper()}}}"
             )
-        for _ in range(network.users(each) if given.get("All") else 0):
+        for _ in range(network.users(each) if bound.get("All") else 0):
             yield of_type("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
 
 
@@ -190,25 +190,25 @@ def _as_windows_shows(network: str) -> str:
 
 
 @answers("Get-NetFirewallRule", "Group")
-def _rules(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    rules = process.machine.network.rules if given["Group"] == ["winhost"] else {}
+def _rules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    rules = process.machine.network.rules if bound["Group"] == ["winhost"] else {}
     if not rules:
-        raise process.machine.fail("rule-unknown", "Get-NetFirewallRule", group=given["Group"][0])
-    return [_shown_rule(name, "True" if remote else "False") for name, remote in rules.items()]
+        raise process.machine.fail("rule-unknown", "Get-NetFirewallRule", group=bound["Group"][0])
+    return [_firewall_rule(name, "True" if remote else "False") for name, remote in rules.items()]
 
 
-def _shown_rule(name: str, enabled: str) -> WindowsObject:
+def _firewall_rule(name: str, enabled: str) -> WindowsObject:
     return of_type("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled=enabled)
 
 
 @answers("Get-NetFirewallAddressFilter", "AssociatedNetFirewallRule")
-def _filter(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    remote = process.machine.network.rules[given["AssociatedNetFirewallRule"]["DeviceID"]]
+def _filter(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    remote = process.machine.network.rules[bound["AssociatedNetFirewallRule"]["DeviceID"]]
     return [of_type("MSFT_NetAddressFilter", RemoteAddress=[_as_windows_shows(each) for each in remote])]
 
 
 @answers("Get-NetFirewallHyperVVMSetting")
-def _vm_setting(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
     # Of another maker of VMs, too.
     yield _setting("{9E288F02-CE00-4D9E-BE2B-14CE463B0298}", "Block")
@@ -221,7 +221,7 @@ def _setting(name: str, action: str) -> WindowsObject:
 
 
 @answers("Get-NetFirewallHyperVRule")
-def _vm_rules(process: CmdletProcess, _given: Given) -> Iterator[Any]:
+def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
     yield _vm_rule("Mdns-In", [ANY])
     for port, remote in process.machine.network.vm_rules.items():
         yield _vm_rule(f"winhost-vm-port-{port}", remote)

@@ -12,9 +12,9 @@ from winhost.lab.physics.text_files import on_wire
 from winhost.lab.physics.windows_network import TASK
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.physics.windows_software import RECORD
-from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers, our_word, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, our_word, windows_word
 
-Call = Callable[[Machine, Given], Any]
+Call = Callable[[Machine, BoundParameters], Any]
 
 
 def _start(machine: Machine, name: str) -> None:
@@ -24,37 +24,37 @@ def _start(machine: Machine, name: str) -> None:
         machine.accounts.start_scheduled_task(name)
 
 
-def _switch(machine: Machine, given: Given, cmdlet: str, *, enabled: bool) -> None:
-    machine.accounts.switch_scheduled_task(given["InputObject"]["DeviceID"], cmdlet, enabled=enabled)
+def _switch(machine: Machine, bound: BoundParameters, cmdlet: str, *, enabled: bool) -> None:
+    machine.accounts.switch_scheduled_task(bound["InputObject"]["DeviceID"], cmdlet, enabled=enabled)
 
 
-def _names(given: Given) -> list[str]:
-    return [each["Name"] for each in given["Name"]]
+def _names(bound: BoundParameters) -> list[str]:
+    return [each["Name"] for each in bound["Name"]]
 
 
 def _feature_result(restart: bool) -> WindowsObject:
     return of_type("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
 
 
-def _write_registry(machine: Machine, given: Given) -> None:
-    if given["Path"] != RECORD:
-        raise machine.fail("not-stood-in", "Write-WinhostRegistry", what=given["Path"])
-    machine.software.write_registry(given["Name"], given["Value"])
+def _write_registry(machine: Machine, bound: BoundParameters) -> None:
+    if bound["Path"] != RECORD:
+        raise machine.fail("not-stood-in", "Write-WinhostRegistry", what=bound["Path"])
+    machine.software.write_registry(bound["Name"], bound["Value"])
 
 
 def _is_empty(machine: Machine, path: str) -> bool:
     return machine.files.read(path) is None and not any(True for _ in machine.files.below(path))
 
 
-def _allow(machine: Machine, given: Given) -> None:
-    names = given["Name"] if "Name" in given else [each["DeviceID"] for each in given["InputObject"]]
+def _allow(machine: Machine, bound: BoundParameters) -> None:
+    names = bound["Name"] if "Name" in bound else [each["DeviceID"] for each in bound["InputObject"]]
     for name in names:
-        machine.network.set_net_firewall_rule(name, given["RemoteAddress"] if given["Enabled"] == "True" else [])
+        machine.network.set_net_firewall_rule(name, bound["RemoteAddress"] if bound["Enabled"] == "True" else [])
 
 
-def _new_rule(machine: Machine, given: Given) -> None:
-    assert given["Enabled"] == "False"
-    machine.network.new_net_firewall_rule(given["Name"])
+def _new_rule(machine: Machine, bound: BoundParameters) -> None:
+    assert bound["Enabled"] == "False"
+    machine.network.new_net_firewall_rule(bound["Name"])
 
 
 # They give nothing.
@@ -96,7 +96,7 @@ CHANGES: Mapping[str, Call] = {
 }
 
 # Likewise, for each of the objects in the first parameter.
-CHANGES_OF_EACH: Mapping[str, Callable[[Machine, Any, Given], object]] = {
+CHANGES_OF_EACH: Mapping[str, Callable[[Machine, Any, BoundParameters], object]] = {
     "Disable-PnpDevice InstanceId": lambda m, instance, g: m.disable_pnp_device(instance),
     "Enable-PnpDevice InstanceId": lambda m, instance, g: m.enable_pnp_device(instance),
     "Add-VMAssignableDevice VM LocationPath": lambda m, vm, g: m.add_vm_assignable_device(vm["Id"], g["LocationPath"]),
@@ -184,7 +184,7 @@ def _register_objects(name: str, resource: str, type_name: str, properties: Mapp
     def value(known: Mapping[str, Any], source: str) -> Any:
         return windows_word(known[source[5:]]) if source.startswith("word ") else known[source]
 
-    def answer(process: CmdletProcess, _: Given) -> Iterable[Any]:
+    def answer(process: CmdletProcess, _: BoundParameters) -> Iterable[Any]:
         for record in process.machine.there(resource):
             known = {**record.key, **record.state}
             yield of_type(type_name, **{name: value(known, source) for name, source in properties.items()})
@@ -192,29 +192,29 @@ def _register_objects(name: str, resource: str, type_name: str, properties: Mapp
     answers(name)(answer)
 
 
-def _register(line: str, call: Call, *, gives: bool) -> None:
-    def answer(process: CmdletProcess, given: Given) -> Iterable[Any]:
-        found = call(process.machine, given)
-        return [found] if gives and found is not None else ()
+def _register(line: str, call: Call, *, answers_with_it: bool) -> None:
+    def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+        found = call(process.machine, bound)
+        return [found] if answers_with_it and found is not None else ()
 
     answers(*line.split())(answer)
 
 
-def _register_each(line: str, call: Callable[[Machine, Any, Given], object]) -> None:
+def _register_each(line: str, call: Callable[[Machine, Any, BoundParameters], object]) -> None:
     name, first, *others = line.split()
 
-    def answer(process: CmdletProcess, given: Given) -> Iterable[Any]:
-        for each in given[first]:
-            call(process.machine, each, given)
+    def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+        for each in bound[first]:
+            call(process.machine, each, bound)
         return ()
 
     answers(name, first, *others)(answer)
 
 
 for _line, _call in CHANGES.items():
-    _register(_line, _call, gives=False)
+    _register(_line, _call, answers_with_it=False)
 for _line, _call in VALUES.items():
-    _register(_line, _call, gives=True)
+    _register(_line, _call, answers_with_it=True)
 for _name, _objects in OBJECTS.items():
     _register_objects(_name, *_objects)
 for _line, _call_of_each in CHANGES_OF_EACH.items():

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers
-from winhost.lab.powershell.windows_views import driver_models, gpu_places
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers
+from winhost.lab.powershell.windows_views import driver_models, gpu_addresses
 
 _STATES = {
     "available": "Disabled",
@@ -16,14 +16,14 @@ _STATES = {
 
 
 @answers("Get-WindowsOptionalFeature", "Online")
-def _optional_features(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _optional_features(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     there = process.machine.optional_features
     return [of_type("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in there.items()]
 
 
 @answers("Get-AuthenticodeSignature", "LiteralPath")
-def _signature(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    for path in given["LiteralPath"]:
+def _signature(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    for path in bound["LiteralPath"]:
         status, subject = process.machine.software.signature(path)
         signer = of_type("SignerCertificate", Subject=subject) if subject else None
         yield of_type("Signature", Status=status, SignerCertificate=signer)
@@ -43,8 +43,8 @@ def nvidia_smi(process: CmdletProcess, arguments: list[str]) -> WindowsObject | 
     if found is None or "-dm" not in arguments:
         return None if found is None else _ended(*found)
     asked = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    places = dict(zip(gpu_places(process.machine), process.machine.devices, strict=True))
-    return _ended(*process.machine.software.set_driver_model(places[asked["-i"]].location, int(asked["-dm"])))
+    addresses = dict(zip(gpu_addresses(process.machine), process.machine.devices, strict=True))
+    return _ended(*process.machine.software.set_driver_model(addresses[asked["-i"]].location, int(asked["-dm"])))
 
 
 def _ended(code: int, output: str = "") -> WindowsObject:

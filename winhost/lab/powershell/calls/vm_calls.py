@@ -6,12 +6,12 @@ from typing import Any
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess, Given, answers, our_word, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, our_word, windows_word
 
 
 @answers("Get-VM", "Id")
-def _get_vm(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    desired = given.get("Id")
+def _get_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    desired = bound.get("Id")
     if desired is not None and desired not in process.machine.vms:
         raise process.machine.fail("vm-unknown", "Get-VM", vm=desired)
     return [_vm(vm) for vm in process.machine.vms.values() if desired in (None, vm.guid)]
@@ -41,8 +41,8 @@ def _vm(vm: VirtualMachine) -> WindowsObject:
 
 
 def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[WindowsObject]]) -> None:
-    def answer(process: CmdletProcess, given: Given) -> Iterable[Any]:
-        return [each for guid in process.each_vm(given) for each in make(process.machine, process.machine.vms[guid])]
+    def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+        return [each for guid in process.each_vm(bound) for each in make(process.machine, process.machine.vms[guid])]
 
     answers(name, "VM")(answer)
 
@@ -95,39 +95,39 @@ _WORDS = ("AutomaticStopAction", "AutomaticStartAction", "CheckpointType", "Auto
 
 
 @answers("Set-VM", "VM", *_SIZES, *_WORDS)
-def _set_vm(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    desired = {our_word(name).replace("-", "_"): our_word(value) for name, value in given.items() if name != "VM"}
-    for guid in process.each_vm(given):
+def _set_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    desired = {our_word(name).replace("-", "_"): our_word(value) for name, value in bound.items() if name != "VM"}
+    for guid in process.each_vm(bound):
         process.machine.set_vm(guid, **desired)
     return ()
 
 
 @answers("Stop-VM", "VM", "TurnOff", "AsJob")
-def _stop_vm(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    if given.get("TurnOff"):
-        for guid in process.each_vm(given):
+def _stop_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    if bound.get("TurnOff"):
+        for guid in process.each_vm(bound):
             process.machine.turn_vm_off(guid)
         return ()
-    if not given.get("AsJob"):
+    if not bound.get("AsJob"):
         raise process.machine.fail("not-stood-in", "Stop-VM", what="waiting without -AsJob")
-    for guid in process.each_vm(given):
+    for guid in process.each_vm(bound):
         process.stopping[guid] = process.slept + process.machine.ask_guest_to_stop(guid)
     process.jobs += 1
     return [of_type("VMJob", State="Running", JobStateInfo=of_type("VMJobStateInfo"))]
 
 
 @answers("Remove-Job", "Job", "Force")
-def _remove_job(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    if not given.get("Force"):
+def _remove_job(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    if not bound.get("Force"):
         raise process.machine.fail("not-stood-in", "Remove-Job", what="a job that may still run, without -Force")
     process.jobs -= 1
     return ()
 
 
 @answers("Start-Sleep", "Seconds")
-def _sleep(process: CmdletProcess, given: Given) -> Iterable[Any]:
-    process.machine.network.wait(given["Seconds"])
-    process.slept += given["Seconds"]
+def _sleep(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    process.machine.network.wait(bound["Seconds"])
+    process.slept += bound["Seconds"]
     for guid in [guid for guid, end in process.stopping.items() if end <= process.slept]:
         del process.stopping[guid]
         process.machine.guest_stopped(guid)
@@ -135,5 +135,5 @@ def _sleep(process: CmdletProcess, given: Given) -> Iterable[Any]:
 
 
 @answers("Read-WinhostClock")
-def _clock(process: CmdletProcess, _given: Given) -> Iterable[Any]:
+def _clock(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     return [process.slept]
