@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench crash real clean
+.PHONY: demo test check bench crash real lock clean
 
 demo: $(READY)
 	$(BIN)/winhost demo
@@ -27,13 +27,18 @@ crash: $(READY)
 real: $(READY)
 	$(BIN)/pytest -m real -n auto
 
+lock:
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
+	  pyproject.toml --group dev -o requirements-dev.txt
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(READY): pyproject.toml
+# The exact versions that CI tests with. To renew them: make lock (it needs uv).
+$(READY): pyproject.toml requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "winhost needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -1,0 +1,57 @@
+"""What is imported is declared, and what is declared is locked: a fresh machine gets what was tested."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.house.tree import ROOT
+
+OURS = {"winhost", "tests", "bench"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+RUNTIME = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
+EXTRAS = [Requirement(line) for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
+DEV = [Requirement(line) for line in PROJECT["dependency-groups"]["dev"]]
+LOCK = (ROOT / "requirements-dev.txt").read_text("utf-8").splitlines()
+
+
+def imported(folders: Iterable[str]) -> Iterator[str]:
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Import):
+                    yield from (name.name.partition(".")[0] for name in node.names)
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    yield node.module.partition(".")[0]
+
+
+def undeclared(folders: Iterable[str], declared: Iterable[Requirement]) -> set[str]:
+    names = {canonicalize_name(each.name) for each in declared}
+    found = packages_distributions()
+    foreign = set(imported(folders)) - OURS - sys.stdlib_module_names
+    return {name for name in foreign if not names & {canonicalize_name(each) for each in found.get(name, [name])}}
+
+
+def test_what_the_product_imports_is_declared() -> None:
+    assert undeclared(["winhost"], [*RUNTIME, *EXTRAS]) == set()
+
+
+def test_what_tests_import_is_declared() -> None:
+    assert undeclared(["tests", "bench"], [*RUNTIME, *DEV]) == set()
+
+
+def test_what_is_declared_is_locked_to_a_version_that_is_allowed() -> None:
+    locked = {canonicalize_name(each.name): each for each in map(Requirement, LOCK)}
+    for each in [*RUNTIME, *DEV]:
+        (pin,) = locked[canonicalize_name(each.name)].specifier
+        assert pin.operator == "=="
+        assert pin.version in each.specifier
+
+
+def test_the_lock_names_versions_and_no_place_to_get_them_from() -> None:
+    assert [line for line in LOCK if not re.match(r"[a-z0-9-]+==[0-9.a-z]+( ; |$)", line)] == []
