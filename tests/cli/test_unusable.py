@@ -295,7 +295,7 @@ def test_a_playbook_may_refer_to_every_decision_and_to_nothing_else(line: Line, 
     text = (shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8")
     every = " ".join(f"${{{word}}}" for word in words.decisions)
     each = " ".join(f"${{each.{part}}}" for part in words.lists["companions"])
-    text = text.replace("The VM ends in this power state.", every).replace("It shares the card's slot", f"{each} It")
+    text = text.replace("The VM ends in this power state.", every).replace("It shares the slot", f"{each} It")
     Path("mine.yaml").write_text(text, encoding="utf-8")
     said = line("plan", "--facts", facts, "--vm", "llm-01", "--playbook", "mine.yaml", "--json")
     assert said.code == 0
