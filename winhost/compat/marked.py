@@ -9,7 +9,7 @@ from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Rea
 
 @dataclass(frozen=True)
 class _Other:
-    """What is said of one way without one statement."""
+    """The verdict of one variant without one statement."""
 
     word: str
     variant: PathVerdict

@@ -49,9 +49,9 @@ class CatalogueEntry:
 
 @dataclass(frozen=True)
 class Topic:
-    """A path or a capability. title, means: for people; grounds: evidence ids, by way; loses: what a path gives up.
+    """A path or a capability. title, means: for people; grounds: evidence ids, by path or variant; loses: trade-offs.
 
-    asks: what a plan has to be told, by way, before it takes that one.
+    asks: by variant, the setting without which a plan does not use it.
     """
 
     title: str
@@ -61,7 +61,7 @@ class Topic:
     asks: Mapping[str, str] = field(default_factory=dict)
 
     def rests_on(self, variant: str) -> tuple[str, ...]:
-        """Evidence that it works this way where no reason speaks against it: that of the variant, else of the path."""
+        """Evidence that it works where no reason speaks against it: that of the variant, else of the path."""
         return self.grounds.get(variant, self.grounds.get(path_of(variant), ()))
 
 

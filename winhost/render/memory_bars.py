@@ -50,7 +50,7 @@ class PlaceBar:
 
 @dataclass(frozen=True)
 class MemoryChart:
-    """A workload on one way. missing: what must be stated; fixes: what would make it fit."""
+    """A workload on one variant. missing: what must be stated; fixes: what would make it fit."""
 
     variant: str
     verdict: str
@@ -64,7 +64,7 @@ FITS = {True: "fits", None: "unknown", False: "does not fit"}
 
 
 def memory(fit: Fit, cards: Sequence[str]) -> MemoryChart | None:
-    """None where there is no workload, or the memory of the way is not known. cards: names of those that run CUDA."""
+    """None where there is no workload, or its memory is not known. cards: names of those that run CUDA."""
     found = fit.budget
     if found is None:
         return None

@@ -65,7 +65,7 @@ class Subjects:
 
 @dataclass(frozen=True)
 class ReportVariant:
-    """A path by the best of its ways. decisive: the first reason that its verdict rests on; lacking: what must be
+    """A path by the best of its variants. decisive: the first reason that its verdict rests on; lacking: what must be
     and is not supported."""
 
     fit: Fit
@@ -104,7 +104,7 @@ class ReportHost:
 
 @dataclass(frozen=True)
 class ReportLine:
-    """A host in the summary. best: the way that is recommended, or none.
+    """A host in the summary. best: the variant that is recommended, or none.
 
     decides: the sentence of the first reason that its verdict rests on, and its code.
     """
@@ -124,7 +124,7 @@ class ReportLine:
 class Chapter:
     """A host as it stands in the report, with the codes and the evidence that it names.
 
-    ways: evidence that each works, by id; grounds: evidence that capabilities work, by capability, way and id.
+    variants: evidence that each works, by id; grounds: evidence that capabilities work, by capability, variant and id.
     """
 
     line: ReportLine
@@ -176,7 +176,7 @@ class Contents:
 
     @property
     def counts(self) -> list[tuple[str, Counter[Verdict]]]:
-        """How many hosts have each best way, by verdict."""
+        """How many hosts have each best variant, by verdict."""
         found: dict[str, Counter[Verdict]] = {variant: Counter() for variant in (*ALL_VARIANTS, NO_VARIANT)}
         for line in self.lines:
             found[line.best][line.verdict] += 1
@@ -394,7 +394,7 @@ def _offers(variant: PathVerdict) -> Mapping[Verdict, tuple[str, ...]]:
 
 
 def _telling(variant: PathVerdict, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """The heaviest first; of a way that is ruled out those that rule it out, the others change nothing."""
+    """The heaviest first; of a variant that is ruled out those that rule it out, the others change nothing."""
     ruled_out = variant.verdict is Verdict.UNSUPPORTED
     return tuple(r for r in verdict_text.heaviest_first(reasons) if not ruled_out or r.severity is Severity.UNSUPPORTED)
 
@@ -414,7 +414,7 @@ def _alike(variant: PathVerdict) -> Iterable[Subjects]:
 
 
 def _codes(host: ReportHost) -> frozenset[str]:
-    """All that a chapter names: by ways, by what they offer, and by what speaks against the request."""
+    """All that a chapter names: by variants, by what they offer, and by what speaks against the request."""
     variants = (host.best, *host.others)
     own = (reason for variant in variants for reason in (*variant.reasons, *variant.fit.denied))
     subjects = (reason for variant in variants for each in variant.subjects for reason in each.reasons)

@@ -21,7 +21,7 @@ def decisive(variant: PathVerdict, fit: Fit) -> Reason | None:
 
 
 def recommendation(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
-    """What is recommended, what it costs and how sure it is: three sentences; one where the best fit is no way, or
+    """What is recommended, what it costs and how sure it is: three sentences; one where the best fit is unsupported, or
     where nobody knows which Windows this is.
     """
     stated = ", ".join(answer.assessment.stated)
