@@ -79,7 +79,7 @@ def test_a_state_folder_that_takes_no_lock_is_named_with_where_to_choose_another
     said = line("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     assert said.code == 2
     assert "gpu-03.lock cannot be made: " in said.err
-    assert "Set WINHOST_STATE to a folder of yours" in said.err
+    assert "Set WINHOST_STATE to a folder of your own" in said.err
 
 
 def test_a_place_that_cannot_be_is_a_document_too(line: Line, facts: Path) -> None:
