@@ -77,9 +77,9 @@ function Set-WinhostHyperVRole {
 function Switch-WinhostClientFeatures {
     param($Desired)
     $names = @{ role = 'Microsoft-Hyper-V-All'; tools = 'Microsoft-Hyper-V-Management-PowerShell' }
-    $desired = @{}
+    $features = @{}
     foreach ($property in @($Desired.PSObject.Properties)) {
-        $desired[$names[$property.Name]] = $property.Value
+        $features[$names[$property.Name]] = $property.Value
     }
-    Switch-WinhostFeatures $desired
+    Switch-WinhostFeatures $features
 }
