@@ -9,7 +9,7 @@ from winhost.lab.contract.resource_table import FOR_ADMINISTRATORS, SET_ON_HOST,
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.model.facts import Key, Record, Unavailable, Unknown
 from winhost.resources.registry import WINDOWS
 
@@ -79,8 +79,8 @@ class AgentAnswers(CallBatch):
     def _check_values(self, resource: str, asked: SetCall) -> None:
         for fixed in (name for name in asked.desired if name not in WINDOWS[resource].sets):
             raise self._bad_request(f"{fixed} cannot be set.")
-        if resource in FOR_ADMINISTRATORS and not self.machine.lab.administrator:
-            raise FOR_ADMINISTRATORS[resource]()
+        if not self.machine.lab.administrator and resource in (*FOR_ADMINISTRATORS, *self.machine.changes):
+            raise FOR_ADMINISTRATORS.get(resource, not_administrator)()
         if resource not in WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(asked.desired)):
             raise self._bad_request(wrong)
 

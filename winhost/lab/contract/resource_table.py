@@ -118,6 +118,7 @@ SET_ON_HOST: dict[str, SetOnHost] = {
 UPLOAD_TO_HOST: Mapping[str, UploadToHost] = {"StagedFile": software_changes.upload_staged}
 
 # Their scripts refuse others before they look at values; elsewhere the cmdlets refuse them.
+# What a part in physics/found changes is for administrators, too.
 FOR_ADMINISTRATORS: Mapping[str, Callable[[], CmdletError]] = {
     "PortForward": partial(own_error, "NotAdministrator", "PermissionDenied", "Ports are forwarded by administrators."),
     "Wsl": not_administrator,

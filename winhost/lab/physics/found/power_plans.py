@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.lab.physics.windows_errors import not_administrator, own_error
+from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject
 from winhost.model.facts import Json, Key, Record
 
@@ -48,8 +48,6 @@ class PowerPlans:
 
     def change(self, key: Key, desired: Mapping[str, Json]) -> None:
         """What the script does. Raises CmdletError."""
-        if not self._host.lab.administrator:
-            raise not_administrator()
         scheme = key["scheme"]
         for setting, name in _SETTINGS.items():
             if name in desired:
