@@ -45,7 +45,7 @@ def test_a_profile_is_what_the_situation_takes(name: str, tmp_path: Path) -> Non
         with pytest.raises(WinhostError) as refused:
             serving(facts, workload, case.get("named"))
         error = refused.value
-        assert (type(error).__name__, error.exit_code) == (case["refused"]["error"], Exit.REFUSED)
+        assert (error.code, error.exit_code) == (case["refused"]["error"], Exit.REFUSED)
         text = f"{error.what}\n{error.meaning}\n{error.hint}"
         assert [words for words in case["refused"]["says"] if words not in text] == []
         return
