@@ -59,3 +59,11 @@ def test_with_all_profiles_all_rules_run(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     assert f"checked: {SYNTAX} {' '.join(PROFILED)}" in ended.stdout
     assert "0 findings" in ended.stdout
+
+
+def test_the_script_that_opens_winrm_has_no_fault_of_syntax() -> None:
+    script = ANALYZE.with_name("windows") / "open_winrm.ps1"
+    check = f"$e = $null; [void][Management.Automation.Language.Parser]::ParseFile('{script}', [ref]$null, [ref]$e); $e"
+    command = [find_engine(), "-NoProfile", "-NonInteractive", "-Command", check]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=BUSY_S, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
