@@ -423,7 +423,7 @@ def test_of_an_account_that_was_deleted_it_is_said_what_went_with_it_and_another
     restart(here)
     assert named(here, plan) == {("LocalAccount", "there"), ("AccountRight", "granted"), ("", "verdict")}
     said = refused(here)
-    assert said.codes == ("wsl.account-gone",)
+    assert said.grounds.codes == ("wsl.account-gone",)
     assert "%ProgramData%\\winhost\\distros\\winhost" in said.meaning
     assert "--set account=NAME" in said.meaning
     here.book = playbook(account="winhost-2")
