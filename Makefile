@@ -24,8 +24,9 @@ bench: $(READY)
 crash: $(READY)
 	$(BIN)/pytest -m crash
 
+# Needs are installed by it; some parts only: make real PARTS="browser ssh"
 real: $(READY)
-	$(BIN)/pytest -m real -n auto
+	$(BIN)/python -m tests.real $(PARTS)
 
 lock:
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \

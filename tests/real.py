@@ -1,0 +1,153 @@
+"""`make real`: what takes long or needs real programs, part by part, and whether each part ran.
+
+    python -m tests.real [PART…]
+
+It installs what a part needs, where it may (root, with apt). A part is required where its needs can be met; the exit
+code is 1 where a test failed, or one of a required part was skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from winhost.lab.powershell.powershell_engine import find_engine
+from winhost.model.errors import UsageError
+
+PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+MOST_S = 2400
+
+
+def is_root_of_linux() -> bool:
+    """One who may mount: a root in a container often may not."""
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("unshare", path=PATH) is None:
+        return False
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, timeout=60).returncode == 0
+
+
+def can_install() -> bool:
+    return sys.platform == "linux" and os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def has_powershell() -> bool:
+    try:
+        return bool(find_engine())
+    except UsageError:
+        return bool(os.environ.get("WINHOST_PWSH"))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tests; programs that they need, each with its Debian package; and whether this machine is one for them."""
+
+    tests: Sequence[str]
+    programs: dict[str, str]
+    required: Callable[[], bool]
+
+
+LINUX = "tests/linux/"
+PARTS = {
+    "hostile": Part(["-m", "real", "tests/hostile"], {}, lambda: True),
+    "browser": Part(
+        ["tests/render/test_report_in_a_browser.py"],
+        {"chromium": "chromium", "chromedriver": "chromium-driver", "pdftotext": "poppler-utils"},
+        can_install,
+    ),
+    "ssh": Part(
+        ["tests/connect/test_ssh.py", "tests/connect/test_slow.py"],
+        {"sshd": "openssh-server", "ssh-keygen": "openssh-client", "ps": "procps"},
+        can_install,
+    ),
+    "agent": Part(
+        [f"{LINUX}test_agent.py", f"{LINUX}test_written.py"],
+        {"nsenter": "util-linux", "sshd": "openssh-server", "systemd-analyze": "systemd"},
+        is_root_of_linux,
+    ),
+    "debian": Part(
+        [f"{LINUX}test_debian.py", f"{LINUX}test_way_in.py", f"{LINUX}test_wsl.py"],
+        {
+            "debootstrap": "debootstrap",
+            "systemd-nspawn": "systemd-container",
+            "ip": "iproute2",
+            "gpg": "gpg",
+            "ssh-keygen": "openssh-client",
+            "shellcheck": "shellcheck",
+            "dash": "dash",
+            "busybox": "busybox",
+        },
+        is_root_of_linux,
+    ),
+    "powershell": Part(["tests/powershell", "tests/lab/powershell", f"{LINUX}test_wsl_job.py"], {}, has_powershell),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a part ended. why: of what was skipped, each reason once."""
+
+    ran: int
+    failed: int
+    skipped: int
+    seconds: float
+    why: tuple[str, ...] = ()
+
+    def verdict(self, required: bool) -> str:
+        if self.failed or (self.ran == 0 and not self.skipped):
+            return "FAILED"
+        if self.skipped:
+            return "FAILED: skipped, and required here" if required else "skipped" if not self.ran else "ran in part"
+        return "ran"
+
+
+def install(programs: dict[str, str]) -> None:
+    lacking = sorted({package for program, package in programs.items() if shutil.which(program, path=PATH) is None})
+    if lacking and can_install():
+        quietly = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for words in (["update", "--quiet"], ["install", "--yes", "--quiet", "--no-install-recommends", *lacking]):
+            subprocess.run(["apt-get", *words], env=quietly, timeout=MOST_S, check=False)
+
+
+def run(part: Part, report: Path) -> Result:
+    marks = [] if "-m" in part.tests else ["-m", "not crash and not real"]
+    workers = ["-n", "auto", "--dist", "loadfile", f"--junitxml={report}"]
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pytest", *marks, *workers, *part.tests]
+    ended = subprocess.run(command, env={**os.environ, "PATH": PATH}, timeout=MOST_S, check=False)
+    return read(report, ended.returncode, time.monotonic() - began)
+
+
+def read(report: Path, code: int, seconds: float) -> Result:
+    """From the report that pytest writes; a code that no test explains is a failure, too."""
+    if not report.exists():
+        return Result(0, 1, 0, seconds)
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    skipped = [found for case in cases if (found := case.find("skipped")) is not None]
+    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    why = tuple(sorted({found.get("message", "") for found in skipped}))
+    return Result(len(cases) - len(skipped), max(failed, int(code != 0)), len(skipped), seconds, why)
+
+
+def main(names: Sequence[str]) -> int:
+    rows, failed = [], False
+    for name in names or PARTS:
+        part = PARTS[name]
+        print(f"== {name}", flush=True)
+        install(part.programs)
+        with tempfile.TemporaryDirectory() as folder:
+            result = run(part, Path(folder) / "report.xml")
+        verdict = result.verdict(part.required())
+        failed |= verdict.startswith("FAILED")
+        rows += [f"{name:12}{verdict}: {result.ran} ran, {result.skipped} skipped, {result.seconds:.0f} s"]
+        rows += [f"{'':12}{why}" for why in result.why]
+    print("\n".join(["", *rows]))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
