@@ -112,15 +112,15 @@ class RememberingHost(LabHost):
 class HastyOnce:
     """A way whose first session has no patience with a call."""
 
-    way: WindowsConnector
+    connector: WindowsConnector
     opened: int = 0
 
     @property
     def host(self) -> str:
-        return self.way.host
+        return self.connector.host
 
     def open(self) -> Agent:
-        agent = self.way.open()
+        agent = self.connector.open()
         self.opened += 1
         return Agent(agent.wire, 1) if self.opened == 1 else agent
 
@@ -135,19 +135,22 @@ class Served:
     clock: StandingClock
     events: list[ProgressEvent] = field(default_factory=list)
 
-    def way(self, address: str | None = None, **transport: Any) -> WindowsConnector:
+    def connector(self, address: str | None = None, **transport: Any) -> WindowsConnector:
         changed = replace(self.target.transport, **transport)
         return WindowsConnector(
             replace(self.target, address=address or self.target.address, transport=changed), session_text()
         )
 
     def open(self, **transport: Any) -> Agent:
-        return self.way(**transport).open()
+        return self.connector(**transport).open()
 
     def hands(
-        self, tell: Callable[[ProgressEvent], None] | None = None, way: Connector | None = None, folder: Path = Path()
+        self,
+        tell: Callable[[ProgressEvent], None] | None = None,
+        connector: Connector | None = None,
+        folder: Path = Path(),
     ) -> HostSession:
-        return HostSession(way or self.way(), QUICK, tell or self.events.append, within=0, folder=folder)
+        return HostSession(connector or self.connector(), QUICK, tell or self.events.append, within=0, folder=folder)
 
     def boot_id(self) -> str:
         return str(self.host.answers.machine.answer("Boot")[0].state["boot_id"])  # type: ignore[index]

@@ -90,7 +90,7 @@ class Sshd:
         )
         return replace(target, **changes)
 
-    def way(self, program: str = PROGRAM, **changes: Any) -> SshConnector:
+    def connector(self, program: str = PROGRAM, **changes: Any) -> SshConnector:
         return SshConnector(self.target(**changes), program)
 
     def wire(self, program: str = PROGRAM, **changes: Any) -> SshWire:

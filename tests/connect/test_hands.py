@@ -67,7 +67,7 @@ def test_a_set_that_outlives_its_deadline_is_waited_for_and_not_repeated(served:
         assert start_action(served) == "start"
         served.clock.release(LONG)
 
-    hands = served.hands(tell, HastyOnce(served.way()))
+    hands = served.hands(tell, HastyOnce(served.connector()))
     assert hands.set(step(), frozenset()).after["start"] == "nothing"
     hands.close()
     assert [event.kind for event in told] == ["waiting"]
@@ -145,7 +145,7 @@ def test_a_read_that_is_lost_twice_fails_and_leaves_no_dead_session_behind(serve
 
 
 def test_a_read_that_times_out_leaves_no_busy_session_behind(served: Served) -> None:
-    hands = served.hands(way=HastyOnce(served.way()))
+    hands = served.hands(connector=HastyOnce(served.connector()))
     served.host.answers.faults.add(InjectedFault("Boot", "get", seconds=LONG))
     served.clock.hold(LONG)
     with pytest.raises(TimedOut):

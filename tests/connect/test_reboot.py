@@ -85,7 +85,7 @@ def test_a_wire_that_goes_down_with_the_host_is_success(served: Served) -> None:
     served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
     reboot.ask(agent)
     agent.close()
-    agent, new = reboot.wait(served.way(), old, QUICK)
+    agent, new = reboot.wait(served.connector(), old, QUICK)
     agent.close()
     assert new == served.boot_id() != old
     assert len(served.host.calls("restart")) == 1
@@ -139,7 +139,7 @@ def test_a_host_that_never_comes_back_is_said_so_with_numbers(served: Served) ->
     served.host.machine.restart_computer()
     assert served.clock.reached.wait(20)
     with raises("NotBack") as caught:
-        reboot.wait(served.way(), "1", Patience(deadline=0.1, first=0.01, longest=0.05))
+        reboot.wait(served.connector(), "1", Patience(deadline=0.1, first=0.01, longest=0.05))
     assert caught.value.host == "gpu-03"
     assert "was not back 0 s after its restart: gpu-03 at " in caught.value.what
     assert "cannot be reached" in caught.value.what
@@ -196,21 +196,21 @@ class Scripted:
 
 @dataclass
 class ScriptedWire:
-    way: Scripted
+    connector: Scripted
     look: Look
     host: str = "gpu-01"
 
     def invoke(self, request: str, within: float) -> str:
 
-        self.way.withins.append(within)
+        self.connector.withins.append(within)
         if isinstance(self.look, Exception):
             raise self.look
         (call,) = json.loads(request)["calls"]
-        self.way.asked.append(call["verb"])
+        self.connector.asked.append(call["verb"])
         return json.dumps({"answers": [{"ok": True, "state": self.look, "restart": []}]})
 
     def close(self) -> None:
-        self.way.open_now -= 1
+        self.connector.open_now -= 1
 
 
 def boot(boot_id: Any = NEW, logon: Any = True, servicing: Any = False) -> dict[str, Any]:
@@ -239,28 +239,28 @@ NOT_YET: dict[str, tuple[Look, str]] = {
 @pytest.mark.parametrize(("look", "text"), NOT_YET.values(), ids=NOT_YET.keys())
 def test_what_is_not_yet_back_is_looked_at_again(passing: Time, look: Look, text: str) -> None:
     told: list[str] = []
-    way = Scripted([look, look, boot()], passing)
-    agent, new = reboot.wait(way, OLD, Patience(), told.append)
-    assert (new, told, way.open_now) == (NEW, [text, text], 1)
+    connector = Scripted([look, look, boot()], passing)
+    agent, new = reboot.wait(connector, OLD, Patience(), told.append)
+    assert (new, told, connector.open_now) == (NEW, [text, text], 1)
     agent.close()
 
 
 @pytest.mark.parametrize("look", [look for look, _ in NOT_YET.values()], ids=NOT_YET.keys())
 def test_the_deadline_holds_whatever_the_host_does(passing: Time, look: Look) -> None:
-    way = Scripted([look], passing, takes=5)
+    connector = Scripted([look], passing, takes=5)
     with raises("NotBack") as caught:
-        reboot.wait(way, OLD, Patience(deadline=100, first=1, longest=12))
-    assert 1100 <= passing.now <= 1100 + way.takes
+        reboot.wait(connector, OLD, Patience(deadline=100, first=1, longest=12))
+    assert 1100 <= passing.now <= 1100 + connector.takes
     assert re.search(r"was not back 100 s after its restart: \S", caught.value.what)
-    assert way.open_now == 0
+    assert connector.open_now == 0
 
 
 def test_a_single_look_may_not_outlive_the_deadline(passing: Time) -> None:
-    way = Scripted([boot(OLD), boot(OLD), boot()], passing, takes=1)
-    agent, _ = reboot.wait(way, OLD, Patience(deadline=30, first=1, longest=12))
+    connector = Scripted([boot(OLD), boot(OLD), boot()], passing, takes=1)
+    agent, _ = reboot.wait(connector, OLD, Patience(deadline=30, first=1, longest=12))
     agent.close()
-    assert way.asked == ["get", "restart", "get", "restart", "get"]
-    assert max(way.withins) <= 29
+    assert connector.asked == ["get", "restart", "get", "restart", "get"]
+    assert max(connector.withins) <= 29
     assert agent.call_timeout == 600
 
 
@@ -273,9 +273,9 @@ def test_the_pauses_grow_to_the_longest_and_are_never_all_alike(passing: Time) -
 
 
 def test_a_wrong_certificate_is_not_waited_out(passing: Time) -> None:
-    way = Scripted([certificate_refused("gpu-01", "self-signed"), boot()], passing)
+    connector = Scripted([certificate_refused("gpu-01", "self-signed"), boot()], passing)
     with raises("CertificateRefused"):
-        reboot.wait(way, OLD, Patience())
+        reboot.wait(connector, OLD, Patience())
     assert passing.slept == []
 
 
@@ -302,6 +302,6 @@ LOST: list[Callable[[], Exception]] = [lambda: SessionDropped("gpu-01", "cut"), 
 
 @pytest.mark.parametrize("lost", LOST)
 def test_asking_succeeds_when_the_answer_is_lost(passing: Time, lost: Callable[[], Exception]) -> None:
-    way = Scripted([boot()], passing)
-    reboot.ask(Agent(ScriptedWire(way, lost()), 600))
-    assert len(way.withins) == 1
+    connector = Scripted([boot()], passing)
+    reboot.ask(Agent(ScriptedWire(connector, lost()), 600))
+    assert len(connector.withins) == 1

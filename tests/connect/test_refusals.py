@@ -143,7 +143,7 @@ def test_a_name_that_nobody_knows_is_unreachable(served: Served, monkeypatch: py
     with pytest.raises(
         wire_errors.Unreachable, match=r"gpu-03 at .* cannot be reached: no address for .*Name or service not known"
     ):
-        served.way(address="gpu-03.example.invalid").open()
+        served.connector(address="gpu-03.example.invalid").open()
 
 
 def test_a_host_that_does_not_take_the_connection_in_time_is_unreachable(

@@ -66,14 +66,14 @@ def test_a_long_value_comes_through(wire: SshWire) -> None:
 
 
 def test_the_agent_answers_through_it(sshd: Sshd) -> None:
-    agent = sshd.way(session_text()).open()
+    agent = sshd.connector(session_text()).open()
     state = agent.get("LinuxSystem", {}) or {}
     agent.close()
     assert state["kernel"] == os.uname().release
 
 
 def test_one_session_is_one_process(sshd: Sshd) -> None:
-    agent = sshd.way(session_text()).open()
+    agent = sshd.connector(session_text()).open()
     before = sshd.log.read_text().count("Starting session")
     for _ in range(3):
         agent.get("LinuxSystem", {})

@@ -48,19 +48,19 @@ def lost(served: Served, **physics: Any) -> None:
 class Later:
     """A way that is opened again only after so many lab seconds."""
 
-    way: Connector
+    connector: Connector
     pause: Callable[[], None]
     opened: int = 0
 
     @property
     def host(self) -> str:
-        return self.way.host
+        return self.connector.host
 
     def open(self) -> Agent:
         self.opened += 1
         if self.opened == 2:
             self.pause()
-        return self.way.open()
+        return self.connector.open()
 
 
 def test_the_controller_loses_the_wire_comes_back_and_the_switch_stays(serve: Callable[..., Served]) -> None:
@@ -117,7 +117,7 @@ def test_a_host_that_cannot_be_reached_any_more_undoes_it_by_itself(
     served = serve(HOST)
     lost(served, **physics)
     before = served.host.machine.settled_state()
-    hands = served.hands(way=Later(served.way(), lambda: network(served).pass_time(TOO_LONG)))
+    hands = served.hands(connector=Later(served.connector(), lambda: network(served).pass_time(TOO_LONG)))
     with pytest.raises(RemoteError) as caught:
         hands.set(step(None, MANAGED), frozenset({"network"}))
     hands.close()

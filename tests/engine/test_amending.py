@@ -31,8 +31,8 @@ def otherwise(here: World, **values: Any) -> PathRequest:
 
 
 def amended(here: World, request: PathRequest, accepted: tuple[str, ...] = EVERY_CONSENT) -> Any:
-    shown = preview_amended(here.run, request, here.means)
-    return resume(here.run, accepted, here.means, Amendment(request, shown, "--vm NAME"))
+    shown = preview_amended(here.run, request, here.context)
+    return resume(here.run, accepted, here.context, Amendment(request, shown, "--vm NAME"))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_consents_for_the_one_vm_are_none_for_the_other(halted: World) -> None:
 
 def test_looking_at_what_it_would_do_changes_nothing(halted: World) -> None:
     made, lines = halted.state(), len(read_journal(halted.store.path(halted.run)))
-    stage = preview_amended(halted.run, otherwise(halted, vm="files-01", allow_unverified=True), halted.means)
+    stage = preview_amended(halted.run, otherwise(halted, vm="files-01", allow_unverified=True), halted.context)
     assert {step.title for step in stage.steps} >= {"Power of files-01", "MMIO windows of files-01"}
     assert halted.state() == made
     assert len(read_journal(halted.store.path(halted.run))) == lines
@@ -94,11 +94,11 @@ def test_looking_at_what_it_would_do_changes_nothing(halted: World) -> None:
 
 def test_a_host_that_moved_since_it_was_shown_is_not_changed(halted: World) -> None:
     request = otherwise(halted, vm="llm-01")
-    shown = preview_amended(halted.run, request, halted.means)
+    shown = preview_amended(halted.run, request, halted.context)
     halted.machine.stop_vm(halted.vm(), within=300)
     made = halted.state()
     with raises("Halted") as moved:
-        resume(halted.run, EVERY_CONSENT, halted.means, Amendment(request, shown))
+        resume(halted.run, EVERY_CONSENT, halted.context, Amendment(request, shown))
     assert moved.value.__cause__.code == "NotAsShown"
     assert halted.state() == made
 
@@ -195,8 +195,8 @@ def stuck(tmp_path: Path) -> Wsl2World:
 def test_a_setting_that_was_not_used_yet_is_chosen_anew(stuck: Wsl2World) -> None:
     accepted = ("restart", "network", "vm-stop", "headless", "data")
     request = with_settings(stuck, memory="8 GiB")
-    shown = preview_amended(stuck.run, request, stuck.means)
-    assert resume(stuck.run, accepted, stuck.means, Amendment(request, shown)).holds
+    shown = preview_amended(stuck.run, request, stuck.context)
+    assert resume(stuck.run, accepted, stuck.context, Amendment(request, shown)).holds
     (entry,) = (e for e in read_journal(stuck.store.path(stuck.run)) if e["event"] == "amend")
     assert entry["changes"] == [{"name": "memory", "old": None, "new": "8 GiB"}]
     assert "memory=8192MB" in str(stuck.state()["WslConfig"])
@@ -206,7 +206,7 @@ def test_a_setting_that_a_finished_stage_used_is_not(stuck: Wsl2World) -> None:
     made = stuck.state()
     for name in ("account", "distro"):
         with raises("AlreadyUsed", match=f"{name} cannot be chosen anew"):
-            preview_amended(stuck.run, with_settings(stuck, **{name: "other"}), stuck.means)
+            preview_amended(stuck.run, with_settings(stuck, **{name: "other"}), stuck.context)
     assert stuck.state() == made
 
 
@@ -224,9 +224,9 @@ def test_a_version_that_apt_does_not_have_is_chosen_anew(tmp_path: Path) -> None
     assert f"Choose otherwise: winhost resume {here.run} --set NAME=VALUE" in failed.value.hint
     containers = record(here).plan.request.playbook["settings"]["containers"]
     request = with_settings(here, containers={**containers, "toolkit": "1.20.1-1"})
-    stage = preview_amended(here.run, request, here.means)
+    stage = preview_amended(here.run, request, here.context)
     assert [step.desired["version"] for step in stage.steps if step.resource == "DebianPackage"][-1] == "1.20.1-1"
-    assert resume(here.run, accepted, here.means, Amendment(request, stage)).outcome in ("applied", "differs")
+    assert resume(here.run, accepted, here.context, Amendment(request, stage)).outcome in ("applied", "differs")
 
 
 # ---- a run that changed nothing
@@ -260,4 +260,4 @@ def test_a_run_whose_first_step_was_refused_waits_behind_the_next(tmp_path: Path
     with raises("StepFailed"):
         here.apply(plan)
     with raises("Unfinished"):
-        resume(first, EVERY_CONSENT, here.means)
+        resume(first, EVERY_CONSENT, here.context)

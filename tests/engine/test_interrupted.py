@@ -126,7 +126,7 @@ def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, mon
 
     monkeypatch.setattr(AgentAnswers, "invoke", interrupted)
     with pytest.raises((KeyboardInterrupt, EndOfRun), check=lambda it: getattr(it, "code", "CutShort") == "CutShort"):
-        look(here.run, here.means)
+        look(here.run, here.context)
     assert here.store.path(here.run).read_bytes() == before
 
 
@@ -159,32 +159,32 @@ def at_line(number: int, send: Callable[[], None]) -> Iterator[list[int]]:
 @pytest.mark.crash
 @pytest.mark.parametrize("way", ["apply", "resume", "rollback"])
 @pytest.mark.parametrize("seed", range(20))
-def test_signals_at_any_line_of_the_engine(tmp_path: Path, way: str, seed: int) -> None:
-    chance = random.Random(f"{way} {seed}")
+def test_signals_at_any_line_of_the_engine(tmp_path: Path, connector: str, seed: int) -> None:
+    chance = random.Random(f"{connector} {seed}")
     file = ("server2025-role-installed", "server2025-3gpu")[seed % 2]  # the second restarts
-    most = lines_of(tmp_path / "whole", file, way)
+    most = lines_of(tmp_path / "whole", file, connector)
     for number in range(8):
-        here, found, go = about_to(tmp_path / str(number), file, way)
+        here, found, go = about_to(tmp_path / str(number), file, connector)
         names = chance.choice([("SIGINT", "SIGINT"), (*chance.choices(ENDS, k=2), "SIGINT")])
         with heard(here), at_line(chance.randint(1, most), lambda names=names: send(*names)):  # type: ignore[misc]
             go()
         assert_goes_back(here, found)
 
 
-def lines_of(folder: Path, file: str, way: str) -> int:
-    here, _, go = about_to(folder, file, way)
+def lines_of(folder: Path, file: str, connector: str) -> int:
+    here, _, go = about_to(folder, file, connector)
     with heard(here), at_line(0, lambda: None) as count:
         go()
     return count[0]
 
 
-def about_to(folder: Path, file: str, way: str) -> tuple[World, dict[str, Any], Callable[[], object]]:
+def about_to(folder: Path, file: str, connector: str) -> tuple[World, dict[str, Any], Callable[[], object]]:
     """A host, its state as found, and what is to be done."""
     here = world(folder, file)
     found, plan = here.state(), here.plan()
-    if way == "apply":
+    if connector == "apply":
         return here, found, lambda: here.apply(plan)
-    if way == "resume":
+    if connector == "resume":
         here.stop = lambda: sum(event.kind == "done" for event in here.events) >= 2
         with raises("Stopped"):
             here.apply(plan)

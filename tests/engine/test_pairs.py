@@ -61,8 +61,8 @@ class Controllers:
     made: list[tuple[str, Any]] = field(default_factory=list)
 
     def back(self, number: int) -> Outcome:
-        run, means = self.made[number]
-        return rollback(run, self.consents, means)
+        run, context = self.made[number]
+        return rollback(run, self.consents, context)
 
 
 def requests() -> st.SearchStrategy[RequestedRun]:
@@ -117,7 +117,7 @@ def dda_pair(pair: Pair, folder: Path) -> None:
         with suppressed("Refused", "Unfinished"):  # perhaps in the middle: then it is taken back from there
             here.apply(here.plan(requested.vm, cards=requested.cards, power=requested.power, high=requested.high))
         if here.store.runs() != before:
-            both.made.append((here.run, here.means))
+            both.made.append((here.run, here.context))
         if requested.restart:
             here.machine.restart_computer()
             here.machine.settle()
@@ -193,7 +193,7 @@ def wsl_pair(pair: WslPair, folder: Path) -> None:
         with suppress(WinhostError):  # such as a distro that cannot be reached beside another: then back from there
             here.apply(here.plan())
         if here.store.runs() != before:
-            both.made.append((here.run, here.means))
+            both.made.append((here.run, here.context))
     for number in turns(pair.order):
         if number < len(both.made):
             both.back(number)

@@ -27,7 +27,7 @@ def installed(tmp_path: Path) -> World:
 
 
 def back(here: World, run: str) -> Outcome:
-    return rollback(run, EVERY_CONSENT, here.means)
+    return rollback(run, EVERY_CONSENT, here.context)
 
 
 @pytest.mark.parametrize(

@@ -151,16 +151,18 @@ class TwoMachines(World):
         self.linux = LinuxHost(self.machine)
 
     @property
-    def way(self) -> WindowsWithLinux:
+    def connector(self) -> WindowsWithLinux:
         target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
         return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
 
     def open(self) -> Agent:
-        return self.way.open()
+        return self.connector.open()
 
     @property
-    def means(self) -> RunContext:
-        return RunContext(self.way, self.store, QUICK, 300, self.events.append, self.stop, self.around, self.folder)
+    def context(self) -> RunContext:
+        return RunContext(
+            self.connector, self.store, QUICK, 300, self.events.append, self.stop, self.around, self.folder
+        )
 
     def _enter(self, target: SshTarget, program: str) -> Agent:
         self.targets.append(target)

@@ -75,7 +75,7 @@ class World:
         return Agent(DirectWire(self.host, self.answers), 60, misfit)
 
     @property
-    def means(self) -> RunContext:
+    def context(self) -> RunContext:
         return RunContext(
             self,
             self.store,
@@ -96,13 +96,13 @@ class World:
         return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", PLAYBOOK, vm, **request)))
 
     def apply(self, plan: Plan, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
-        return apply(plan, accepted, self.means)
+        return apply(plan, accepted, self.context)
 
     def resume(self, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
-        return resume(self.run, accepted, self.means)
+        return resume(self.run, accepted, self.context)
 
     def rollback(self, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
-        return rollback(self.run, accepted, self.means)
+        return rollback(self.run, accepted, self.context)
 
     @property
     def run(self) -> str:

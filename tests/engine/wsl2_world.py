@@ -82,7 +82,7 @@ class Wsl2World(TwoMachines):
     unverified: bool = False
 
     @property
-    def way(self) -> WindowsWithLinux:
+    def connector(self) -> WindowsWithLinux:
         target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
         return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
 

@@ -58,7 +58,7 @@ class Debian:
             self.close()
             raise
 
-    def way(self) -> SshConnector:
+    def connector(self) -> SshConnector:
         target = SshTarget(
             name="gpu-03/debian",
             address=INSIDE,
@@ -69,7 +69,7 @@ class Debian:
         return SshConnector(target, session_text())
 
     def agent(self) -> Agent:
-        return self.way().open()
+        return self.connector().open()
 
     def run(self, *command: str) -> str:
         """What a command says there."""

@@ -19,8 +19,8 @@ VIEW = """
 set -e
 mount -t tmpfs tmpfs /run
 for each in etc usr var; do
-    mkdir "$1/$each" "$1/$each.work"
-    mount -t overlay overlay -o "lowerdir=/$each,upperdir=$1/$each,workdir=$1/$each.work" "/$each"
+    mkdir "$1/$each" "$1/$each.item"
+    mount -t overlay overlay -o "lowerdir=/$each,upperdir=$1/$each,workdir=$1/$each.item" "/$each"
 done
 echo ready
 exec sleep infinity

@@ -680,7 +680,7 @@ def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, list[tuple[ByHand, 
     runs = other.store.runs()
     for turn, number in enumerate(order):
         here, bundle = made[number]
-        done, outcome = here.rollback(bundle), rollback(runs[number], EVERY_CONSENT, other.means)
+        done, outcome = here.rollback(bundle), rollback(runs[number], EVERY_CONSENT, other.context)
         assert (done.said["outcome"], done.said["kept"]) == (outcome.outcome, list(outcome.kept))
         assert bool(outcome.kept) == (order[turn:] == [0, 1, 0])
         assert here.state() == other.state()

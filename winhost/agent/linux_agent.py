@@ -77,7 +77,7 @@ CATEGORIES = {
 }
 
 
-def told(error: BaseException) -> State:
+def describe_error(error: BaseException) -> State:
     """An error as the wire carries it. Codes are ours, errno's or Python's; the message may be in any language."""
     if isinstance(error, AgentFault):
         code, category, program, details = error.code, error.category, error.program, error.details
@@ -162,7 +162,7 @@ def value(read: Callable[[], Any]) -> Any:
     except NotThereYet as unavailable:
         return {"unavailable": str(unavailable)}
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this property's
-        return {"unknown": told(error)}
+        return {"unknown": describe_error(error)}
 
 
 def matching(pattern: str, text: Any, says: str) -> str:
@@ -226,8 +226,8 @@ def must(program: str, *arguments: str, within: float = 60) -> str:
     """What a program says when it succeeds."""
     done = run(program, *arguments, within=within)
     if done.code != 0:
-        said = (done.errors.strip() or done.output.strip())[-2000:]
-        raise AgentFault("Winhost.ProgramFailed", "InvalidResult", said, program, (f"exit {done.code}",))
+        message = (done.errors.strip() or done.output.strip())[-2000:]
+        raise AgentFault("Winhost.ProgramFailed", "InvalidResult", message, program, (f"exit {done.code}",))
     return done.output
 
 
@@ -431,7 +431,12 @@ def set_answer(call: State) -> State:
         known.set(key, missing, call.get("how") or {})
     except Exception as error:  # noqa: BLE001 - with what it left behind
         ONCE.clear()
-        return {"ok": False, "error": told(error), "before": before, "after": value(lambda: state_of(resource, key))}
+        return {
+            "ok": False,
+            "error": describe_error(error),
+            "before": before,
+            "after": value(lambda: state_of(resource, key)),
+        }
     ONCE.clear()
     return {"ok": True, "before": before, "after": state_of(resource, key), "restart": []}
 
@@ -448,7 +453,7 @@ def answer(call: State) -> State:
     except NotThereYet as unavailable:
         return {"ok": False, "unavailable": str(unavailable)}
     except Exception as error:  # noqa: BLE001 - errors are data
-        given = {"ok": False, "error": told(error)}
+        given = {"ok": False, "error": describe_error(error)}
     return dict(given, warnings=list(WARNINGS))
 
 
@@ -461,7 +466,7 @@ def batch(calls: list[State]) -> Iterator[State]:
         changes_ = call.get("verb") != "get"
         if changes_ and failed:
             skipped = AgentFault("Winhost.Skipped", "OperationStopped", "A call before it failed.")
-            yield {"ok": False, "error": told(skipped), "warnings": []}
+            yield {"ok": False, "error": describe_error(skipped), "warnings": []}
             continue
         given = answer(call)
         failed = failed or (changes_ and not given["ok"])
@@ -537,7 +542,7 @@ def answers(request: State, wire: LineWire) -> list[State]:
         with alone(wire):
             return list(batch(calls))
     except OSError as error:
-        return [{"ok": False, "error": told(error), "warnings": []} for _ in calls]
+        return [{"ok": False, "error": describe_error(error), "warnings": []} for _ in calls]
 
 
 def serve() -> None:

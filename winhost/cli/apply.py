@@ -112,7 +112,7 @@ def apply(
                 return run(plan, given[plan.host], run_context(hosts[plan.host], deadlines, stop, watch, file))
 
         results = each(plans_with_files, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
-    errors = [r.error or (_not_begun(r.work[1].host, r.because[1].host) if r.because else None) for r in results]
+    errors = [r.error or (_not_begun(r.item[1].host, r.because[1].host) if r.because else None) for r in results]
     shown: list[tuple[str, EndedHost | WinhostError]] = [
         (plan.host, error or EndedHost(plan.host, result.given))
         for plan, result, error in zip(read, results, errors, strict=True)
@@ -167,7 +167,7 @@ def _asked(plan: Plan, accepted: tuple[str, ...], yes: bool, document: bool) -> 
 def _check(plans_with_files: Sequence[tuple[Plan, RunContext]], at_once: int, shape: Shape) -> int:
     """What each plan would do now, one after the other."""
     results = each(plans_with_files, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
-    shown = [(result.work[0].host, result.error or Checked.of(result.work[0], result.given)) for result in results]
+    shown = [(result.item[0].host, result.error or Checked.of(result.item[0], result.given)) for result in results]
     show_results("check", shape, shown, _show_checked)
     return worst([result.error for result in results])
 

@@ -62,7 +62,7 @@ def _each_host(hosts: Sequence[Host], at_once: int, watch: Watch) -> Iterator[Sn
 
     read = partial(read_live, watch=watch)
     for result in stream(hosts, read, at_once=at_once, leave=True, ours=as_winhost_error):
-        yield Snapshot(result.work.name, result.value, result.error)
+        yield Snapshot(result.item.name, result.value, result.error)
 
 
 def watched(results: Callable[[Watch], Iterable[T]]) -> Iterator[T]:

@@ -318,7 +318,7 @@ def _nearest_variant(found: Nearest | None) -> NearestVariant | None:
 def _brief_option(fit: Fit, path: PathVerdict, variant: PathVerdict) -> BriefOption:
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]
     heavy = [each for each in (*variant.reasons, *lacking, *fit.denied) if each.severity is not Severity.NOTE]
-    told = dict.fromkeys((*heavy, *(reason for reason in variant.reasons if reason.subject == PLAN)))
+    briefed = dict.fromkeys((*heavy, *(reason for reason in variant.reasons if reason.subject == PLAN)))
     offers: dict[Verdict, list[str]] = {}
     for offered in variant.capabilities:
         offers.setdefault(offered.verdict, []).append(offered.capability)
@@ -326,7 +326,7 @@ def _brief_option(fit: Fit, path: PathVerdict, variant: PathVerdict) -> BriefOpt
         path.path,
         variant_name(fit.variant),
         fit.verdict,
-        tuple(BriefReason(each.code, each.severity, each.subject, each.observed, each.remedy) for each in told),
+        tuple(BriefReason(each.code, each.severity, each.subject, each.observed, each.remedy) for each in briefed),
         tuple(BriefVariant(variant_name(each.path) or "", each.verdict) for each in path.variants),
         tuple(map(_brief_subject, (*variant.cards, *variant.vms))),
         tuple(offered.capability for offered in fit.lacking),

@@ -15,7 +15,7 @@ from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
 Judge = Callable[[Target], Finding | None]
 Measure = Callable[[Target], str | None]
-Told = tuple[tuple[Finding, ...], str | None]
+RuleResult = tuple[tuple[Finding, ...], str | None]
 
 EVERYWHERE = PATHS
 NATIVE = ("dual-boot", "bare-metal")  # Linux owns the machine
@@ -76,7 +76,7 @@ class Question:
     rules: tuple[CapabilityRule, ...]
     measure: Measure | None
 
-    def __call__(self, target: Target) -> Told:
+    def __call__(self, target: Target) -> RuleResult:
         findings = [finding for rule in self.rules if (finding := _judged(rule, target))]
         measured = _measured(self.measure, target) if self.measure else None
         return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings), measured
@@ -104,8 +104,8 @@ def _verdict(name: str, variant: str, findings: tuple[Finding, ...], measured: s
         found += _doubt(name, variant, grounds)
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
-    told = () if verdict is Verdict.SUPPORTED else because
-    return CapabilityVerdict(name, verdict, told, found, grounds, measured)
+    decisive = () if verdict is Verdict.SUPPORTED else because
+    return CapabilityVerdict(name, verdict, decisive, found, grounds, measured)
 
 
 def _judged(rule: CapabilityRule, target: Target) -> Finding | None:

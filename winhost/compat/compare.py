@@ -136,10 +136,10 @@ def _plain(answer: Answer) -> Json:
 
 def _same(before: Json, after: Json) -> bool:
     """Errors are compared by code: the message is in the host's language, and may contain a time or a handle."""
-    return bool(_told(before) == _told(after))
+    return bool(_as_reported(before) == _as_reported(after))
 
 
-def _told(value: Json) -> Json:
+def _as_reported(value: Json) -> Json:
     error = value.get("unknown") if isinstance(value, Mapping) and set(value) == {"unknown"} else None
     return ("unknown", error.get("category"), error.get("code")) if isinstance(error, Mapping) else value
 

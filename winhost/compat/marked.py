@@ -15,7 +15,7 @@ class _Other:
     variant: PathVerdict
 
     @property
-    def said(self) -> set[tuple[str, str, str]]:
+    def reported(self) -> set[tuple[str, str, str]]:
         return {(r.code, r.subject, r.observed) for r in self.variant.every_reason}
 
 
@@ -52,14 +52,14 @@ def _subjects(subjects: Iterable[SubjectVerdict], others: Sequence[_Other]) -> t
 
 
 def _reasons(reasons: Iterable[Reason], others: Sequence[_Other]) -> tuple[Reason, ...]:
-    said = {other.word: other.said for other in others}
-    return tuple(_marked_reason(reason, said) for reason in reasons)
+    reported = {other.word: other.reported for other in others}
+    return tuple(_marked_reason(reason, reported) for reason in reasons)
 
 
 def _marked_reason(reason: Reason, without: Mapping[str, set[tuple[str, str, str]]]) -> Reason:
     """The mark is part of the observation, so it appears wherever the reason does."""
     identity = (reason.code, reason.subject, reason.observed)
-    words = tuple(word for word, said in without.items() if identity not in said and reason.lacks is None)
+    words = tuple(word for word, reported in without.items() if identity not in reported and reason.lacks is None)
     return replace(reason, stated=words, observed=f"{reason.observed} {mark(words)}") if words else reason
 
 
@@ -74,7 +74,7 @@ def _capabilities(variant: PathVerdict, others: Sequence[_Other]) -> Iterable[Ca
 
 def _capability(offered: CapabilityVerdict, others: Sequence[_Other]) -> CapabilityVerdict:
     found = {other.word: other.variant.offers(offered.capability) for other in others}
-    said = {word: {(r.code, r.subject, r.observed) for r in other.reasons} for word, other in found.items()}
-    reasons = tuple(_marked_reason(reason, said) for reason in offered.reasons)
+    reported = {word: {(r.code, r.subject, r.observed) for r in other.reasons} for word, other in found.items()}
+    reasons = tuple(_marked_reason(reason, reported) for reason in offered.reasons)
     words = tuple(word for word, other in found.items() if other.verdict is not offered.verdict)
     return replace(offered, reasons=reasons, stated=words)

@@ -106,8 +106,8 @@ def reasons(variant: str, each: Each, subject: str, *seen: Any) -> tuple[Reason,
     """The findings of a variant's rules about one subject, each observation once. `seen`: the rules' arguments."""
     heaviest: dict[tuple[str, str], Finding] = {}
     for finding in _findings(variant, each, seen):
-        told = heaviest.setdefault((finding.code, finding.observed), finding)
-        if finding.severity.rank > told.severity.rank:
+        known = heaviest.setdefault((finding.code, finding.observed), finding)
+        if finding.severity.rank > known.severity.rank:
             heaviest[finding.code, finding.observed] = finding
     return tuple(reason_of(finding, subject) for finding in heaviest.values())
 

@@ -58,11 +58,11 @@ class Library(Protocol):
 
     def failure(self, error: Exception) -> Failure: ...
 
-    def said(self, error: Exception) -> str:
+    def describe(self, error: Exception) -> str:
         """The host's words where it had some, on one line."""
 
 
-def translated(library: Library, target: Host, lost: Lost, work: Callable[[], T]) -> T:
+def translated(library: Library, target: Host, lost: Lost, action: Callable[[], T]) -> T:
     """What `work` returns, with our errors for the libraries'.
 
     A wire that fails is `lost`: before the first call unreachable, then dropped. Ours are raised when theirs are gone:
@@ -73,14 +73,14 @@ def translated(library: Library, target: Host, lost: Lost, work: Callable[[], T]
 
     known: tuple[type[Exception], ...] = (RequestException, SpnegoError, OSError, *library.errors)
     try:
-        return work()
+        return action()
     except WinhostError as error:
         ours = _alone(_lost_later(error) if lost is SessionDropped else error)
     except known as error:
         ours = _ours(library, target, lost, error)
     except Exception as error:  # noqa: BLE001 - what libraries stumble over when something else than WinRM answers
-        said = f"what came back is no remoting ({type(error).__name__})"
-        ours = _session_lost(target, lost, said, Failure.NOT_WSMAN)
+        reason = f"what came back is no remoting ({type(error).__name__})"
+        ours = _session_lost(target, lost, reason, Failure.NOT_WSMAN)
     raise ours
 
 
@@ -153,24 +153,24 @@ def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireE
     if library.refuses_logon(error):
         return _logon_refused(library, target, lost, error)
     if isinstance(error, library.errors):
-        return _session_lost(target, lost, library.said(error), library.failure(error))
+        return _session_lost(target, lost, library.describe(error), library.failure(error))
     return _cut(target, lost, cause)
 
 
 def _cut(target: Host, lost: Lost, cause: BaseException) -> WireError:
-    """What was said before any WSMan was spoken, or after the connection was gone."""
-    said, failure = one_line(cause) or type(cause).__name__, Failure.CUT
+    """What was reason before any WSMan was spoken, or after the connection was gone."""
+    reason, failure = one_line(cause) or type(cause).__name__, Failure.CUT
     if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
-        said, failure = f"the port does not speak TLS ({cause.reason})", Failure.NO_TLS
+        reason, failure = f"the port does not speak TLS ({cause.reason})", Failure.NO_TLS
     elif isinstance(cause, ssl.SSLError):
-        said, failure = f"TLS could not be agreed on: {said}", Failure.OTHER
+        reason, failure = f"TLS could not be agreed on: {reason}", Failure.OTHER
     elif lost is Unreachable and not target.transport.tls and _speaks_tls(target, cause):
-        said, failure = "the port speaks TLS", Failure.ONLY_TLS
+        reason, failure = "the port speaks TLS", Failure.ONLY_TLS
     elif isinstance(cause, HTTPException) and not isinstance(cause, RemoteDisconnected | IncompleteRead):
         return _session_lost(target, lost, f"what came back is no HTTP ({type(cause).__name__})", Failure.NOT_WSMAN)
     if lost is Unreachable:
-        return Unreachable(target.name, said, at=at(target), failure=failure)
-    return lost(target.name, said, at=at(target))
+        return Unreachable(target.name, reason, at=at(target), failure=failure)
+    return lost(target.name, reason, at=at(target))
 
 
 def _speaks_tls(target: Host, cause: BaseException) -> bool:
@@ -196,22 +196,22 @@ def _distrust(error: ssl.SSLCertVerificationError) -> Distrust:
 def _logon_refused(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
     if lost is SessionDropped:
         # The logon was good when the session began: a new session shall tell whether it still is.
-        return lost(target.name, library.said(error), at=at(target))
+        return lost(target.name, library.describe(error), at=at(target))
     transport = target.transport
-    way = f"{'https' if transport.tls else 'http'}, port {transport.port}"
-    said = f"{library.said(error)} ({way})"
+    scheme = f"{'https' if transport.tls else 'http'}, port {transport.port}"
+    reason = f"{library.describe(error)} ({scheme})"
     denied = library.denies(error)
-    return AuthenticationFailed(target.name, said, transport.password_at, at=at(target), denied=denied)
+    return AuthenticationFailed(target.name, reason, transport.password_at, at=at(target), denied=denied)
 
 
-def _session_lost(target: Host, lost: Lost, said: str, failure: Failure) -> WireError:
+def _session_lost(target: Host, lost: Lost, reason: str, failure: Failure) -> WireError:
     if lost is Unreachable:
-        return no_session(target.name, said, at=at(target), failure=failure)
-    return lost(target.name, said, at=at(target))
+        return no_session(target.name, reason, at=at(target), failure=failure)
+    return lost(target.name, reason, at=at(target))
 
 
 def only_output(host: str, outputs: Sequence[object]) -> str:
-    """What the agent said, where that is all that was said. Raises RemoteError."""
+    """What the agent reason, where that is all that was said. Raises RemoteError."""
     if len(outputs) == 1 and isinstance(outputs[0], str):
         return outputs[0]
     fault = RemoteFault("InvalidResult", BAD_ANSWER, message=f"{len(outputs)} outputs, where one text was expected")

@@ -154,7 +154,7 @@ class Pypsrp:
             return failure_of(None, error.code)
         return failure_of(error.code if isinstance(error, WinRMTransportError) else None, None)
 
-    def said(self, error: Exception) -> str:
+    def describe(self, error: Exception) -> str:
         from pypsrp.exceptions import WinRMTransportError, WSManFaultError
 
         if isinstance(error, WinRMTransportError):

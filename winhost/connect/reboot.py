@@ -38,7 +38,7 @@ def ask(agent: Agent) -> None:
 
 
 def wait(
-    way: Connector, old_boot: str, patience: Patience, progress: Callable[[str], None] = lambda text: None
+    connector: Connector, old_boot: str, patience: Patience, progress: Callable[[str], None] = lambda text: None
 ) -> tuple[Agent, str]:
     """Wait for another boot on which logon works and servicing is idle. Returns a fresh agent and its boot id.
 
@@ -60,15 +60,15 @@ def wait(
         before_sleep=lambda attempt: progress(_reason(attempt)),
     )
     try:
-        return retrying(_look, way, old_boot, left)
+        return retrying(_look, connector, old_boot, left)
     except RetryError as error:
         last = error.last_attempt.exception()
         raise WireError(
             "NotBack",
-            what=f"{way.host} was not back {patience.deadline:.0f} s after its restart: {last}",
+            what=f"{connector.host} was not back {patience.deadline:.0f} s after its restart: {last}",
             meaning="The restart was requested; the host may still be on its way. Nothing else was done since.",
             hint="When it is back: winhost resume with the run's name (winhost runs lists them).",
-            host=way.host,
+            host=connector.host,
         ) from last
 
 
@@ -84,8 +84,8 @@ def _reason(attempt: Any) -> str:
             return "no answer yet"
 
 
-def _look(way: Connector, old_boot: str, left: Callable[[], float]) -> tuple[Agent, str]:
-    agent = way.open()
+def _look(connector: Connector, old_boot: str, left: Callable[[], float]) -> tuple[Agent, str]:
+    agent = connector.open()
     hurried = Agent(agent.wire, min(agent.call_timeout, left()))
     try:
         boot = hurried.get("Boot", {}) or {}

@@ -254,11 +254,11 @@ class SshWire:
     def _ended(self) -> WireError:
         self._channel.status_event.wait(2)
         code = self._channel.exit_status
-        said = one_line(self._channel.recv_stderr(4096).decode("utf-8", "replace").strip().rpartition("\n")[2])
+        complaint = one_line(self._channel.recv_stderr(4096).decode("utf-8", "replace").strip().rpartition("\n")[2])
         if code in (_NOT_FOUND, _NOT_EXECUTABLE):
-            return _no_shell(self.host, said or "python3 is not there", at=self._at)
+            return _no_shell(self.host, complaint or "python3 is not there", at=self._at)
         if code >= 0:
-            why = f"the agent ended with exit code {code}: {said or 'it does not say why'}"
+            why = f"the agent ended with exit code {code}: {complaint or 'it does not say why'}"
             return SessionDropped(self.host, why, at=self._at)
         return SessionDropped(self.host, "the connection was closed", at=self._at)
 
@@ -285,12 +285,12 @@ def _connect(client: "SSHClient", target: SshTarget, guard: Guard, host_key: "PK
     )
 
 
-def _connecting(target: SshTarget, guard: Guard, work: Callable[[], T]) -> T:
+def _connecting(target: SshTarget, guard: Guard, action: Callable[[], T]) -> T:
     """What `work` returns, with our errors for the library's; ours are raised when theirs are gone, with their frames,
     which hold keys."""
     began = time.monotonic()
     try:
-        return work()
+        return action()
     except WireError as error:
         ours = error.with_traceback(None)
     except Exception as error:  # noqa: BLE001 - what the library stumbles over when something else than SSH answers

@@ -70,10 +70,10 @@ class WindowsWithLinux:
 class WindowsWithLinuxAgent(Agent):
     """Sends each resource to the machine that has it."""
 
-    def __init__(self, windows: Agent, way: WindowsWithLinux) -> None:
+    def __init__(self, windows: Agent, connector: WindowsWithLinux) -> None:
         super().__init__(windows.wire, windows.call_timeout)
         self._windows = windows
-        self._way = way
+        self._connector = connector
         self._linux: Agent | None = None
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class WindowsWithLinuxAgent(Agent):
         return self._asked(resource, f"send {resource}", lambda agent: agent.send(resource, key, at, piece))
 
     def _asked(self, resource: str, doing: str, ask: Callable[[Agent], T]) -> T:
-        if resource not in self._way.resources:
+        if resource not in self._connector.resources:
             return ask(self._windows)
         if self._linux is None:
             answers = self._windows.read((ACCESS, FORWARD))
@@ -124,7 +124,7 @@ class WindowsWithLinuxAgent(Agent):
             raise
 
     def _read_linux(self, ways_in: Sequence[Record], answers: Mapping[str, Answer], settled: bool) -> dict[str, Answer]:
-        resources = self._way.resources
+        resources = self._connector.resources
         kept = self._linux is not None
         try:
             self._linux = self._linux or self._enter(ways_in, answers, "read")
@@ -140,17 +140,17 @@ class WindowsWithLinuxAgent(Agent):
         if not ways_in:
             raise NotAvailable(self.host, doing, ACCESS)
         if len(ways_in) > 1:
-            names = (one_line("/".join(way.key.values())) for way in ways_in)
+            names = (one_line("/".join(access.key.values())) for access in ways_in)
             raise UsageError(  # to take the first might change the wrong one
                 "SeveralLinuxes",
                 what=f"{len(ways_in)} distros of {self.host} have SSH access: {', '.join(names)}",
                 hint="winhost manages one distro on each host: remove SSH access to the others.",
                 host=self.host,
             )
-        if self._way.target.ssh is None:
+        if self._connector.target.ssh is None:
             raise no_linux_key(self.host)
-        target = _target(self._way.target, self._way.target.ssh, ways_in[0], _records(answers, FORWARD))
-        return self._way.open_linux(target, self._way.program)
+        target = _target(self._connector.target, self._connector.target.ssh, ways_in[0], _records(answers, FORWARD))
+        return self._connector.open_linux(target, self._connector.program)
 
     def _leave_linux(self) -> None:
         if self._linux is not None:

@@ -68,15 +68,15 @@ class WinrsWire:
 
     def _call(self, request: str) -> str:
         self._in_use = True
-        said, complained, code = self._run(request)
+        stdout, stderr, code = self._run(request)
         self._in_use = False
-        why = _last_words(complained)
+        why = _last_words(stderr)
         if code and not why:
             detail = f"powershell.exe was ended on the host (exit code {code})"
             raise SessionDropped(self.host, detail, at=self._guard.at)
         if code:
             raise self._failed(RemoteFault("NotSpecified", f"ExitCode.{code}", message=why))
-        output = only_output(self.host, said.decode("ascii", "replace").split())
+        output = only_output(self.host, stdout.decode("ascii", "replace").split())
         try:
             return b64decode(output, validate=True).decode()
         except ValueError:
@@ -100,7 +100,7 @@ class WinrsWire:
     def _output(self, command: str) -> tuple[bytes, bytes, int]:
         from winrm.exceptions import WinRMOperationTimeoutError
 
-        said, complained = b"", b""
+        stdout, stderr = b"", b""
         while True:
             left = self._guard.left()
             self._protocol.operation_timeout_sec = min(self._target.transport.operation_timeout, ceil(left))
@@ -108,9 +108,9 @@ class WinrsWire:
                 out, error, code, done = self._protocol.get_command_output_raw(self._shell, command)
             except WinRMOperationTimeoutError:
                 continue  # a sign of life
-            said, complained = said + out, complained + error
+            stdout, stderr = stdout + out, stderr + error
             if done:
-                return said, complained, code
+                return stdout, stderr, code
 
 
 @once
@@ -129,9 +129,9 @@ def _pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
         yield data[start : start + _PIECE], start + _PIECE >= len(data)
 
 
-def _last_words(complained: bytes) -> str:
+def _last_words(stderr: bytes) -> str:
     """The first line that says something of what went to stderr."""
-    lines = (one_line(line) for line in complained.decode("utf-8", "replace").splitlines())
+    lines = (one_line(line) for line in stderr.decode("utf-8", "replace").splitlines())
     return next(filter(None, lines), "")
 
 
@@ -194,7 +194,7 @@ class Pywinrm:
             return failure_of(None, error.wsman_fault_code or error.fault_code)
         return failure_of(error.code if isinstance(error, WinRMTransportError) else None, None)
 
-    def said(self, error: Exception) -> str:
+    def describe(self, error: Exception) -> str:
         from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
 
         if isinstance(error, AuthenticationError):

@@ -75,8 +75,8 @@ class _Judging:
         for id_, names in self._used.items():
             kept[id_] = f"for {', '.join(names)}, which came since; take that back, then this again"
         undone: Mapping[Id, Undo] = {id_: undo for id_, undo in self._undone.items() if id_ not in self._used}
-        said = {id_: _with_names(kept[id_], self._facts) for id_ in self._record.touched if id_ in kept}
-        return Verdicts(undone, said, missing)
+        named = {id_: _with_names(kept[id_], self._facts) for id_ in self._record.touched if id_ in kept}
+        return Verdicts(undone, named, missing)
 
     def _goes(self, id_: Id) -> bool:
         return id_ in self._undone and id_ not in self._used and bool(_rest(self._undone[id_]))

@@ -48,5 +48,5 @@ def _unknown_properties(resource: str, record: Record) -> Iterator[tuple[str, Re
     for name, value in record.state.items():
         if isinstance(value, dict) and set(value) == {"unknown"}:
             error = value["unknown"]
-            told = RemoteFault(error["category"], error.get("code", ""), message=error.get("message", ""))
-            yield f"{resource}.{name}", told
+            fault = RemoteFault(error["category"], error.get("code", ""), message=error.get("message", ""))
+            yield f"{resource}.{name}", fault

@@ -46,7 +46,7 @@ class HostSession:
 
     def __init__(
         self,
-        way: Connector,
+        connector: Connector,
         patience: Patience,
         tell: Callable[[ProgressEvent], None],
         within: float = 300,
@@ -54,11 +54,11 @@ class HostSession:
         stop: Callable[[], bool] = lambda: False,
         cuttable: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self.host = way.host
+        self.host = connector.host
         self._folder = folder or Path()
         self._stop = stop
         self._cuttable = cuttable
-        self._way = way
+        self._connector = connector
         self._patience = patience
         self._tell = tell
         self._within = within
@@ -133,17 +133,17 @@ class HostSession:
                 self._calling(reboot.ask)
         self.close()
         with self._cuttable():
-            self._agent, boot = reboot.wait(self._way, old_boot, self._patience, self._telling_once())
+            self._agent, boot = reboot.wait(self._connector, old_boot, self._patience, self._telling_once())
         return boot
 
     def _telling_once(self) -> Callable[[str], None]:
         """What is waited for, each thing once; and the moment at which somebody who asked to stop is heard."""
-        said: set[str] = set()
+        reported: set[str] = set()
 
         def tell(text: str) -> None:
             self._put_off_if_asked()
-            if text not in said:
-                said.add(text)
+            if text not in reported:
+                reported.add(text)
                 self._tell(ProgressEvent(self.host, "waiting", text))
 
         return tell
@@ -191,17 +191,17 @@ class HostSession:
         except SessionDropped:
             return self._calling(read)
 
-    def _calling(self, work: Callable[[Agent], T]) -> T:
+    def _calling(self, action: Callable[[Agent], T]) -> T:
         try:
             with self._cuttable():
-                return work(self._open())
+                return action(self._open())
         except (SessionDropped, TimedOut):
             self.close()  # whatever is asked next is asked in a new session
             raise
 
     def _open(self) -> Agent:
         if self._agent is None:
-            self._agent = self._way.open()
+            self._agent = self._connector.open()
         return self._agent
 
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class WorkResult(Generic[W, T]):
     """What came of one piece of work: a value, or the error; or the work that failed, so that this was not begun."""
 
-    work: W
+    item: W
     value: T | None = None
     error: WinhostError | None = None
     because: W | None = None
@@ -36,7 +36,7 @@ def raised(error: Exception) -> WinhostError:
 
 
 def each(
-    works: Sequence[W],
+    items: Sequence[W],
     do: Callable[[W], T],
     *,
     at_once: int = 16,
@@ -44,11 +44,11 @@ def each(
     ours: Callable[[Exception], WinhostError] = raised,
 ) -> list[WorkResult[W, T]]:
     """Results in the order of `works`. ours: what an error is for users; what it raises ends all of them."""
-    return list(stream(works, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(works), ours=ours))
+    return list(stream(items, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(items), ours=ours))
 
 
 def stream(
-    works: Sequence[W],
+    items: Sequence[W],
     do: Callable[[W], T],
     *,
     at_once: int = 16,
@@ -63,27 +63,27 @@ def stream(
     """
     failed: list[W] = []
 
-    def one(work: W) -> WorkResult[W, T]:
+    def one(item: W) -> WorkResult[W, T]:
         if stop_on_failure and failed:
-            return WorkResult(work, because=failed[0])
+            return WorkResult(item, because=failed[0])
         try:
-            return WorkResult(work, do(work))
+            return WorkResult(item, do(item))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is one host's
-            failed.append(work)
-            return WorkResult(work, error=ours(error))
+            failed.append(item)
+            return WorkResult(item, error=ours(error))
 
-    if len(works) == 1:  # in this thread, where Ctrl-C arrives
-        yield one(works[0])
+    if len(items) == 1:  # in this thread, where Ctrl-C arrives
+        yield one(items[0])
     else:
-        yield from _in_threads(works, one, max(1, min(at_once, len(works))), ahead, leave)
+        yield from _in_threads(items, one, max(1, min(at_once, len(items))), ahead, leave)
 
 
-def _in_threads(works: Sequence[W], one: Callable[[W], T], threads: int, ahead: int, leave: bool) -> Iterator[T]:
+def _in_threads(items: Sequence[W], one: Callable[[W], T], threads: int, ahead: int, leave: bool) -> Iterator[T]:
     waiting: deque[Future[T]] = deque()
     pool = ThreadPoolExecutor(max_workers=threads)
     try:
-        for work in works:
-            waiting.append(pool.submit(one, work))
+        for item in items:
+            waiting.append(pool.submit(one, item))
             if len(waiting) > max(ahead, threads):
                 yield waiting.popleft().result()
         while waiting:

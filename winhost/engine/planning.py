@@ -223,14 +223,14 @@ def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
 def _stated(facts: Facts) -> tuple[str, ...]:
     if not facts.stated:
         return ()
-    said = ", ".join(facts.stated)
-    return (visible(f"stated, and not read: {said}. apply reads the host itself, and judges and plans by that."),)
+    listed = ", ".join(facts.stated)
+    return (visible(f"stated, and not read: {listed}. apply reads the host itself, and judges and plans by that."),)
 
 
 def _linux_key(facts: Facts) -> str | None:
     """Of the one Linux that lets somebody in: whose resources the facts hold."""
     ways_in = answer(facts, ACCESS)
-    keys = [way.state.get("host_key") for way in ways_in] if isinstance(ways_in, tuple) else []
+    keys = [access.state.get("host_key") for access in ways_in] if isinstance(ways_in, tuple) else []
     (key,) = keys if len(keys) == 1 else (None,)
     return key if isinstance(key, str) else None
 
@@ -238,9 +238,9 @@ def _linux_key(facts: Facts) -> str | None:
 def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]:
     """Heaviest first. What is judged only later stands in the plan as what is deferred."""
     every = (r for r in verdict.every_reason if r.subject != PLAN and not r.code.endswith(".later"))
-    said = [(r.severity.rank, told(r)) for r in every]
-    said += [(c.severity.rank, visible(f"{c.severity}: the request: {c.sentence} [{c.code}]")) for c in cautions]
-    return tuple(dict.fromkeys(text for _, text in sorted(said, key=lambda each: -each[0])))
+    listed = [(r.severity.rank, format_reason(r)) for r in every]
+    listed += [(c.severity.rank, visible(f"{c.severity}: the request: {c.sentence} [{c.code}]")) for c in cautions]
+    return tuple(dict.fromkeys(text for _, text in sorted(listed, key=lambda each: -each[0])))
 
 
 def next_stage(facts: HostFacts, request: PathRequest, number: int) -> Stage:
@@ -250,7 +250,7 @@ def next_stage(facts: HostFacts, request: PathRequest, number: int) -> Stage:
     return replace(stage, number=number, steps=tuple(steps))
 
 
-def told(reason: Reason) -> str:
+def format_reason(reason: Reason) -> str:
     """A reason as one line for people."""
     observed = reason.observed.rstrip(".")
     return visible(f"{reason.severity}: {reason.subject}: {observed}. {reason.sentence} [{reason.code}]")
@@ -302,7 +302,7 @@ def _refuse(facts: HostFacts, planned: PathPlanner, allow_unverified: bool) -> N
     grounds = RefusalGrounds(
         verdict.path,
         verdict.verdict,
-        because=tuple(dict.fromkeys(map(told, decisive))),
+        because=tuple(dict.fromkeys(map(format_reason, decisive))),
         codes=tuple(dict.fromkeys(reason.code for reason in decisive)),
         helps=tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
         choices=_choices(planned),
@@ -324,8 +324,8 @@ def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
     if best is None:
         return None
     better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)
-    way = path_of(best.path) if best.path == "wsl2/bridged" else best.path  # which has to be told its switch
-    command = f": winhost plan {visible(facts.host)} --path {way}" if path_of(way) in PLANNERS else ""
+    variant = path_of(best.path) if best.path == "wsl2/bridged" else best.path  # which has to be told its switch
+    command = f": winhost plan {visible(facts.host)} --path {variant}" if path_of(variant) in PLANNERS else ""
     return f"{best.path} ({best.verdict}){command}" if better else None
 
 

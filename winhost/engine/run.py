@@ -48,7 +48,7 @@ class RunContext:
     elsewhere a line could be on disk that this process does not know of.
     """
 
-    way: Connector
+    connector: Connector
     store: Store
     patience: Patience = field(default_factory=Patience)
     within: float = 300
@@ -94,54 +94,54 @@ class Outcome:
         return not self.missing and all(check.holds for check in self.checks)
 
 
-def apply(plan: Plan, accepted: Iterable[str], means: RunContext) -> Outcome:
+def apply(plan: Plan, accepted: Iterable[str], context: RunContext) -> Outcome:
     """A new run of a plan.
 
     Raises WinhostError before anything is changed: Unfinished, ConsentNeeded, Drifted, WrongHost, PlanRefused.
     """
     request = check_plan(plan)
-    with means.store.lock(plan.host, "apply"):
-        _refuse_unfinished(plan, means.store)
-        run = means.store.new_run(plan.host)
-        runner = Runner(run, means, plan, frozenset(accepted), request)
+    with context.store.lock(plan.host, "apply"):
+        _refuse_unfinished(plan, context.store)
+        run = context.store.new_run(plan.host)
+        runner = Runner(run, context, plan, frozenset(accepted), request)
         return runner.forward()
 
 
-def resume(run: str, accepted: Iterable[str], means: RunContext, amendment: Amendment | None = None) -> Outcome:
+def resume(run: str, accepted: Iterable[str], context: RunContext, amendment: Amendment | None = None) -> Outcome:
     """Go on with a run where it stopped, in the direction in which it went.
 
     amendment: another ask for what is left; then only these consents count.
     """
-    with means.store.lock(means.way.host, f"resume {run}"):
-        runner = _forward(run, means)
+    with context.store.lock(context.connector.host, f"resume {run}"):
+        runner = _forward(run, context)
         if amendment is None:
             runner.accept(accepted)
         return runner.forward(amendment, frozenset(accepted))
 
 
-def preview_amended(run: str, request: PathRequest, means: RunContext) -> Stage:
+def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stage:
     """What `resume` would do with another request; changes nothing. Raises as it does."""
-    with means.store.lock(means.way.host, f"resume {run}"):
-        runner = _forward(run, means)
+    with context.store.lock(context.connector.host, f"resume {run}"):
+        runner = _forward(run, context)
         with runner.reaching(looking=True):
             return runner.planned_anew(runner.seen(), request)
 
 
-def check(plan: Plan, means: RunContext) -> tuple[Step, ...]:
+def check(plan: Plan, context: RunContext) -> tuple[Step, ...]:
     """What `apply` would do now in its first stage; changes nothing and writes nothing. Raises as it does."""
     request = check_plan(plan)
-    means.store.refuse_held(plan.host)
-    _refuse_unfinished(plan, means.store)
-    runner = Runner("", means, plan, request=request)
+    context.store.refuse_held(plan.host)
+    _refuse_unfinished(plan, context.store)
+    runner = Runner("", context, plan, request=request)
     with runner.reaching():
         return runner.first_steps()
 
 
-def _forward(run: str, means: RunContext) -> "Runner":
-    runner = Runner(run, means)
+def _forward(run: str, context: RunContext) -> "Runner":
+    runner = Runner(run, context)
     if runner.record.going_back:
         raise run_is_rolling_back(run)
-    _refuse_unfinished(runner.record.plan, means.store, but=run)
+    _refuse_unfinished(runner.record.plan, context.store, but=run)
     return runner
 
 
@@ -166,26 +166,32 @@ class Runner:
     def __init__(
         self,
         run: str,
-        means: RunContext,
+        context: RunContext,
         plan: Plan | None = None,
         accepted: frozenset[str] = frozenset(),
         request: PathRequest | None = None,
     ) -> None:
         self.run = run
-        self.means = means
+        self.context = context
         self.changed = 0
         self._journal: Journal | None = None
         self._request = request
         if plan is None:
-            self._journal = Journal(means.store.existing(run), means.around)
+            self._journal = Journal(context.store.existing(run), context.around)
             self.record = replay(run, self._journal.entries)
         else:
-            folder = str(means.folder.absolute())
+            folder = str(context.folder.absolute())
             self.record = RunState(run, plan.host, plan, accepted, plan.stages[:1], folder=folder)
         self._began_at = len(self._journal.entries) if self._journal else 0
         self.folder = Path(self.record.folder)
-        self.hands = HostSession(
-            means.way, means.patience, means.tell, means.within, self.folder, means.stop, means.cuttable
+        self.session = HostSession(
+            context.connector,
+            context.patience,
+            context.tell,
+            context.within,
+            self.folder,
+            context.stop,
+            context.cuttable,
         )
 
     @property
@@ -208,7 +214,7 @@ class Runner:
                 self._amend(amendment, accepted, facts)
             while (stage := self._next_stage(facts)) is not None:
                 self._run_stage(stage, facts)
-                facts = self.hands.facts()
+                facts = self.session.facts()
                 self._note_dependents(facts)
             self._note_dependents(facts)  # also where the run was killed before it could
             return self._finish(facts)
@@ -223,16 +229,16 @@ class Runner:
         try:
             yield
         except (WinhostError, MissingFact, KeyboardInterrupt, uploads.UploadInterrupted) as error:
-            told = self._told(error)
+            ending = self._ending(error)
             if not looking:
-                self._write_stopped(told)
-            if told is error:
+                self._write_stopped(ending)
+            if ending is error:
                 raise
-            raise told from error
+            raise ending from error
         finally:
-            self.hands.close()
+            self.session.close()
 
-    def _told(
+    def _ending(
         self, error: WinhostError | MissingFact | KeyboardInterrupt | uploads.UploadInterrupted
     ) -> WinhostError | KeyboardInterrupt:
         """The error with the ways on and back, where there are any."""
@@ -271,28 +277,28 @@ class Runner:
             )
         return error if self.record.unchanged else halted(host, self.run, error, back)
 
-    def _write_stopped(self, told: WinhostError | KeyboardInterrupt) -> None:
+    def _write_stopped(self, ending: WinhostError | KeyboardInterrupt) -> None:
         """For `winhost runs`: where a terminal was, there may be none by now. A mere look at a run is no part of it."""
-        if self._journal is None or not isinstance(told, WinhostError):
+        if self._journal is None or not isinstance(ending, WinhostError):
             return
         if self.record.outcome is not None and len(self._journal.entries) == self._began_at:
             return
-        next_ = [command for _, command in told.next_steps] if isinstance(told, EndOfRun) else []
+        next_ = [command for _, command in ending.next_steps] if isinstance(ending, EndOfRun) else []
         with suppress(EndOfRun):  # then it is the journal that stopped it
-            self.write("stopped", why=told.what, next=next_)
+            self.write("stopped", why=ending.what, next=next_)
             if self.record.unchanged and not self.record.going_back:
                 self.write("outcome", outcome="nothing changed")
 
     def settle(self) -> Facts:
         """Bring the run to rest: wait out what still runs on the host and a restart under way, then read."""
         if self._journal is not None:
-            self.hands.reach()
+            self.session.reach()
             self.finish_restart()
         return self.seen()
 
     def seen(self) -> Facts:
         """The host as it is, and the very machine of the plan. Raises UsageError: WrongHost."""
-        facts = self.hands.facts(settled=self._journal is not None)
+        facts = self.session.facts(settled=self._journal is not None)
         machine = HostFacts(facts).os.machine_id
         if machine != self.record.plan.machine_id:
             raise wrong_host(self.record.host, self.record.plan.machine_id, machine)
@@ -396,14 +402,14 @@ class Runner:
 
     def _note_dependents(self, facts: Facts) -> None:
         """What rests on what was changed so far, once after each stage; of what cannot be read nothing is told."""
-        told = [
+        noted = [
             {"resource": touched.resource, "key": dict(touched.key), "users": users}
             for touched in self.record.touched.values()
             if touched.dependents is None and RESOURCE_TYPES[touched.resource].rests
             if (users := _seen(touched.resource, touched.key, facts)) is not None
         ]
-        if told:
-            self.write("dependents", resting=told)
+        if noted:
+            self.write("dependents", resting=noted)
 
     def _pending_restore(self) -> dict[Id, DesiredResource]:
         """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
@@ -469,7 +475,7 @@ class Runner:
             self.restart()
 
     def _stop_if_asked(self) -> None:
-        if self.means.stop():
+        if self.context.stop():
             raise self._stopped()
 
     def _stopped(self) -> EndOfRun:
@@ -478,7 +484,7 @@ class Runner:
         changes = f"{self.changed} {'change' if self.changed == 1 else 'changes'}"
         return EndOfRun(
             "Stopped",
-            what=f"{record.host}: stopped after {changes}, {self.means.why()}",
+            what=f"{record.host}: stopped after {changes}, {self.context.why()}",
             meaning=f"Until it goes on or back: {'; '.join(record.midway)}." if record.midway else None,
             host=record.host,
             run=self.begun,
@@ -516,9 +522,9 @@ class Runner:
         Raises as `HostSession.set` does.
         """
         try:
-            return self.hands.set(step, self.record.accepted)
+            return self.session.set(step, self.record.accepted)
         except Drifted:
-            now = self.hands.state(step.resource, step.key) or {}
+            now = self.session.state(step.resource, step.key) or {}
             first = len(self.record.touched) == 1
             if first or step.role == "need" or any(now.get(name) != value for name, value in step.desired.items()):
                 raise
@@ -547,10 +553,10 @@ class Runner:
         """Restart the host and read what took effect with it."""
         boot = self.record.restarting_from
         if boot is None:
-            boot = str((self.hands.state("Boot", {}) or {})["boot_id"])
+            boot = str((self.session.state("Boot", {}) or {})["boot_id"])
             self.write("restarting", boot_id=boot)
         self.tell("restart", "restarting")
-        new = self.hands.restart(boot)
+        new = self.session.restart(boot)
         self.write("restarted", boot_id=new, left=self._left_by_restart())
         self.tell("done", "restarted")
 
@@ -562,7 +568,8 @@ class Runner:
     def _left_by_restart(self) -> list[dict[str, Any]]:
         touched = [t for t in self.record.touched.values() if RESOURCE_TYPES[t.resource].restarts]
         return [
-            {"resource": t.resource, "key": dict(t.key), "after": self.hands.state(t.resource, t.key)} for t in touched
+            {"resource": t.resource, "key": dict(t.key), "after": self.session.state(t.resource, t.key)}
+            for t in touched
         ]
 
     # ---- telling
@@ -591,8 +598,8 @@ class Runner:
 
     def _new_journal(self) -> Journal:
         """With the plan, and what was found to need nothing before the first change."""
-        path = self.means.store.path(self.run)
-        journal = Journal(path, self.means.around)
+        path = self.context.store.path(self.run)
+        journal = Journal(path, self.context.around)
         try:
             journal.write(
                 "run",
@@ -614,7 +621,7 @@ class Runner:
 
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
         """To whoever watches."""
-        self.means.tell(ProgressEvent(self.record.host, kind, text, step, number, total, run=self.begun or ""))
+        self.context.tell(ProgressEvent(self.record.host, kind, text, step, number, total, run=self.begun or ""))
 
 
 def _as_restore(step: Step, pending_restore: Mapping[Id, DesiredResource]) -> Step:

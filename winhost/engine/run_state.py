@@ -245,11 +245,11 @@ def _begin(record: RunState, entry: events.StepStarted) -> RunState:
 
 
 def _dependents_noted(record: RunState, entry: events.DependentsNoted) -> RunState:
-    told = {identity(told.resource, told.key): told.users for told in entry.resting}
-    if not told.keys() <= record.touched.keys():
+    users_by_id = {identity(users_by_id.resource, users_by_id.key): users_by_id.users for users_by_id in entry.resting}
+    if not users_by_id.keys() <= record.touched.keys():
         raise _Unfitting("it tells of what was not begun")
     touched = dict(record.touched)
-    for id_, users in told.items():
+    for id_, users in users_by_id.items():
         first = touched[id_].first_dependents
         touched[id_] = replace(touched[id_], dependents=users, first_dependents=users if first is None else first)
     return replace(record, touched=touched)

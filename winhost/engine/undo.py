@@ -26,20 +26,20 @@ class RollbackOutlook:
     open: frozenset[Id]
 
 
-def rollback(run: str, accepted: Iterable[str], means: RunContext) -> Outcome:
+def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
     """Give the host back. Safe to repeat: what is undone already needs nothing. Raises ConsentNeeded first."""
-    with means.store.lock(means.way.host, f"rollback {run}"):
-        runner = Runner(run, means)
+    with context.store.lock(context.connector.host, f"rollback {run}"):
+        runner = Runner(run, context)
         with runner.reaching():
             return _back(runner, frozenset(accepted))
 
 
-def look(run: str, means: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook]:
+def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """The same as `preview`, of the host as it is now. Changes nothing."""
-    with means.store.lock(means.way.host, f"rollback {run}"):
-        runner = Runner(run, means)
+    with context.store.lock(context.connector.host, f"rollback {run}"):
+        runner = Runner(run, context)
         with runner.reaching(looking=True):
-            runner.hands.reach()
+            runner.session.reach()
             return preview(runner.record, runner.seen())
 
 
@@ -84,7 +84,7 @@ def _back(runner: Runner, accepted: frozenset[str]) -> Outcome:
         while part := _untried(back.desired, late, tried):
             tried |= {identity(goal.resource, goal.key) for goal in part}
             runner.do(_steps(part, facts, runner.record), facts)
-            facts = runner.hands.facts()
+            facts = runner.session.facts()
             back = find_back(runner.record, facts)
     return _outcome(runner, back, facts)
 

@@ -94,8 +94,8 @@ def _extremes(claims: tuple[Claim, ...], base: Bytes) -> Extremes:
             for i, kind in enumerate(kinds)
             if left[i]
         ]
-        kind, worst = max(layouts, key=lambda way: way[1].most)
-        return Extremes(min(way.least for _, way in layouts), worst.most, (kind, *worst.order))
+        kind, worst = max(layouts, key=lambda layout: layout[1].most)
+        return Extremes(min(layout.least for _, layout in layouts), worst.most, (kind, *worst.order))
 
     return follow(tuple(counts[kind] for kind in kinds), ())
 

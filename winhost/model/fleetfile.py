@@ -184,34 +184,34 @@ def load_fleet(path: Path) -> Fleet:
 
 def _host(loaded: Loaded[FleetFile], name: str) -> Host:
     options = loaded.value.hosts[name] or HostOptions()
-    said = _said(loaded.value, name)
-    values: dict[str, Any] = {key: value for key, (_, value) in said.items()}
+    given = _given(loaded.value, name)
+    values: dict[str, Any] = {key: value for key, (_, value) in given.items()}
     if values.get("kind") is WireKind.WINRS:
         values.setdefault("auth", Auth.NTLM)
     values.setdefault("port", 5986 if values.get("tls", True) else 5985)
     if isinstance(bundle := values.get("verify"), Path):
         values["verify"] = loaded.path.absolute().parent / bundle.expanduser()
     if values.get("verify") is False:
-        values["verify_at"] = loaded.where(said["verify"][0])
-    if "password" in said:
-        values["password_at"] = loaded.where(said["password"][0])
+        values["verify_at"] = loaded.where(given["verify"][0])
+    if "password" in given:
+        values["password_at"] = loaded.where(given["password"][0])
     return Host(name, options.address or name, Transport(**values), options.groups, _ssh(loaded, name))
 
 
 def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
-    said = _said(loaded.value, name, "ssh")
-    if not said:
+    given = _given(loaded.value, name, "ssh")
+    if not given:
         return None
-    return Ssh(**{key: value for key, (_, value) in said.items()}, key_at=loaded.where(said["key"][0]))
+    return Ssh(**{key: value for key, (_, value) in given.items()}, key_at=loaded.where(given["key"][0]))
 
 
-def _said(file: FleetFile, name: str, part: Part = "transport") -> dict[str, tuple[Loc, Any]]:
+def _given(file: FleetFile, name: str, part: Part = "transport") -> dict[str, tuple[Loc, Any]]:
     """Each option of a part that is said for a host, by the strongest layer that says it, and where."""
-    said: dict[str, tuple[Loc, Any]] = {}
+    given: dict[str, tuple[Loc, Any]] = {}
     for layer, options in _layers(file, name, part):
         for key in sorted(options.model_fields_set):
-            said.setdefault(key, ((*layer, key), getattr(options, key)))
-    return said
+            given.setdefault(key, ((*layer, key), getattr(options, key)))
+    return given
 
 
 def _layers(file: FleetFile, name: str, part: Part) -> Iterator[tuple[Loc, TransportOptions | SshOptions]]:
@@ -244,36 +244,36 @@ def _same_names(file: FleetFile) -> Iterator[Finding]:
 
 
 def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
-    said = {key: value for key, (_, value) in _said(file, name).items()}
-    if said.get("auth") is not Auth.BASIC:
+    given = {key: value for key, (_, value) in _given(file, name).items()}
+    if given.get("auth") is not Auth.BASIC:
         return
     options = file.hosts[name] or HostOptions()
-    if said.get("tls") is False and not _is_loopback(options.address or name):
+    if given.get("tls") is False and not _is_loopback(options.address or name):
         message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
         yield ("hosts", name, "transport", "auth"), message
-    yield from _nameless(said, name, "basic")
+    yield from _nameless(given, name, "basic")
 
 
 def _remote_shell(file: FleetFile, name: str) -> Iterator[Finding]:
     """pywinrm has no Negotiate, and takes nobody's session of this computer."""
-    said = {key: value for key, (_, value) in _said(file, name).items()}
-    if said.get("kind") is not WireKind.WINRS:
+    given = {key: value for key, (_, value) in _given(file, name).items()}
+    if given.get("kind") is not WireKind.WINRS:
         return
-    if said.get("auth") is Auth.NEGOTIATE:
+    if given.get("auth") is Auth.NEGOTIATE:
         yield ("hosts", name, "transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"
-    if said.get("auth") is not Auth.BASIC:
-        yield from _nameless(said, name, "winrs")
+    if given.get("auth") is not Auth.BASIC:
+        yield from _nameless(given, name, "winrs")
 
 
-def _nameless(said: Mapping[str, Any], name: str, needing: str) -> Iterator[Finding]:
+def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Finding]:
     for key in ("user", "password"):
-        if key not in said:
+        if key not in given:
             yield ("hosts", name, "transport", key), f"is missing: {needing} needs it"
 
 
 def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:
-    said = _said(file, name, "ssh")
-    if said and "key" not in said:
+    given = _given(file, name, "ssh")
+    if given and "key" not in given:
         yield ("hosts", name, "ssh", "key"), "is missing: nobody comes into Linux without one"
 
 

@@ -152,12 +152,12 @@ def _checked(statement: Statement) -> Statement:
 def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
     """The facts with what is stated where nothing was read. Raises UsageError: Contradicted, NobodyThere."""
     for each in statements:
-        answer = _told(facts, each)
+        answer = _stated_answer(facts, each)
         facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.word))
     return facts
 
 
-def _told(facts: Facts, each: Statement) -> Answer:
+def _stated_answer(facts: Facts, each: Statement) -> Answer:
     resource, answer = WINDOWS[each.resource], facts.answer(each.resource)
     if isinstance(answer, tuple) and answer:
         return tuple(_filled(facts.host, each, record) for record in answer)
