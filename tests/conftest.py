@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from hypothesis import settings
 # How long an example takes says how busy the machine is.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+# Run in the background, Ctrl-C is ignored by us and all that we start: tests of it would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A journal is on disk before anything is done: thousands of runs wait for a disk most of the time, unless it is memory.
 MEMORY = Path("/dev/shm")
