@@ -157,34 +157,34 @@ def at_line(number: int, send: Callable[[], None]) -> Iterator[list[int]]:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("way", ["apply", "resume", "rollback"])
+@pytest.mark.parametrize("command", ["apply", "resume", "rollback"])
 @pytest.mark.parametrize("seed", range(20))
-def test_signals_at_any_line_of_the_engine(tmp_path: Path, connector: str, seed: int) -> None:
-    chance = random.Random(f"{connector} {seed}")
+def test_signals_at_any_line_of_the_engine(tmp_path: Path, command: str, seed: int) -> None:
+    chance = random.Random(f"{command} {seed}")
     file = ("server2025-role-installed", "server2025-3gpu")[seed % 2]  # the second restarts
-    most = lines_of(tmp_path / "whole", file, connector)
+    most = lines_of(tmp_path / "whole", file, command)
     for number in range(8):
-        here, found, go = about_to(tmp_path / str(number), file, connector)
+        here, found, go = about_to(tmp_path / str(number), file, command)
         names = chance.choice([("SIGINT", "SIGINT"), (*chance.choices(ENDS, k=2), "SIGINT")])
         with heard(here), at_line(chance.randint(1, most), lambda names=names: send(*names)):  # type: ignore[misc]
             go()
         assert_goes_back(here, found)
 
 
-def lines_of(folder: Path, file: str, connector: str) -> int:
-    here, _, go = about_to(folder, file, connector)
+def lines_of(folder: Path, file: str, command: str) -> int:
+    here, _, go = about_to(folder, file, command)
     with heard(here), at_line(0, lambda: None) as count:
         go()
     return count[0]
 
 
-def about_to(folder: Path, file: str, connector: str) -> tuple[World, dict[str, Any], Callable[[], object]]:
+def about_to(folder: Path, file: str, command: str) -> tuple[World, dict[str, Any], Callable[[], object]]:
     """A host, its state as found, and what is to be done."""
     here = world(folder, file)
     found, plan = here.state(), here.plan()
-    if connector == "apply":
+    if command == "apply":
         return here, found, lambda: here.apply(plan)
-    if connector == "resume":
+    if command == "resume":
         here.stop = lambda: sum(event.kind == "done" for event in here.events) >= 2
         with raises("Stopped"):
             here.apply(plan)
