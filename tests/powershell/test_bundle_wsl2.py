@@ -33,7 +33,7 @@ SECOND = ["WslConfig", "WslVm", "WslDistro", "WslConf", "WslAccess"]
 @pytest.fixture(scope="module")
 def person() -> Iterator[Person]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loopback, "Cmdlets", WatchedCmdlets)
+        patch.setattr(loopback, "CmdletProcess", WatchedCmdlets)
         with a_person(machine(HOST)) as one:
             yield one
 

@@ -60,7 +60,7 @@ OLD_JOURNALS = Path(__file__).parents[1] / "data" / "v1" / "bundle-journals"
 @pytest.fixture(scope="module")
 def person() -> Iterator[Person]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loopback, "Cmdlets", WatchedCmdlets)
+        patch.setattr(loopback, "CmdletProcess", WatchedCmdlets)
         with a_person(machine(INSTALLED)) as one:
             yield one
 

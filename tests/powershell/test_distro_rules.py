@@ -65,7 +65,14 @@ def test_what_is_taken_back_is_the_same(engine: Scripts, name: str) -> None:
     changed = [each for each in WINDOWS[resource].sets if before[each] != after[each]]
     ours = WINDOWS[resource].undo({each: before[each] for each in changed}, after, now)
     expected = (ours.reason, dict(ours.rest)) if isinstance(ours, Keep) else ("", dict(ours))
-    touched = {"resource": resource, "key": {}, "before": before, "after": after, "changed": changed, "moved": []}
+    touched = {
+        "resource": resource,
+        "key": {},
+        "before": before,
+        "after": after,
+        "changed": changed,
+        "transitional": [],
+    }
     expression = "$touched.after = ConvertTo-Table $touched.after; Find-WinhostUndo $touched $now"
     said = ask(engine, f"$({expression})", touched=touched, now=now)
     assert (said["keep"], said["desired"]) == expected
