@@ -296,7 +296,7 @@ def test_runs_answer_in_every_form(line: Line, lab: Lab, form: str) -> None:
         assert [each.out for each in said] == ["gpu-03\n"] * 4
         return
     documents = [yaml.safe_load(each.out) for each in said]
-    assert [document["schema"] for document in documents] == ["winhost.check/1", *["winhost.outcome/1"] * 3]
+    assert [document["schema"] for document in documents] == ["winhost.check/2", *["winhost.outcome/2"] * 3]
     ended = [document["results"][0]["outcome"]["outcome"] for document in documents[1:]]
     assert ended == ["applied", "applied", "rolled back"]
     if form == "yaml":

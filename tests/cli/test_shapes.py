@@ -1,0 +1,46 @@
+"""What programs rely on: a published shape loses no field, and gives none another name, without a new version."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from winhost.cli.formats import KINDS, schema_of
+from winhost.cli.schema import FILES, results_schema
+from winhost.model.documents import json_schema
+
+# Version → the names of all fields that documents of it may have, as they were when it was published.
+PUBLISHED: dict[str, list[str]] = yaml.safe_load(
+    (Path(__file__).parents[1] / "data" / "shapes.yaml").read_text(encoding="utf-8")
+)
+
+
+def fields(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        for part in schema.values():
+            yield from fields(part)
+    if isinstance(schema, list):
+        for part in schema:
+            yield from fields(part)
+
+
+def schemas() -> dict[str, Any]:
+    files = [json_schema(FILES[name]) for name in FILES if name != "journal"]
+    return {schema_of(kind): results_schema(kind) for kind in KINDS} | {
+        _version(schema["properties"]["schema"]): schema for schema in files
+    }
+
+
+def _version(field: dict[str, Any]) -> str:
+    return str(field.get("const") or field["default"])
+
+
+@pytest.mark.parametrize(("version", "schema"), schemas().items(), ids=schemas())
+def test_a_published_shape_keeps_its_fields_or_gets_a_new_version(version: str, schema: Any) -> None:
+    assert set(PUBLISHED[version]) <= set(fields(schema)), f"{version} lost a field: give it the next version"
+    assert set(fields(schema)) <= set(PUBLISHED[version]), (
+        f"{version} has new fields: add them to tests/data/shapes.yaml"
+    )
