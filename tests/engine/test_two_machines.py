@@ -22,7 +22,7 @@ from tests.engine.two_machines import (
 from tests.errors import raises
 from winhost.connect.wire_errors import NotAvailable, SessionDropped, TimedOut
 from winhost.engine import planning
-from winhost.engine.planning import PlanRefused, make_plan
+from winhost.engine.planning import PlanRefused, check_plan, make_plan
 from winhost.engine.verify import verify_plan
 from winhost.model.facts import Unknown
 from winhost.model.plan import PlanRequest
@@ -73,7 +73,7 @@ def test_it_is_applied_in_stages_verified_and_given_back(here: TwoMachines) -> N
     assert outcome.changed == 4
     assert here.inside.linux.package("docker.io")["version"] == "26.1.3-0ubuntu1"
     assert "-microsoft-standard" in here.inside.linux.file(UNIT_FILE)["text"]
-    assert all(check.holds for check in verify_plan(plan, HostFacts(here.facts())))
+    assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
     assert {target.port for target in here.targets} == {2222}
     outcome = here.rollback(CONSENTS)
     assert (outcome.outcome, outcome.kept) == ("rolled back", ())
@@ -86,7 +86,7 @@ def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(he
     inside = here.inside.linux
     ours = inside.file(UNIT_FILE)
     inside.write(UNIT_FILE, {**ours, "text": "theirs"})
-    lost = [check for check in verify_plan(plan, HostFacts(here.facts())) if not check.holds]
+    lost = [check for check in verify_plan(check_plan(plan), HostFacts(here.facts())) if not check.holds]
     assert [(check.resource, check.found) for check in lost] == [("LinuxFile", "theirs")]
     outcome = here.rollback(CONSENTS)
     # Who changed it goes by the same way in to change it back.

@@ -11,7 +11,7 @@ from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import SessionDropped, Unreachable
 from winhost.engine.detect import read_facts
 from winhost.engine.host_session import ProgressEvent
-from winhost.engine.planning import make_plan
+from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.run import Outcome, RunContext, apply, resume
 from winhost.engine.store import Store
 from winhost.engine.undo import rollback
@@ -96,7 +96,7 @@ class World:
         return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", PLAYBOOK, vm, **request)))
 
     def apply(self, plan: Plan, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
-        return apply(plan, accepted, self.context)
+        return apply(check_plan(plan), accepted, self.context)
 
     def resume(self, accepted: Iterable[str] = EVERY_CONSENT) -> Outcome:
         return resume(self.run, accepted, self.context)

@@ -11,7 +11,7 @@ from tests.engine.world import DirectWire
 from winhost.connect.agent import Agent
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, Unreachable
-from winhost.engine.planning import make_plan
+from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_plan
@@ -101,7 +101,7 @@ class Wsl2World(TwoMachines):
 
     def differing(self, plan: Plan) -> list[Check]:
         """What `verify` would tell."""
-        return [check for check in verify_plan(plan, HostFacts(self.facts())) if not check.holds]
+        return [check for check in verify_plan(check_plan(plan), HostFacts(self.facts())) if not check.holds]
 
     @property
     def distro(self) -> Distro:

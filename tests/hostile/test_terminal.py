@@ -17,7 +17,7 @@ from winhost.cli.show_plan import show_plan
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.engine.host_session import ProgressEvent
-from winhost.engine.planning import make_plan
+from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
@@ -57,7 +57,7 @@ def test_facts_verdicts_plan_progress_and_outcome_show_a_name_and_obey_none_of_i
 
     plan = make_plan(facts, parse_request(PlanRequest("dda", PLAYBOOK, value)))
     show_facts(facts.document)
-    show_outcome(Outcome("run", HOST, "differs", 0, tuple(verify_plan(plan, facts)), (f"kept of {value}",)))
+    show_outcome(Outcome("run", HOST, "differs", 0, tuple(verify_plan(check_plan(plan), facts)), (f"kept of {value}",)))
     told = watching()
     for step in plan.steps:
         for kind in ("step", "done"):

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.world import World
 from tests.errors import faults, raises
 from tests.hostile.hosts import EVERYTHING, HOST, called, names, unchanged, with_everything, with_refused, with_taken
-from winhost.engine.planning import PlanRefused
+from winhost.engine.planning import PlanRefused, check_plan
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import read_document, write_document
@@ -47,7 +47,7 @@ def test_a_name_goes_through_the_whole_job_and_comes_back(value: str, tmp_path: 
     assert host.apply(plan).outcome == "applied"
     applied = host.facts()
     assert names(applied) == unchanged(value)
-    assert all(check.holds for check in verify_plan(plan, HostFacts(applied)))
+    assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(applied)))
 
     assert host.rollback().outcome == "rolled back"
     assert host.state() == found

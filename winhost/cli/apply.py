@@ -35,6 +35,7 @@ from winhost.cli.snapshots import worst
 from winhost.engine.failures import EndOfRun
 from winhost.engine.many import each
 from winhost.engine.planfile import read_plan
+from winhost.engine.planning import CheckedPlan
 from winhost.engine.run import Outcome, RunContext, check
 from winhost.engine.run import apply as run
 from winhost.model.durations import DAY, render_age
@@ -77,7 +78,8 @@ def apply(
 ) -> int:
     """Apply PLANS. Each change is journalled and can be rolled back."""
     plans = tuple(files_of(plans, Plan))
-    read = [read_plan(path) for path in plans]
+    checked = [read_plan(path) for path in plans]
+    read = [one.plan for one in checked]
     for host, count in Counter(plan.host for plan in read).items():
         if count > 1:
             raise UsageError(
@@ -91,7 +93,7 @@ def apply(
         check_reach(hosts[plan.host], plan)
         _say_age(plan, max_age)
     deadlines = Deadlines(guest_deadline, restart_deadline)
-    plans_with_files = list(zip(plans, read, strict=True))
+    plans_with_files = list(zip(plans, checked, strict=True))
     if only_check:
         with stopping(len(read)) as stop:
             return _check(
@@ -106,7 +108,7 @@ def apply(
     begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", yes)
     with under_way(len(read), as_jsonl) as (stop, watch):
 
-        def one(named: tuple[Path, Plan]) -> Any:
+        def one(named: tuple[Path, CheckedPlan]) -> Any:
             file, plan = named
             with watch.at(plan.host, "reading"):
                 return run(plan, given[plan.host], run_context(hosts[plan.host], deadlines, stop, watch, file))
@@ -164,10 +166,10 @@ def _asked(plan: Plan, accepted: tuple[str, ...], yes: bool, document: bool) -> 
     return consents(asking_for(plan, plan.stages), accepted, yes)
 
 
-def _check(plans_with_files: Sequence[tuple[Plan, RunContext]], at_once: int, shape: Shape) -> int:
+def _check(plans_with_files: Sequence[tuple[CheckedPlan, RunContext]], at_once: int, shape: Shape) -> int:
     """What each plan would do now, one after the other."""
     results = each(plans_with_files, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
-    shown = [(result.item[0].host, result.error or Checked.of(result.item[0], result.given)) for result in results]
+    shown = [(result.item[0].host, result.error or Checked.of(result.item[0].plan, result.given)) for result in results]
     show_results("check", shape, shown, _show_checked)
     return worst([result.error for result in results])
 

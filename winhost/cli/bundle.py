@@ -29,11 +29,7 @@ class Bundled:
 
 def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed."""
-    if plan_file is None:
-        files = facts_bundle()
-    else:
-        plan = read_plan(the_file(plan_file, Plan))
-        files = render(plan)
+    files = facts_bundle() if plan_file is None else render(read_plan(the_file(plan_file, Plan)).plan)
     folder = output.required_path
     written = _write(folder, files, signing)
     digest = sha256(written[SUMS]).hexdigest()

@@ -13,6 +13,7 @@ from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
 from winhost.engine.failures import wrong_host
 from winhost.engine.planfile import read_plan
+from winhost.engine.planning import CheckedPlan
 from winhost.engine.verify import Check, verify_plan
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -38,10 +39,10 @@ def verify(
     codes = [Exit.SUCCESS]
 
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
-        for file, plan, read in _paired(plans, facts, fleet_file, at_once):
-            found = _verified(file, plan, read)
+        for file, checked, read in _paired(plans, facts, fleet_file, at_once):
+            found = _verified(file, checked, read)
             codes.append(found.exit_code if isinstance(found, WinhostError) else _code(found))
-            yield plan.host, found
+            yield checked.host, found
 
     show_results("verification", output.shape, results(), lambda found: _show(found, output.wide))
     return int(max(codes))
@@ -69,21 +70,21 @@ def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Pat
 
 def _paired(
     plans: Sequence[Path], facts: Sequence[Path], fleet_file: Path | None, at_once: int
-) -> Iterator[tuple[Path, Plan, Snapshot]]:
+) -> Iterator[tuple[Path, CheckedPlan, Snapshot]]:
     """Each plan with what is known of its host. Facts are of the host of their name; one file is of the one plan."""
     read_plans = [(file, read_plan(file)) for file in plans]
     known = _read((), facts, fleet_file, at_once) if facts else {}
     if len(read_plans) == len(known) == 1:
-        (file, plan), (read,) = read_plans[0], known.values()
-        yield file, plan, read
+        (file, checked), (read,) = read_plans[0], known.values()
+        yield file, checked, read
         return
-    hosts = list(dict.fromkeys(plan.host for _, plan in read_plans if plan.host not in known))
+    hosts = list(dict.fromkeys(host for _, checked in read_plans if (host := checked.host) not in known))
     if facts and hosts:
         known |= {host: Snapshot(host, error=_no_facts_of(host)) for host in hosts}
     elif hosts:
         known = _read(hosts, (), fleet_file, at_once)
-    for file, plan in read_plans:
-        yield file, plan, known[plan.host]
+    for file, checked in read_plans:
+        yield file, checked, known[checked.host]
 
 
 def _no_facts_of(host: str) -> UsageError:
@@ -101,12 +102,13 @@ def _read(hosts: Sequence[str], facts: Sequence[Path], fleet_file: Path | None, 
     return {read.host: read for read in reads}
 
 
-def _verified(file: Path, plan: Plan, read: Snapshot) -> Verified | WinhostError:
+def _verified(file: Path, checked: CheckedPlan, read: Snapshot) -> Verified | WinhostError:
+    plan = checked.plan
     try:
         facts = HostFacts(read.known)
         if facts.os.machine_id != plan.machine_id:
             raise wrong_host(plan.host, plan.machine_id, facts.os.machine_id)
-        checks = verify_plan(plan, facts)
+        checks = verify_plan(checked, facts)
     except WinhostError as error:
         return error
     return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks))

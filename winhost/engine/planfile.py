@@ -8,7 +8,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
-from winhost.engine.planning import check_plan
+from winhost.engine.planning import CheckedPlan, check_plan
 from winhost.model.documents import read_document
 from winhost.model.facts import Json
 from winhost.model.once import once
@@ -19,12 +19,11 @@ from winhost.resources.factsfile import origin_findings
 from winhost.resources.registry import RESOURCE_TYPES
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> CheckedPlan:
     """A plan from a file. Raises UsageError: WrongDocument, FileFaults, and NotAPlan for what no host can be."""
     plan = read_document(path, Plan)
     refuse_findings(path, plan_findings(plan))
-    check_plan(plan)
-    return plan
+    return check_plan(plan)
 
 
 def plan_findings(plan: Plan) -> Iterator[Finding]:

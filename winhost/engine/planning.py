@@ -130,8 +130,20 @@ def _not_a_plan(host: str, why: str) -> UsageError:
     )
 
 
-def check_plan(plan: Plan) -> PathRequest:
-    """What can be said of a plan without its host; its request, parsed. Raises UsageError: NotAPlan."""
+@dataclass(frozen=True)
+class CheckedPlan:
+    """A plan from outside, once all that can be checked without its host is, with its request as objects."""
+
+    plan: Plan
+    request: PathRequest
+
+    @property
+    def host(self) -> str:
+        return self.plan.host
+
+
+def check_plan(plan: Plan) -> CheckedPlan:
+    """What can be said of a plan without its host. Raises UsageError: NotAPlan."""
     if plan.request.path not in PLANNERS:
         raise _not_a_plan(
             plan.host, f"there is no plan for the path '{plan.request.path}'; there is for: {', '.join(PLANNERS)}"
@@ -145,7 +157,7 @@ def check_plan(plan: Plan) -> PathRequest:
         _check_desired(plan.host, stage.desired)
     for step in plan.steps:
         _check_fits(plan.host, step)
-    return request
+    return CheckedPlan(plan, request)
 
 
 def request_of(plan: Plan) -> PathRequest:

@@ -26,7 +26,15 @@ from winhost.engine.failures import (
 from winhost.engine.host_session import HostSession, ProgressEvent
 from winhost.engine.journal import SCHEMA, Journal, RawEvent, read_journal
 from winhost.engine.order import Id, identity, state_of, steps_for
-from winhost.engine.planning import PlanRefused, asked_risks, check_plan, check_stage, make_plan, next_stage, request_of
+from winhost.engine.planning import (
+    CheckedPlan,
+    PlanRefused,
+    asked_risks,
+    check_stage,
+    make_plan,
+    next_stage,
+    request_of,
+)
 from winhost.engine.resting import resting, seen
 from winhost.engine.run_state import RunState, fold, replay
 from winhost.engine.store import Store
@@ -94,16 +102,16 @@ class Outcome:
         return not self.missing and all(check.holds for check in self.checks)
 
 
-def apply(plan: Plan, accepted: Iterable[str], context: RunContext) -> Outcome:
+def apply(checked: CheckedPlan, accepted: Iterable[str], context: RunContext) -> Outcome:
     """A new run of a plan.
 
     Raises WinhostError before anything is changed: Unfinished, ConsentNeeded, Drifted, WrongHost, PlanRefused.
     """
-    request = check_plan(plan)
+    plan = checked.plan
     with context.store.lock(plan.host, "apply"):
         _refuse_unfinished(plan, context.store)
         run = context.store.new_run(plan.host)
-        runner = Runner(run, context, plan, frozenset(accepted), request)
+        runner = Runner(run, context, checked, frozenset(accepted))
         return runner.forward()
 
 
@@ -127,12 +135,12 @@ def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stag
             return runner.planned_anew(runner.seen(), request)
 
 
-def check(plan: Plan, context: RunContext) -> tuple[Step, ...]:
+def check(checked: CheckedPlan, context: RunContext) -> tuple[Step, ...]:
     """What `apply` would do now in its first stage; changes nothing and writes nothing. Raises as it does."""
-    request = check_plan(plan)
+    plan = checked.plan
     context.store.refuse_held(plan.host)
     _refuse_unfinished(plan, context.store)
-    runner = Runner("", context, plan, request=request)
+    runner = Runner("", context, checked)
     with runner.reaching():
         return runner.first_steps()
 
@@ -167,20 +175,19 @@ class Runner:
         self,
         run: str,
         context: RunContext,
-        plan: Plan | None = None,
+        checked: CheckedPlan | None = None,
         accepted: frozenset[str] = frozenset(),
-        request: PathRequest | None = None,
     ) -> None:
         self.run = run
         self.context = context
         self.changed = 0
         self._journal: Journal | None = None
-        self._request = request
-        if plan is None:
+        self._request = checked.request if checked else None
+        if checked is None:
             self._journal = Journal(context.store.existing(run), context.around)
             self.record = replay(run, self._journal.entries)
         else:
-            folder = str(context.folder.absolute())
+            plan, folder = checked.plan, str(context.folder.absolute())
             self.record = RunState(run, plan.host, plan, accepted, plan.stages[:1], folder=folder)
         self._began_at = len(self._journal.entries) if self._journal else 0
         self.folder = Path(self.record.folder)

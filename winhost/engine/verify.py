@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from winhost.engine.order import state_of
-from winhost.engine.planning import PlanRefused, check_plan, make_plan
+from winhost.engine.planning import CheckedPlan, PlanRefused, make_plan
 from winhost.model.facts import Facts, Json, MissingFact
-from winhost.model.plan import DesiredResource, Plan, Stage
+from winhost.model.plan import DesiredResource, Stage
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import unread
 
@@ -42,17 +42,17 @@ def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
     return [found for desired in last.values() for found in check(desired, facts)]
 
 
-def verify_plan(plan: Plan, facts: HostFacts) -> list[Check]:
+def verify_plan(checked: CheckedPlan, facts: HostFacts) -> list[Check]:
     """Checks for all that a plan wants, what it had to defer included.
 
     What forbids the path by now is one of them: what it had to defer cannot be told then.
-    Raises UsageError: NotAPlan, NotOnHost.
+    Raises UsageError: NotOnHost.
     """
-    request = check_plan(plan)
+    plan = checked.plan
     if not plan.deferred:
         return verify_stages(plan.stages, facts.document)
     try:
-        later = make_plan(facts, request.with_options(allow_unverified=True)).stages
+        later = make_plan(facts, checked.request.with_options(allow_unverified=True)).stages
     except PlanRefused as refused:
         return [*verify_stages(plan.stages, facts.document), _forbidden(plan.request.path, refused)]
     return verify_stages((*plan.stages, *later), facts.document)
