@@ -11,8 +11,9 @@ import pytest
 
 from tests.house.tree import HOUSE, graph, modules
 
-# A part may import itself and the parts below it. `__main__` only starts the command line.
+# A part may import itself, `core` and the parts below it. `__main__` only starts the command line.
 MAY_IMPORT = {
+    "core": set(),
     "model": set(),
     "connect": {"model"},
     "agent": set(),
@@ -65,7 +66,18 @@ def part_of(module: str) -> str:
 @pytest.mark.parametrize("module", IMPORTS)
 def test_dependencies_point_downward(module: str) -> None:
     part = part_of(module)
-    assert {part_of(name) for name in IMPORTS[module] - {"winhost"}} - {part} <= MAY_IMPORT.get(part, set())
+    assert {part_of(name) for name in IMPORTS[module] - {"winhost"}} - {part, "core"} <= MAY_IMPORT.get(part, set())
+
+
+@pytest.mark.parametrize("module", [module for module in IMPORTS if part_of(module) == "core"])
+def test_core_runs_in_a_folder_of_its_own(module: str) -> None:
+    """Offline packages carry its files as they are: they know each other by relative names, and no other package."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"), feature_version=(3, 10))
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level != 1]
+    names = {node.module or "." for node in froms} | {
+        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }
+    assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("module", [module for module in IMPORTS if "wsl" in module])

@@ -23,14 +23,17 @@ def graph(known: dict[str, Path]) -> dict[str, set[str]]:
     Imports inside functions count, and so do those under TYPE_CHECKING: of two files that need each other's types
     neither can be read, moved or changed alone, whenever the import runs.
     """
-    return {name: {other for other in imported(path, known) if other != name} for name, path in known.items()}
+    return {name: {other for other in imported(name, known) if other != name} for name in known}
 
 
-def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
+def imported(importer: str, known: dict[str, Path]) -> Iterator[str]:
+    path = known[importer]
+    package = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module in known:
-            for name in node.names:
-                inner = f"{node.module}.{name.name}"
-                yield inner if inner in known else node.module
+        elif isinstance(node, ast.ImportFrom):
+            module = f"{package}.{node.module}" if node.level else node.module
+            for name in node.names if module in known else ():
+                inner = f"{module}.{name.name}"
+                yield inner if inner in known else str(module)

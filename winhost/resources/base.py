@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform,
 
 from packaging.version import Version
 
+from winhost.core.rules import Rests
 from winhost.model.facts import Instance, Json, Key, MissingFact, OrMissing, Unavailable, Unknown
 from winhost.resources.values import Value
 
@@ -60,28 +61,6 @@ class Attachment:
 
     name: str
     sha256: str
-
-
-@dataclass(frozen=True)
-class Rests:
-    """A kind of thing that rests on an instance as it is: it needs that to go on, or to be taken back itself.
-
-    resource: of the things; on: parts of the key that both have; at: a property, and the value at which one rests,
-    with the
-    key's parts in braces; unless: a property, and the values at which none does. since: properties that must be as they
-    were when the run came to an end (perhaps none: it was there): such things are there without anybody's doing, so
-    they count only where the run saw them. lent: what the run put there and others have taken away counts, too: taken
-    back from them, it rests there again. disks: where they cannot be listed, accounts with disks of distros stand for
-    them.
-    """
-
-    resource: str
-    on: tuple[str, ...] = ()
-    at: tuple[str, str] | None = None
-    unless: tuple[str, tuple[Json, ...]] | None = None
-    since: tuple[str, ...] | None = None
-    lent: bool = False
-    disks: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What decides what is done to a host and undone: the standard library alone, because offline packages carry it."""
