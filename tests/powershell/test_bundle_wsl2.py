@@ -122,7 +122,7 @@ def test_what_is_left_then_is_of_linux(person: Person, tmp_path: Path) -> None:
     other = by_run(tmp_path / "store")
     here, reader, book = at_hand(person, tmp_path)
     first, second = here.made(reader, book)
-    assert "once somebody is let into its Linux, `run.py facts` there" in (second / "README.md").read_text("utf-8")
+    assert "once SSH access to Linux is open, `run.py facts` there" in (second / "README.md").read_text("utf-8")
     assert ["run.py facts" in here.there(made).said["next"][-1] for made in (first, second)] == [False, True]
     third = unpack(other.plan(), tmp_path / "third")
     made = here.state()

@@ -1,43 +1,42 @@
 <#
 .SYNOPSIS
-Does what plan.json wants of this host, with a journal and a way back.
+Applies plan.json to this host, with a journal that Rollback.ps1 can undo.
 
 .DESCRIPTION
-Checks the sums of this folder, that this is the host that was planned for, and that the host still is as the plan saw
-it. Then it does the steps, one by one, each written to the journal before and after, and reads at the end whether all
-is as wanted. Run again after a crash, a failure or a restart, it goes on where it stopped.
+Checks the checksums of this folder, that this is the host that the plan was made for, and that the host has not
+changed since. Then it runs the steps one by one, with a line in the journal before and after each, and finally reads
+the host to check the result. Run it again after a crash, a failure or a restart: it continues where it stopped.
 
-Exit codes: 0 done, 1 failure, 2 wrong usage or a consent that lacks, 4 the host is not as the plan saw it (or, at the
-end, not as wanted), 3010 a restart is needed.
+Exit codes: 0 done, 1 failure, 2 wrong usage or a missing approval, 4 the host has changed since the plan was made (or,
+at the end, is not as planned), 3010 a restart is needed.
 
 .PARAMETER Accept
-Consents, comma-separated, as README.md lists them: vm-stop,restart
+Approvals, separated by commas, as README.md lists them: vm-stop,restart
 
 .PARAMETER WhatIf
-Shows the steps and what they ask for. Changes nothing and writes nothing but what reading takes: of
-WSL it asks as the account that owns it, by that account's task, which logs it on and has a file for each job in
-%ProgramData%\winhost\jobs while it runs.
+Shows the steps and the approvals that they need. Changes nothing. To read WSL, it runs a scheduled task as the account
+that owns the distro: the account logs on, and each job has a file in %ProgramData%\winhost\jobs while it runs.
 
 .PARAMETER ContinueAfterRestart
-Where a restart is needed: restarts the host and goes on by itself, by a scheduled task that runs once as the system.
-Without it the script stops there and says what to type.
+If a restart is needed, restarts the host and continues in a scheduled task that runs once as SYSTEM. Without this
+parameter the script stops there and says what to run afterwards.
 
 .PARAMETER Keep
-Keeps a switch that it made and that this host would undo by itself, and goes on. To be given when the
-script stopped there and said so, and you saw that this host can be reached as before; what does not stand yet it does
-not keep.
+Keeps the virtual switch that an earlier call created, which the host would otherwise undo by itself, and continues.
+Use it after the script has stopped with NotKept and you have checked that the host can be reached as before. It does
+not apply to a switch that this call creates.
 
 .PARAMETER GuestDeadline
-Seconds that a guest may take to shut down, or a slow change to end: 300 by default, 86400 at most.
+How many seconds to wait for a guest to shut down or for a slow change to finish: 300 by default, 86400 at most.
 
 .PARAMETER JournalFolder
-Where the journal is kept. By default winhost in ProgramData, where only administrators have access.
+The folder of the journal. By default %ProgramData%\winhost, which only administrators can open.
 
 .PARAMETER Json
 Prints one JSON document and nothing else.
 
 .PARAMETER Unknown
-Not to be given: what is misspelt lands here, and nothing is done.
+Not for use: catches misspelt parameters, for which the script ends with an error and does nothing.
 
 .EXAMPLE
 .\Apply.ps1 -WhatIf

@@ -1,24 +1,25 @@
 <#
 .SYNOPSIS
-Reads what this host is. Changes nothing.
+Reads the state of this host. Changes nothing.
 
 .DESCRIPTION
-Of WSL it asks as the account that owns it, by that account's task: a logon of it, and a file for each job in
-%ProgramData%\winhost\jobs while it runs.
+Prints one JSON document in plain ASCII: the facts file that winhost reads with --facts, on a computer that needs no
+connection to this host. Run it as an administrator to read everything; whatever cannot be read is listed in the facts
+with the reason.
 
-Prints one JSON document: the facts file that winhost reads with --facts, on a machine that never sees this host. It is
-plain ASCII. Needs an administrator to read everything; what could not be read stands in the facts with its reason.
+To read WSL, it runs a scheduled task as the account that owns the distro: the account logs on, and each job has a file
+in %ProgramData%\winhost\jobs while it runs.
 
 Exit codes: 0 done, 1 failure, 2 wrong usage.
 
 .PARAMETER OutFile
-Writes the facts to this file instead. (In Windows PowerShell, > would write them as UTF-16.)
+Writes the facts to this file instead of printing them. (In Windows PowerShell, > would write UTF-16.)
 
 .PARAMETER Name
-What the host is called in the facts. By default its computer name.
+The host's name in the facts: its name in your fleet.yaml. By default the computer name.
 
 .PARAMETER Unknown
-Not to be given: what is misspelt lands here, and nothing is done.
+Not for use: catches misspelt parameters, for which the script ends with an error and does nothing.
 
 .EXAMPLE
 .\Facts.ps1 -OutFile gpu-01.json

@@ -3,40 +3,40 @@
 Undoes exactly what Apply.ps1 changed on this host.
 
 .DESCRIPTION
-Reads the journal and the host, and puts back what still stands as the run left it: after a crash, after a restart, a
-week later. What others changed or use since is kept, and said. Safe to run again; after a restart, run it again.
+Reads the journal and the host, and undoes what is still as the run left it, also after a crash, after a restart, or a
+week later. What others have changed since, or use now, is kept and listed. It can be run again at any time; after a
+restart, run it again to continue.
 
-Exit codes: 0 done, 1 failure, 2 wrong usage or a consent that lacks, 4 not all could be put back, 3010 a restart is
+Exit codes: 0 done, 1 failure, 2 wrong usage or a missing approval, 4 not everything could be undone, 3010 a restart is
 needed.
 
 .PARAMETER Accept
-Consents, comma-separated: vm-stop,restart. Those given to Apply.ps1 do not count here.
+Approvals, separated by commas: vm-stop,restart. Approvals given to Apply.ps1 do not count here.
 
 .PARAMETER WhatIf
-Shows the steps and what they ask for. Changes nothing and writes nothing but what reading takes: of
-WSL it asks as the account that owns it, by that account's task, which logs it on and has a file for each job in
-%ProgramData%\winhost\jobs while it runs.
+Shows the steps and the approvals that they need. Changes nothing. To read WSL, it runs a scheduled task as the account
+that owns the distro: the account logs on, and each job has a file in %ProgramData%\winhost\jobs while it runs.
 
 .PARAMETER ContinueAfterRestart
-Where a restart is needed: restarts the host and goes on by itself, by a scheduled task that runs once as the system.
-Without it the script stops there and says what to type.
+If a restart is needed, restarts the host and continues in a scheduled task that runs once as SYSTEM. Without this
+parameter the script stops there and says what to run afterwards.
 
 .PARAMETER Keep
-Keeps the network without a switch that it removed and that this host would undo by itself, and goes on. To be given when the
-script stopped there and said so, and you saw that this host can be reached as before; what does not stand yet it does
-not keep.
+Keeps the removal of a virtual switch by an earlier call, which the host would otherwise undo by itself, and continues.
+Use it after the script has stopped with NotKept and you have checked that the host can be reached as before. It does
+not apply to a switch that this call removes.
 
 .PARAMETER GuestDeadline
-Seconds that a guest may take to shut down, or a slow change to end: 300 by default, 86400 at most.
+How many seconds to wait for a guest to shut down or for a slow change to finish: 300 by default, 86400 at most.
 
 .PARAMETER JournalFolder
-Where the journal was kept, if Apply.ps1 was told another folder.
+The folder of the journal, if Apply.ps1 was given one.
 
 .PARAMETER Json
 Prints one JSON document and nothing else.
 
 .PARAMETER Unknown
-Not to be given: what is misspelt lands here, and nothing is done.
+Not for use: catches misspelt parameters, for which the script ends with an error and does nothing.
 
 .EXAMPLE
 .\Rollback.ps1 -WhatIf

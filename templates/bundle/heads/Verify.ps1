@@ -1,18 +1,18 @@
 <#
 .SYNOPSIS
-Says whether what plan.json wants of this host is so. Changes nothing.
+Checks whether this host is as plan.json wants it. Changes nothing.
 
 .DESCRIPTION
-Of WSL it asks as the account that owns it, by that account's task: a logon of it, and a file for each job in
-%ProgramData%\winhost\jobs while it runs.
+To read WSL, it runs a scheduled task as the account that owns the distro: the account logs on, and each job has a file
+in %ProgramData%\winhost\jobs while it runs.
 
-Exit codes: 0 all is as wanted, 1 failure, 2 wrong usage, 4 something is not.
+Exit codes: 0 everything is as planned, 1 failure, 2 wrong usage, 4 something is not as planned.
 
 .PARAMETER Json
 Prints one JSON document and nothing else.
 
 .PARAMETER Unknown
-Not to be given: what is misspelt lands here, and nothing is done.
+Not for use: catches misspelt parameters, for which the script ends with an error and does nothing.
 
 .EXAMPLE
 .\Verify.ps1
