@@ -142,6 +142,8 @@ def test_what_users_copy_from_is_in_the_wheel() -> None:
     assert all(shipped(name).is_dir() for name in asked)
 
 
-@pytest.mark.parametrize(("value", "text"), [([], "none"), ([2222, 80], "2222, 80"), (True, "on"), (None, "none")])
+@pytest.mark.parametrize(
+    ("value", "text"), [([], "none"), ([2222, 80], "2222, 80"), (True, "yes"), (False, "no"), (None, "none")]
+)
 def test_a_value_is_shown_in_words(value: object, text: str) -> None:
     assert format_value(value) == text  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", 
 def format_value(value: Json) -> str:
     """A value as people write it: sizes in GiB, words as they are; of a text how long it is, of hashes the ends."""
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return "yes" if value else "no"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
         return size(value)
     if isinstance(value, str) and (vm := owner(value)):

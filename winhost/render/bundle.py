@@ -254,7 +254,7 @@ def markdown(text: str) -> str:
 def format_value(value: Json) -> str:
     """A state's value for people."""
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return "yes" if value else "no"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
         return size(value)
     if isinstance(value, list):

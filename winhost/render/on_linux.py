@@ -157,7 +157,7 @@ def visible(text: str) -> str:
 
 def format_value(value: Any) -> str:
     if value is None or isinstance(value, bool):
-        return {None: "none", True: "on", False: "off"}[value]
+        return {None: "none", True: "yes", False: "no"}[value]
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
 

@@ -231,7 +231,7 @@ function ConvertTo-WinhostShown {
         return 'none'
     }
     if ($Given -is [bool]) {
-        return @('off', 'on')[[int]$Given]
+        return @('no', 'yes')[[int]$Given]
     }
     if ($Given -is [string]) {
         return $Given
