@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.cli.conftest import Line
 from winhost.cli.snapshots import judge_each, read_each
 from winhost.cli.watch import Watch
-from winhost.compat.answer import Requirements
+from winhost.compat.evaluation import Requirements
 from winhost.engine.many import stream
 
 UNSEEN = Watch(lambda text: None)

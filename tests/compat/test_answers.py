@@ -10,7 +10,9 @@ import pytest
 from tests.schemas import faults
 from winhost.cli.formats import schema_of
 from winhost.cli.schema import results_schema as published
-from winhost.compat.answer import Requirements, brief, difference, full, judge
+from winhost.compat.assess_answer import brief, full
+from winhost.compat.diff_answer import difference
+from winhost.compat.evaluation import Requirements, judge
 from winhost.compat.needs import wanted
 from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain

@@ -9,9 +9,9 @@ from packaging.version import Version
 
 from tests.compat.test_rules import HOSTS
 from tests.errors import raises
-from winhost.compat.answer import Requirements as WishOf
-from winhost.compat.answer import judge
 from winhost.compat.assess import assess
+from winhost.compat.evaluation import Requirements as WishOf
+from winhost.compat.evaluation import judge
 from winhost.compat.needs import Fit, Needs, check, fit_of, fits, nearest, needs_of, wanted
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict

@@ -7,7 +7,7 @@ import pytest
 
 from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
-from winhost.compat.answer import Judged, Requirements, judge
+from winhost.compat.evaluation import Judged, Requirements, judge
 from winhost.compat.settle import MOST, commands
 from winhost.imports.observation import Observation
 from winhost.model.facts import Facts, RemoteFault, Unknown

@@ -9,7 +9,7 @@ import pytest
 from tests.compat.test_rules import HOSTS
 from tests.errors import raises
 from tests.imports.brought import DATA, imported
-from winhost.compat.answer import Judged, Requirements, judge
+from winhost.compat.evaluation import Judged, Requirements, judge
 from winhost.model.facts import Facts, RemoteFault, Unknown
 from winhost.render import verdict_text
 from winhost.resources.host import HostFacts

@@ -12,8 +12,8 @@ from tests.hostile.mutated import ERROR, Mutator
 from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.output import error_text
 from winhost.cli.show_facts import show_facts
-from winhost.compat.answer import Requirements as Wanted
-from winhost.compat.answer import judge
+from winhost.compat.evaluation import Requirements as Wanted
+from winhost.compat.evaluation import judge
 from winhost.connect.agent import Agent
 from winhost.connect.guard import Guard
 from winhost.connect.windows_with_linux import WindowsWithLinux

@@ -5,7 +5,7 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
-from winhost.compat.answer import Requirements, judge
+from winhost.compat.evaluation import Requirements, judge
 from winhost.compat.needs import wanted
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock

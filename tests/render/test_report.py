@@ -15,7 +15,7 @@ import yaml
 from tests.cli.conftest import Line, line
 from tests.hostile.hosts import TAKEN, called, with_taken
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
-from winhost.compat.answer import judge
+from winhost.compat.evaluation import judge
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import visible

@@ -15,7 +15,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from tests.render.pages import page_of, read, request
-from winhost.compat.answer import judge
+from winhost.compat.evaluation import judge
 from winhost.model.shipped import example_hosts
 from winhost.render.report import report
 

@@ -7,7 +7,8 @@ from winhost.cli.envelope import show_results
 from winhost.cli.outputs import Output
 from winhost.cli.show_verdicts import check_path, possible, show_assessment, show_rows
 from winhost.cli.snapshots import judge_each, read_each, requirements, several, watched, worst
-from winhost.compat.answer import Judged, brief, full
+from winhost.compat.assess_answer import brief, full
+from winhost.compat.evaluation import Judged
 from winhost.model.errors import Exit, WinhostError
 
 

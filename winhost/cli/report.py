@@ -9,7 +9,7 @@ from winhost.cli.output import say, show_error_text, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
 from winhost.cli.snapshots import judge_each, read_each, requirements, watched, worst
-from winhost.compat.answer import Judged
+from winhost.compat.evaluation import Judged
 from winhost.model.errors import ErrorResult, WinhostError, failed
 from winhost.model.facts import Facts
 from winhost.render.report import INDEX, UnreadHost, reports

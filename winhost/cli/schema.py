@@ -18,7 +18,8 @@ from winhost.cli.running import EndedHost
 from winhost.cli.runs import ListedRun, ShownRun
 from winhost.cli.serve import Profiled
 from winhost.cli.verify import Verified
-from winhost.compat.answer import Brief, Diff, Full
+from winhost.compat.assess_answer import Brief, Full
+from winhost.compat.diff_answer import Diff
 from winhost.engine.events import AnyEvent
 from winhost.lab.hostfile import HostFile
 from winhost.model.documents import answer_schema, json_schema

@@ -10,7 +10,7 @@ from winhost.cli.line_breaks import wrapped
 from winhost.cli.output import say, show_error_text
 from winhost.cli.show_budget import show_budget
 from winhost.cli.tables import table
-from winhost.compat.answer import Judged, Requirements
+from winhost.compat.evaluation import Judged, Requirements
 from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended

@@ -13,7 +13,7 @@ from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.named_files import check_hosts, files_of, hosts_and_files
 from winhost.cli.named_hosts import hosts_named, nothing_named
 from winhost.cli.watch import Watch, watching
-from winhost.compat.answer import Judged, Requirements, judge
+from winhost.compat.evaluation import Judged, Requirements, judge
 from winhost.compat.needs import check, wanted
 from winhost.compat.remedy import named
 from winhost.engine.many import stream

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
-from winhost.compat.answer import Judged, Supposed
+from winhost.compat.evaluation import Judged, Supposed
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.knowledge import catalogue

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from winhost.compat.answer import Judged, Supposed
+from winhost.compat.evaluation import Judged, Supposed
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
 from winhost.compat.settle import Settling

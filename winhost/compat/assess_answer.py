@@ -1,21 +1,16 @@
-"""The documents that `assess` and `diff` print with --json; `winhost schema` publishes their shape."""
+"""The answers of `assess --json`, brief and full; `winhost schema` publishes their shape."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Literal, TypeVar
 
-from packaging.version import Version
-
-from winhost.compat.compare import Comparison, Difference, VerdictChange, compare
-from winhost.compat.marked import marked
-from winhost.compat.needs import Fit, Nearest, Needs, fit_of, fits, nearest
-from winhost.compat.remedy import Mended, assess_as_if, cheapest
-from winhost.compat.settle import Settling, shopping_list
-from winhost.model.facts import Facts
+from winhost.compat.evaluation import Judged, Requirements, Supposed
+from winhost.compat.needs import Fit, Nearest, fit_of
+from winhost.compat.remedy import Mended
+from winhost.compat.settle import Settling
 from winhost.model.path import is_meant, path_of, variant_name
 from winhost.model.reason import (
     PLAN,
-    Assessment,
     CapabilityVerdict,
     PathVerdict,
     Reason,
@@ -25,8 +20,6 @@ from winhost.model.reason import (
     Verdict,
 )
 from winhost.model.units import Bytes
-from winhost.model.workload import Workload
-from winhost.resources.stated import Statement, stated
 from winhost.sizing.engines import Missing
 from winhost.sizing.fit import WhatWouldFit
 from winhost.sizing.fit_fixes import Fix
@@ -34,59 +27,6 @@ from winhost.sizing.memory_places import BudgetLine, MemoryPlace
 from winhost.sizing.placement import Placement
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Requirements:
-    """What a host is evaluated against. path: only this path or variant counts; remedies: evaluated as if they were
-    done; assumed: facts stated by the user where none were read; asked: capabilities named on the command line, in
-    addition to those that a workload needs.
-    """
-
-    needs: Needs = field(default_factory=Needs)
-    path: str | None = None
-    workload: Workload | None = None
-    remedies: Sequence[Remedy] = ()
-    assumed: Sequence[Statement] = ()
-    asked: tuple[str, ...] = ()
-
-    @property
-    def supposed(self) -> "Supposed | None":
-        """The hypothetical part: remedies, named capabilities and stated facts; None where there is none."""
-        what_if = tuple(remedy.id for remedy in self.remedies)
-        words = tuple(each.word for each in self.assumed)
-        return Supposed(what_if, self.asked, words) if what_if or self.asked or words else None
-
-    @property
-    def stated(self) -> Mapping[str, Version]:
-        return self.workload.versions if self.workload else {}
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The evaluation of a host. fits: each path by its best variant, best first; changes: the cheapest remedies after
-    which it works, empty where nothing has to change, None where none are known; nearest: the smallest change of the
-    workload that makes it fit, None where it fits as it is or no change is known; settle: commands that provide missing
-    facts.
-    """
-
-    host: str
-    assessment: Assessment
-    fits: tuple[Fit, ...]
-    changes: Mended | None
-    nearest: Nearest | None = None
-    settle: tuple[Settling, ...] = ()
-
-
-@dataclass(frozen=True)
-class Supposed:
-    """The hypothetical part of an answer. what_if: remedies evaluated as if they were done; needs: capabilities that a
-    target must offer; assumed: facts that were stated, not read.
-    """
-
-    what_if: tuple[str, ...]
-    needs: tuple[str, ...]
-    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -245,52 +185,6 @@ class Full:
     settle: tuple[Settling, ...]
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Where facts come from: see Facts."""
-
-    host: str
-    origin: str
-    read_at: str
-    winhost: str
-
-
-@dataclass(frozen=True)
-class Diff:
-    """The answer to `diff --json`. recommended: before and after; two_machines: the facts are of two machines."""
-
-    before: Reading
-    after: Reading
-    differences: tuple[Difference, ...]
-    verdicts: tuple[VerdictChange, ...]
-    recommended: tuple[str | None, str | None]
-    two_machines: bool
-
-
-def judge(facts: Facts, asked: Requirements) -> Judged:
-    """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere."""
-    known, facts = facts, stated(facts, asked.assumed)
-    judged = assess_as_if(facts, asked.remedies, asked.stated)
-    if asked.assumed:
-        judged = marked(judged, {each.word: _without(known, each, asked) for each in asked.assumed})
-    changes = cheapest(facts, asked.needs, asked.path, asked.workload)
-    found = fits(judged, asked.needs, asked.workload, asked.path)
-    return Judged(facts.host, judged, found, changes, _nearest(judged, found, asked), shopping_list(judged))
-
-
-def _without(facts: Facts, left_out: Statement, asked: Requirements) -> Assessment:
-    others = [each for each in asked.assumed if each is not left_out]
-    return assess_as_if(stated(facts, others), asked.remedies, asked.stated)
-
-
-def _nearest(judged: Assessment, found: Sequence[Fit], asked: Requirements) -> Nearest | None:
-    if asked.workload is None:
-        return None
-    best = next(fit for fit in found if is_meant(asked.path, fit.variant))
-    variants = [variant for variant in judged.every_variant if is_meant(asked.path, variant.path)]
-    return nearest(variants, asked.needs, asked.workload, best)
-
-
 def brief(found: Judged, asked: Requirements) -> Brief:
     """Only what decides, without evidence and sentences."""
     paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
@@ -391,15 +285,3 @@ def _full_changes(changes: Mended | None) -> FullChanges | None:
 def _as(kind: type[T], value: object | None) -> T | None:
     """A document of this class from the fields that the value has."""
     return None if value is None else kind(**{each.name: getattr(value, each.name) for each in fields(kind)})  # type: ignore[arg-type]
-
-
-def difference(before: Facts, after: Facts) -> tuple[Comparison, Diff]:
-    """The changes between two sets of facts, as a comparison and as its document. Raises WrongState."""
-    found = compare(before, after)
-    readings = _reading(before), _reading(after)
-    document = Diff(*readings, found.differences, found.verdicts, found.recommended, found.two_machines)
-    return found, document
-
-
-def _reading(facts: Facts) -> Reading:
-    return Reading(facts.host, facts.origin, facts.read_at, facts.winhost)
