@@ -4,7 +4,7 @@ import weakref
 from pathlib import Path
 
 from tests.cli.conftest import Line
-from winhost.cli.snapshots import judge_each, read_each
+from winhost.cli.snapshots import evaluate_each, read_each
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Requirements
 from winhost.engine.many import stream
@@ -40,12 +40,12 @@ def test_a_folder_that_takes_no_facts_is_the_error_of_each_host(line: Line, lab:
 def test_nothing_is_kept_of_a_host_that_was_judged(line: Line) -> None:
     files = [line.facts("win11-pro-1gpu")] * 3
     gone = []
-    for read, judged in judge_each(read_each((), files, None, 1, UNSEEN), Requirements(), UNSEEN):
+    for read, evaluation in evaluate_each(read_each((), files, None, 1, UNSEEN), Requirements(), UNSEEN):
         assert all(ref() is None for ref in gone[:-1])
         assert read.facts is not None
-        assert judged is not None
+        assert evaluation is not None
         gone += [weakref.ref(read.facts)]
-        del read, judged
+        del read, evaluation
 
 
 def test_a_slow_host_lets_only_so_many_others_go_ahead() -> None:

@@ -12,7 +12,7 @@ from winhost.cli.formats import schema_of
 from winhost.cli.schema import results_schema as published
 from winhost.compat.assess_answer import brief, full
 from winhost.compat.diff_answer import difference
-from winhost.compat.evaluation import Requirements, judge
+from winhost.compat.evaluation import Requirements, evaluate
 from winhost.compat.needs import wanted
 from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain
@@ -48,10 +48,10 @@ def wishes(number: int) -> Iterator[Requirements]:
 
 @pytest.mark.parametrize("number", range(len(HOSTS)), ids=[path.stem for path in HOSTS])
 def test_every_shipped_host_is_answered_in_the_published_shape(number: int) -> None:
-    judged = [(judge(host(HOSTS[number]), wish), wish) for wish in wishes(number)]
-    short = [brief(*each) for each in judged]
+    evaluated = [(evaluate(host(HOSTS[number]), wish), wish) for wish in wishes(number)]
+    short = [brief(*each) for each in evaluated]
     assert wrong(document("assessment", *short), ASSESSMENT) == []
-    assert wrong(document("assessment-full", *(full(*each) for each in judged)), FULL) == []
+    assert wrong(document("assessment-full", *(full(*each) for each in evaluated)), FULL) == []
     assert [len(write_document(document("assessment", each)).encode()) < MOST for each in short] == [True, True]
 
 
@@ -78,7 +78,7 @@ def test_a_published_shape_holds_every_field_and_nothing_else(schema: dict[str, 
 
 
 def test_what_is_not_of_the_shape_is_found() -> None:
-    good = document("assessment-full", full(judge(host(find("win11-pro-1gpu")), Requirements()), Requirements()))
+    good = document("assessment-full", full(evaluate(host(find("win11-pro-1gpu")), Requirements()), Requirements()))
     assert wrong(good, FULL) == []
     for spoil in (
         lambda it: it.update(schema="winhost.assessment/1"),

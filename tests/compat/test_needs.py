@@ -11,7 +11,7 @@ from tests.compat.test_rules import HOSTS
 from tests.errors import raises
 from winhost.compat.assess import assess
 from winhost.compat.evaluation import Requirements as WishOf
-from winhost.compat.evaluation import judge
+from winhost.compat.evaluation import evaluate
 from winhost.compat.needs import Fit, Needs, check, fit_of, fits, nearest, needs_of, wanted
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
@@ -122,7 +122,7 @@ AWQ_32B = Workload(
 
 
 def test_a_workload_that_is_a_little_too_large_is_told_how_much_and_nothing_is_to_be_bought_first() -> None:
-    answer = judge(two_4090_on_windows_11(), WishOf(needs_of(AWQ_32B), "wsl2", AWQ_32B))
+    answer = evaluate(two_4090_on_windows_11(), WishOf(needs_of(AWQ_32B), "wsl2", AWQ_32B))
     assert answer.nearest is not None
     (change,) = answer.nearest.fix.changes
     assert (change.kind, change.was, change.to) == ("sequences", 4, 3)
@@ -137,7 +137,7 @@ def test_a_workload_that_is_a_little_too_large_is_told_how_much_and_nothing_is_t
 
 def test_what_fits_needs_no_smaller_workload() -> None:
     three = replace(AWQ_32B, models=(replace(AWQ_32B.models[0], sequences=3),))
-    assert judge(two_4090_on_windows_11(), WishOf(needs_of(three), "wsl2", three)).nearest is None
+    assert evaluate(two_4090_on_windows_11(), WishOf(needs_of(three), "wsl2", three)).nearest is None
 
 
 MODELS = st.builds(

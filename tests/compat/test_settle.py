@@ -7,7 +7,7 @@ import pytest
 
 from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
-from winhost.compat.evaluation import Judged, Requirements, judge
+from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.settle import MOST, commands
 from winhost.imports.observation import Observation
 from winhost.model.facts import Facts, RemoteFault, Unknown
@@ -21,8 +21,8 @@ def without_windows(facts: Facts) -> Facts:
     return replace(facts, resources={**facts.resources, "OperatingSystem": UNREAD})
 
 
-def answer(facts: Facts) -> Judged:
-    return judge(facts, Requirements())
+def answer(facts: Facts) -> Evaluation:
+    return evaluate(facts, Requirements())
 
 
 @pytest.mark.parametrize("host", ["server2025-3gpu", "win11-pro-1gpu", "win11-no-gpu"])

@@ -9,7 +9,7 @@ import pytest
 from tests.compat.test_rules import HOSTS
 from tests.errors import raises
 from tests.imports.brought import DATA, imported
-from winhost.compat.evaluation import Judged, Requirements, judge
+from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.model.facts import Facts, RemoteFault, Unknown
 from winhost.render import verdict_text
 from winhost.resources.host import HostFacts
@@ -24,8 +24,8 @@ def unread(facts: Facts, *resources: str) -> Facts:
     return replace(facts, resources={**facts.resources, **dict.fromkeys(resources, UNREAD)})
 
 
-def answer(facts: Facts, text: str) -> Judged:
-    return judge(facts, Requirements(assumed=parse(text)))
+def answer(facts: Facts, text: str) -> Evaluation:
+    return evaluate(facts, Requirements(assumed=parse(text)))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -51,7 +51,7 @@ def test_with_windows_stated_something_is_recommended_and_says_by_what() -> None
 def test_what_rests_on_no_statement_is_not_marked() -> None:
     facts = unread(HOSTS["win11-pro-1gpu"], "Memory")
     found = answer(facts, "ram=64GiB")
-    plain = judge(facts, Requirements())
+    plain = evaluate(facts, Requirements())
     for path, before in zip(found.assessment.paths, plain.assessment.paths, strict=True):
         for reason in path.every_reason:
             assert bool(reason.stated) is (reason not in before.every_reason and reason.lacks is None)
@@ -62,7 +62,7 @@ def test_stating_what_was_read_changes_nothing() -> None:
     facts = HOSTS["win11-pro-1gpu"]
     total = HostFacts(facts).memory.total
     found = answer(facts, f"ram={total},OperatingSystem.sku=48")
-    plain = judge(facts, Requirements())
+    plain = evaluate(facts, Requirements())
     assert [path.reasons for path in found.assessment.paths] == [path.reasons for path in plain.assessment.paths]
 
 
@@ -112,5 +112,5 @@ def test_a_value_may_hold_commas() -> None:
 
 def test_facts_that_are_written_hold_nothing_stated(tmp_path: Any) -> None:
     facts = imported([H200])
-    judge(facts, Requirements(assumed=parse("os=win11-pro")))
+    evaluate(facts, Requirements(assumed=parse("os=win11-pro")))
     assert facts.stated == ()

@@ -13,7 +13,7 @@ from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.output import error_text
 from winhost.cli.show_facts import show_facts
 from winhost.compat.evaluation import Requirements as Wanted
-from winhost.compat.evaluation import judge
+from winhost.compat.evaluation import evaluate
 from winhost.connect.agent import Agent
 from winhost.connect.guard import Guard
 from winhost.connect.windows_with_linux import WindowsWithLinux
@@ -139,7 +139,7 @@ def used(facts: Facts, mutator: Mutator) -> None:
     typed = HostFacts(facts)
     path = mutator.random.choice([*PLAYBOOKS])
     if mutator.random.random() < 0.5:
-        attempt(lambda: judge(facts, Wanted()))
+        attempt(lambda: evaluate(facts, Wanted()))
     else:
         vm = mutator.random.choice((None, "llm-01"))
         attempt(lambda: make_plan(typed, parse_request(PlanRequest(path, PLAYBOOKS[path], vm))))

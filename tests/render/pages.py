@@ -5,7 +5,7 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
-from winhost.compat.evaluation import Requirements, judge
+from winhost.compat.evaluation import Requirements, evaluate
 from winhost.compat.needs import wanted
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
@@ -33,7 +33,7 @@ def request(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Req
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:
     meant = load_workload(WORKLOADS / f"{workload}.yaml") if workload else None
     meaning = request(meant, must)
-    return "".join(report(((each, judge(each, meaning)) for each in facts), meaning.needs))
+    return "".join(report(((each, evaluate(each, meaning)) for each in facts), meaning.needs))
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""What stands in a report: everything that was judged, nothing that a host could smuggle in, the same each time."""
+"""What stands in a report: everything that was evaluated, nothing that a host could smuggle in, the same each time."""
 
 import os
 import re
@@ -15,7 +15,7 @@ import yaml
 from tests.cli.conftest import Line, line
 from tests.hostile.hosts import TAKEN, called, with_taken
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
-from winhost.compat.evaluation import judge
+from winhost.compat.evaluation import evaluate
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import visible
@@ -84,8 +84,8 @@ def test_the_same_facts_give_the_same_file(line: Line) -> None:
 
 @some_hosts
 def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(host: str) -> None:
-    judged = judge(read(host), request())
-    variants = {variant.path: variant for variant in judged.assessment.every_variant}
+    evaluation = evaluate(read(host), request())
+    variants = {variant.path: variant for variant in evaluation.assessment.every_variant}
     root = parsed(page_of(read(host)))
     grid = one(root.every("div", kind="matrix"))
     itself = one(grid.every("div", kind="itself"))
@@ -113,12 +113,14 @@ def classes(root: Element) -> list[str]:
 
 @some_hosts
 def test_every_way_stands_with_all_of_its_reasons_or_with_what_rules_it_out(host: str) -> None:
-    judged = judge(read(host), request())
+    evaluation = evaluate(read(host), request())
     root = parsed(page_of(read(host)))
     told = root.every("details", kind="variant")
-    assert [one(variant.every("summary")).text.split()[0] for variant in told] == [fit.variant for fit in judged.fits]
-    variants = {variant.path: variant for variant in judged.assessment.every_variant}
-    for fit, shown in zip(judged.fits, told, strict=True):
+    assert [one(variant.every("summary")).text.split()[0] for variant in told] == [
+        fit.variant for fit in evaluation.fits
+    ]
+    variants = {variant.path: variant for variant in evaluation.assessment.every_variant}
+    for fit, shown in zip(evaluation.fits, told, strict=True):
         variant = variants[fit.variant]
         codes = [link.text for link in shown.every("a", kind="code")]
         for reason in variant.every_reason:
@@ -246,7 +248,7 @@ def test_text_is_cut_by_what_is_seen_of_it(text: str, room: int, shown: str) -> 
 def layout_of(host: str) -> Layout:
     facts = read(host)
     numbers = {card.location: number for number, card in enumerate(HostFacts(facts).cards, 1)}
-    made = layout(HostFacts(facts), judge(facts, request()).assessment.path("dda"), numbers)
+    made = layout(HostFacts(facts), evaluate(facts, request()).assessment.path("dda"), numbers)
     assert made is not None
     return made
 
@@ -278,8 +280,8 @@ def test_as_many_cards_as_one_vm_can_have_are_drawn_and_why_not_all() -> None:
 
 def test_bars_of_memory_hold_every_line_of_the_budget() -> None:
     workload = load_workload(WORKLOADS / "70b-awq-on-2x48gb.yaml")
-    judged = judge(read("server2025-3gpu"), request(workload))
-    (fit,) = (fit for fit in judged.fits if fit.variant == "dda")
+    evaluation = evaluate(read("server2025-3gpu"), request(workload))
+    (fit,) = (fit for fit in evaluation.fits if fit.variant == "dda")
     made = memory(fit, ["Card 2", "Card 3", "Card 4"])
     assert made is not None
     assert fit.budget is not None
@@ -417,9 +419,9 @@ def test_in_brief_stands_what_decides_and_no_more(line: Line) -> None:
     line("report", facts, "--brief", "-o", "brief.html")
     page = parsed(Path("brief.html").read_text("utf-8"))
     chapter = one(page.every("article"))
-    judged = judge(read("server2025-role-installed"), request())
+    evaluation = evaluate(read("server2025-role-installed"), request())
     (table, _) = chapter.every("table")
-    assert [row.every("th")[0].text for row in table.every("tr")[1:]] == [fit.variant for fit in judged.fits]
+    assert [row.every("th")[0].text for row in table.every("tr")[1:]] == [fit.variant for fit in evaluation.fits]
     assert not chapter.every("div", kind="matrix")
     ids = {element.attributes["id"] for element in page.every() if "id" in element.attributes}
     assert {link.attributes["href"][1:] for link in page.every("a")} <= ids

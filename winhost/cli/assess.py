@@ -6,9 +6,9 @@ from pathlib import Path
 from winhost.cli.envelope import show_results
 from winhost.cli.outputs import Output
 from winhost.cli.show_verdicts import check_path, possible, show_assessment, show_rows
-from winhost.cli.snapshots import judge_each, read_each, requirements, several, watched, worst
+from winhost.cli.snapshots import evaluate_each, read_each, requirements, several, watched, worst
 from winhost.compat.assess_answer import brief, full
-from winhost.compat.evaluation import Judged
+from winhost.compat.evaluation import Evaluation
 from winhost.model.errors import Exit, WinhostError
 
 
@@ -32,9 +32,9 @@ def assess(
     asked = requirements(needed, path, workload_file, remedies, assumed)
     codes = [0]
 
-    def results() -> Iterator[tuple[str, Judged | WinhostError]]:
+    def results() -> Iterator[tuple[str, Evaluation | WinhostError]]:
         for read, found in watched(
-            lambda watch: judge_each(read_each(words, facts_files, fleet_file, at_once, watch), asked, watch)
+            lambda watch: evaluate_each(read_each(words, facts_files, fleet_file, at_once, watch), asked, watch)
         ):
             refused = found is not None and not possible(found.fits, path)
             codes.append(worst([read.error], int(Exit.REFUSED) if refused else 0))
@@ -43,7 +43,7 @@ def assess(
     if output.form:
         document_of = full if in_full else brief
         documents = (
-            (host, document_of(found, asked) if isinstance(found, Judged) else found) for host, found in results()
+            (host, document_of(found, asked) if isinstance(found, Evaluation) else found) for host, found in results()
         )
         show_results("assessment-full" if in_full else "assessment", output.form, documents, lambda _: None)
     elif output.shape == "name" or details or everything or not several(words, facts_files, fleet_file):

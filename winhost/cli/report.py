@@ -8,8 +8,8 @@ from winhost.cli.envelope import answer
 from winhost.cli.output import say, show_error_text, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
-from winhost.cli.snapshots import judge_each, read_each, requirements, watched, worst
-from winhost.compat.evaluation import Judged
+from winhost.cli.snapshots import evaluate_each, read_each, requirements, watched, worst
+from winhost.compat.evaluation import Evaluation
 from winhost.model.errors import ErrorResult, WinhostError, failed
 from winhost.model.facts import Facts
 from winhost.render.report import INDEX, UnreadHost, reports
@@ -43,9 +43,9 @@ def report(
     results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 
-    def verdicts() -> Iterator[tuple[Facts, Judged] | UnreadHost]:
-        for read, judged in watched(
-            lambda watch: judge_each(read_each(words, (), fleet_file, at_once, watch), asked, watch)
+    def verdicts() -> Iterator[tuple[Facts, Evaluation] | UnreadHost]:
+        for read, evaluation in watched(
+            lambda watch: evaluate_each(read_each(words, (), fleet_file, at_once, watch), asked, watch)
         ):
             if read.error is not None:
                 errors.append(read.error)
@@ -53,9 +53,9 @@ def report(
                 if not output.form:
                     show_error_text(read.error, read.host)
                 yield UnreadHost(read.host, read.error)
-            elif read.facts and judged:
+            elif read.facts and evaluation:
                 results.append(Reported(read.host, str(file)))
-                yield read.facts, judged
+                yield read.facts, evaluation
 
     if output.folder or file.is_dir():
         _write_all(file, reports(verdicts(), asked.needs, asked.supposed, brief=brief), results, force)

@@ -10,7 +10,7 @@ from winhost.cli.line_breaks import wrapped
 from winhost.cli.output import say, show_error_text
 from winhost.cli.show_budget import show_budget
 from winhost.cli.tables import table
-from winhost.compat.evaluation import Judged, Requirements
+from winhost.compat.evaluation import Evaluation, Requirements
 from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
@@ -38,7 +38,7 @@ def possible(found: Sequence[Fit], path: str | None) -> bool:
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.variant))
 
 
-def show_rows(results: Iterable[tuple[str, Judged | WinhostError]], asked: Requirements, wide: bool) -> None:
+def show_rows(results: Iterable[tuple[str, Evaluation | WinhostError]], asked: Requirements, wide: bool) -> None:
     """Several hosts: a row for each with its best option, then what could not be read. wide: with all that is seen."""
     rows, errors = [], []
     for host, found in results:
@@ -55,7 +55,7 @@ def show_rows(results: Iterable[tuple[str, Judged | WinhostError]], asked: Requi
         show_error_text(error)
 
 
-def _row(host: str, found: Judged, path: str | None, wide: bool) -> tuple[object, ...]:
+def _row(host: str, found: Evaluation, path: str | None, wide: bool) -> tuple[object, ...]:
     best, *others = (fit for fit in found.fits if is_meant(path, fit.variant))
     variants = {variant.path: variant for variant in found.assessment.every_variant}
     reason = verdict_text.decisive(variants[best.variant], best)
@@ -73,18 +73,18 @@ def _show_supposed(asked: Requirements) -> None:
         say(verdict_text.supposed(asked.supposed), bold=True)
 
 
-def _best_variant(answer: Judged) -> str:
+def _best_variant(answer: Evaluation) -> str:
     return answer.fits[0].variant if answer.assessment.recommended else "none"
 
 
-def show_assessment(answer: Judged, asked: Requirements, everything: bool) -> None:
+def show_assessment(answer: Evaluation, asked: Requirements, everything: bool) -> None:
     """One host: its assessment, and the cheapest changes that would mend what is wanted."""
-    judged, path = answer.assessment, asked.path
-    simulated = "  (simulated)" if judged.origin == "synthetic" else ""
-    say(f"{judged.host}{simulated}", bold=True)
+    assessment, path = answer.assessment, asked.path
+    simulated = "  (simulated)" if assessment.origin == "synthetic" else ""
+    say(f"{assessment.host}{simulated}", bold=True)
     _show_supposed(asked)
     found = [fit for fit in answer.fits if is_meant(path, fit.variant)]
-    variants = {variant.path: variant for variant in judged.every_variant}
+    variants = {variant.path: variant for variant in assessment.every_variant}
     rows = ((fit.variant, _coloured(fit.verdict), _deciding(variants[fit.variant], fit)) for fit in found)
     table(("option", "verdict", "what decides"), rows)
     _show_recommendation(answer, found[0], asked.needs)
@@ -105,7 +105,7 @@ def _deciding(variant: PathVerdict, fit: Fit) -> str:
     return " ".join(filter(None, (text, mark(variant.stated) if variant.stated else "")))
 
 
-def _show_recommendation(answer: Judged, fit: Fit, needs: Needs) -> None:
+def _show_recommendation(answer: Evaluation, fit: Fit, needs: Needs) -> None:
     first, *others = verdict_text.recommendation(answer, fit, needs)
     say(first, bold=bool(others))
     for sentence in others:

@@ -13,7 +13,7 @@ from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.named_files import check_hosts, files_of, hosts_and_files
 from winhost.cli.named_hosts import hosts_named, nothing_named
 from winhost.cli.watch import Watch, watching
-from winhost.compat.evaluation import Judged, Requirements, judge
+from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.needs import check, wanted
 from winhost.compat.remedy import named
 from winhost.engine.many import stream
@@ -66,7 +66,7 @@ def _each_host(hosts: Sequence[Host], at_once: int, watch: Watch) -> Iterator[Sn
 
 
 def watched(results: Callable[[Watch], Iterable[T]]) -> Iterator[T]:
-    """Results that are read and judged one by one, while whoever waits for them sees what is being done."""
+    """Results that are read and evaluated one by one, while whoever waits for them sees what is being done."""
     with watching(reads=True) as watch:
         yield from watch.results(results(watch))
 
@@ -122,21 +122,21 @@ def _read_file(path: Path, watch: Watch) -> Snapshot:
     return Snapshot(facts.host, facts)
 
 
-def judge_each(
+def evaluate_each(
     reads: Iterable[Snapshot], request: Requirements, watch: Watch
-) -> Iterator[tuple[Snapshot, Judged | None]]:
-    """Each reading with what is said of it, one by one; facts that cannot be judged are that reading's error."""
+) -> Iterator[tuple[Snapshot, Evaluation | None]]:
+    """Each reading with what is said of it, one by one; facts that cannot be evaluated are that reading's error."""
     for read in reads:
         if read.facts is None:
             yield read, None
             continue
         try:
             with watch.at(read.host, "evaluating"):
-                judged = judge(read.facts, request)
+                evaluation = evaluate(read.facts, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
             yield Snapshot(read.host, error=as_winhost_error(error)), None
         else:
-            yield read, judged
+            yield read, evaluation
 
 
 def worst(errors: Iterable[WinhostError | None], otherwise: int = 0) -> int:

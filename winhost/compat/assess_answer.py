@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, TypeVar
 
-from winhost.compat.evaluation import Judged, Requirements, Supposed
+from winhost.compat.evaluation import Evaluation, Requirements, Supposed
 from winhost.compat.needs import Fit, Nearest, fit_of
 from winhost.compat.remedy import Mended
 from winhost.compat.settle import Settling
@@ -185,7 +185,7 @@ class Full:
     settle: tuple[Settling, ...]
 
 
-def brief(found: Judged, asked: Requirements) -> Brief:
+def brief(found: Evaluation, asked: Requirements) -> Brief:
     """Only what decides, without evidence and sentences."""
     paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
     options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(asked.path, fit.variant))
@@ -195,7 +195,7 @@ def brief(found: Judged, asked: Requirements) -> Brief:
     return Brief(found.host, origin, asked.supposed, recommended, options, changes, near, found.settle)
 
 
-def _recommended(found: Judged, asked: Requirements) -> Recommended | None:
+def _recommended(found: Evaluation, asked: Requirements) -> Recommended | None:
     """None where nothing works, or where the Windows version is not known."""
     best = next(fit for fit in found.fits if is_meant(asked.path, fit.variant))
     if found.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
@@ -236,7 +236,7 @@ def _brief_subject(subject: SubjectVerdict) -> BriefSubject:
     return BriefSubject(subject.kind, subject.key, subject.name, subject.verdict, because)
 
 
-def full(found: Judged, asked: Requirements) -> Full:
+def full(found: Evaluation, asked: Requirements) -> Full:
     """Everything, for each variant."""
     variants = [variant for variant in found.assessment.every_variant if is_meant(asked.path, variant.path)]
     options = tuple(_full_option(variant, fit_of(variant, asked.needs, asked.workload)) for variant in variants)

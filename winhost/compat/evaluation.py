@@ -54,7 +54,7 @@ class Requirements:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluation:
     """The evaluation of a host. fits: each path by its best variant, best first; changes: the cheapest remedies after
     which it works, empty where nothing has to change, None where none are known; nearest: the smallest change of the
     workload that makes it fit, None where it fits as it is or no change is known; settle: commands that provide missing
@@ -69,15 +69,17 @@ class Judged:
     settle: tuple[Settling, ...] = ()
 
 
-def judge(facts: Facts, asked: Requirements) -> Judged:
+def evaluate(facts: Facts, asked: Requirements) -> Evaluation:
     """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere."""
     known, facts = facts, stated(facts, asked.assumed)
-    judged = assess_as_if(facts, asked.remedies, asked.stated)
+    assessment = assess_as_if(facts, asked.remedies, asked.stated)
     if asked.assumed:
-        judged = marked(judged, {each.word: _without(known, each, asked) for each in asked.assumed})
+        assessment = marked(assessment, {each.word: _without(known, each, asked) for each in asked.assumed})
     changes = cheapest(facts, asked.needs, asked.path, asked.workload)
-    found = fits(judged, asked.needs, asked.workload, asked.path)
-    return Judged(facts.host, judged, found, changes, _nearest(judged, found, asked), shopping_list(judged))
+    found = fits(assessment, asked.needs, asked.workload, asked.path)
+    return Evaluation(
+        facts.host, assessment, found, changes, _nearest(assessment, found, asked), shopping_list(assessment)
+    )
 
 
 def _without(facts: Facts, left_out: Statement, asked: Requirements) -> Assessment:
@@ -85,9 +87,9 @@ def _without(facts: Facts, left_out: Statement, asked: Requirements) -> Assessme
     return assess_as_if(stated(facts, others), asked.remedies, asked.stated)
 
 
-def _nearest(judged: Assessment, found: Sequence[Fit], asked: Requirements) -> Nearest | None:
+def _nearest(assessment: Assessment, found: Sequence[Fit], asked: Requirements) -> Nearest | None:
     if asked.workload is None:
         return None
     best = next(fit for fit in found if is_meant(asked.path, fit.variant))
-    variants = [variant for variant in judged.every_variant if is_meant(asked.path, variant.path)]
+    variants = [variant for variant in assessment.every_variant if is_meant(asked.path, variant.path)]
     return nearest(variants, asked.needs, asked.workload, best)

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from winhost import __version__
-from winhost.compat.evaluation import Judged, Supposed
+from winhost.compat.evaluation import Evaluation, Supposed
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.knowledge import catalogue
@@ -220,7 +220,7 @@ _PIECE = 1 << 16  # characters that are handed on at once
 
 
 def report(
-    hosts: Iterable[tuple[Facts, Judged] | UnreadHost],
+    hosts: Iterable[tuple[Facts, Evaluation] | UnreadHost],
     needs: Needs,
     supposed: Supposed | None = None,
     *,
@@ -246,7 +246,7 @@ def report(
 
 
 def reports(
-    hosts: Iterable[tuple[Facts, Judged] | UnreadHost],
+    hosts: Iterable[tuple[Facts, Evaluation] | UnreadHost],
     needs: Needs,
     supposed: Supposed | None = None,
     *,
@@ -310,9 +310,11 @@ def page(
     return made
 
 
-def chapter_of(facts: Facts, judged: Judged, id_: str, href: str, needs: Needs, *, brief: bool = False) -> Chapter:
+def chapter_of(
+    facts: Facts, evaluation: Evaluation, id_: str, href: str, needs: Needs, *, brief: bool = False
+) -> Chapter:
     """One host, told to the end; where it is to be brief, what decides alone."""
-    host = _host(facts, judged, id_, needs)
+    host = _host(facts, evaluation, id_, needs)
     html = _environment().get_template("brief.html.j2" if brief else "host.html.j2").render(host=host)
     html = _BEFORE_BLOCKS.sub("", html)
     if brief:
@@ -331,11 +333,11 @@ def chapter_of(facts: Facts, judged: Judged, id_: str, href: str, needs: Needs, 
 # ---- a host
 
 
-def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
+def _host(facts: Facts, evaluation: Evaluation, id_: str, needs: Needs) -> ReportHost:
     host = HostFacts(facts)
     view = machine(host)
-    variants = [_variant(judged.assessment, fit) for fit in judged.fits]
-    columns = [variant for path in judged.assessment.paths for variant in path.every_variant]
+    variants = [_variant(evaluation.assessment, fit) for fit in evaluation.fits]
+    columns = [variant for path in evaluation.assessment.paths for variant in path.every_variant]
     cards = [f"GPU {card.number}: {card.name}" for card in view.cards if card.cuda]
     return ReportHost(
         id=id_,
@@ -346,18 +348,22 @@ def _host(facts: Facts, judged: Judged, id_: str, needs: Needs) -> ReportHost:
         winhost=facts.winhost,
         machine=view,
         picture=picture(view, width=WIDTH, columns=COLUMNS),
-        recommended=judged.assessment.recommended is not None and judged.fits[0].verdict is not Verdict.UNSUPPORTED,
-        recommendation=(*verdict_text.recommendation(judged, judged.fits[0], needs), *verdict_text.settling(judged)),
-        nearest=verdict_text.nearest(judged.nearest) if judged.nearest else (),
+        recommended=evaluation.assessment.recommended is not None
+        and evaluation.fits[0].verdict is not Verdict.UNSUPPORTED,
+        recommendation=(
+            *verdict_text.recommendation(evaluation, evaluation.fits[0], needs),
+            *verdict_text.settling(evaluation),
+        ),
+        nearest=verdict_text.nearest(evaluation.nearest) if evaluation.nearest else (),
         best=variants[0],
         others=tuple(variants[1:]),
-        changes=verdict_text.changes(judged.fits[0], judged.changes),
-        cheapest=judged.changes,
-        offers=_offers(next(variant for variant in columns if variant.path == judged.fits[0].variant)),
+        changes=verdict_text.changes(evaluation.fits[0], evaluation.changes),
+        cheapest=evaluation.changes,
+        offers=_offers(next(variant for variant in columns if variant.path == evaluation.fits[0].variant)),
         columns=tuple((variant.path, variant.verdict) for variant in columns),
         rows=matrix(columns, needs),
-        layout=layout(host, judged.assessment.path("dda"), {card.location: card.number for card in view.cards}),
-        memories=tuple(found for fit in judged.fits if (found := memory(fit, cards))),
+        layout=layout(host, evaluation.assessment.path("dda"), {card.location: card.number for card in view.cards}),
+        memories=tuple(found for fit in evaluation.fits if (found := memory(fit, cards))),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from winhost.compat.evaluation import Judged, Supposed
+from winhost.compat.evaluation import Evaluation, Supposed
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
 from winhost.compat.settle import Settling
@@ -20,7 +20,7 @@ def decisive(variant: PathVerdict, fit: Fit) -> Reason | None:
     return next(r for r in (*own, *lacking, *fit.denied) if r.severity.rank == fit.verdict.rank)
 
 
-def recommendation(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
+def recommendation(answer: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...]:
     """What is recommended, what it costs and how sure it is: three sentences; one where the best fit is unsupported, or
     where nobody knows which Windows this is.
     """
@@ -29,7 +29,7 @@ def recommendation(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
     return (*_recommended(answer, fit, needs), *marked)
 
 
-def _recommended(answer: Judged, fit: Fit, needs: Needs) -> tuple[str, ...]:
+def _recommended(answer: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...]:
     if fit.verdict is Verdict.UNSUPPORTED:
         desired = " and meets the requirements" if needs.must else ""
         return (f"No option works here as it is{desired}.",)
@@ -54,7 +54,7 @@ def _standing(fit: Fit, needs: Needs) -> str:
             return f"Unverified on this host; no verified option meets your needs.{missed}"
 
 
-def settling(answer: Judged) -> tuple[str, ...]:
+def settling(answer: Evaluation) -> tuple[str, ...]:
     """What to run there, where nothing can be recommended, or facts of an import lack what verdicts wait for."""
     if not answer.settle or (answer.assessment.recommended is not None and answer.assessment.origin != "imported"):
         return ()
