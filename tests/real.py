@@ -44,16 +44,20 @@ def has_powershell() -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """Tests; programs that they need, each with its Debian package; and whether this machine is one for them."""
+    """Tests; programs that they need, each with its Debian package; whether this machine is one for them; and which of
+    the tests, as an expression of marks.
+    """
 
     tests: Sequence[str]
     programs: dict[str, str]
     required: Callable[[], bool]
+    marks: str = "not crash"
 
 
 LINUX = "tests/linux/"
+WSL_JOB = f"{LINUX}test_wsl_job.py"
 PARTS = {
-    "hostile": Part(["-m", "real", "tests/hostile"], {}, lambda: True),
+    "hostile": Part(["tests/hostile"], {}, lambda: True, "real"),
     "browser": Part(
         ["tests/render/test_report_in_a_browser.py"],
         {"chromium": "chromium", "chromedriver": "chromium-driver", "pdftotext": "poppler-utils"},
@@ -70,7 +74,7 @@ PARTS = {
         is_root_of_linux,
     ),
     "debian": Part(
-        [f"{LINUX}test_debian.py", f"{LINUX}test_way_in.py", f"{LINUX}test_wsl.py"],
+        [f"{LINUX}test_debian.py", f"{LINUX}test_way_in.py", f"{LINUX}test_wsl.py", WSL_JOB],
         {
             "debootstrap": "debootstrap",
             "systemd-nspawn": "systemd-container",
@@ -82,8 +86,9 @@ PARTS = {
             "busybox": "busybox",
         },
         is_root_of_linux,
+        "not crash and not powershell",
     ),
-    "powershell": Part(["tests/powershell", "tests/lab/powershell", f"{LINUX}test_wsl_job.py"], {}, has_powershell),
+    "powershell": Part(["tests/powershell", "tests/lab/powershell", WSL_JOB], {}, has_powershell),
 }
 
 
@@ -114,10 +119,9 @@ def install(programs: dict[str, str]) -> None:
 
 
 def run(part: Part, report: Path) -> Result:
-    marks = [] if "-m" in part.tests else ["-m", "not crash and not real"]
     workers = ["-n", "auto", "--dist", "loadfile", f"--junitxml={report}"]
     began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", *marks, *workers, *part.tests]
+    command = [sys.executable, "-m", "pytest", "-m", part.marks, *workers, *part.tests]
     ended = subprocess.run(command, env={**os.environ, "PATH": PATH}, timeout=MOST_S, check=False)
     return read(report, ended.returncode, time.monotonic() - began)
 

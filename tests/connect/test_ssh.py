@@ -22,6 +22,8 @@ from winhost.connect.wire_errors import AuthenticationFailed, SessionDropped, Ti
 from winhost.model.secrets import SecretRef
 from winhost.resources.linux.linux_scripts import session_text
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:

@@ -7,6 +7,7 @@ import pytest
 from tests.house.tree import ROOT
 from tests.real import PARTS, Result, read
 
+HERE = Path(__file__)
 SUITES = "<testsuites><testsuite>{}</testsuite></testsuites>"
 GOOD, BAD = "<testcase/>", "<testcase><failure/></testcase>"
 LEFT_OUT = '<testcase><skipped message="no browser"/></testcase>'
@@ -42,3 +43,11 @@ def test_why_is_said_once(tmp_path: Path) -> None:
 def test_its_tests_are_there() -> None:
     for part in PARTS.values():
         assert [test for test in part.tests if test.startswith("tests/") and not (ROOT / test).exists()] == []
+
+
+def test_what_only_it_runs_is_in_a_part() -> None:
+    covered = [ROOT / test for part in PARTS.values() for test in part.tests]
+    marked = [
+        path for path in (ROOT / "tests").rglob("*.py") if "mark.real" in path.read_text("utf-8") and path != HERE
+    ]
+    assert [path for path in marked if not {path, *path.parents} & set(covered)] == []

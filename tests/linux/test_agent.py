@@ -19,6 +19,8 @@ from winhost.resources.linux.cdi_spec.resource import CdiSpec
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX_STATES
 
+pytestmark = pytest.mark.real
+
 DAEMON = "/etc/docker/daemon.json"
 NONE = {"text": None, "link": None, "mode": None, "owner": None}
 OURS = {"text": "{}\n", "link": None, "mode": "0644", "owner": "root:root"}

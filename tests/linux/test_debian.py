@@ -18,7 +18,7 @@ from winhost.paths import distro_containers
 from winhost.resources.base import Keep
 from winhost.resources.registry import LINUX, LINUX_STATES
 
-pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
 
 WAITS = {"unavailable": "DebianPackage"}
 SOURCE = {"name": "winhost-nvidia-container-toolkit"}

@@ -16,6 +16,8 @@ from winhost.paths.distro_containers import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE
 from winhost.paths.distro_network import StaticAddress, network_file
 from winhost.paths.distro_packages import TOOLKIT, Repository, docker
 
+pytestmark = pytest.mark.real
+
 
 def needs(*programs: str) -> None:
     lacking = [program for program in programs if which(program, path="/usr/sbin:/usr/bin") is None]

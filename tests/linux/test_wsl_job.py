@@ -36,7 +36,7 @@ from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX_STATES, WINDOWS
 
-pytestmark = pytest.mark.timeout(900)  # the first time, a Debian is fetched
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
 
 HOST = "win11-wsl-served"
 OWNED = {"account": ACCOUNT, "distro": NAME}
@@ -159,7 +159,7 @@ def engines() -> Iterator[tuple[Scripts, Scripts]]:
             pytest.skip(f"the scripts did not run in a real PowerShell: {error.what}. {error.hint}")
 
 
-@pytest.fixture(scope="module", params=[REAL, IMITATED])
+@pytest.fixture(scope="module", params=[pytest.param(REAL, marks=pytest.mark.powershell), IMITATED])
 def host(request: pytest.FixtureRequest, wsl: Wsl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     if request.param == REAL:
         agent, runner = request.getfixturevalue("engines")
@@ -268,6 +268,7 @@ def asked_of(program: Path, engines: tuple[Scripts, Scripts], wsl: Wsl, folder: 
         return agent.answers(asked.machine, *calls)
 
 
+@pytest.mark.powershell
 def test_a_task_that_runs_as_the_system_is_told_so_by_its_code(
     engines: tuple[Scripts, Scripts], wsl: Wsl, tmp_path: Path
 ) -> None:
@@ -277,6 +278,7 @@ def test_a_task_that_runs_as_the_system_is_told_so_by_its_code(
     assert found["error"]["code"] == "Winhost.WslFailed,Wsl/Service/WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED"
 
 
+@pytest.mark.powershell
 def test_one_that_speaks_utf16_whatever_it_is_told_is_understood(
     engines: tuple[Scripts, Scripts], wsl: Wsl, tmp_path: Path
 ) -> None:

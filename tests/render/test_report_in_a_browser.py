@@ -19,6 +19,8 @@ from winhost.compat.evaluation import evaluate
 from winhost.model.shipped import example_hosts
 from winhost.render.report import report
 
+pytestmark = pytest.mark.real
+
 WIDTHS = (390, 820, 1440)
 THEMES = ("light", "dark")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
