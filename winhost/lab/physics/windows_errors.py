@@ -10,6 +10,7 @@ from winhost.model.facts import Json, RemoteFault
 from winhost.model.once import once
 
 _SPOKEN_EVERYWHERE = "en-US"
+_ANY_EXCEPTION = "0x80131500"
 _OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts wrap their own codes
 
 
@@ -94,13 +95,12 @@ def not_administrator() -> CmdletError:
 def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, object]) -> CmdletError:
     """The error `name` of the catalogue, as this cmdlet raises it in this language."""
     entry = _catalogue()[name]
-    texts = entry["text"]
-    text: str = texts.get(language, texts[_SPOKEN_EVERYWHERE])
+    text: str = entry.get(language, entry[_SPOKEN_EVERYWHERE])
     return CmdletError(
         cmdlet=cmdlet,
         category=entry["category"],
         code=entry["code"].format(cmdlet=cmdlet, command=cmdlet.replace("-", "")),
-        hresults=tuple(entry.get("hresults", ())),
+        hresults=tuple(entry.get("hresults", [_ANY_EXCEPTION])),
         message=text.format(**words),
         terminating=entry.get("terminating", False),
     )
