@@ -1,4 +1,5 @@
 # Put over the agent's few helpers that reach past cmdlets; everything else of the agent is what a real host runs.
+# Those that only hand on what they are given are generated.
 
 class LabRegistryKey {
     [string]$Path
@@ -138,21 +139,6 @@ function Read-WinhostBytes {
     }
 }
 
-function Test-WinhostLink {
-    param([string]$Path)
-    Read-Lab 'Test-WinhostLink' @{ Path = $Path }
-}
-
-function Test-WinhostFolder {
-    param([string]$Path)
-    Read-Lab 'Test-WinhostFolder' @{ Path = $Path }
-}
-
-function Read-WinhostOwner {
-    param([string]$Path)
-    Read-Lab 'Read-WinhostOwner' @{ Path = $Path }
-}
-
 function Read-WinhostOwnSid {
     'S-1-5-21-7-8-9-500'
 }
@@ -177,39 +163,9 @@ function Write-WinhostFile {
     Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = $text }
 }
 
-function Remove-WinhostFile {
-    param([string]$Path)
-    Read-Lab 'Remove-WinhostFile' @{ Path = $Path }
-}
-
-function Remove-WinhostFolder {
-    param([string]$Path)
-    Read-Lab 'Remove-WinhostFolder' @{ Path = $Path }
-}
-
 function Remove-WinhostEmptyFolder {
     param([string]$Path)
     -not (Read-Lab 'Test-WinhostFolder' @{ Path = $Path })
-}
-
-function Test-WinhostEmpty {
-    param([string]$Path)
-    Read-Lab 'Test-WinhostEmpty' @{ Path = $Path }
-}
-
-function Read-WinhostFileTime {
-    param([string]$Path)
-    Read-Lab 'Read-WinhostFileTime' @{ Path = $Path }
-}
-
-function Measure-WinhostFiles {
-    param([string]$Folder, [string]$Name)
-    Read-Lab 'Measure-WinhostFiles' @{ Folder = $Folder; Name = $Name }
-}
-
-function Read-WinhostHash {
-    param([string]$Path)
-    Read-Lab 'Read-WinhostHash' @{ Path = $Path }
 }
 
 function Copy-WinhostSource {
@@ -219,16 +175,6 @@ function Copy-WinhostSource {
         throw (New-LabError $answer.fault)
     }
     ConvertFrom-LabValue @($answer.objects)[0]
-}
-
-function Move-WinhostFile {
-    param([string]$Path, [string]$Target)
-    Read-Lab 'Move-WinhostFile' @{ Path = $Path; Target = $Target }
-}
-
-function Read-WinhostLength {
-    param([string]$Path)
-    Read-Lab 'Read-WinhostLength' @{ Path = $Path }
 }
 
 function Add-WinhostPiece {
@@ -246,11 +192,6 @@ function Read-WinhostSystemFolder {
 
 function Read-WinhostTemporary {
     'C:\Windows\Temp'
-}
-
-function Read-WinhostGroup {
-    param([string]$Sid)
-    Read-Lab 'Read-WinhostGroup' @{ Sid = $Sid }
 }
 
 function Read-WinhostClock {

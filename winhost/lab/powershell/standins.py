@@ -29,6 +29,21 @@ _PLAIN = {
     "UInt64": "uint64",
     "switch": "switch",
 }
+# Helpers of the agent that hand on their parameters, and give what the lab gives.
+_HANDED_ON = (
+    "Test-WinhostLink Path",
+    "Test-WinhostFolder Path",
+    "Test-WinhostEmpty Path",
+    "Read-WinhostOwner Path",
+    "Read-WinhostFileTime Path",
+    "Read-WinhostHash Path",
+    "Read-WinhostLength Path",
+    "Read-WinhostGroup Sid",
+    "Measure-WinhostFiles Folder Name",
+    "Move-WinhostFile Path Target",
+    "Remove-WinhostFile Path",
+    "Remove-WinhostFolder Path",
+)
 _READ_ONLY = {"PSEdition"}  # variables of the engine, which only a real cmdlet can have as a parameter
 _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, which only Windows can fill
 
@@ -53,7 +68,14 @@ def standins() -> str:
 
 def seams() -> str:
     """For a runspace, after the agent."""
-    return _text("seams.ps1")
+    return "\n".join([_text("seams.ps1"), *map(_handed_on, _HANDED_ON)])
+
+
+def _handed_on(line: str) -> str:
+    name, *parameters = line.split()
+    declared = ", ".join(f"[string]${each}" for each in parameters)
+    given = "; ".join(f"{each} = ${each}" for each in parameters)
+    return f"function {name} {{\n    param({declared})\n    Read-Lab {_quoted(name)} @{{ {given} }}\n}}\n"
 
 
 def _text(name: str) -> str:
