@@ -1,6 +1,6 @@
 """Features of a simulated Windows: roles of a server, optional features of a client, and the restart they wait for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from winhost.lab.physics.cmdlet_host import CmdletHost, as_cmdlet
 from winhost.lab.physics.windows_software import PENDING, Software
@@ -9,6 +9,9 @@ ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
 CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V-All", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
 PLATFORM = "VirtualMachinePlatform"
 
+# Of a feature that takes a restart to come or to go.
+_COMING = {"available": "install-pending", "uninstall-pending": "installed"}
+_GOING = {"installed": "uninstall-pending", "install-pending": "available"}
 _SERVICING = "servicing"
 _REASONS = (_SERVICING, "windows-update", "server-manager", "file-rename", "computer-rename")  # of PendingReboot
 
@@ -27,29 +30,28 @@ class FeatureCmdlets(CmdletHost):
         gone = [name for name, state in ((ROLE, self._role), (TOOLS, self._tools)) if state == "removed"]
         if set(gone) & set(names):
             raise self.fail("feature-files-gone", "Install-WindowsFeature")
-        if TOOLS in names:
-            self._tools = "installed"
-        if ROLE in names:
-            self._role = {"available": "install-pending", "uninstall-pending": "installed"}.get(self._role, self._role)
-        return self._await_restart()
+        return self._change(names, _COMING, tools="installed")
 
     @as_cmdlet("Uninstall-WindowsFeature")
     def uninstall_windows_feature(self, *names: str) -> bool:
         """Whether a restart is needed. VM definitions stay on disk."""
         self._check_features("Uninstall-WindowsFeature")
-        if TOOLS in names:
-            self._tools = {"removed": "removed"}.get(self._tools, "available")
-        if ROLE in names:
-            self._role = {"installed": "uninstall-pending", "install-pending": "available"}.get(self._role, self._role)
-        return self._await_restart()
+        return self._change(names, _GOING, tools="removed" if self._tools == "removed" else "available")
 
     def _check_features(self, cmdlet: str) -> None:
         if self.is_client:
             raise self.fail("no-module", cmdlet)
 
-    def _await_restart(self) -> bool:
-        pending = self._role in PENDING or self.software.platform in PENDING
+    def _change(self, names: Sequence[str], to: Mapping[str, str], *, tools: str) -> bool:
+        """Whether a restart is needed. On a client the tools come and go with Hyper-V as a whole."""
+        if PLATFORM in names:
+            self.software.platform = to.get(self.software.platform, self.software.platform)
+        if ROLE in names or CLIENT_ROLE in names:
+            self._role = to.get(self._role, self._role)
+        if {TOOLS, CLIENT_ROLE, CLIENT_TOOLS} & set(names):
+            self._tools = tools
         self._reasons = [reason for reason in self._reasons if reason != _SERVICING]
+        pending = self._role in PENDING or self.software.platform in PENDING
         if pending:
             self.await_restart(_SERVICING)
         return pending
@@ -67,29 +69,15 @@ class FeatureCmdlets(CmdletHost):
 
     @as_cmdlet("Enable-WindowsOptionalFeature")
     def enable_windows_optional_feature(self, *names: str) -> bool:
-        """Whether a restart is needed. The tools come with Hyper-V as a whole."""
+        """Whether a restart is needed."""
         self._check_optional(names, "Enable-WindowsOptionalFeature")
-        coming = {"available": "install-pending", "uninstall-pending": "installed"}
-        if PLATFORM in names:
-            self.software.platform = coming.get(self.software.platform, self.software.platform)
-        if CLIENT_ROLE in names:
-            self._role = coming.get(self._role, self._role)
-        if CLIENT_ROLE in names or CLIENT_TOOLS in names:
-            self._tools = "installed"
-        return self._await_restart()
+        return self._change(names, _COMING, tools="installed")
 
     @as_cmdlet("Disable-WindowsOptionalFeature")
     def disable_windows_optional_feature(self, *names: str) -> bool:
-        """Whether a restart is needed. Hyper-V as a whole takes its tools with it; VM definitions stay on disk."""
+        """Whether a restart is needed. VM definitions stay on disk."""
         self._check_optional(names, "Disable-WindowsOptionalFeature")
-        going = {"installed": "uninstall-pending", "install-pending": "available"}
-        if PLATFORM in names:
-            self.software.platform = going.get(self.software.platform, self.software.platform)
-        if CLIENT_ROLE in names:
-            self._role = going.get(self._role, self._role)
-        if CLIENT_ROLE in names or CLIENT_TOOLS in names:
-            self._tools = "available"
-        return self._await_restart()
+        return self._change(names, _GOING, tools="available")
 
     def _check_optional(self, names: tuple[str, ...], cmdlet: str) -> None:
         for name in names:
