@@ -2,13 +2,19 @@
 
 import json
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch, PipelineStopped
-from winhost.lab.contract.resource_table import FOR_ADMINISTRATORS, SET_ON_HOST, UPLOAD_TO_HOST, WITH_OTHER_VALUES
+from winhost.lab.contract.resource_table import (
+    BACK_TO,
+    FOR_ADMINISTRATORS,
+    SET_ON_HOST,
+    UPLOAD_TO_HOST,
+    WITH_OTHER_VALUES,
+)
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.model.facts import Key, Record, Unavailable, Unknown
 from winhost.resources.registry import WINDOWS
@@ -30,11 +36,24 @@ class AgentAnswers(CallBatch):
         request = json.loads(json_text)
         calls = request.get("calls") or []
         exclusive = request.get("exclusive") or any(call.get("verb") != "get" for call in calls)
-        with _Mutex(self.machine, boot, stop) if exclusive else nullcontext():
+        with self._mutex(boot, stop) if exclusive else nullcontext():
             answers = self._answers(calls, stop)
         if self.machine.boot != boot or not self.machine.accepting():
             raise HostDown
         return json.dumps({"answers": answers})
+
+    @contextmanager
+    def _mutex(self, boot: int, stop: threading.Event) -> Iterator[None]:
+        """The host-wide mutex, waited for until the pipeline is stopped or the host goes down."""
+        while not self.machine.mutex.acquire(timeout=_SLICE):
+            if stop.is_set():
+                raise PipelineStopped
+            if self.machine.boot != boot:
+                raise HostDown
+        try:
+            yield
+        finally:
+            self.machine.mutex.release()
 
     def _instances(self, resource: str, key: Key | None) -> list[Record]:
         self._check_known(resource)
@@ -81,7 +100,8 @@ class AgentAnswers(CallBatch):
             raise self._bad_request(f"{fixed} cannot be set.")
         if not self.machine.lab.administrator and resource in (*FOR_ADMINISTRATORS, *self.machine.changes):
             raise FOR_ADMINISTRATORS.get(resource, not_administrator)()
-        if resource not in WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(asked.desired)):
+        desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
+        if resource not in WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
             raise self._bad_request(wrong)
 
     def _send(self, call: Call, _: threading.Event) -> Answer:
@@ -105,23 +125,6 @@ class AgentAnswers(CallBatch):
         if code not in (0, _SHUTTING_DOWN):
             raise own_error("RestartRefused", "InvalidResult", f"shutdown.exe: {code} {errors}")
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
-
-
-class _Mutex:
-    """The host-wide mutex, waited for until the pipeline is stopped or the host goes down."""
-
-    def __init__(self, machine: Machine, boot: int, stop: threading.Event) -> None:
-        self._machine, self._boot, self._stop = machine, boot, stop
-
-    def __enter__(self) -> None:
-        while not self._machine.mutex.acquire(timeout=_SLICE):
-            if self._stop.is_set():
-                raise PipelineStopped
-            if self._machine.boot != self._boot:
-                raise HostDown
-
-    def __exit__(self, *_: object) -> None:
-        self._machine.mutex.release()
 
 
 def _same(mine: str, asked: object) -> bool:

@@ -20,7 +20,6 @@ from winhost.resources.windows.wsl_conf.resource import NO_CONF
 DATA, STOP = "data", "vm-stop"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_SHA256 = re.compile("[0-9a-f]{64}")
 _KEEP_SECONDS = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 _TEE, _SH = ("/usr/bin/tee", "/var/lib/winhost.wanted"), ("/bin/sh", "-s")
 _GOES = "wsl.exe"

@@ -12,6 +12,7 @@ from winhost.lab.contract.set_call import SetCall, SetOnHost, UploadToHost
 from winhost.lab.physics.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM, ROLE, TOOLS
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error, wrong_place
+from winhost.lab.physics.windows_software import MODELS
 from winhost.model.facts import Json
 
 TURN_OFF = "vm-turn-off"
@@ -125,6 +126,8 @@ FOR_ADMINISTRATORS: Mapping[str, Callable[[], CmdletError]] = {
     "GpuDriverModel": not_administrator,
 }
 
-# Their scripts refuse other values than a plan: what is no place or size Hyper-V says, and what was there before comes
-# back, also where no plan could ask for it.
-WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio", "Wsl", "GpuDriverModel")
+# What is no place or size Hyper-V says, and not the script.
+WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
+
+# What was there before comes back, also where no plan could ask for it.
+BACK_TO: Mapping[str, tuple[Json, ...]] = {"Wsl": (None,), "GpuDriverModel": MODELS}
