@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from winhost import __version__
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.lab_section import Closed, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.errors import Fault, UsageError, did_you_mean, file_faults
 from winhost.model.facts import Answer, Facts, Json, Record, Unknown
@@ -46,7 +46,6 @@ from winhost.resources.windows.assignable_device.resource import DISABLED, ENABL
 SCHEMA = "winhost.host/2"
 READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed time keeps outputs comparable
 
-_CLOSED = ConfigDict(extra="forbid", frozen=True)
 _STATES = {state.resource_type.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
@@ -57,19 +56,15 @@ ResourceStates = dict[str, Any]
 """Resource to its instances as JSON, or to `{unknown: …}`."""
 
 
-class HostFileInstance(BaseModel):
+class HostFileInstance(Closed):
     """As in a facts file."""
-
-    model_config = _CLOSED
 
     key: dict[str, str] = Field(default_factory=dict)
     state: dict[str, JsonValue]
 
 
-class Edit(BaseModel):
+class Edit(Closed):
     """One change to the instances of a resource."""
-
-    model_config = _CLOSED
 
     match: dict[str, JsonValue] | None = None
     set: dict[str, JsonValue] | None = None
@@ -84,10 +79,8 @@ class Edit(BaseModel):
         return self
 
 
-class HostFile(BaseModel):
+class HostFile(Closed):
     """One host, complete or as a delta."""
-
-    model_config = _CLOSED
 
     schema_id: Literal["winhost.host/2"] = Field(alias="schema")
     origin: Literal["synthetic"]

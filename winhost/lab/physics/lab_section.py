@@ -5,13 +5,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_CLOSED = ConfigDict(extra="forbid", frozen=True)
+
+class Closed(BaseModel):
+    """A part of a host file. Whatever it does not know is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DevicePhysics(BaseModel):
+class DevicePhysics(Closed):
     """Of one PCI function, by its location path. BARs in bytes; left out, they follow from the surveyed ranges."""
-
-    model_config = _CLOSED
 
     mitigation_driver: bool = Field(default=False, description="dismounts without -Force")
     in_use: bool = Field(default=False, description="a program holds it: it cannot be disabled")
@@ -23,19 +25,15 @@ class DevicePhysics(BaseModel):
     )
 
 
-class GuestPhysics(BaseModel):
+class GuestPhysics(Closed):
     """Of one VM's guest, by the VM's GUID."""
-
-    model_config = _CLOSED
 
     answers: bool = Field(default=True, description="shuts down when asked")
     shutdown_seconds: float = 20
 
 
-class SourcePhysics(BaseModel):
+class SourcePhysics(Closed):
     """Of one source of a staged file: an address, a path on the host, or ./name beside the plan."""
-
-    model_config = _CLOSED
 
     there: bool = True
     sha256: str | None = Field(default=None, description="of what comes from there; left out, what is asked for")
@@ -45,10 +43,8 @@ class SourcePhysics(BaseModel):
     msiexec: tuple[int, ...] = Field(default=(), description="exit codes of installing it, one after another, then 0")
 
 
-class AccountPhysics(BaseModel):
+class AccountPhysics(Closed):
     """Of the host's accounts, rights and tasks."""
-
-    model_config = _CLOSED
 
     rights_by_policy: tuple[str, ...] = Field(
         default=(), description="rights that a policy of the domain sets: what is changed here does not stay"
@@ -58,10 +54,8 @@ class AccountPhysics(BaseModel):
     taken: tuple[str, ...] = Field(default=(), description="paths of folders that somebody else made first")
 
 
-class AdapterPhysics(BaseModel):
+class AdapterPhysics(Closed):
     """Of one network adapter, by its GUID: what happens when an external switch is made on it."""
-
-    model_config = _CLOSED
 
     refuses: bool = Field(default=False, description="no switch can be made on it")
     loses_static: bool = Field(default=False, description="its static addresses do not come along")
@@ -70,10 +64,8 @@ class AdapterPhysics(BaseModel):
     comes_back: bool = Field(default=True, description="the host can be reached over the switch")
 
 
-class ImagePhysics(BaseModel):
+class ImagePhysics(Closed):
     """Of one image that distros are made of, by its SHA-256."""
-
-    model_config = _CLOSED
 
     systemd: bool = Field(default=True, description="it starts systemd without being told to")
     sshd: bool = Field(default=False, description="it brings an SSH server")
@@ -82,10 +74,8 @@ class ImagePhysics(BaseModel):
     import_seconds: float = 60
 
 
-class WslPhysics(BaseModel):
+class WslPhysics(Closed):
     """Of WSL itself."""
-
-    model_config = _CLOSED
 
     images: Mapping[str, ImagePhysics] = Field(default_factory=dict)
     interactive: tuple[str, ...] = Field(
@@ -97,10 +87,8 @@ class WslPhysics(BaseModel):
     disk_full: bool = Field(default=False, description="there is no room for an export")
 
 
-class LabSection(BaseModel):
+class LabSection(Closed):
     """All times in lab seconds."""
-
-    model_config = _CLOSED
 
     language: str | None = Field(default=None, description="of messages; left out, the operating system's")
     administrator: bool = True

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from winhost.lab.physics.host_protocol import WindowsHost
+from winhost.lab.physics.lab_section import Closed
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_objects import WindowsObject
 from winhost.model.facts import Json, Key, Record
@@ -18,10 +19,8 @@ _REFUSED = (1, "This operation is disabled by group policy.")
 _S0 = {"en": "Standby (S0 Low Power Idle) Network Connected", "de": "Standby (S0 Niedriger Energieleerlauf)"}
 
 
-class PowerPlanPhysics(BaseModel):
+class PowerPlanPhysics(Closed):
     """`lab: {found: {power_plans: …}}` in a host file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     refuses: bool = Field(default=False, description="powercfg.exe changes nothing, as under a group policy")
 
