@@ -16,7 +16,7 @@ from winhost.lab.physics.lab_section import AccountPhysics
 from winhost.lab.physics.local_accounts import BATCH, DENY_BATCH, Account
 from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_network import ANY
+from winhost.lab.physics.windows_firewall import ANY
 
 BRIDGED = {"host": "win11-two-networks", "bridge": {"switch": "lan", "adapter": "Ethernet 2"}}
 A_WHILE = 30  # lab seconds

@@ -19,7 +19,7 @@ from tests.powershell.twins import machine
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_network import ANY
+from winhost.lab.physics.windows_firewall import ANY
 from winhost.lab.powershell import loopback
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request

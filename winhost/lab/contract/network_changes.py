@@ -4,11 +4,13 @@ import re
 from typing import TypeGuard
 
 from winhost.lab.contract.set_call import SetCall
+from winhost.lab.physics.network_adapters import Switch
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.switch_records import COMMIT, FOLDER, SNAPSHOT, Records, in_flight
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER as DATA
-from winhost.lab.physics.windows_network import ANY, TASK, Network, Switch, rule_name
+from winhost.lab.physics.windows_firewall import ANY, rule_name
+from winhost.lab.physics.windows_network import TASK, Network
 from winhost.model.facts import Json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")

@@ -10,7 +10,7 @@ from winhost.lab.linux.linux_machine import Linux, refused
 from winhost.lab.linux.linux_resources import ENTRIES, LinuxResource, bad_request
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_network import within
+from winhost.lab.physics.windows_firewall import within
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.facts import Key, Record
 from winhost.resources.registry import LINUX

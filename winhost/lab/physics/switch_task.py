@@ -6,9 +6,10 @@ A task is a generator: each `yield` is a second in which it sleeps.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from winhost.lab.physics.network_adapters import Adapter
 from winhost.lab.physics.switch_records import COMMIT, SNAPSHOT, in_flight
 from winhost.lab.physics.windows_errors import CmdletError, not_found, own_error
-from winhost.lab.physics.windows_network import TASK, Adapter, Network
+from winhost.lab.physics.windows_network import TASK, Network
 
 _LINK_SECONDS, _PROFILE_SECONDS = 60, 30
 _CATEGORIES = ("private", "public")

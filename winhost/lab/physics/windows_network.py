@@ -1,122 +1,35 @@
-"""The network of a simulated host: adapters, switches and what moves between them, forwards, firewalls."""
+"""The network of a simulated host: adapters, switches and what moves between them."""
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from ipaddress import ip_address, ip_network
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.lab_section import AdapterPhysics
+from winhost.lab.physics.network_adapters import ADDRESSING, Adapter, Switch, adapter_of, port_name
+from winhost.lab.physics.pci_function import not_exposed
 from winhost.lab.physics.switch_records import Records, found, in_flight
+from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.facts import Json, Record
-from winhost.resources.windows.hyperv_firewall.resource import WSL
 from winhost.resources.windows.network_adapter.resource import VIRTUAL
 
-POLICIES = {
-    "AllowWSL": "allow_wsl",
-    "AllowInboxWSL": "allow_inbox",
-    "AllowKernelUserSetting": "allow_kernel",
-    "AllowKernelCommandLineUserSetting": "allow_kernel_command_line",
-    "AllowSystemDistroUserSetting": "allow_system_distro",
-    "AllowNetworkingModeUserSetting": "allow_networking",
-    "AllowFirewallUserSetting": "allow_firewall",
-    "AllowNestedVirtualization": "allow_nested",
-    "DefaultNetworkingMode": "default_networking",
-}
-HYPER_V_FIREWALL = 22621  # the first build that has it
 FIRST_INDEX = 4
 TASK = "winhost-switch"
-ANY = "Any"  # of a firewall rule: everybody
 APPEARS = 2.0  # lab seconds until the host's port on a new switch is listed
 BOUNCE = 5.0  # lab seconds without a link, after the binding of an adapter changed
 
-_ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")
-# Every property, and what stands for one that could not be read.
-_BLANK: Mapping[str, Any] = {
-    "name": "",
-    "description": "",
-    "mac": None,
-    "kind": "other",
-    "status": "up",
-    "speed": None,
-    "vlan": None,
-    "addresses": (),
-    "gateway": None,
-    "dns": (),
-    "profile": None,
-    "switch": None,
-    "management": None,
-    "filters": (),
-}
-_NOT_EXPOSED = {
-    "category": "NotImplemented",
-    "code": "Winhost.NotExposed",
-    "hresults": ["0x80131509"],
-    "cmdlet": "",
-    "message": "This Windows does not tell it.",
-}
 
-
-@dataclass
-class Adapter:
-    """A network interface.
-
-    routes: beside the default one, as (destination, gateway); metric: where it is not Windows' own; fixed_dns: its name
-    servers are not from DHCP; tag: of a port on a switch, its VLAN there.
-    """
-
-    guid: str
-    index: int
-    state: dict[str, Any]
-    up_at: float = 0.0
-    shows_at: float = 0.0
-    routes: list[tuple[str, str]] = field(default_factory=list)
-    metric: int | None = None
-    fixed_dns: bool = False
-    tag: int | None = None
-
-    @property
-    def addresses(self) -> list[dict[str, Json]]:
-        """In the shape of the facts; changed in place."""
-        found: list[dict[str, Json]] = self.state["addresses"]
-        return found
-
-    def manual(self) -> list[dict[str, Json]]:
-        """The addresses that somebody gave it."""
-        return [dict(each) for each in self.addresses if each["origin"] == "manual"]
-
-    def all_routes(self) -> list[list[str]]:
-        """As (destination, gateway), the default one first."""
-        default = [["0.0.0.0/0", str(self.state["gateway"])]] if self.state["gateway"] else []
-        return [*default, *([to, by] for to, by in self.routes)]
-
-    def name_servers(self) -> list[str]:
-        """Those that somebody gave it: where addresses are, so are they."""
-        return list(self.state["dns"]) if self.manual() or self.fixed_dns else []
-
-
-@dataclass
-class Switch:
-    """bound: the GUID of its adapter, port: that of the host's own interface on it; dead: nothing comes through."""
-
-    guid: str
-    state: dict[str, Any]
-    bound: str | None = None
-    port: str | None = None
-    dead: bool = False
-
-
-class Network:
+class Network(Firewalls):
     """What a host has of it, in the facts' words. `now` counts its lab seconds from the start."""
 
     def __init__(self, host: WindowsHost, switch_task: Callable[["Network"], Iterator[None]]) -> None:
-        self.host = host
+        super().__init__(host)
         self._switch_task = switch_task
         self.now = 0.0
         self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
@@ -125,36 +38,19 @@ class Network:
         self.ours = Records(host.files)
         self._task: Iterator[None] | None = None
         self._lock = threading.RLock()
-        self.adapters = self._make_adapters()
+        records = enumerate(host.there("NetworkAdapter"), FIRST_INDEX)
+        self.adapters = {record.key["adapter"]: adapter_of(record, index) for index, record in records}
         self.switches = [self._make_switch(record) for record in host.there("VmSwitch")]
         self.carrier = next((a.guid for a in self.adapters.values() if a.state["management"] is True), None)
-        self.proxies = dict(host.lab.port_proxies)  # listening port to address/port, as the registry has it
-        self.rules: dict[str, list[str]] = {}  # by our names: who may come in; nobody where one is off
-        builds = [record.state["build"] for record in host.there("OperatingSystem")]
-        self.has_hyper_v_firewall = any(isinstance(build, int) and build >= HYPER_V_FIREWALL for build in builds)
-        self._fail = list(host.lab.network_fails)
-        self.inbound = "not-configured"
-        self.vm_rules: dict[int, list[str]] = {}  # of the firewall of VMs: who may come to a port
-        self._take_over()
+        for record in host.there("ExternalSwitch"):
+            if record.state["phase"] != "none":
+                self._take_over_switch(record)
         self.controllers = [
             str(peer) for record in host.there("Session") for peer in known_or(record.state, "peers", ())
         ]
         host.session["peers"] = self.peers
         host.registry_keys.append(self._registry_keys)
         host.cim_classes["Win32_NetworkAdapterConfiguration"] = self._configurations
-
-    def _take_over(self) -> None:
-        for record in self.host.there("PortForward"):
-            port = record.key["port"]
-            if record.state["target"] is not None:
-                self.proxies[port] = f"{record.state['target']}/{record.state['connect_port']}"
-            self.rules[rule_name(port)] = list(record.state["allowed"])
-        for record in self.host.there("HyperVFirewall"):
-            self.inbound = record.state["inbound"]
-            self.vm_rules = {each: list(record.state["allowed"] or [ANY]) for each in record.state["ports"]}
-        for record in self.host.there("ExternalSwitch"):
-            if record.state["phase"] != "none":
-                self._take_over_switch(record)
 
     def _take_over_switch(self, record: Record) -> None:
         """One that was read as winhost's own is so again, but for a task that nobody can go on with."""
@@ -163,15 +59,6 @@ class Network:
         phase = "undone" if record.state["phase"] in ("pending", "awaiting") else record.state["phase"]
         state = {"seconds": 300, "begun": True, "told": True, "phase": phase, "detail": record.state["detail"]}
         self.ours.save({**kept, **state})
-
-    def _make_adapters(self) -> dict[str, Adapter]:
-        made: dict[str, Adapter] = {}
-        for number, record in enumerate(self.host.there("NetworkAdapter")):
-            guid = record.key["adapter"]
-            state = {name: known_or(record.state, name, blank) for name, blank in _BLANK.items()}
-            state["addresses"] = [dict(each) for each in state["addresses"]]
-            made[guid] = Adapter(guid, FIRST_INDEX + number, state)
-        return made
 
     def _make_switch(self, record: Record) -> Switch:
         bound = [a.guid for a in self.adapters.values() if a.state["description"] == record.state["adapter"]]
@@ -186,23 +73,19 @@ class Network:
             "NetworkAdapter": self._adapters,
             "VmSwitch": lambda: (Record(dict(each.state), {"switch": each.guid}) for each in self.switches),
             "ExternalSwitch": lambda: (Record(self.switch_state(name), {"name": name}) for name in self._names()),
-            "PortForward": self._forwards,
-            "HyperVFirewall": self._firewall,
+            **super().records(),
         }
 
     def _adapters(self) -> Iterator[Record]:
         for each in self.visible_adapters():
             switch = next((s.guid for s in self.external() if s.bound == each.guid), None)
-            management: Json = {"unknown": _NOT_EXPOSED}
-            if self.carrier is not None:
-                management = self.carries(each)
             yield Record(
                 {
                     **each.state,
                     "addresses": [dict(address) for address in each.addresses],
                     "status": self.status(each),
                     "switch": switch if self.host.manages_vms else None,
-                    "management": management,
+                    "management": not_exposed() if self.carrier is None else self.carries(each),
                 },
                 {"adapter": each.guid},
             )
@@ -226,7 +109,7 @@ class Network:
         port = self._hidden_port(adapter.guid)
         if port is None:
             return adapter
-        carried = {name: self.adapters[port].state[name] for name in _ADDRESSING}
+        carried = {name: self.adapters[port].state[name] for name in ADDRESSING}
         return replace(adapter, state={**adapter.state, **carried}, routes=self.adapters[port].routes)
 
     def external(self) -> list[Switch]:
@@ -282,10 +165,6 @@ class Network:
             ):
                 path = f"{services}\\{family}\\Parameters\\Interfaces\\{{{each.guid}}}"
                 yield path, {"NameServer": ",".join(filter(of_it, each.name_servers()))}
-        yield f"{services}\\PortProxy\\v4tov4\\tcp", {f"0.0.0.0/{port}": to for port, to in self.proxies.items()}
-        for record in self.host.there("WslPolicy"):
-            values = {name: record.state[ours] for name, ours in POLICIES.items()}
-            yield "SOFTWARE\\Policies\\WSL", {n: None if v is None else int(v) for n, v in values.items()}
 
     # ---- time, and the task that is at work
 
@@ -449,7 +328,7 @@ class Network:
         return made
 
     def _move(self, giver: Adapter, taker: Adapter) -> None:
-        for name in _ADDRESSING:
+        for name in ADDRESSING:
             taker.state[name], giver.state[name] = giver.state[name], [] if name in ("addresses", "dns") else None
         taker.routes, giver.routes = giver.routes, []
         taker.metric, giver.metric = giver.metric, None
@@ -460,91 +339,3 @@ class Network:
         if self.carrier == giver.guid:
             self.carrier = taker.guid
             self.wire += 1
-
-    # ---- forwards and firewalls
-
-    def _forwards(self) -> Iterator[Record]:
-        for name, allowed in self.rules.items():
-            port = name.removeprefix(rule_name(""))
-            target, _, connect = self.proxies.get(port, "").partition("/")
-            state = {"target": target or None, "connect_port": int(connect) if connect else None}
-            yield Record({**state, "allowed": list(allowed)}, {"port": port})
-
-    def _firewall(self) -> Iterator[Record]:
-        if self.has_hyper_v_firewall:
-            state = {"inbound": self.inbound, "ports": list(self.vm_rules), "allowed": self.vm_allowed()}
-            yield Record(state, {"creator": WSL})
-
-    def vm_allowed(self) -> list[str] | None:
-        """Who may come to any port of VMs that winhost opened; None: everybody."""
-        every = [each for remote in self.vm_rules.values() for each in remote]
-        return None if ANY in every else list(dict.fromkeys(every)) or None
-
-    def run_netsh(self, words: list[str]) -> tuple[int, str]:
-        """netsh interface portproxy set or delete v4tov4: its exit code and what it prints."""
-        initial = dict(word.partition("=")[::2] for word in words[2:])
-        if not self.host.lab.administrator:
-            return 1, "The requested operation requires elevation (Run as administrator)."
-        if self._fails(f"netsh.exe {words[0]}"):
-            return 1, "The system cannot find the file specified."
-        if words[0] == "set":
-            self.proxies[initial["listenport"]] = f"{initial['connectaddress']}/{initial['connectport']}"
-        elif self.proxies.pop(initial["listenport"], None) is None:
-            return 1, "The system cannot find the file specified."
-        return 0, ""
-
-    def new_net_firewall_rule(self, name: str) -> None:
-        """One that is off."""
-        with self._at_the_firewall("New-NetFirewallRule"):
-            self.rules[name] = []
-
-    def set_net_firewall_rule(self, name: str, remote: list[str]) -> None:
-        """On for them, or off."""
-        with self._at_the_firewall("Set-NetFirewallRule"):
-            self.rules[name] = list(remote)
-
-    def remove_net_firewall_rule(self, name: str) -> None:
-        with self._at_the_firewall("Remove-NetFirewallRule"):
-            del self.rules[name]
-
-    @contextmanager
-    def _at_the_firewall(self, cmdlet: str) -> Iterator[None]:
-        with self.host.changing(cmdlet):
-            if self._fails(cmdlet):
-                raise self.host.fail("firewall-stopped", cmdlet)
-            yield
-
-    def _fails(self, name: str) -> bool:
-        found = name in self._fail
-        if found:
-            self._fail.remove(name)
-        return found
-
-    def set_net_firewall_hyper_v_vm_setting(self, inbound: str) -> None:
-        with self.host.changing("Set-NetFirewallHyperVVMSetting"):
-            self.inbound = inbound
-
-    def new_net_firewall_hyper_v_rule(self, port: int, remote: list[str]) -> None:
-        with self.host.changing("New-NetFirewallHyperVRule"):
-            self.vm_rules[port] = list(remote)
-
-    def remove_net_firewall_hyper_v_rule(self, port: int) -> None:
-        with self.host.changing("Remove-NetFirewallHyperVRule"):
-            del self.vm_rules[port]
-
-
-def within(address: str, networks: Sequence[str] | None) -> bool:
-    """Whether it is in one of them; None, and Any among them, is everywhere."""
-    if networks is None or ANY in networks:
-        return True
-    return any(ip_address(address) in ip_network(each) for each in networks)
-
-
-def port_name(switch: str) -> str:
-    """What Windows calls the host's own interface on a switch."""
-    return f"vEthernet ({switch})"
-
-
-def rule_name(port: str) -> str:
-    """Of the firewall rule that goes with a forward."""
-    return f"winhost-port-{port}"

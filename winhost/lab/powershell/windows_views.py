@@ -250,6 +250,18 @@ def _monitors(machine: HostState) -> Iterator[Entity]:
 
 # ---- registry
 
+_POLICIES = {
+    "AllowWSL": "allow_wsl",
+    "AllowInboxWSL": "allow_inbox",
+    "AllowKernelUserSetting": "allow_kernel",
+    "AllowKernelCommandLineUserSetting": "allow_kernel_command_line",
+    "AllowSystemDistroUserSetting": "allow_system_distro",
+    "AllowNetworkingModeUserSetting": "allow_networking",
+    "AllowFirewallUserSetting": "allow_firewall",
+    "AllowNestedVirtualization": "allow_nested",
+    "DefaultNetworkingMode": "default_networking",
+}
+
 
 def registry(machine: HostState, path: str) -> Properties | None:
     """The values of a key under HKEY_LOCAL_MACHINE, or None where there is no such key."""
@@ -288,6 +300,9 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
     if wsl.get("version"):
         yield f"{versions}\\Lxss\\MSI", {"Version": wsl["version"], "ProductCode": PRODUCT}
     yield from _pending(machine, versions, control)
+    for record in machine.there("WslPolicy"):
+        values = {name: record.state[ours] for name, ours in _POLICIES.items()}
+        yield "SOFTWARE\\Policies\\WSL", {n: None if v is None else int(v) for n, v in values.items()}
     for keys in machine.registry_keys:
         yield from keys()
     for number, device in enumerate(machine.devices):

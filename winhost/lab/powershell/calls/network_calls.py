@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_network
 from typing import Any
 
-from winhost.lab.physics.windows_network import ANY, Adapter, Network, Switch
+from winhost.lab.physics.network_adapters import Adapter, Switch
+from winhost.lab.physics.windows_firewall import ANY
+from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, windows_word
 from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
