@@ -9,6 +9,7 @@ from winhost.lab.physics.windows_firewall import ANY
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, windows_word
+from winhost.resources.windows.hyperv_firewall.resource import WSL
 from winhost.resources.windows.network_adapter.resource import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"
@@ -196,11 +197,8 @@ def _rules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     rules = process.machine.network.rules if bound["Group"] == ["winhost"] else {}
     if not rules:
         raise process.machine.fail("rule-unknown", "Get-NetFirewallRule", group=bound["Group"][0])
-    return [_firewall_rule(name, "True" if remote else "False") for name, remote in rules.items()]
-
-
-def _firewall_rule(name: str, enabled: str) -> WindowsObject:
-    return of_type("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled=enabled)
+    for name, remote in rules.items():
+        yield of_type("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled="True" if remote else "False")
 
 
 @answers("Get-NetFirewallAddressFilter", "AssociatedNetFirewallRule")
@@ -213,22 +211,16 @@ def _filter(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
     # Of another maker of VMs, too.
-    yield _setting("{9E288F02-CE00-4D9E-BE2B-14CE463B0298}", "Block")
-    if network.inbound != "not-configured":
-        yield _setting("{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}", windows_word(network.inbound))
-
-
-def _setting(name: str, action: str) -> WindowsObject:
-    return of_type("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=action)
+    makers = {"{9E288F02-CE00-4D9E-BE2B-14CE463B0298}": "block", f"{{{WSL.upper()}}}": network.inbound}
+    for name, action in makers.items():
+        if action != "not-configured":
+            word = windows_word(action)
+            yield of_type("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=word)
 
 
 @answers("Get-NetFirewallHyperVRule")
 def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
-    yield _vm_rule("Mdns-In", [ANY])
-    for port, remote in process.machine.network.vm_rules.items():
-        yield _vm_rule(f"winhost-vm-port-{port}", remote)
-
-
-def _vm_rule(name: str, remote: list[str]) -> WindowsObject:
-    addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
-    return of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
+    ours = {f"winhost-vm-port-{port}": remote for port, remote in process.machine.network.vm_rules.items()}
+    for name, remote in {"Mdns-In": [ANY], **ours}.items():
+        addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
+        yield of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
