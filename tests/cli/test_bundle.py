@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line, Said
-from winhost.render.bundle import SCRIPTS
+from winhost.bundle.bundle_files import SCRIPTS
 
 EVERY = {*SCRIPTS, "plan.json", "README.md", "SHA256SUMS"}
 

@@ -9,12 +9,12 @@ from markdown_it.token import Token
 
 from tests.engine.world import PLAYBOOK
 from tests.hostile.hosts import TAKEN, called, with_taken
+from winhost.bundle.bundle_files import SCRIPTS, bundle
 from winhost.engine.planning import make_plan
 from winhost.model.documents import parse_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request
-from winhost.render.bundle import SCRIPTS, bundle
 from winhost.resources.host import HostFacts
 
 NAME = "a-name-without-harm"

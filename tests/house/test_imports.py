@@ -34,10 +34,11 @@ MAY_IMPORT = {
     "lab/wire": {"resources", "lab/physics"},
     "lab/powershell": {"model", "resources", "lab/physics", "lab/wire"},
     "lab": {"model", "resources", "lab/physics", "lab/contract", "lab/linux", "lab/wire", "lab/powershell"},
+    "bundle": {"model", "resources"},
     "render": {"model", "knowledge", "resources", "hardware", "sizing", "paths", "compat"},
     "cli": {
         *("model", "knowledge", "resources", "sizing", "wslconfig", "paths", "compat"),
-        *("connect", "engine", "imports", "lab", "render", "serving"),
+        *("connect", "engine", "imports", "lab", "bundle", "render", "serving"),
     },
     "__main__": {"cli"},
 }
@@ -114,7 +115,14 @@ def test_what_only_the_lab_needs_is_declared_and_imported_by_it_alone(library: s
 
 # What a tab may load beside that: each press starts winhost anew, and whoever waits for it types on.
 TAB_MAY_LOAD = {"yaml", "_yaml", "platformdirs"}
-TOO_HEAVY = {"winhost.lab", "winhost.render", "winhost.connect", "winhost.model.fleetfile", "winhost.compat.assess"}
+TOO_HEAVY = {
+    "winhost.lab",
+    "winhost.bundle",
+    "winhost.render",
+    "winhost.connect",
+    "winhost.model.fleetfile",
+    "winhost.compat.assess",
+}
 
 
 def loaded_by(words: list[str], **variables: str) -> tuple[set[str], str]:

@@ -12,13 +12,13 @@ import pytest
 
 from tests.engine.wsl2_world import Wsl2World
 from tests.errors import raises
+from winhost.bundle import linux_run
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.documents import parse_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request
-from winhost.render import on_linux
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 
@@ -40,7 +40,7 @@ class LabAgent:
         self.ONCE: dict[str, Any] = {}
 
     def content(self, path: str) -> bytes:
-        assert path == on_linux.HOST_KEY
+        assert path == linux_run.HOST_KEY
         listening = self.here.linux.listening()
         assert listening is not None
         return f"{public_line(listening.seed)} root@distro\n".encode()
@@ -62,13 +62,13 @@ class InLinux:
     patch: pytest.MonkeyPatch
     hidden: Collection[str] = ()
 
-    def run(self, made: Path, command: str, *words: str) -> on_linux.Result:
-        self.patch.setattr(on_linux, "load", lambda text: LabAgent(self.here, self.hidden))
-        self.patch.setattr(on_linux, "stop_gently", lambda run: None)
+    def run(self, made: Path, command: str, *words: str) -> linux_run.Result:
+        self.patch.setattr(linux_run, "load", lambda text: LabAgent(self.here, self.hidden))
+        self.patch.setattr(linux_run, "stop_gently", lambda run: None)
         if command in ("apply", "rollback"):
             words = (*words, "--journals", str(self.journals))
-        given = on_linux.words().parse_args([command, "--json", *words])
-        return on_linux.main(given, str(made))
+        given = linux_run.words().parse_args([command, "--json", *words])
+        return linux_run.main(given, str(made))
 
     def facts(self, made: Path) -> Facts:
         """As the loop goes: what Windows tells, then what Linux adds to it."""
@@ -99,10 +99,10 @@ def with_windows_done(here: Wsl2World) -> Wsl2World:
 @contextmanager
 def at_each_line(do: Callable[[int, str], None]) -> Iterator[None]:
     """`do` gets the number of a line and whether it is about to be, or was written."""
-    real = on_linux.Run._line
+    real = linux_run.Run._line
     count = 0
 
-    def line(run: on_linux.Run, kind: str, fields: Any) -> None:
+    def line(run: linux_run.Run, kind: str, fields: Any) -> None:
         nonlocal count
         count += 1
         do(count, "before")
@@ -110,5 +110,5 @@ def at_each_line(do: Callable[[int, str], None]) -> Iterator[None]:
         do(count, "after")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_linux.Run, "_line", line)
+        patch.setattr(linux_run.Run, "_line", line)
         yield

@@ -12,12 +12,12 @@ from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
 from tests.linux.by_hand import InLinux, Killed, LabAgent, at_each_line, with_windows_done
 from tests.linux.unpacked import unpack_linux
+from winhost.bundle import linux_run
+from winhost.bundle.bundle_files import bundle, sums
 from winhost.cli import run as main
 from winhost.model.documents import read_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
-from winhost.render import on_linux
-from winhost.render.bundle import bundle, sums
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
 
@@ -193,7 +193,7 @@ def test_what_cannot_be_read_is_neither_kept_nor_given_back(
 ) -> None:
     found = hand.linux_state()
     hand.run(made, "apply")
-    rests = {rule["resource"] for each in plan.steps for rule in on_linux.RESTS.get(each.resource, ())}
+    rests = {rule["resource"] for each in plan.steps for rule in linux_run.RESTS.get(each.resource, ())}
     titles = {step.title for step in plan.steps if step.resource == resource}
     assert titles or resource in rests
     made_of_it = read(hand, resource)

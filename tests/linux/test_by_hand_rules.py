@@ -15,11 +15,11 @@ from tests.linux.test_scripts import (
     needs_more_than_the_standard_library,
 )
 from winhost import __version__
+from winhost.bundle import linux_run
+from winhost.bundle.bundle_files import linux_script
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts, MissingFact, Record
 from winhost.model.plan import DesiredResource
-from winhost.render import on_linux
-from winhost.render.bundle import linux_script
 from winhost.resources.base import Keep, ResourceType, Rests
 from winhost.resources.registry import LINUX
 
@@ -47,13 +47,13 @@ STATES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 
 def test_the_resources_are_those_that_can_be_changed_in_the_order_of_changes() -> None:
-    goals = tuple(DesiredResource(resource, {}, {"x": 1}, resource, "") for resource in sorted(on_linux.RESOURCES))
-    facts = Facts("h", "synthetic", "", "", {resource: (Record({"x": 0}),) for resource in on_linux.RESOURCES})
-    assert [step.resource for step in steps_for(goals, facts)] == list(on_linux.RESOURCES)
-    assert [step.resource for step in steps_for(goals, facts, backwards=True)] == list(reversed(on_linux.RESOURCES))
-    assert set(on_linux.RESOURCES) == {resource.name for resource in LINUX.values() if resource.sets}
-    assert set(on_linux.READ_ONLY) == {resource.name for resource in LINUX.values() if not resource.sets}
-    assert set(on_linux.RESOURCES.values()) == set(on_linux.RULES)
+    goals = tuple(DesiredResource(resource, {}, {"x": 1}, resource, "") for resource in sorted(linux_run.RESOURCES))
+    facts = Facts("h", "synthetic", "", "", {resource: (Record({"x": 0}),) for resource in linux_run.RESOURCES})
+    assert [step.resource for step in steps_for(goals, facts)] == list(linux_run.RESOURCES)
+    assert [step.resource for step in steps_for(goals, facts, backwards=True)] == list(reversed(linux_run.RESOURCES))
+    assert set(linux_run.RESOURCES) == {resource.name for resource in LINUX.values() if resource.sets}
+    assert set(linux_run.READ_ONLY) == {resource.name for resource in LINUX.values() if not resource.sets}
+    assert set(linux_run.RESOURCES.values()) == set(linux_run.RULES)
 
 
 def test_no_resource_asks_for_more_than_it_does() -> None:
@@ -68,7 +68,7 @@ def test_no_resource_asks_for_more_than_it_does() -> None:
 def test_what_rests_on_each_is_the_same() -> None:
     assert {
         resource.name: tuple(map(as_here, resource.rests)) for resource in LINUX.values() if resource.rests
-    } == on_linux.RESTS
+    } == linux_run.RESTS
 
 
 def as_here(rule: Rests) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def as_here(rule: Rests) -> dict[str, Any]:
     return {"resource": rule.resource, "property": name, "values": list(values), "with": rule.at is not None}
 
 
-@pytest.mark.parametrize("resource", on_linux.RESOURCES)
+@pytest.mark.parametrize("resource", linux_run.RESOURCES)
 @given(data=st.data())
 def test_what_is_taken_back_is_the_same(resource: str, data: st.DataObject) -> None:
     states = st.fixed_dictionaries(STATES[resource])
@@ -93,7 +93,7 @@ def test_what_is_taken_back_is_the_same(resource: str, data: st.DataObject) -> N
     except MissingFact:
         expected = ("", {}, True)
     touched = {"before": before, "after": after, "changed": changed, "transitional": [moved]}
-    undo = on_linux.RULES[on_linux.RESOURCES[resource]](touched, now)
+    undo = linux_run.RULES[linux_run.RESOURCES[resource]](touched, now)
     assert (undo.keep, undo.desired, undo.unread != "") == expected
 
 
@@ -111,7 +111,7 @@ def test_it_can_be_read_where_it_is_to_run() -> None:
 
 def test_a_journal_of_version_1_is_read_in_the_words_of_today() -> None:
     path = Path(__file__).parents[1] / "data/v1/bundle-journals/0b91003d0bf1b77c.20261122-161703-612.jsonl"
-    read = on_linux.parse_journal(path.stem, path.read_bytes()).record
+    read = linux_run.parse_journal(path.stem, path.read_bytes()).record
     assert (read.outcome, read.back) == ("applied", False)
-    assert {each["resource"] for each in read.touched.values()} <= set(on_linux.RESOURCES)
+    assert {each["resource"] for each in read.touched.values()} <= set(linux_run.RESOURCES)
     assert all(each["after"] for each in read.touched.values())

@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
+from winhost.bundle.bundle_files import bundle
 from winhost.model.plan import Plan
-from winhost.render.bundle import bundle
 
 
 def unpack_linux(plan: Plan, folder: Path) -> Path:

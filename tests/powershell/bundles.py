@@ -14,6 +14,7 @@ from typing import Any
 from tests.engine.world import EVERY_CONSENT
 from tests.powershell.conftest import BUSY_S
 from tests.processes import started
+from winhost.bundle.bundle_files import SCRIPTS, SUMS, bundle, sums
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess
@@ -23,7 +24,6 @@ from winhost.lab.powershell.standins import seams, standins
 from winhost.model.documents import parse_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
-from winhost.render.bundle import SCRIPTS, SUMS, bundle, sums
 
 RESTART = 3010
 START = "# ==== and this starts it"

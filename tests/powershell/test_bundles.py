@@ -28,6 +28,7 @@ from tests.powershell.bundles import (
     unpack,
 )
 from tests.powershell.twins import ENGINES_OWN, machine
+from winhost.bundle.bundle_files import SCRIPTS, SUMS, sums
 from winhost.cli import run
 from winhost.connect.wire_errors import Drifted
 from winhost.engine.failures import ConsentNeeded
@@ -44,7 +45,6 @@ from winhost.model.documents import plain, read_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request
-from winhost.render.bundle import SCRIPTS, SUMS, sums
 from winhost.resources.host import HostFacts
 
 INSTALLED = "server2025-role-installed"

@@ -1,6 +1,6 @@
 """Each resource is called by something that people say, in winhost as in the scripts that run without it."""
 
-from winhost.render import on_linux
+from winhost.bundle import linux_run
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, titled
 
 
@@ -12,4 +12,4 @@ def test_every_resource_has_a_title_of_its_own() -> None:
 
 def test_what_runs_in_linux_has_a_word_for_all_that_it_reads() -> None:
     changed = {name for name, resource in LINUX.items() if resource.sets}
-    assert set(on_linux.TITLES) == changed | {"LinuxSystem"}
+    assert set(linux_run.TITLES) == changed | {"LinuxSystem"}

@@ -7,6 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from winhost.bundle.bundle_files import SUMS, facts_bundle, sums
+from winhost.bundle.bundle_files import bundle as render
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import the_file
 from winhost.cli.output import say
@@ -14,8 +16,6 @@ from winhost.cli.outputs import Output
 from winhost.engine.planfile import read_plan
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Plan
-from winhost.render.bundle import SUMS, facts_bundle, sums
-from winhost.render.bundle import bundle as render
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,7 @@ def _is_for_linux(stage: Stage) -> bool:
 @once
 def linux_script() -> bytes:
     """What runs in the Linux: read as text, because only there it can be imported."""
-    text = (packaged(__package__) / "on_linux.py").read_bytes().decode("ascii").replace("\r\n", "\n")
-    return text.replace("@winhost@", __version__).encode("ascii")
+    return _text("linux_run.py").replace("@winhost@", __version__).encode("ascii")
 
 
 def facts_bundle() -> dict[str, bytes]:
@@ -121,14 +120,14 @@ def scripts() -> Mapping[str, bytes]:
 
 
 def _script(name: str) -> str:
-    parts = [_part(_text(f"parts/{part}.ps1")) for part in SCRIPTS[name]]
+    parts = [_part(_text(f"powershell/{part}.ps1")) for part in SCRIPTS[name]]
     agent = _Part(f"the agent and the resources, as sent over the wire (SHA-256 {agent_digest()})", agent_text())
     template = _environment().get_template("script.ps1.j2")
-    return template.render(head=_text(f"heads/{name}"), parts=[*parts, _part(_tables()), agent])
+    return template.render(head=_text(f"powershell/heads/{name}"), parts=[*parts, _part(_tables()), agent])
 
 
 def _text(name: str) -> str:
-    return (shipped("templates") / "bundle" / name).read_text("ascii")
+    return (packaged(__package__) / name).read_bytes().decode("ascii").replace("\r\n", "\n")
 
 
 def _part(text: str) -> _Part:
@@ -191,7 +190,7 @@ def _named(resource: ResourceType, kind: str) -> str:
     rule = getattr(resource, kind)
     name = "" if rule is _DEFAULTS[kind] else name_by_hand(rule)
     if name is None:
-        raise NotImplementedError(f"{resource.name} has a rule that templates/bundle/parts does not know")
+        raise NotImplementedError(f"{resource.name} has a rule that winhost/bundle/powershell does not know")
     return name
 
 

@@ -16,16 +16,16 @@ import winhost
 from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
 from tests.errors import raises
+from winhost.bundle.bundle_files import SCRIPTS, bundle, facts_bundle, format_value, markdown, scripts, sums
 from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
-from winhost.render.bundle import SCRIPTS, bundle, facts_bundle, format_value, markdown, scripts, sums
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.windows_scripts import agent_digest
 
 ROOT = Path(__file__).parents[2]
-READMES = yaml.safe_load((ROOT / "tests" / "data" / "render" / "readmes.yaml").read_text("utf-8"))
+READMES = yaml.safe_load((ROOT / "tests" / "data" / "bundle" / "readmes.yaml").read_text("utf-8"))
 
 
 def plan_of(folder: Path, case: dict[str, Any]) -> Plan:
