@@ -6,11 +6,12 @@ from pathlib import Path
 
 from bench.measure import Case
 from winhost.compat.assess import assess
+from winhost.core.answers import MissingFact
 from winhost.engine.planning import make_plan
 from winhost.lab.hostfile import expand_all
 from winhost.model.documents import read_document, write_document
 from winhost.model.errors import WinhostError
-from winhost.model.facts import Facts, MissingFact
+from winhost.model.facts import Facts
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths import dda_mmio

@@ -17,8 +17,9 @@ from pathlib import Path
 from winhost.connect.agent import NOT_TEXT, Agent
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import BAD_ANSWER
+from winhost.core.answers import Json, Key, Unavailable, Unknown
 from winhost.model.errors import WinhostError
-from winhost.model.facts import Answer, Json, Key, Unavailable, Unknown
+from winhost.model.facts import Answer
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS

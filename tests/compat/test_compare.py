@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from winhost.compat.compare import Comparison, compare
+from winhost.core.answers import RemoteFault, Unavailable, Unknown
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.documents import parse_document, plain
-from winhost.model.facts import Facts, RemoteFault, Unavailable, Unknown
+from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
 
 

@@ -24,9 +24,10 @@ from winhost import compat, hardware, paths, sizing, wslconfig
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
 from winhost.compat.target import Target
+from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.knowledge import catalogue
 from winhost.lab.hostfile import host_files
-from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
+from winhost.model.facts import Answer, Facts
 from winhost.model.path import ALL_VARIANTS
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.paths import dda_mmio

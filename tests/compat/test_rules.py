@@ -11,12 +11,13 @@ from packaging.version import Version
 
 from winhost.compat.assess import assess
 from winhost.compat.rule import NOTES, RULES
+from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
 from winhost.hardware.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand_all
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.documents import plain
-from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
+from winhost.model.facts import Answer, Facts
 from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Reason, Severity, Verdict
 from winhost.paths.dda_selection import Selection

@@ -9,8 +9,9 @@ from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.settle import MOST, commands
+from winhost.core.answers import RemoteFault, Unknown
 from winhost.imports.observation import Observation
-from winhost.model.facts import Facts, RemoteFault, Unknown
+from winhost.model.facts import Facts
 from winhost.render import verdict_text
 
 UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))

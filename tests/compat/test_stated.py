@@ -10,7 +10,8 @@ from tests.compat.test_rules import HOSTS
 from tests.errors import raises
 from tests.imports.brought import DATA, imported
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
-from winhost.model.facts import Facts, RemoteFault, Unknown
+from winhost.core.answers import RemoteFault, Unknown
+from winhost.model.facts import Facts
 from winhost.render import verdict_text
 from winhost.resources.host import HostFacts
 from winhost.resources.stated import SYSTEMS, parse, stated

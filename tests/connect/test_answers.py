@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from winhost.cli.output import error_text
-from winhost.connect import answers
+from winhost.connect import checked_answers
 from winhost.connect.agent import NOT_TEXT, Agent
 from winhost.connect.wire_errors import BAD_ANSWER, RemoteError
-from winhost.model.facts import Unknown
+from winhost.core.answers import Unknown
 from winhost.resources.shape import misfit
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "connect" / "answers.yaml").read_text("utf-8"))
@@ -83,8 +83,8 @@ def test_an_answer_that_is_nested_without_end_is_refused(depth: int) -> None:
 
 
 def test_an_answer_that_is_too_long_is_refused_before_it_is_read() -> None:
-    long = '{"answers": [{"ok": true, "state": {"a": "' + "x" * answers.MOST + '"}}]}'
-    many = '{"answers": [{"ok": true, "state": {"a": [' + "{}," * answers.MOST_VALUES + "1]}}]}"
+    long = '{"answers": [{"ok": true, "state": {"a": "' + "x" * checked_answers.MOST + '"}}]}'
+    many = '{"answers": [{"ok": true, "state": {"a": [' + "{}," * checked_answers.MOST_VALUES + "1]}}]}"
     for text in (long, many):
         assert "is larger than any of the agent's" in told(text)[1]
 

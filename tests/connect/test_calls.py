@@ -13,12 +13,12 @@ from tests.connect.served import LONG, SCRIPT, VM, WAIT_S, Served
 from tests.errors import raises
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, SessionDropped, TimedOut
+from winhost.core.answers import Unavailable
 from winhost.engine.detect import read_facts
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
 from winhost.lab.wire.wire_troubles import Moment, When, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
-from winhost.model.facts import Unavailable
 from winhost.model.fleet import WireKind
 from winhost.resources.registry import WINDOWS
 

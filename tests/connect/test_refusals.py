@@ -16,11 +16,11 @@ from tests.connect.served import Served
 from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect import wire_errors
+from winhost.core.answers import RemoteFault
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wire_troubles import drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action, WSManFault
 from winhost.model.errors import WinhostError
-from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Auth, WireKind
 from winhost.model.secrets import SecretRef
 

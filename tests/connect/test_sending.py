@@ -11,11 +11,11 @@ from tests.connect.conftest import Serve
 from tests.connect.served import Served
 from tests.errors import raises
 from winhost.connect.wire_errors import RemoteError
+from winhost.core.steps import Step
 from winhost.engine.host_session import ProgressEvent
 from winhost.lab.wire.wire_troubles import When, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import WireKind
-from winhost.model.plan import Step
 from winhost.model.units import MiB
 
 CONTENT = os.urandom(MiB) * 3 + b"its end"

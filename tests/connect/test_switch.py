@@ -9,9 +9,9 @@ import pytest
 from tests.connect.served import Served
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.wire_errors import RemoteError, SessionDropped, Unreachable
+from winhost.core.steps import Step
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.windows_network import Network
-from winhost.model.plan import Step
 
 HOST = "win11-two-networks"
 MANAGED, FREE = "3d9f5a72-c14b-4e80-b6a5-0f7e2c91d846", "8c5e20d7-61fb-4a93-90e2-d7b43f1a6058"

@@ -23,6 +23,8 @@ from winhost.connect.wire_errors import (
     Unreachable,
     WireError,
 )
+from winhost.core.answers import Json, Key, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.steps import Step
 from winhost.engine.detect import read_facts
 from winhost.engine.host_session import HostSession
 from winhost.lab.contract.injected_faults import InjectedFault
@@ -31,10 +33,9 @@ from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.wsl_session import Distro
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import WinhostError
-from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
+from winhost.model.facts import Answer
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.fleetfile import load_fleet
-from winhost.model.plan import Step
 from winhost.model.secrets import SecretRef
 from winhost.resources.registry import LINUX
 

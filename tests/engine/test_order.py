@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.world import world
+from winhost.core.steps import Change, DesiredResource, Step
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
-from winhost.model.plan import DesiredResource, Step
-from winhost.resources.base import Change
 from winhost.resources.registry import WINDOWS
 
 

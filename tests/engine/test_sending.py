@@ -14,6 +14,7 @@ from tests.engine.world import PLAYBOOK, QUICK, DirectWire, World
 from tests.errors import raises
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import SessionDropped, TimedOut
+from winhost.core.steps import Step
 from winhost.engine import uploads
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
@@ -23,7 +24,7 @@ from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import own_error
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.model.plan import Plan, PlanRequest, Step
+from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 

@@ -21,10 +21,10 @@ from tests.engine.two_machines import (
 )
 from tests.errors import raises
 from winhost.connect.wire_errors import NotAvailable, SessionDropped, TimedOut
+from winhost.core.answers import Unknown
 from winhost.engine import planning
 from winhost.engine.planning import PlanRefused, check_plan, make_plan
 from winhost.engine.verify import verify_plan
-from winhost.model.facts import Unknown
 from winhost.model.plan import PlanRequest
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts

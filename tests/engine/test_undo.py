@@ -7,13 +7,13 @@ import pytest
 
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
+from winhost.core.answers import Json
 from winhost.engine.journal import read_journal
 from winhost.engine.run import Outcome
 from winhost.engine.run_state import replay
 from winhost.engine.undo import rollback
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.model.facts import Json
 from winhost.resources.base import Keep, Undo, undo_property_by_property
 
 INSTALLED = "server2025-role-installed"

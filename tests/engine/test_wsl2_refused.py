@@ -11,11 +11,12 @@ import yaml
 
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
+from winhost.core.steps import DesiredResource, Step
 from winhost.engine.planning import PlanRefused
 from winhost.knowledge import catalogue
 from winhost.lab.linux.linux_machine import LabPackage
 from winhost.lab.physics.local_accounts import Account
-from winhost.model.plan import DesiredResource, Plan, Step
+from winhost.model.plan import Plan
 
 T = TypeVar("T", Step, DesiredResource)
 DATA = Path(__file__).parents[1] / "data" / "plans"

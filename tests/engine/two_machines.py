@@ -10,6 +10,7 @@ from winhost.connect.agent import Agent
 from winhost.connect.ssh import HostKeyRefused, SshTarget, key_refused, not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, TimedOut
+from winhost.core.steps import DesiredResource
 from winhost.engine.order import Id
 from winhost.engine.planning import make_plan
 from winhost.engine.run import RunContext
@@ -22,7 +23,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.fleet import Host, Ssh, Transport
-from winhost.model.plan import Deferred, DesiredResource, Plan, PlanRequest, Unchecked
+from winhost.model.plan import Deferred, Plan, PlanRequest, Unchecked
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.refusal import Caution
 from winhost.model.secrets import SecretRef

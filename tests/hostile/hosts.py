@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from winhost.core.answers import Record
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.model.facts import Answer, Facts, Record
+from winhost.model.facts import Answer, Facts
 
 HOST = "gpu-03"
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"

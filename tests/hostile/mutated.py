@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 
 ERROR = {"category": "InvalidResult", "code": "X", "hresults": ["0x80004005"], "cmdlet": "Get-X", "message": "No."}
 TEXTS = (

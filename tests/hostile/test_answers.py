@@ -19,6 +19,7 @@ from winhost.connect.guard import Guard
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.winrs import WinrsWire
 from winhost.connect.wire_errors import RemoteError, WireError
+from winhost.core.answers import Json, MissingFact
 from winhost.engine.detect import missing, read_facts
 from winhost.engine.planning import make_plan
 from winhost.lab.contract.agent_answers import AgentAnswers
@@ -27,7 +28,7 @@ from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
-from winhost.model.facts import Facts, Json, MissingFact
+from winhost.model.facts import Facts
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped

@@ -8,12 +8,13 @@ import pytest
 from tests.engine.world import World
 from tests.errors import faults, raises
 from tests.hostile.hosts import EVERYTHING, HOST, called, names, unchanged, with_everything, with_refused, with_taken
+from winhost.core.answers import Unknown
 from winhost.engine.planning import PlanRefused, check_plan
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import read_document, write_document
 from winhost.model.errors import UsageError, visible
-from winhost.model.facts import Facts, Unknown
+from winhost.model.facts import Facts
 from winhost.model.fleetfile import load_fleet
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts

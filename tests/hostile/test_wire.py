@@ -23,12 +23,12 @@ from tests.hostile.hosts import (
 from winhost.connect.agent import Agent
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import RemoteError
+from winhost.core.answers import Unknown
 from winhost.engine.detect import read_facts
 from winhost.lab.hostfile import find
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
-from winhost.model.facts import Unknown
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.windows_scripts import session_text
 

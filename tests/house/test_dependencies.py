@@ -26,7 +26,7 @@ def imported(folders: Iterable[str]) -> Iterator[str]:
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.Import):
                     yield from (name.name.partition(".")[0] for name in node.names)
-                elif isinstance(node, ast.ImportFrom) and node.module:
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     yield node.module.partition(".")[0]
 
 

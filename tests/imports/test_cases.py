@@ -8,8 +8,9 @@ import yaml
 
 from tests.imports.brought import DATA, imported
 from winhost.compat.assess import assess
+from winhost.core.answers import Record
 from winhost.model.errors import UsageError
-from winhost.model.facts import Facts, Record
+from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts
 
 CASES: Mapping[str, Any] = yaml.safe_load((DATA / "cases.yaml").read_text(encoding="utf-8"))

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from tests.errors import raises
 from tests.imports.brought import DATA
+from winhost.core.answers import Unknown
 from winhost.imports.merge import merged
 from winhost.imports.sources import SOURCES, read
 from winhost.model.documents import parse_document, plain, write_document
 from winhost.model.errors import UsageError
-from winhost.model.facts import Facts, Unknown
+from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS_STATES
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.errors import raises
+from winhost.core.answers import Record, Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find, host_files
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.model.facts import Record, Unavailable, Unknown
 from winhost.model.shipped import shipped
 from winhost.resources.host import HostFacts, typed
 from winhost.resources.registry import WINDOWS_STATES

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
-from winhost.model.facts import Unavailable
+from winhost.core.answers import Unavailable
 from winhost.resources.base import Keep
 from winhost.resources.linux.cdi_spec.resource import CdiSpec
 from winhost.resources.linux.linux_scripts import session_text

@@ -10,9 +10,10 @@ from tests.linux.sandbox import Sandbox
 from tests.linux.unpacked import unpack_linux
 from winhost.bundle.linux_run import HOST_KEY
 from winhost.connect.agent import Agent
+from winhost.core.steps import DesiredResource
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
-from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage
+from winhost.model.plan import Plan, PlanRequest, Stage
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIWhoeverThisIs"
 PLACE = "/var/by-hand"

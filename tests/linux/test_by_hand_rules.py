@@ -17,9 +17,10 @@ from tests.linux.test_scripts import (
 from winhost import __version__
 from winhost.bundle import linux_run
 from winhost.bundle.bundle_files import linux_script
+from winhost.core.answers import MissingFact, Record
+from winhost.core.steps import DesiredResource
 from winhost.engine.order import steps_for
-from winhost.model.facts import Facts, MissingFact, Record
-from winhost.model.plan import DesiredResource
+from winhost.model.facts import Facts
 from winhost.resources.base import Keep, ResourceType, Rests
 from winhost.resources.registry import LINUX
 

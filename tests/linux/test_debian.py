@@ -11,9 +11,10 @@ from tests.linux.debian import INSIDE, Debian, Keyring, NoDebian, make_repositor
 from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
+from winhost.core.steps import DesiredResource
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
-from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage
+from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths import distro_containers
 from winhost.resources.base import Keep
 from winhost.resources.registry import LINUX, LINUX_STATES

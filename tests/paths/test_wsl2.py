@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from pydantic import ValidationError
 
+from winhost.core.answers import Record
 from winhost.lab.hostfile import expand, find
-from winhost.model.facts import Facts, Record
+from winhost.model.facts import Facts
 from winhost.model.refusal import Refusal
 from winhost.model.units import GiB, MiB
 from winhost.paths.wsl2_decisions import Wsl2Decisions

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.powershell.twins import Scripts, scripts
+from winhost.core.answers import Record, Unavailable
 from winhost.engine.resting import resting
-from winhost.model.facts import Facts, Record, Unavailable
+from winhost.model.facts import Facts
 from winhost.render import bundle
 from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS

@@ -8,9 +8,9 @@ import pytest
 
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import Scripts, comparable, contract, hosts, machine, of, scripts, verdict
+from winhost.core.answers import Record, Unavailable
 from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.model.facts import Record, Unavailable
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.windows_scripts import job_script
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.powershell.twins import Scripts, scripts
+from winhost.core.steps import Change
 from winhost.render import bundle
-from winhost.resources.base import Change, Keep
+from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
 from winhost.resources.windows.wsl_distro.resource import NO_DISTRO

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from winhost.core.answers import Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.steps import Change
 from winhost.engine.resting import by
-from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
-from winhost.resources.base import Change, Keep, Undo
+from winhost.model.facts import Answer, Facts
+from winhost.resources.base import Keep, Undo
 from winhost.resources.registry import WINDOWS
 from winhost.resources.shared import DISTROS_OF, NO_PROFILE, undo_whole
 from winhost.resources.windows.account_tasks.resource import undo_tasks

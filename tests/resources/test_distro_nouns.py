@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from winhost.resources.base import Change, Keep
+from winhost.core.steps import Change
+from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.wsl_access.resource import NO_ACCESS
 from winhost.resources.windows.wsl_conf.resource import NO_CONF

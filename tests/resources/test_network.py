@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.resources.test_scripts import CMDLETS, Script, calls, said, scripts
-from winhost.resources.base import Change, Keep
+from winhost.core.steps import Change
+from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS
 
 SWITCH, FORWARD, FIREWALL = (

@@ -2,10 +2,12 @@
 
 import pytest
 
+from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
+from winhost.core.answers import RemoteFault as Fault
+from winhost.core.steps import Change
 from winhost.engine.resting import resting
-from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
-from winhost.model.facts import RemoteFault as Fault
-from winhost.resources.base import Change, Keep
+from winhost.model.facts import Answer, Facts
+from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS
 
 PLATFORM, STAGED, WSL, MODEL = (WINDOWS[n] for n in ("VirtualMachinePlatform", "StagedFile", "Wsl", "GpuDriverModel"))

@@ -12,14 +12,15 @@ from importlib.resources import files as packaged
 from typing import TYPE_CHECKING
 
 from winhost import __version__
+from winhost.core.answers import Json
+from winhost.core.steps import Change, Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
-from winhost.model.facts import Json
 from winhost.model.once import once
-from winhost.model.plan import RISKS, Plan, Stage, Step
+from winhost.model.plan import RISKS, Plan, Stage
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
-from winhost.resources.base import Attachment, Change, ResourceType, Rests, name_by_hand
+from winhost.resources.base import Attachment, ResourceType, Rests, name_by_hand
 from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX, WINDOWS, label, titled
 from winhost.resources.windows.windows_scripts import agent_digest, agent_text

@@ -32,6 +32,7 @@ from winhost.cli.running import (
 )
 from winhost.cli.show_plan import show_consents, show_steps, show_whole
 from winhost.cli.snapshots import worst
+from winhost.core.steps import Step
 from winhost.engine.failures import EndOfRun
 from winhost.engine.many import each
 from winhost.engine.planfile import read_plan
@@ -40,7 +41,7 @@ from winhost.engine.run import Outcome, RunContext, check
 from winhost.engine.run import apply as run
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
-from winhost.model.plan import Plan, Step, in_order
+from winhost.model.plan import Plan, in_order
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from winhost.cli.streams import is_closed_pipe
+from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.facts import MissingFact
 
 # Wrong about the path, not about the computer: another path may do.
 _OF_THE_PATH = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)

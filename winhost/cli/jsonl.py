@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from winhost.cli.envelope import print_json
+from winhost.core.answers import Json, Key
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.run import Outcome
 from winhost.model.errors import ErrorDocument, WinhostError, failed
-from winhost.model.facts import Json, Key
 
 
 @dataclass(frozen=True)

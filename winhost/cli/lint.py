@@ -11,8 +11,8 @@ from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
+from winhost.core.answers import MissingFact
 from winhost.model.errors import Exit, Fault, file_faults
-from winhost.model.facts import MissingFact
 from winhost.model.files import TooLarge, read_within
 from winhost.model.units import KiB
 from winhost.resources.factsfile import read_facts

@@ -21,6 +21,7 @@ from winhost.cli.show_plan import format_value
 from winhost.cli.streams import lasting_streams
 from winhost.cli.watch import Watch, watching
 from winhost.connect.reboot import Patience
+from winhost.core.steps import Step
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
 from winhost.engine.run import Outcome, RunContext
@@ -28,7 +29,7 @@ from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.fleet import Host
-from winhost.model.plan import RISKS, Plan, Stage, Step, in_order
+from winhost.model.plan import RISKS, Plan, Stage, in_order
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from winhost.cli.output import say
 from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.tables import table
 from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
+from winhost.core.answers import Json, Key
 from winhost.model.errors import visible
-from winhost.model.facts import Json, Key
 from winhost.model.reason import Reason, Verdict
 
 

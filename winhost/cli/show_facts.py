@@ -5,8 +5,9 @@ from pathlib import Path
 
 from winhost.cli.output import say
 from winhost.cli.tables import table
+from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.engine.detect import missing, not_yet
-from winhost.model.facts import Facts, Instance, MissingFact, RemoteFault, Unknown
+from winhost.model.facts import Facts, Instance
 from winhost.model.units import about, mib, size
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts

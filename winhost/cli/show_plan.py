@@ -9,10 +9,11 @@ import click
 from winhost.cli.output import say, show_error_text
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.tables import table
+from winhost.core.answers import Json
+from winhost.core.steps import Step
 from winhost.engine.uploads import attachment_of
 from winhost.model.errors import WinhostError, visible, visible_json
-from winhost.model.facts import Json
-from winhost.model.plan import RISKS, Plan, Stage, Step
+from winhost.model.plan import RISKS, Plan, Stage
 from winhost.model.units import MiB, size
 from winhost.resources.registry import titled
 from winhost.resources.windows.assignable_device.resource import owner

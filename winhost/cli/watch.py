@@ -19,9 +19,9 @@ from winhost.cli.jsonl import print_event
 from winhost.cli.line_breaks import wrapped
 from winhost.cli.show_plan import format_value
 from winhost.cli.streams import is_dumb
+from winhost.core.steps import Step
 from winhost.engine.host_session import ProgressEvent
 from winhost.model.errors import visible
-from winhost.model.plan import Step
 
 T = TypeVar("T")
 

@@ -14,9 +14,10 @@ from winhost.compat.default_plan import refused_by_default
 from winhost.compat.rule import ASSIGNMENT, CARD, HOST, VM, Each, asks, gap, reason_of, reasons, unverified
 from winhost.compat.stated_versions import as_stated
 from winhost.compat.target import Target
+from winhost.core.answers import MissingFact
 from winhost.hardware.cards import card_label, serves
 from winhost.knowledge import catalogue
-from winhost.model.facts import Instance, MissingFact
+from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
 from winhost.model.path import ALL_VARIANTS, PATHS, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST

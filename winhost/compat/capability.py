@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from winhost.compat.rule import Finding, WhenUnknown, finding_of_gap, reason_of, unverified
 from winhost.compat.target import Target
+from winhost.core.answers import MissingFact
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.facts import MissingFact
 from winhost.model.once import once
 from winhost.model.path import PATHS, path_of
 from winhost.model.reason import CapabilityVerdict, Reason, Verdict

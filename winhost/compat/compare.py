@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 from winhost.compat.assess import assess
-from winhost.model.facts import Answer, Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
+from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
+from winhost.model.facts import Answer, Facts
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.resources.host import HostFacts
 

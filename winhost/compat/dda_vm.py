@@ -2,7 +2,8 @@
 
 from winhost.compat.builds import SERVER_2025
 from winhost.compat.rule import BLOCKS, NOTES, VM, Finding, degraded, note, rule, unsupported, unverified
-from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
+from winhost.core.answers import MissingFact, RemoteFault, Unknown
+from winhost.model.facts import Instance
 from winhost.model.units import GiB, about, size
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.pci_device.resource import PciDevice

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from winhost.compat.rule import ASSIGNMENT, NOTES, finding_of_gap, note, reason_of, reasons
-from winhost.model.facts import MissingFact, Unknown
+from winhost.core.answers import MissingFact, Unknown
 from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict

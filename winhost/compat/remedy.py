@@ -11,9 +11,10 @@ from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fit_as_it_is
 from winhost.compat.rule import reason_of, unverified
 from winhost.compat.stated_versions import after
+from winhost.core.answers import Json, Record
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
-from winhost.model.facts import Answer, Facts, Json, Record
+from winhost.model.facts import Answer, Facts
 from winhost.model.path import is_meant, path_of
 from winhost.model.reason import HOST, Assessment, PathVerdict, Reason, Remedy, Verdict
 from winhost.model.workload import Workload

@@ -6,8 +6,8 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
+from winhost.core.answers import MissingFact, Unavailable
 from winhost.knowledge import catalogue
-from winhost.model.facts import MissingFact, Unavailable
 from winhost.model.once import once
 from winhost.model.path import path_of
 from winhost.model.reason import Reason, Severity

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from winhost.model.facts import Record
+from winhost.core.answers import Record
 from winhost.model.reason import Remedy
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl.resource import Wsl

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from packaging.version import Version
 
+from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import runs_cuda, serves
-from winhost.model.facts import MissingFact, RemoteFault, Unknown
 from winhost.model.path import path_of
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.wsl.resource import Wsl

@@ -6,8 +6,8 @@ from winhost.compat import common
 from winhost.compat.builds import SERVER_2022, WINDOWS_10_21H2
 from winhost.compat.common import SERVERS, ask
 from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported, unverified
+from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import runs_cuda
-from winhost.model.facts import MissingFact, RemoteFault, Unknown
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl.resource import Wsl
 

@@ -4,9 +4,9 @@ import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from winhost.connect.answers import (
+from winhost.connect.checked_answers import (
     Changed,
     Differs,
     FailedAnswer,
@@ -22,7 +22,8 @@ from winhost.connect.answers import (
     parsed,
 )
 from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, RemoteError, SessionDropped, not_found
-from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.answers import Json, Key, Record, RemoteFault, Unavailable, Unknown
+from winhost.model.facts import Answer
 
 A = TypeVar("A")
 Fits = Callable[[str, Sequence[Record]], str | None]
@@ -208,14 +209,3 @@ class Agent:
 
 def _doing(call: Mapping[str, Json]) -> str:
     return "restart" if call["verb"] == "restart" else f"{call['verb']} {call['resource']}"
-
-
-def fault(error: Mapping[str, Any]) -> RemoteFault:
-    """An error as the agent writes it."""
-    return RemoteFault(
-        category=error["category"],
-        code=error.get("code", ""),
-        hresults=tuple(error.get("hresults", ())),
-        cmdlet=error.get("cmdlet", ""),
-        message=error.get("message", ""),
-    )

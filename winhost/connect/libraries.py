@@ -24,8 +24,8 @@ from winhost.connect.wire_errors import (
     no_session,
     one_line,
 )
+from winhost.core.answers import RemoteFault
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.facts import RemoteFault
 from winhost.model.fleet import Host
 
 T = TypeVar("T")

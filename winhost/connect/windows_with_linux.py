@@ -16,8 +16,9 @@ from winhost.connect.wire_errors import (
     WireError,
     one_line,
 )
+from winhost.core.answers import Json, Key, Record, RemoteFault, Unknown
 from winhost.model.errors import UsageError, WinhostError
-from winhost.model.facts import Answer, Json, Key, Record, RemoteFault, Unknown
+from winhost.model.facts import Answer
 from winhost.model.fleet import Host, Ssh
 
 T = TypeVar("T")

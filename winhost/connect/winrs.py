@@ -14,7 +14,7 @@ from winhost.connect.guard import MOST_AT_ONCE, Guard
 from winhost.connect.http import guard_session
 from winhost.connect.libraries import ACCESS_DENIED, at, check_bundle, failure_of, only_output, quieten, translated
 from winhost.connect.wire_errors import BAD_ANSWER, Failure, RemoteError, SessionDropped, Unreachable, one_line
-from winhost.model.facts import RemoteFault
+from winhost.core.answers import RemoteFault
 from winhost.model.fleet import Auth, Host
 from winhost.model.once import once
 

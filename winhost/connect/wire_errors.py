@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
+from winhost.core.answers import Json, RemoteFault
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
-from winhost.model.facts import Json, RemoteFault
 
 BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from winhost.core.answers import Json
 from winhost.engine.events import AmendedValue
 from winhost.engine.failures import EndOfRun
 from winhost.engine.order import identity
 from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.facts import Facts, Json
+from winhost.model.facts import Facts
 from winhost.model.not_on_host import NotOnHost
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths.path_request import PathRequest

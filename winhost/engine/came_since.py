@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from winhost.engine.order import Id, identity, refuse_missing, state_of
+from winhost.core.answers import Json, Key, MissingFact, Unavailable, refuse_missing
+from winhost.engine.order import Id, identity, state_of
 from winhost.engine.resting import by, resting, rests
 from winhost.engine.run_state import ChangedResource, RunState
-from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable
+from winhost.model.facts import Facts
 from winhost.resources.base import Dependent, Keep, Rests, Undo
 from winhost.resources.registry import RESOURCE_TYPES, answer, label, titled
 

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 from winhost import __version__
 from winhost.connect.agent import Agent
-from winhost.model.facts import Answer, Facts, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
+from winhost.model.facts import Answer, Facts
 from winhost.resources.registry import WINDOWS
 
 

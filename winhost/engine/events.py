@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from winhost.core.answers import Json, Key
+from winhost.core.steps import Step
 from winhost.engine.journal import RawEvent
-from winhost.model.facts import Json, Key
 from winhost.model.once import once
-from winhost.model.plan import Plan, PlanRequest, Stage, Step
+from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.resources.base import Dependent
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from winhost.connect.wire_errors import NotAvailable, RemoteError
+from winhost.core.answers import Json
+from winhost.core.steps import Step
 from winhost.model.errors import Exit, UsageError, WinhostError
-from winhost.model.facts import Json
-from winhost.model.plan import RISKS, Step
+from winhost.model.plan import RISKS
 from winhost.resources.registry import titled
 
 NextStep = tuple[str, str]  # what it is, and its command

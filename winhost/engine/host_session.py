@@ -10,10 +10,11 @@ from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, not_found
+from winhost.core.answers import Json, Key, RemoteFault
+from winhost.core.steps import Step
 from winhost.engine import uploads
 from winhost.engine.detect import read_facts
-from winhost.model.facts import Facts, Json, Key, RemoteFault
-from winhost.model.plan import Step
+from winhost.model.facts import Facts
 from winhost.resources.base import Attachment
 
 T = TypeVar("T")

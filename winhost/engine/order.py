@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
 
+from winhost.core.answers import Json, Key, MissingFact, Unavailable, Unknown, refuse_missing
+from winhost.core.steps import Change, DesiredResource, Need, Role, Step
 from winhost.model.errors import WinhostError
-from winhost.model.facts import Facts, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.model.facts import Facts
 from winhost.model.once import once
-from winhost.model.plan import DesiredResource, Role, Step
-from winhost.resources.base import Change, Need, ResourceType
+from winhost.resources.base import ResourceType
 from winhost.resources.registry import RESOURCE_TYPES, answer
 
 Id = tuple[str, tuple[tuple[str, str], ...]]
@@ -158,14 +159,3 @@ def _resource_order() -> dict[str, int]:
 def _rank(resource: str, key: Key, backwards: bool) -> tuple[int, tuple[str, ...]]:
     place = _resource_order()[resource]
     return (-place if backwards else place), tuple(key.values())
-
-
-def refuse_missing(fact: str, value: Json, *, unavailable: bool = True) -> None:
-    """Raises MissingFact where the host could not tell a property; if not asked otherwise, also before it can be."""
-    if isinstance(value, Mapping) and len(value) == 1:
-        if "unknown" in value:
-            from winhost.connect.agent import fault
-
-            raise MissingFact(fact, Unknown(fault(value["unknown"])))
-        if unavailable and "unavailable" in value:
-            raise MissingFact(fact, Unavailable(value["unavailable"]))

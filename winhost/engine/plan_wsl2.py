@@ -5,9 +5,11 @@ from dataclasses import replace
 from functools import cached_property
 
 from winhost.compat.assess import judge
+from winhost.core.answers import Json, Record
+from winhost.core.steps import DesiredResource
 from winhost.engine.order import Id, identity
-from winhost.model.facts import Answer, Facts, Json, Record
-from winhost.model.plan import Deferred, DesiredResource, Unchecked, in_order
+from winhost.model.facts import Answer, Facts
+from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import PathVerdict
 from winhost.model.refusal import Caution
 from winhost.paths.never_sleep import kept_awake

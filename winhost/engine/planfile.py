@@ -8,11 +8,12 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
+from winhost.core.answers import Json
+from winhost.core.steps import Step
 from winhost.engine.planning import CheckedPlan, check_plan
 from winhost.model.documents import read_document
-from winhost.model.facts import Json
 from winhost.model.once import once
-from winhost.model.plan import RISKS, Deferred, Plan, Step
+from winhost.model.plan import RISKS, Deferred, Plan
 from winhost.model.yamlfile import Finding, Loc, refuse_findings
 from winhost.resources.base import ResourceType
 from winhost.resources.factsfile import origin_findings

@@ -6,15 +6,17 @@ from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
+from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.order import Id, ResourceMissing, differences, identity, steps_for
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import Exit, UsageError, visible
-from winhost.model.facts import Facts, Json, MissingFact, Unavailable
+from winhost.model.facts import Facts
 from winhost.model.path import path_of, variant_name
-from winhost.model.plan import Deferred, DesiredResource, Plan, Stage, Step, Unchecked
+from winhost.model.plan import Deferred, Plan, Stage, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
 from winhost.paths.expansion import expand

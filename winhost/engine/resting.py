@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 
-from winhost.engine.order import Id, identity, refuse_missing
-from winhost.model.facts import Facts, Json, Key, MissingFact, Record, Unavailable, Unknown
+from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown, refuse_missing
+from winhost.engine.order import Id, identity
+from winhost.model.facts import Facts
 from winhost.resources.base import Dependent, Rests
 from winhost.resources.registry import RESOURCE_TYPES, answer
 

@@ -10,6 +10,8 @@ from winhost import __version__
 from winhost.connect.agent import Connector, SetAnswer
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, WireError
+from winhost.core.answers import Json, Key, MissingFact
+from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amending, uploads
 from winhost.engine.amending import Amendment
 from winhost.engine.failures import (
@@ -41,8 +43,8 @@ from winhost.engine.store import Store
 from winhost.engine.verify import Check, verify_stages
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError, visible
-from winhost.model.facts import Facts, Json, Key, MissingFact
-from winhost.model.plan import DesiredResource, Plan, Stage, Step, in_order
+from winhost.model.facts import Facts
+from winhost.model.plan import Plan, Stage, in_order
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, unread

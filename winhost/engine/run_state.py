@@ -7,14 +7,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from winhost.core.answers import Json, Key
+from winhost.core.steps import Step
 from winhost.engine import events
 from winhost.engine.events import parse_event
 from winhost.engine.journal import RawEvent, damaged
 from winhost.engine.order import Id, identity
 from winhost.engine.planfile import plan_findings, step_findings
 from winhost.model.errors import UsageError
-from winhost.model.facts import Json, Key
-from winhost.model.plan import Plan, Stage, Step
+from winhost.model.plan import Plan, Stage
 from winhost.model.yamlfile import Finding, dotted
 from winhost.resources.base import Dependent
 from winhost.resources.registry import RESOURCE_TYPES

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from winhost.connect.agent import Received
 from winhost.connect.wire_errors import SessionDropped, TimedOut
+from winhost.core.steps import Change, Step
 from winhost.model.errors import UsageError, visible
-from winhost.model.plan import Step
 from winhost.model.units import MiB
-from winhost.resources.base import Attachment, Change
+from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.values import is_device
 

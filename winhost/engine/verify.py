@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from winhost.core.answers import Json, MissingFact
+from winhost.core.steps import DesiredResource
 from winhost.engine.order import state_of
 from winhost.engine.planning import CheckedPlan, PlanRefused, make_plan
-from winhost.model.facts import Facts, Json, MissingFact
-from winhost.model.plan import DesiredResource, Stage
+from winhost.model.facts import Facts
+from winhost.model.plan import Stage
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import unread
 

@@ -1,9 +1,9 @@
 """Display devices: which ones can serve a model, drive a monitor or be partitioned, and what to call them."""
 
+from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware import bars
 from winhost.hardware.gpus import known
 from winhost.model.errors import visible
-from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.units import Bytes
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.partitionable_gpu.resource import PartitionableGpu

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from winhost.core.answers import Json
 from winhost.imports.observation import (
     FileObservations,
     Misread,
@@ -13,7 +14,6 @@ from winhost.imports.observation import (
     Value,
     Worth,
 )
-from winhost.model.facts import Json
 
 HEAD = re.compile(
     r"^(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[01][0-9a-f])\.(?P<function>[0-7]) "

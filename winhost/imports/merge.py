@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from winhost import __version__
+from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.imports.import_errors import contradiction
 from winhost.imports.observation import FileObservations, Observation, State, Value, Worth
 from winhost.imports.same_functions import Met, met
 from winhost.model.errors import UsageError, visible
-from winhost.model.facts import Answer, Facts, Json, Record, RemoteFault, Unknown
+from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.pci_device.resource import PciDevice

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 
 
 class Worth(IntEnum):

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from winhost.model.facts import Json, Key
+from winhost.core.answers import Json
+from winhost.core.steps import DesiredResource, Step
 
 SCHEMA = "winhost.plan/2"
 
@@ -19,41 +20,6 @@ RISKS: Mapping[str, str] = {
     "network": "interrupt the host's network",
     "data": "change or delete data",
 }
-
-Role = Literal["desired", "need", "restore", "undo"]
-
-
-@dataclass(frozen=True)
-class DesiredResource:
-    """One resource as the playbook wants it; `why` is the playbook's sentence."""
-
-    resource: str
-    key: Key
-    desired: Mapping[str, Json]
-    title: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Step:
-    """One `set`. `before` and `want` hold just the properties that differ.
-
-    role: desired (the path wants it), need (met for other steps), give-back (put back after them), undo (of a
-    rollback). risks: consents without which it does not run; may_need: consents that it uses when they are given.
-    """
-
-    id: str
-    resource: str
-    key: Key
-    role: Role
-    before: Mapping[str, Json]
-    desired: Mapping[str, Json]
-    title: str
-    why: str
-    risks: tuple[str, ...] = ()
-    may_need: tuple[str, ...] = ()
-    restarts: bool = False
-    irreversible: str | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 from winhost.model.workload import AvailableMemory
 
 Mender = Literal["winhost", "admin", "firmware", "money"]

@@ -5,11 +5,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
+from winhost.core.answers import MissingFact, RemoteFault, Unknown
+from winhost.core.steps import DesiredResource
 from winhost.hardware import mmio
 from winhost.hardware.cards import card_name
 from winhost.model.errors import visible
-from winhost.model.facts import Instance, MissingFact, RemoteFault, Unknown
-from winhost.model.plan import DesiredResource, PlanRequest
+from winhost.model.facts import Instance
+from winhost.model.plan import PlanRequest
 from winhost.model.units import Bytes, mib, size
 from winhost.paths.dda_mmio import MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm

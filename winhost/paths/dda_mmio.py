@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from winhost.core.answers import MissingFact
 from winhost.hardware import allocation, bars, mmio
 from winhost.hardware.cards import bars_of
-from winhost.model.facts import MissingFact
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.assignable_device.resource import owner

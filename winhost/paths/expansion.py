@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.model.plan import Deferred, DesiredResource
+from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.steps import DesiredResource
+from winhost.model.plan import Deferred
 from winhost.paths.playbook import REFERENCE, Playbook, PlaybookResource
 from winhost.resources.registry import RESOURCE_TYPES
 

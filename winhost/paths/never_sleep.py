@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from winhost.model.facts import NOT_THERE, MissingFact
+from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.resources.host import HostFacts

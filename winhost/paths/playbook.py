@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from winhost.core.answers import Json
 from winhost.model.errors import did_you_mean
-from winhost.model.facts import Json
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
 from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES

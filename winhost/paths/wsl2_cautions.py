@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
+from winhost.core.answers import MissingFact
 from winhost.hardware.cards import memory_of, runs_cuda
-from winhost.model.facts import MissingFact
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.model.units import about, size

@@ -7,8 +7,8 @@ from hashlib import sha256
 
 from packaging.version import Version
 
+from winhost.core.answers import Json
 from winhost.hardware.cards import card_label, runs_cuda
-from winhost.model.facts import Json
 from winhost.paths.distro_containers import FILES, UNITS
 from winhost.paths.distro_packages import TOOLKIT, Repository, docker, packages
 from winhost.paths.never_sleep import power_plans

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from winhost.core.answers import MissingFact
 from winhost.hardware.cards import memory_of
-from winhost.model.facts import MissingFact
 from winhost.model.units import Bytes, MiB, about, size
 from winhost.resources.host import Card, HostFacts
 from winhost.sizing.host_memory import WINDOWS_USABLE, wsl_default_ram

@@ -4,7 +4,7 @@ from hashlib import sha256
 from ipaddress import ip_interface
 from typing import Literal
 
-from winhost.model.facts import MissingFact, Unavailable
+from winhost.core.answers import MissingFact, Unavailable
 from winhost.model.not_on_host import NotOnHost
 from winhost.model.refusal import Refusal
 from winhost.paths.wsl2_settings import AUTO, Bridge, Wsl2Settings

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
-from winhost.model.facts import Instance, MissingFact, Unavailable
-from winhost.model.plan import DesiredResource
+from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.steps import DesiredResource
+from winhost.model.facts import Instance
 from winhost.model.refusal import Refusal
 from winhost.model.units import about, size
 from winhost.paths.wsl2_network import adapter, allowed

@@ -3,8 +3,8 @@
 import unicodedata
 from collections.abc import Callable, Mapping
 
+from winhost.core.answers import MissingFact, Unavailable
 from winhost.model.errors import visible
-from winhost.model.facts import MissingFact, Unavailable
 
 ORIGINS: Mapping[str, str] = {
     "recorded": "read from the host",

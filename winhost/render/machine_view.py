@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from winhost.core.answers import MissingFact
 from winhost.hardware.cards import card_name, memory_of, runs_cuda, serves
-from winhost.model.facts import Instance, MissingFact
+from winhost.model.facts import Instance
 from winhost.model.units import Bytes, about, mib, size
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Card, HostFacts

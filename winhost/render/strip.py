@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from winhost.core.answers import MissingFact
 from winhost.hardware import mmio
 from winhost.hardware.bars import FOUR_GIB, MmioRefused
 from winhost.hardware.cards import serves
-from winhost.model.facts import MissingFact
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
 from winhost.paths.dda_mmio import MmioWindows, windows

@@ -7,8 +7,10 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform,
 
 from packaging.version import Version
 
+from winhost.core.answers import Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.rules import Rests
-from winhost.model.facts import Instance, Json, Key, MissingFact, OrMissing, Unavailable, Unknown
+from winhost.core.steps import Change, Need
+from winhost.model.facts import OrMissing
 from winhost.resources.values import Value
 
 S = TypeVar("S", bound="State")
@@ -27,24 +29,6 @@ class State:
         if isinstance(value, _MISSING):
             raise MissingFact(f"{type(self).__name__}.{name}", value)
         return value
-
-
-@dataclass(frozen=True)
-class Need:
-    """Another resource that must stand at `want` while a step runs; the engine moves it there and back once."""
-
-    resource: str
-    key: Key
-    desired: Mapping[str, Json]
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a step does to one resource: only the properties that differ."""
-
-    key: Key
-    before: Mapping[str, Json]
-    desired: Mapping[str, Json]
 
 
 @dataclass(frozen=True)
@@ -218,12 +202,9 @@ __all__ = [
     "ADDRESS",
     "VERSION",
     "Attachment",
-    "Change",
     "Dependent",
     "Form",
-    "Instance",
     "Keep",
-    "Need",
     "ResourceType",
     "Rests",
     "State",

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from winhost.core.answers import Record
 from winhost.model.documents import read_document
-from winhost.model.facts import ORIGINS, Facts, Record
+from winhost.model.facts import ORIGINS, Facts
 from winhost.model.yamlfile import Finding, refuse_findings
 from winhost.resources.base import ResourceType
 from winhost.resources.host import WrongState, typed

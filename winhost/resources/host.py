@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from winhost.core.answers import NOT_THERE, MissingFact, Record
 from winhost.model.errors import UsageError
-from winhost.model.facts import NOT_THERE, Facts, Instance, MissingFact, Record
+from winhost.model.facts import Facts, Instance
 from winhost.resources.base import State
 from winhost.resources.registry import answer
 from winhost.resources.shape import adapter, faults

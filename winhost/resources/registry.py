@@ -4,7 +4,8 @@ from importlib import import_module
 from importlib.resources import files
 from types import ModuleType
 
-from winhost.model.facts import Answer, Facts, MissingFact, Unavailable
+from winhost.core.answers import MissingFact, Unavailable
+from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType, State
 from winhost.resources.shared import ACCESS
 

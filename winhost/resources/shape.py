@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
+from winhost.core.answers import Record
 from winhost.model.errors import visible
-from winhost.model.facts import Record
 from winhost.model.once import once
 from winhost.resources.registry import RESOURCE_TYPES
 

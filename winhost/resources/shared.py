@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Rests, Undo, by_hand, undo_property_by_property
+from winhost.core.answers import Json
+from winhost.core.steps import Change
+from winhost.resources.base import Keep, Rests, Undo, by_hand, undo_property_by_property
 
 ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
+from winhost.core.answers import NOT_THERE, Json, Missing, Record
 from winhost.model.errors import UsageError, did_you_mean, visible
-from winhost.model.facts import NOT_THERE, Answer, Facts, Json, Missing, Record
+from winhost.model.facts import Answer, Facts
 from winhost.model.units import parse_size
 from winhost.resources.base import ResourceType
 from winhost.resources.host import WrongState, typed

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 from winhost.model.units import Bytes, size
 
 

@@ -9,9 +9,9 @@ from winhost.compat.assess import assess
 from winhost.compat.available_memory import available_memory
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
 from winhost.compat.target import Target
+from winhost.core.answers import MissingFact
 from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
-from winhost.model.facts import MissingFact
 from winhost.model.path import VARIANTS, path_of, variant_name
 from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
 from winhost.model.units import Bytes

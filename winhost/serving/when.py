@@ -10,8 +10,8 @@ from packaging.version import Version
 from winhost.compat.capabilities.gpu_cards import listed
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import RELOADING
+from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.hardware.cards import card_name
-from winhost.model.facts import NOT_THERE, MissingFact
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.serving.profile import When
 from winhost.sizing.budget import Budget

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.powershell.bundles import twin
+from winhost.core.answers import Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.lab_clock import LabClock
@@ -17,7 +18,6 @@ from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.model.facts import Unavailable, Unknown
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "lab" / "physics.yaml").read_text(encoding="utf-8"))
 HOSTS = expand_all()

@@ -11,13 +11,14 @@ import pytest
 
 from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World, world
 from winhost import __version__
+from winhost.core.steps import DesiredResource
 from winhost.engine.order import steps_for
 from winhost.lab.physics.local_accounts import DENY_BATCH, MARKER, Account
 from winhost.lab.physics.scheduled_tasks import jobs_task
 from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
-from winhost.model.plan import DesiredResource, Plan, PlanRequest, Stage
+from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.resources.host import HostFacts
 
 HOST = "win11-pro-1gpu"

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from winhost.core.answers import Record
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.wsl_distros import Distros, folder_of, record_of
-from winhost.model.facts import Record
 
 IMAGE = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
 STAGED = f"C:\\ProgramData\\winhost\\files\\{IMAGE}-ubuntu-24.04.4-wsl-amd64.wsl"

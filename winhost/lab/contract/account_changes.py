@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import Mapping
 
+from winhost.core.answers import Json
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.local_accounts import MARKER, RIGHTS, Account, no_local_accounts
 from winhost.lab.physics.scheduled_tasks import job_folder, jobs_task, keep_alive_task, script_path
@@ -13,7 +14,6 @@ from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, bad_request, not_found, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import vm_record
-from winhost.model.facts import Json
 from winhost.resources.windows.account_tasks.resource import REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 

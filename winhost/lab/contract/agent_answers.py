@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from winhost.core.answers import Key, Record, Unavailable, Unknown
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch, PipelineStopped
 from winhost.lab.contract.resource_table import (
     BACK_TO,
@@ -16,7 +17,6 @@ from winhost.lab.contract.resource_table import (
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
-from winhost.model.facts import Key, Record, Unavailable, Unknown
 from winhost.resources.registry import WINDOWS
 
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from winhost.core.answers import Json, Key, Record
 from winhost.lab.contract.injected_faults import InjectedFaults
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
-from winhost.model.facts import Json, Key, Record
 
 Answer = dict[str, Json]
 Call = Mapping[str, Any]

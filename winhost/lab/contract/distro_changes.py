@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from winhost.core.answers import Json, Key
 from winhost.lab.contract.account_changes import check_account_name
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.simulated_machine import Machine
@@ -12,7 +13,6 @@ from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request,
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import folder_of, record_of
 from winhost.lab.physics.wsl_session import Distro
-from winhost.model.facts import Json, Key
 from winhost.resources.values import is_device
 from winhost.resources.windows.windows_scripts import inside_script
 from winhost.resources.windows.wsl_conf.resource import NO_CONF

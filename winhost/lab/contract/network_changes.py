@@ -3,6 +3,7 @@
 import re
 from typing import TypeGuard
 
+from winhost.core.answers import Json
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.network_adapters import Switch
 from winhost.lab.physics.simulated_machine import Machine
@@ -11,7 +12,6 @@ from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_fou
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_firewall import ANY, rule_name
 from winhost.lab.physics.windows_network import TASK, Network
-from winhost.model.facts import Json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")

@@ -6,6 +6,7 @@ Values are checked before, as the resource type says; only what no value tells b
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from winhost.core.answers import Json
 from winhost.lab.contract import account_changes, distro_changes, network_changes, software_changes
 from winhost.lab.contract.device_changes import set_place
 from winhost.lab.contract.set_call import SetCall, SetOnHost, UploadToHost
@@ -13,7 +14,6 @@ from winhost.lab.physics.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATF
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error, wrong_place
 from winhost.lab.physics.windows_software import MODELS
-from winhost.model.facts import Json
 
 TURN_OFF = "vm-turn-off"
 

@@ -5,12 +5,12 @@ import binascii
 import re
 from collections.abc import Mapping
 
+from winhost.core.answers import Json, Key
 from winhost.lab.contract.set_call import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_software import MODELS, PRODUCT
-from winhost.model.facts import Json, Key
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")

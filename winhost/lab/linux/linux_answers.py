@@ -5,6 +5,7 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 
+from winhost.core.answers import Key, Record
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch
 from winhost.lab.linux.linux_machine import Linux, refused
 from winhost.lab.linux.linux_resources import ENTRIES, LinuxResource, bad_request
@@ -12,7 +13,6 @@ from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_firewall import within
 from winhost.lab.physics.wsl_session import Distro
-from winhost.model.facts import Key, Record
 from winhost.resources.registry import LINUX
 
 

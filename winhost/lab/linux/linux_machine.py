@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
-from winhost.model.facts import Json, Key, Record
 
 State = dict[str, Json]
 

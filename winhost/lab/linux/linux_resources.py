@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.linux_machine import FILES, PACKAGES, SOURCES, UNITS, Linux, State, refused
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
-from winhost.model.facts import Json, Key, Record
 
 Get = Callable[[Linux, Key | None], Iterable[Record]]
 Set = Callable[[Linux, Key, Mapping[str, Json]], None]

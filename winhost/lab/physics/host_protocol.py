@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_files import Files
-from winhost.model.facts import Json, Key, Record
 
 
 class HostPart(Protocol):

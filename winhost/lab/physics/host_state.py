@@ -6,6 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
 from winhost.lab.physics.guest_mmio import fitting
 from winhost.lab.physics.host_protocol import HostPart
 from winhost.lab.physics.lab_clock import LabClock
@@ -14,7 +15,7 @@ from winhost.lab.physics.pci_function import Device, device
 from winhost.lab.physics.virtual_machine import VM_RESOURCES as VM_RESOURCES
 from winhost.lab.physics.virtual_machine import Assignment, VirtualMachine, virtual_machine
 from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error
-from winhost.model.facts import Answer, Facts, Json, Key, Record, Unavailable, Unknown
+from winhost.model.facts import Answer, Facts
 from winhost.resources.host import typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.assignable_device.resource import assigned

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from winhost.core.answers import Json, Record
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.scheduled_tasks import Task
 from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, own_error
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.model.facts import Json, Record
 
 MARKER = "winhost: owns the Linux distro; see winhost docs"
 ADMINISTRATORS = "S-1-5-32-544"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from winhost.core.answers import Json, Record
 from winhost.lab.physics.host_state import known_or
-from winhost.model.facts import Json, Record
 
 ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")
 # Every property, and what stands for one that could not be read.

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.guest_mmio import GuestBars
 from winhost.lab.physics.lab_section import DevicePhysics
 from winhost.lab.physics.windows_errors import own_error
-from winhost.model.facts import Json, Key, Record
 from winhost.resources.windows.assignable_device.resource import DISABLED, DISMOUNTED, ENABLED
 
 PROBLEM_DISABLED = 22

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 from winhost.model.units import GiB, MiB
 from winhost.resources.windows.assignable_device.resource import owner
 

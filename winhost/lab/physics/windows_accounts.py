@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.local_accounts import (
     ADMINISTRATORS,
@@ -39,7 +40,6 @@ from winhost.lab.physics.scheduled_tasks import (
 from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.model.facts import Json, Key, Record
 from winhost.resources.windows.account_tasks.resource import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from winhost.model.facts import Json, RemoteFault
+from winhost.core.answers import Json, RemoteFault
 from winhost.model.once import once
 
 _SPOKEN_EVERYWHERE = "en-US"

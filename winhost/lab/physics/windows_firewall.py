@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
 
+from winhost.core.answers import Json, Record
 from winhost.lab.physics.host_protocol import WindowsHost
-from winhost.model.facts import Json, Record
 from winhost.resources.windows.hyperv_firewall.resource import WSL
 
 HYPER_V_FIREWALL = 22621  # the first build that has it

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from winhost.core.answers import Json, Record
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.host_state import known_or
@@ -16,7 +17,6 @@ from winhost.lab.physics.pci_function import not_exposed
 from winhost.lab.physics.switch_records import Records, found, in_flight
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.model.facts import Json, Record
 from winhost.resources.windows.network_adapter.resource import VIRTUAL
 
 FIRST_INDEX = 4

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
 
+from winhost.core.answers import Json, Record
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator, own_error
-from winhost.model.facts import Json, Record
 
 RECORD = "SOFTWARE\\winhost"
 PRODUCT = "{5C9D4D3B-7A3E-4C52-9B1F-2E6A0D84F7C1}"

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+from winhost.core.answers import Json, Record
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import CmdletError, not_administrator
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_exe import BOOTED, WslExe, WslHost
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
-from winhost.model.facts import Json, Record
 from winhost.resources.windows.wsl_access.resource import NO_ACCESS
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
 

@@ -8,6 +8,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
+from winhost.core.answers import Json
 from winhost.lab.physics.host_protocol import WindowsHost
 from winhost.lab.physics.lab_section import ImagePhysics
 from winhost.lab.physics.scheduled_tasks import Task
@@ -16,7 +17,6 @@ from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_software import Software
 from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
-from winhost.model.facts import Json
 from winhost.resources.windows.windows_scripts import inside_script
 
 BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that

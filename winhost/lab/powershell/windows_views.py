@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from winhost.core.answers import Json
 from winhost.lab.physics.host_state import HostState, known_or
 from winhost.lab.physics.pci_function import Device
 from winhost.lab.physics.windows_objects import FileTime, Properties, WindowsObject, of_type
 from winhost.lab.physics.windows_software import PRODUCT, drives
-from winhost.model.facts import Json
 from winhost.model.units import MiB
 
 

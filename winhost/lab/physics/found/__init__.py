@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.resources import files
 
+from winhost.core.answers import Record
 from winhost.lab.physics.host_protocol import HostPart, WindowsHost
-from winhost.model.facts import Record
 from winhost.model.once import once
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 from winhost.resources.base import Keep, ResourceType, State, Undo, resource, undo_property_by_property
 from winhost.resources.shared import ACCESS, DISTROS, PACKAGES
 from winhost.resources.values import FLAG, Value, or_nothing, text

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, ResourceType, State, Undo, by_hand, resource
+from winhost.core.answers import Json
+from winhost.core.steps import Change
+from winhost.resources.base import Keep, ResourceType, State, Undo, by_hand, resource
 from winhost.resources.shared import CONFIG_OF, DISTROS_OF
 from winhost.resources.values import one_of, or_nothing, text
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, Need, ResourceType, State, Undo, by_hand, resource
+from winhost.core.answers import Json
+from winhost.core.steps import Change, Need
+from winhost.resources.base import Keep, ResourceType, State, Undo, by_hand, resource
 from winhost.resources.values import text
 from winhost.resources.windows.vm_power.resource import OFF
 

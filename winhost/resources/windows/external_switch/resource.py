@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
 from winhost.resources.shared import cuts_the_wire
 from winhost.resources.values import Value

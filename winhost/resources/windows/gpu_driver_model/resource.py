@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from winhost.resources.base import Change, ResourceType, State, resource
+from winhost.core.steps import Change
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import DISTROS, restart
 from winhost.resources.values import one_of
 

@@ -2,18 +2,9 @@
 
 from collections.abc import Mapping
 
-from winhost.model.facts import Json, MissingFact, Unavailable
-from winhost.resources.base import (
-    Change,
-    Keep,
-    ResourceType,
-    Rests,
-    State,
-    Undo,
-    by_hand,
-    resource,
-    undo_property_by_property,
-)
+from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.steps import Change
+from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
 from winhost.resources.values import one_of
 from winhost.resources.windows.assignable_device.resource import DISABLED, ENABLED
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 
-from winhost.model.facts import MissingFact
+from winhost.core.answers import MissingFact
 from winhost.resources.base import ResourceType, State, resource
 
 SKU_MULTI_SESSION = 175

@@ -2,7 +2,7 @@
 
 import ipaddress
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import WAYS_IN, cuts_the_wire
 from winhost.resources.values import NETWORKS, Value, port

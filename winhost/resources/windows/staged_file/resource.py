@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
+from winhost.core.steps import Change
 from winhost.resources.base import (
     Attachment,
-    Change,
     ResourceType,
     Rests,
     State,

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from winhost.resources.base import Change, Need, ResourceType, State, by_hand, resource
+from winhost.core.steps import Change, Need
+from winhost.resources.base import ResourceType, State, by_hand, resource
 from winhost.resources.values import one_of
 
 OFF = "off"

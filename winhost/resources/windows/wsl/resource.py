@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
+from winhost.core.steps import Change
 from winhost.resources.base import (
     VERSION,
-    Change,
     Keep,
     ResourceType,
     State,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import INSIDE, WITHIN_DISTRO, cuts_the_wire, undo_whole
 from winhost.resources.values import FLAG, NETWORKS, Value

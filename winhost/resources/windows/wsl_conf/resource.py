@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from winhost.model.facts import Json
+from winhost.core.answers import Json
 from winhost.resources.base import ResourceType, Rests, State, resource
 from winhost.resources.shared import WITHIN_DISTRO, ends_distros
 from winhost.resources.values import or_nothing, text

@@ -3,18 +3,9 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from winhost.model.facts import Json
-from winhost.resources.base import (
-    Change,
-    Keep,
-    ResourceType,
-    Rests,
-    State,
-    Undo,
-    by_hand,
-    resource,
-    undo_property_by_property,
-)
+from winhost.core.answers import Json
+from winhost.core.steps import Change
+from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
 from winhost.resources.shared import INSIDE
 from winhost.resources.values import FLAG, SHA256_OR_NOTHING
 

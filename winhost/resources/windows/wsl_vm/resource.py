@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from winhost.model.facts import Json
-from winhost.resources.base import Change, Keep, ResourceType, State, Undo, by_hand, resource
+from winhost.core.answers import Json
+from winhost.core.steps import Change
+from winhost.resources.base import Keep, ResourceType, State, Undo, by_hand, resource
 from winhost.resources.shared import DISTROS_OF, ends_distros
 from winhost.resources.values import SHA256_OR_NOTHING, or_nothing, text
 

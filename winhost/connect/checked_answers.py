@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar, Union
 from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter, ValidationError
 
 from winhost.connect.wire_errors import one_line
+from winhost.core.answers import Json, RemoteFault
 from winhost.model.errors import visible
-from winhost.model.facts import Json, RemoteFault
 from winhost.model.once import once
 from winhost.model.units import MiB, size
 

@@ -1,0 +1,84 @@
+"""What a host answered, resource by resource, and what it could not: an unread value never passes for one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Key = Mapping[str, str]
+Json = Any  # JSON as `json` gives it; typed states take it from there.
+
+
+@dataclass(frozen=True)
+class RemoteFault:
+    """An error as the host reported it. Match on the codes; `message` is in the host's language."""
+
+    category: str
+    code: str = ""
+    hresults: tuple[str, ...] = ()
+    cmdlet: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.cmdlet}: " if self.cmdlet else ""
+        return f"{where}{self.message or self.code or self.category}"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """It exists or not, but could not be read."""
+
+    unknown: RemoteFault
+
+    def __str__(self) -> str:
+        return f"could not be read ({self.unknown})"
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """It cannot be read before the named resource is there."""
+
+    unavailable: str
+
+    def __str__(self) -> str:
+        return f"cannot be read before {self.unavailable} is there"
+
+
+Missing = Unknown | Unavailable
+NOT_THERE = Unknown(RemoteFault("NotRead", message="these facts do not hold it"))
+
+
+class MissingFact(Exception):
+    """Raised on reading a fact that was not read. `fact` names it, as in `PciDevice.acs`."""
+
+    def __init__(self, fact: str, missing: Missing) -> None:
+        super().__init__(f"{fact} {missing}")
+        self.fact = fact
+        self.missing = missing
+
+
+@dataclass(frozen=True)
+class Record:
+    """One instance of a resource as it travels: raw JSON, not yet typed."""
+
+    state: Mapping[str, Json]
+    key: Key = field(default_factory=dict)
+
+
+def fault(error: Mapping[str, Any]) -> RemoteFault:
+    """An error as the agent writes it."""
+    return RemoteFault(
+        category=error["category"],
+        code=error.get("code", ""),
+        hresults=tuple(error.get("hresults", ())),
+        cmdlet=error.get("cmdlet", ""),
+        message=error.get("message", ""),
+    )
+
+
+def refuse_missing(fact: str, value: Json, *, unavailable: bool = True) -> None:
+    """Raises MissingFact where the host could not tell a property; if not asked otherwise, also before it can be."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        if "unknown" in value:
+            raise MissingFact(fact, Unknown(fault(value["unknown"])))
+        if unavailable and "unavailable" in value:
+            raise MissingFact(fact, Unavailable(value["unavailable"]))
