@@ -326,7 +326,7 @@ def test_somebody_who_is_logged_on_is_told_by_verify_with_exit_4_and_by_plan_wit
     assert account is not None
     account.sessions = 1
     said = line("verify", "plan.json")
-    assert (said.code, "Somebody is logged on as winhost" in " ".join(said.out.split())) == (4, True), said.out
+    assert (said.code, "A user is logged on as winhost" in " ".join(said.out.split())) == (4, True), said.out
     assert line(*words).code == 3
 
 

@@ -360,7 +360,7 @@ def test_somebody_who_is_logged_on_is_named_beside_all_else_and_nothing_is_repai
     account.sessions = 1
     found = {(check.resource, check.title): check.found for check in here.differing(plan)}
     assert found["AccountTasks", "Tasks of winhost"] == "disabled"
-    assert "Somebody is logged on as winhost" in found["", "Path wsl2"]
+    assert "A user is logged on as winhost" in found["", "Path wsl2"]
     with pytest.raises(PlanRefused) as caught:
         here.plan()
     assert caught.value.grounds.codes == ("wsl.account-logged-on",)

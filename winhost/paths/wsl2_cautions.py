@@ -23,25 +23,25 @@ def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[Pla
         yield Caution(
             "wsl.no-way-in",
             Severity.NOTE,
-            "Without access.key the plan ends with the distro: no way in by SSH, no Docker, no NVIDIA toolkit. "
-            'Plan with all of it: --set access.key="$(cat ~/.ssh/id_ed25519.pub)", now or later.',
+            "Without access.key, the plan ends with the distro: no SSH access, no Docker, no NVIDIA Container Toolkit. "
+            'To set them up, now or later, add: --set access.key="$(cat ~/.ssh/id_ed25519.pub)"',
         )
     if settings.administrator:
         yield Caution(
             "wsl.administrator",
             Severity.NOTE,
-            f"Account {settings.account} becomes an administrator of this host, and so does whatever runs as it.",
+            f"Account {settings.account} becomes an administrator of this host, and so does all that runs as it.",
         )
     if any(each.resource == "AccountTasks" and each.desired.get("logon") == "s4u" for each in resources):
         yield Caution(
             "wsl.logon-s4u",
             Severity.UNVERIFIED,
-            f"The tasks of {settings.account} are to log on without a password (S4U).",
+            f"The tasks of {settings.account} will log on without a password (S4U).",
         )
 
 
 def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Caution]:
-    """Nothing where memory is unknown, or where no setting could be large enough: rules cover both."""
+    """None where memory is unknown or no setting could be large enough: rules report both."""
     try:
         cards = tuple(filter(runs_cuda, facts.cards))
         total, cards_have = facts.memory.total, sum(map(memory_of, cards))

@@ -51,8 +51,8 @@ def _best_adapter(facts: HostFacts, switch: str) -> str:
     if not fit:
         raise Refusal(
             "wsl.no-adapter",
-            "No wired network adapter with a link is free for a switch.",
-            "Plug one in, name another one: --set bridge.adapter=NAME, or use --set network=nat",
+            "No wired network adapter with a link is available for a switch.",
+            "Connect one, choose another with --set bridge.adapter=NAME, or use --set network=nat",
         )
     return fit[0][-1]
 
@@ -98,7 +98,7 @@ def allowed(facts: HostFacts, settings: Wsl2Settings) -> tuple[str, ...]:
     if not named:
         raise Refusal(
             "wsl.nobody-allowed",
-            "No network adapter of the host has an address, so nobody is known who may come into the distro.",
-            "Name the networks that may: --set access.allow=[192.0.2.0/24]",
+            "No network adapter of the host has an address, so no network is allowed to reach the distro.",
+            "Set the networks that may connect: --set access.allow=[192.0.2.0/24]",
         )
     return named

@@ -26,7 +26,7 @@ _OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # 
 
 
 def refusals(facts: HostFacts, settings: Wsl2Settings, desired: Iterable[DesiredResource]) -> Iterator[Refusal]:
-    """Of the settings, and of what is wanted, whoever wrote it.
+    """Conflicts of the settings and of the desired resources with the host.
 
     Raises MissingFact where accounts, distros or the network could not be read, and NotOnHost.
     """
@@ -51,9 +51,9 @@ def refusals(facts: HostFacts, settings: Wsl2Settings, desired: Iterable[Desired
 
 
 def _of_access(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
-    """Whoever let the whole world but the controller in would find out when all but the last is done.
+    """This computer must be able to reach the distro: without that, the plan would stop after all changes in Windows.
 
-    Not refused is what is not known: that a session comes by IPv6 does not tell where this computer is in IPv4.
+    An IPv6 session is not refused: it does not show this computer's IPv4 address.
     """
     try:
         peers = [ip_address(peer) for peer in facts.session.peers]
@@ -64,8 +64,8 @@ def _of_access(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
         found = ", ".join(map(str, peers))
         yield Refusal(
             "wsl.controller-outside",
-            f"You come to the host from {found}, and only {', '.join(may)} may come into the distro.",
-            f"Name all networks that may: --set access.allow=[{','.join((*may, f'{peers[0]}/32'))}]",
+            f"This computer reaches the host from {found}, but only {', '.join(may)} may connect to the distro.",
+            f"Set all networks that may connect: --set access.allow=[{','.join((*may, f'{peers[0]}/32'))}]",
         )
 
 
@@ -76,7 +76,7 @@ def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
         yield Refusal(
             "wsl.memory-beyond-host",
             f"Linux cannot have {told(stated)}: the host has {told(total)}.",
-            "Let it be computed, --set memory=auto, or name a size.",
+            "Let winhost compute it with --set memory=auto, or set a smaller size.",
         )
 
 
@@ -101,8 +101,8 @@ def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
     if driver.packages:
         yield Refusal(
             "wsl.linux-driver",
-            f"The distro has a Linux GPU driver: {', '.join(driver.packages)}.",
-            f"Remove it there: apt-get purge {' '.join(driver.packages)}",
+            f"A Linux GPU driver is installed in the distro: {', '.join(driver.packages)}.",
+            f"Remove it inside the distro: apt-get purge {' '.join(driver.packages)}",
         )
 
 
@@ -110,26 +110,26 @@ def _of_account(account: LocalAccount, name: str, desired: str) -> Iterator[Refu
     if not account.ours:
         yield Refusal(
             "wsl.account-taken",
-            f"There is an account {name} already that winhost did not make: its password would be changed.",
+            f"The account {name} already exists and was not created by winhost, which would change its password.",
             "Choose another name: --set account=NAME",
         )
     elif name != desired:
         yield Refusal(
             "wsl.account-taken",
-            f"There is an account {name} already, which winhost made; to Windows, {desired} is the same name.",
-            f"Write it as it is: --set account={name}",
+            f"winhost already created the account {name}; to Windows, {desired} is the same name.",
+            f"Use that spelling: --set account={name}",
         )
     elif not account.enabled:
         yield Refusal(
             "wsl.account-disabled",
-            f"The account {name} was disabled: its tasks cannot log on.",
+            f"The account {name} is disabled, so its tasks cannot log on.",
             f"Enable it on the host: Enable-LocalUser -Name {name}",
         )
     if account.sessions:
         yield Refusal(
             "wsl.account-logged-on",
-            f"Somebody is logged on as {name} ({account.sessions} session(s)): with their logoff its WSL would end.",
-            f"Log {name} off on the host, and let nobody log on with it.",
+            f"A user is logged on as {name} ({account.sessions} session(s)); WSL would end when they log off.",
+            f"Log {name} off on the host, and do not log on with this account.",
         )
 
 
@@ -143,16 +143,15 @@ def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal
         if name.casefold() not in there:
             yield Refusal(
                 "wsl.account-gone",
-                f"The account {name} is gone, and its tasks are still there. If it was deleted, all that Windows knew "
-                f"of its distro went with it: the disk stays in %ProgramData%\\winhost\\distros\\{name}, and nothing "
-                "can start it.",
-                "If it was renamed, give it its name back. Else begin anew beside it: --set account=NAME",
+                f"The account {name} no longer exists, but its tasks do. If it was deleted, so was the registration of "
+                f"its distro: the disk is still in %ProgramData%\\winhost\\distros\\{name}, but nothing can start it.",
+                "If the account was renamed, change its name back. Otherwise use a new account: --set account=NAME",
             )
         elif _missing(facts, WslDistro) == "AccountRight" and _granted(facts, name):
             yield Refusal(
                 "wsl.batch-denied",
-                f"The tasks of {name} may not log on as a batch job, though the account has the right to.",
-                'A policy denies it: see who is listed on the host under "Deny log on as a batch job".',
+                f"The tasks of {name} cannot log on as a batch job, although the account has that right.",
+                'A policy denies it: on the host, check who is listed under "Deny log on as a batch job".',
             )
 
 
@@ -172,14 +171,14 @@ def _of_distro(distro: Instance[WslDistro], desired: str) -> Iterator[Refusal]:
     if distro.state.image is None:
         yield Refusal(
             "wsl.distro-taken",
-            f"{account} has a distro {name} already that winhost did not make.",
+            f"{account} already has a distro {name} that winhost did not create.",
             "Choose another name: --set distro=NAME",
         )
     elif name != desired:
         yield Refusal(
             "wsl.distro-taken",
-            f"{account} has a distro {name} already, which winhost made; to WSL, {desired} is the same name.",
-            f"Write it as it is: --set distro={name}",
+            f"winhost already created the distro {name} of {account}; to WSL, {desired} is the same name.",
+            f"Use that spelling: --set distro={name}",
         )
 
 
@@ -191,8 +190,8 @@ def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
         if not any((each.name, each.kind) == (bridge.switch, "external") for each in known.values()):
             yield Refusal(
                 "wsl.switch-missing",
-                f"There is no external switch {bridge.switch}: WSL would start without any network.",
-                "Name the adapter to make it on: --set bridge.adapter=NAME (or auto), or a switch that is there.",
+                f"The external switch {bridge.switch} does not exist, so WSL would start without any network.",
+                "Set the adapter to create it on: --set bridge.adapter=NAME (or auto), or use an existing switch.",
             )
         return
     guid = adapter(facts, bridge)
@@ -202,12 +201,12 @@ def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
         if other != bound:
             yield Refusal(
                 "wsl.switch-taken",
-                f"There is a switch {switch.name} already ({switch.kind}), and not on {chosen.name}.",
+                f"The switch {switch.name} ({switch.kind}) already exists, but not on {chosen.name}.",
                 "Choose another name: --set bridge.switch=NAME",
             )
     if bound in switches and (name := switches[bound].name) != bridge.switch:
         yield Refusal(
             "wsl.adapter-taken",
-            f"{chosen.name} has a switch already: {name}. An adapter can have only one.",
-            f"Take that one: --set bridge.switch={name}",
+            f"{chosen.name} already has the switch {name}. An adapter can have only one.",
+            f"Use that switch: --set bridge.switch={name}",
         )
