@@ -86,9 +86,9 @@ def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
             for key, value in state.items()
             if isinstance(value, Observation)
         }
-    for promised in command.tells:
+    for promised in command.provides:
         assert any(fnmatchcase(fact, promised) for fact in told), promised
 
 
-def test_the_last_command_tells_everything() -> None:
-    assert [command.tells == ("*",) for command in commands()] == [False] * (len(commands()) - 1) + [True]
+def test_the_last_command_provides_everything() -> None:
+    assert [command.provides == ("*",) for command in commands()] == [False] * (len(commands()) - 1) + [True]

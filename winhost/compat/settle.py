@@ -16,11 +16,11 @@ GAP = ".unknown"
 
 @dataclass(frozen=True)
 class SettlingCommand:
-    """run: what to type on the host; then: what to do with its output; tells: facts, `*` for all of a resource."""
+    """run: what to type on the host; then: what to do with its output; provides: facts, `*` for all of a resource."""
 
     run: str
     then: str
-    tells: tuple[str, ...]
+    provides: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def commands() -> tuple[SettlingCommand, ...]:
     import yaml
 
     read: list[dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("settle.yaml").read_text(encoding="utf-8"))
-    return tuple(SettlingCommand(row["run"], row["then"], tuple(row["tells"])) for row in read)
+    return tuple(SettlingCommand(row["run"], row["then"], tuple(row["provides"])) for row in read)
 
 
 def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
@@ -51,7 +51,7 @@ def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
     found: list[Settling] = []
     while open_ and len(found) < MOST:
         best = max(single, key=lambda command: _waiting(command, open_))
-        left = {fact for fact in open_ if not _tells(best, fact)}
+        left = {fact for fact in open_ if not _provides(best, fact)}
         if not _waiting(best, open_) or (len(found) == MOST - 1 and left):
             best, left = everything, set()
         settled = tuple(sorted(open_.keys() - left))
@@ -71,8 +71,8 @@ def _waits(reason: Reason) -> bool:
 
 
 def _waiting(command: SettlingCommand, open_: Counter[str]) -> int:
-    return sum(count for fact, count in open_.items() if _tells(command, fact))
+    return sum(count for fact, count in open_.items() if _provides(command, fact))
 
 
-def _tells(command: SettlingCommand, fact: str) -> bool:
-    return any(fnmatchcase(fact, told) for told in command.tells)
+def _provides(command: SettlingCommand, fact: str) -> bool:
+    return any(fnmatchcase(fact, pattern) for pattern in command.provides)

@@ -78,9 +78,7 @@ def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
         title=topic.title,
         means=topic.means,
         wanted="must" if name in needs.must else "nice" if name in needs.nice else "",
-        cells=tuple(
-            Cell(each.path, each.offers(name).verdict, each.verdict is Verdict.UNSUPPORTED) for each in variants
-        ),
+        cells=tuple(_cell(each, name) for each in variants),
         groups=_groups(offered),
         reasons=_observed_reasons(offered),
         grounds=_grounds(offered),
