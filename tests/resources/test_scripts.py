@@ -15,7 +15,7 @@ import yaml
 from tree_sitter import Language, Node, Parser
 
 from winhost import connect, lab
-from winhost.render import bundle
+from winhost.bundle import bundle_files
 from winhost.resources.base import ResourceType, State
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.windows_scripts import AGENT, agent_digest, agent_text, files, helpers
@@ -114,7 +114,7 @@ def scripts() -> tuple[Script, ...]:
 @cache
 def bundle_scripts() -> tuple[Script, ...]:
     """Those of bundles, without the agent and the resources that each has at its end."""
-    texts = {name: content.decode("ascii") for name, content in bundle.scripts().items()}
+    texts = {name: content.decode("ascii") for name, content in bundle_files.scripts().items()}
     assert all(text.count(agent_text()) == 1 for text in texts.values())
     return tuple(Script(name, text.replace(agent_text(), "")) for name, text in texts.items())
 
