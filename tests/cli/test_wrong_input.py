@@ -154,7 +154,7 @@ def test_a_vm_that_is_not_there_lists_those_that_are(line: Line, lab: Lab) -> No
 def test_which_vm_is_asked_where_there_are_several(line: Line, lab: Lab) -> None:
     said = line("plan", "gpu-03")
     assert said.code == 2
-    assert "say which one gets the cards" in said.err
+    assert "choose the one that gets the GPUs" in said.err
 
 
 def test_a_window_that_is_too_small_is_refused_with_the_numbers(line: Line, lab: Lab) -> None:
@@ -206,7 +206,7 @@ def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) ->
     [
         (("assess", "--path", "wls2"), "there is no path 'wls2'; did you mean 'wsl2'?"),
         (("plan", "--path", "wls2"), "there is no path 'wls2'; did you mean 'wsl2'?"),
-        (("plan", "--path", "gpu-p"), "winhost judges gpu-p and cannot plan it yet; it plans: dda, wsl2"),
+        (("plan", "--path", "gpu-p"), "winhost evaluates gpu-p but cannot plan it yet; it can plan: dda, wsl2"),
         (("explain", "DDA.CLIENT-SKU"), "did you mean 'dda.client-sku'?"),
         (("explain", "wsl2"), "winhost explain --list wsl2"),
         (("detect",), "no host named\n  Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab').\n"),

@@ -158,7 +158,7 @@ def test_what_is_not_there_is_not_what_cannot_be_looked_at(serve: Serve) -> None
     assert isinstance(fresh.read(["Vm"])["Vm"], Unavailable)
     assert not isinstance(not_available.value, type(not_found.value))
     assert not_available.value.needs == "HyperVRole"
-    assert "not possible before HyperVRole is there" in not_available.value.what
+    assert "not possible until HyperVRole is available" in not_available.value.what
     installed.close()
     fresh.close()
 
@@ -238,7 +238,7 @@ def test_a_call_whose_answer_is_lost_may_have_been_done(
         set_start(agent)
     agent.close()
     assert caught.value.what.startswith("the session with gpu-03 at 127.0.0.1 port ")
-    assert caught.value.meaning == "What was asked may have been done."
+    assert caught.value.meaning == "The request may have been carried out."
     other = served.open()
     other.get("Boot", {}, settled=True)
     other.close()

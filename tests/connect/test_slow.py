@@ -54,7 +54,7 @@ def test_a_host_that_drips_while_a_session_opens(serve: Serve, kind: WireKind, f
         pytest.raises(TimedOut, match="no answer after 1 s") as caught,
     ):
         served.open(kind=kind, port=relay.port, call_timeout=DEADLINE)
-    assert "Nothing was asked of it" in error_text(caught.value)
+    assert "No request was sent" in error_text(caught.value)
 
 
 @both

@@ -168,7 +168,7 @@ def test_a_linux_that_cannot_be_reached_is_unknown_and_stops_the_run_with_the_wa
     here.shows = bytes(32)
     with pytest.raises(PlanRefused) as caught:
         here.apply(plan, CONSENTS)
-    assert "showed a host key that is not the known one" in caught.value.meaning
+    assert "presented a host key other than the known one" in caught.value.meaning
     assert caught.value.run == here.run
     answer = here.facts().resources["LinuxSystem"]
     assert isinstance(answer, Unknown)

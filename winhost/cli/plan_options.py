@@ -87,8 +87,8 @@ class PlanOptions:
         if path not in known:
             raise UsageError(
                 "NoPlaybook",
-                what=f"winhost judges {path} and cannot plan it yet; it plans: {', '.join(sorted(known))}",
-                hint="Which of them this host supports: winhost assess HOST",
+                what=f"winhost evaluates {path} but cannot plan it yet; it can plan: {', '.join(sorted(known))}",
+                hint="To see which of them this host supports: winhost assess HOST",
             )
         playbook = self._edited or read_playbook(known[path])
         if playbook.path != path:

@@ -46,8 +46,8 @@ def named(word: str) -> Remedy:
     if not catalogue.remedies()[word].can_be_judged:
         raise UsageError(
             "NothingToSee",
-            what=f"the remedy '{word}' changes nothing that winhost can read, so a host cannot be judged as if it was "
-            "done",
+            what=f"the remedy '{word}' changes nothing that winhost can read, so a host cannot be evaluated as if it "
+            "were applied",
         )
     return catalogue.remedies()[word]
 

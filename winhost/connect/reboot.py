@@ -66,7 +66,7 @@ def wait(
         raise WireError(
             "NotBack",
             what=f"{connector.host} was not back {patience.deadline:.0f} s after its restart: {last}",
-            meaning="The restart was requested; the host may still be on its way. Nothing else was done since.",
+            meaning="The restart was requested, and the host may still be starting. Nothing else was done since.",
             hint="When it is back: winhost resume with the run's name (winhost runs lists them).",
             host=connector.host,
         ) from last

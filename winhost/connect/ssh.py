@@ -91,9 +91,9 @@ class HostKeyRefused(WireError):
     def __init__(self, host: str, detail: str, *, at: str = "") -> None:
         super().__init__(
             "HostKeyRefused",
-            what=f"{self.named(host, at)} showed a host key that is not the known one: {detail}",
-            meaning="No key of ours was offered. Either it was set up anew, or this is not your machine.",
-            hint="Compare, on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+            what=f"{self.named(host, at)} presented a host key other than the known one: {detail}",
+            meaning="Your key was not offered to it. Either the machine was reinstalled, or this is not your machine.",
+            hint="Compare with the key on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
             host=host,
         )
 

@@ -82,9 +82,9 @@ class WindowsWithLinuxAgent(Agent):
         self._windows.close()
 
     def read(self, resources: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
-        """All instances of each resource, and with the way into a Linux also that Linux's.
+        """All instances of each resource, with those of the Linux once SSH access to it is known.
 
-        Where nobody is let in there are no answers of Linux at all. One that is there and cannot be asked is unknown.
+        Without SSH access there are no answers of the Linux; where it cannot be reached, they are unknown.
         """
         answers = self._windows.read(resources, settled=settled)
         ways_in = _ways_in(answers)

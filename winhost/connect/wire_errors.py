@@ -231,9 +231,9 @@ class TimedOut(WireError):
         super().__init__(
             "TimedOut",
             what=f"{self.named(host, at)} did not answer in time: {detail}",
-            meaning="It takes the connection but opens no session in time. Nothing was asked of it."
+            meaning="It accepted the connection but opened no session in time. No request was sent."
             if opening
-            else "What was asked may still be running there.",
+            else "The request may still be running there.",
             hint=f"Check what answers at that address and port; {setting} allows more time" if opening else None,
             host=host,
         )
@@ -246,7 +246,7 @@ class SessionDropped(WireError):
         super().__init__(
             "SessionDropped",
             what=f"the session with {self.named(host, at)} broke off: {detail}",
-            meaning="What was asked may have been done.",
+            meaning="The request may have been carried out.",
             host=host,
         )
 
@@ -270,7 +270,7 @@ class RemoteError(WinhostError):
         super().__init__(
             code,
             what=f"{host}: {doing}: {one_line(fault)} ({codes})",
-            meaning="winhost brings its agent along: something on the host, or on the way, changed its answer."
+            meaning="winhost sends its own agent, so something on the host or on the network changed its answer."
             if fault.code == BAD_ANSWER
             else None,
             host=host,
@@ -287,15 +287,15 @@ def not_found(
     after: Mapping[str, Json] | None = None,
     warnings: tuple[str, ...] = (),
 ) -> RemoteError:
-    """There is no such instance: not the same as being unable to look."""
+    """The instance does not exist, which differs from a host that cannot be read."""
     return RemoteError(host, fault, doing, before, after, warnings, code="NotFound")
 
 
 class NotAvailable(WinhostError):
-    """It cannot be looked at before `needs` is there: a stopped service must not look like an absent VM."""
+    """A resource cannot be read until `needs` is available: a stopped service must not look like a missing VM."""
 
     def __init__(self, host: str, doing: str, needs: str) -> None:
-        super().__init__("NotAvailable", what=f"{host}: {doing}: not possible before {needs} is there", host=host)
+        super().__init__("NotAvailable", what=f"{host}: {doing}: not possible until {needs} is available", host=host)
         self.needs = needs
 
 

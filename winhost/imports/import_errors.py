@@ -14,6 +14,6 @@ def contradiction(fact: str, first: tuple[str, str], second: tuple[str, str]) ->
     return UsageError(
         "Contradiction",
         what=f"two files differ in {visible(fact)}: {values}",
-        meaning="They are of different machines, or the machine changed between them.",
+        meaning="They are from different machines, or the machine changed in between.",
         hint="Import files of one machine and one time, or leave one of these out.",
     )

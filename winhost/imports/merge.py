@@ -104,7 +104,7 @@ def _host(observations: Sequence[tuple[str, FileObservations]], asked: str | Non
     if asked or named:
         return asked or named[0][1]
     files = visible(", ".join(file for file, _ in observations))
-    raise UsageError("Nameless", what=f"no machine is named in {files}", hint="Name it with --host NAME.")
+    raise UsageError("Nameless", what=f"{files}: no machine name found", hint="Set it with --host NAME.")
 
 
 def _resources(observations: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:

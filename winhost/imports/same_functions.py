@@ -123,9 +123,9 @@ def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[SeenFu
         raise UsageError(
             "CardsDoNotMatch",
             what=f"{visible(file)} lists {len(alike)} of {visible(alike[0].name)}, {visible(other)} lists {len(free)}",
-            meaning="They are of different machines, or one of them does not show every card, "
-            "and nothing says which card is which.",
-            hint="Leave one of the two files out, or add one that lists every card: lspci -vv -nn.",
+            meaning="They are from different machines, or one of them does not list every GPU, "
+            "and nothing tells the GPUs apart.",
+            hint="Leave one of the two files out, or add one that lists every GPU: lspci -vv -nn.",
         )
 
 

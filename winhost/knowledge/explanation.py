@@ -1,4 +1,4 @@
-"""The whole story of a code: what it means, what to do, what it rests on, and what else is said of the same thing."""
+"""The explanation of a code: what it means, what to do, its evidence, and related codes."""
 
 from winhost.knowledge import catalogue
 from winhost.knowledge.related import related

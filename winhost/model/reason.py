@@ -225,7 +225,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The whole story of a reason's code. related: codes of reasons about the same thing, the closest first; says:
+    """The explanation of a reason's code. related: codes of reasons about the same thing, the closest first; says:
     words of the programs that fail by it, as their logs have them.
     """
 

@@ -26,10 +26,10 @@ class VmNotNamed(UsageError):
         vms = listed({vm: name + judged.get(vm, "") for vm, name in known.items()})
         super().__init__(
             "WhichVm",
-            what=f"{host} has {len(known)} VMs: say which one gets the cards",
+            what=f"{host} has {len(known)} VMs: choose the one that gets the GPUs",
             hint=f"Add --vm with a name or id:\n{vms}"
             if known
-            else "winhost adopts a VM and never makes one: create it on the host (generation 2), then plan again.",
+            else "winhost never creates a VM: create it on the host (generation 2), then plan again.",
             host=host,
         )
         self.known = known

@@ -16,7 +16,7 @@ NOT_YET = "not yet"
 
 
 def format_fact(read: Callable[[], object]) -> str:
-    """What `tell` reads, as text; `not yet` or `unknown` where that could not be read."""
+    """What `read` returns, as text; `not yet` or `unknown` where it could not be read."""
     try:
         return str(read())
     except MissingFact as gap:
@@ -24,12 +24,12 @@ def format_fact(read: Callable[[], object]) -> str:
 
 
 def columns(text: str) -> int:
-    """How wide it is, in letters of Latin text."""
+    """The width of a text in columns; most East Asian characters take two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def fitted(text: str, width: int) -> str:
-    """Shown, and cut to `room` columns with `…` where it is longer."""
+    """The text with escapes for control characters, cut to `width` columns with `…` where it is longer."""
     text_shown = visible(text)
     if columns(text_shown) <= width:
         return text_shown

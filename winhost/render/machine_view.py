@@ -1,4 +1,4 @@
-"""A machine as a reader sees it: processors, memory, cards in their slots, and VMs with what they were given."""
+"""A machine for its diagram: processors, memory, GPUs in their slots, and VMs with the GPUs assigned to them."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ _ROOT = re.compile(r"PCIROOT\(([0-9A-F]+)\)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ShownCard:
-    """A graphics card. number: counts from 1 in the order of places; memory in bytes, None where nobody tells it."""
+    """A GPU. number: counts from 1 in the order of locations; memory in bytes, None where it is unknown."""
 
     number: int
     name: str
@@ -48,7 +48,7 @@ class ShownCard:
 
 @dataclass(frozen=True)
 class ShownVm:
-    """A virtual machine and the numbers of the cards that it has."""
+    """A virtual machine and the numbers of the GPUs assigned to it."""
 
     id: str
     name: str
@@ -60,7 +60,7 @@ class ShownVm:
 
 @dataclass(frozen=True)
 class MachinePicture:
-    """What a picture shows. gaps: what could not be read, each with why."""
+    """The content of a diagram. gaps: what could not be read, each with the reason."""
 
     host: str
     system: str
@@ -79,7 +79,7 @@ class MachinePicture:
 
 
 def machine(facts: HostFacts) -> MachinePicture:
-    """Read what can be read; the rest is among the gaps, and is no error."""
+    """The view of a host. What could not be read is listed in the gaps and raises nothing."""
     gaps: list[str] = []
     sockets = _listed("Processors", lambda: facts.all(Processor), gaps)
     cards = tuple(_card(facts, card, number) for number, card in enumerate(_cards(facts, gaps), 1))

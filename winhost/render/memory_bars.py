@@ -1,4 +1,4 @@
-"""The memory of a workload as bars: what each place must hold, against what it has."""
+"""The memory of a workload as bars: what each place must hold, and its capacity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ _PLACES = {
     SHM: "Shared memory (/dev/shm)",
     PINNED: "Memory that may be pinned",
     HOST: "Memory of the machine",
-    HOST_PER_CARDS: "Memory of the machine, against that of its cards",
+    HOST_PER_CARDS: "Memory of the machine, compared with that of its GPUs",
 }
 
 
 @dataclass(frozen=True)
 class Share:
-    """A line of a budget in the bar of its place. number: in the legend; left, width: in percent."""
+    """A line of a budget as a part of a bar. number: in the legend; left, width: in percent of the bar."""
 
     number: int
     line: BudgetLine
@@ -31,7 +31,7 @@ class Share:
 
 @dataclass(frozen=True)
 class PlaceBar:
-    """A place that must hold something. limit: where its capacity ends, in percent, None where that is unknown."""
+    """The bar of a place. limit: where its capacity ends, in percent of the bar; None where the capacity is unknown."""
 
     title: str
     verdict: str
@@ -50,7 +50,8 @@ class PlaceBar:
 
 @dataclass(frozen=True)
 class MemoryChart:
-    """A workload on one variant. missing: what must be stated; fixes: what would make it fit."""
+    """The bars of a workload on one variant. missing: what the workload file must state; fixes: changes that would make
+    it fit."""
 
     variant: str
     verdict: str
@@ -64,7 +65,7 @@ FITS = {True: "fits", None: "unknown", False: "does not fit"}
 
 
 def memory(fit: Fit, cards: Sequence[str]) -> MemoryChart | None:
-    """None where there is no workload, or its memory is not known. cards: names of those that run CUDA."""
+    """The chart; None without a workload, or where its memory is unknown. cards: names of the GPUs that run CUDA."""
     found = fit.budget
     if found is None:
         return None

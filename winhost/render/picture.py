@@ -1,4 +1,4 @@
-"""The picture of a machine: where each box and line stands. Pure geometry in SVG units; text is cut to its box."""
+"""The diagram of a machine: positions of boxes and lines, in SVG units. Text is cut to its box."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Bar:
-    """A card's memory, to scale with the largest of the machine: `filled` of `width`."""
+    """A GPU's memory, to scale with the largest one in the machine: `filled` of `width`."""
 
     x: int
     y: int
@@ -50,7 +50,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Picture:
-    """lines: paths as SVG writes them; words: what it shows, for those who do not see it."""
+    """lines: SVG paths; words: a description for screen readers."""
 
     width: int
     height: int
@@ -61,7 +61,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class _Content:
-    """What will be in a box: a heading, lines below it, and how full its bar is."""
+    """The content of a box: a heading, lines below it, and how full its bar is."""
 
     kind: str
     heading: str
@@ -74,7 +74,7 @@ class _Content:
 
 
 def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
-    """Rows of at most `columns` boxes: what computes, then the cards in their slots, then the VMs."""
+    """Rows of at most `columns` boxes: processors and memory, then the GPUs in their slots, then the VMs."""
     head = _head(view, width)
     boxes: list[Box] = []
     cards: list[list[Box]] = []
@@ -93,7 +93,7 @@ def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
 
 
 def words(view: MachinePicture) -> str:
-    """The picture in a sentence."""
+    """The diagram in one sentence."""
     cards = ", ".join(
         f"{card.number} {card.name}" + (f" assigned to {_vm_name(view, card)}" * bool(card.vm)) for card in view.cards
     )
@@ -154,7 +154,7 @@ def _rows(contents: Sequence[_Content], columns: int) -> Iterable[Sequence[_Cont
 
 
 def _row(row: Sequence[_Content], y: int, width: int, columns: int) -> list[Box]:
-    """As high as its highest."""
+    """Boxes side by side, each as high as the tallest."""
     each = (width - 2 * MARGIN - RAIL - GAP * (columns - 1)) // columns
     height = max(content.height for content in row)
     left = MARGIN + RAIL
@@ -175,7 +175,7 @@ def _box(content: _Content, x: int, y: int, width: int, height: int) -> Box:
 
 
 def _bus(first: Box, rows: Sequence[Sequence[Box]]) -> Iterable[str]:
-    """From the first processor down the left side, and from there into each card."""
+    """Lines from the first processor down the left side to each GPU."""
     if not rows:
         return
     rail = MARGIN + RAIL // 2 - 4

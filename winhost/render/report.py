@@ -1,7 +1,7 @@
-"""What is said of hosts as HTML, in one file or one for each, that needs nothing else: no script, no network.
+"""The report on hosts as HTML: one file, or one file for each host, without scripts or references to other sites.
 
-All that hosts and files say is data: `_shown` writes what would hide or reorder text as escapes, and the templates
-escape what would be markup.
+Text from hosts and files is data: `_escaped` writes characters that hide or reorder text as escapes, and the templates
+escape markup.
 """
 
 import re
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 SHORT: Mapping[str, str] = {"supported": "s", "degraded": "d", "unverified": "q", "unsupported": "u", "note": "n"}
-"""Classes of verdicts and severities, of which a report of hundreds of hosts has tens of thousands."""
+"""CSS classes of verdicts and severities: short, because a report on hundreds of hosts has tens of thousands."""
 
-# Of the picture: text that shrinks with it cannot be read, so that on a phone it is moved sideways.
+# Of the diagram, which scrolls sideways on a phone: scaled down, its text would be too small to read.
 WIDTH, COLUMNS = 744, 3
 
 BY_NAME = "By name"
@@ -56,7 +56,7 @@ class UnreadHost:
 
 @dataclass(frozen=True)
 class Subjects:
-    """Cards or VMs of which the same is said."""
+    """GPUs or VMs with the same verdict and reasons."""
 
     names: tuple[str, ...]
     verdict: Verdict
@@ -65,8 +65,8 @@ class Subjects:
 
 @dataclass(frozen=True)
 class ReportVariant:
-    """A path by the best of its variants. decisive: the first reason that its verdict rests on; lacking: what must be
-    and is not supported."""
+    """The best variant of a path. decisive: the first reason that decides its verdict; lacking: required capabilities
+    that are not supported."""
 
     fit: Fit
     decisive: Reason | None
@@ -78,7 +78,7 @@ class ReportVariant:
 
 @dataclass(frozen=True)
 class ReportHost:
-    """A chapter of the report."""
+    """The values of a host's chapter, as the templates use them."""
 
     id: str
     name: str
@@ -104,9 +104,9 @@ class ReportHost:
 
 @dataclass(frozen=True)
 class ReportLine:
-    """A host in the summary. best: the variant that is recommended, or none.
+    """A host in the summary. best: the recommended variant, or none.
 
-    decides: the sentence of the first reason that its verdict rests on, and its code.
+    decides: the sentence and the code of the first reason that decides its verdict.
     """
 
     href: str
@@ -122,7 +122,7 @@ class ReportLine:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A host as it stands in the report, with the codes and the evidence that it names.
+    """A host's chapter as HTML, with the codes and the evidence that it mentions.
 
     variants: evidence that each works, by id; grounds: evidence that capabilities work, by capability, variant and id.
     """
@@ -137,9 +137,9 @@ class Chapter:
 
 @dataclass
 class Contents:
-    """What summary and appendices say of all hosts. It is all that is kept of one whose chapter is written.
+    """What the summary and the appendices need of all hosts; nothing else is kept once a chapter is written.
 
-    home: where all hosts are, on the page of one of them.
+    home: on the page of one host, the link to the page of all hosts.
     """
 
     home: str | None = None
@@ -151,7 +151,7 @@ class Contents:
     grounds: dict[str, dict[str, dict[str, None]]] = field(default_factory=dict)
 
     def add(self, chapter: Chapter) -> None:
-        """Its line, and what it names."""
+        """Keep the chapter's line in the summary, and what it mentions."""
         self.lines.append(chapter.line)
         self.codes |= chapter.codes
         self.cited |= chapter.cited
@@ -171,7 +171,7 @@ class Contents:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Those that some host has, the best first."""
+        """The verdicts that at least one host has, the best first."""
         return [verdict for verdict in Verdict if any(line.verdict is verdict for line in self.lines)]
 
     @property
@@ -184,7 +184,7 @@ class Contents:
 
     @property
     def sorted(self) -> list[tuple[str, list[tuple[str, list[ReportLine]]]]]:
-        """Tables of contents: each a title, and hosts by name below headings."""
+        """Tables of contents: a title each, and below its headings the hosts by name."""
         lines = sorted(self.lines, key=lambda line: [_natural(part) for part in re.split(r"(\d+)", line.name)])
         return [
             ("By verdict", _grouped(lines, lambda line: (line.verdict,), Verdict)),
@@ -199,14 +199,14 @@ class Contents:
 
 
 def _natural(part: str) -> tuple[int, str]:
-    """gpu-2 before gpu-10."""
+    """A part of a name as a sort key: numbers by value, so that gpu-2 comes before gpu-10."""
     return (int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part.casefold())
 
 
 def _grouped(
     lines: Iterable[ReportLine], keys: Callable[[ReportLine], Iterable[str]], order: Iterable[str] = ()
 ) -> list[tuple[str, list[ReportLine]]]:
-    """Groups in this order, those that it does not name behind it by name."""
+    """Lines by key: the keys in `order` first, the others after them by name."""
     found: dict[str, list[ReportLine]] = {key: [] for key in order}
     for line in lines:
         for key in keys(line):
@@ -216,7 +216,7 @@ def _grouped(
     return [(key, found[key]) for key in named if found[key]]
 
 
-_PIECE = 1 << 16  # characters that are handed on at once
+_PIECE = 1 << 16  # characters per piece
 
 
 def report(
@@ -226,10 +226,10 @@ def report(
     *,
     brief: bool = False,
 ) -> Iterator[str]:
-    """One file, in pieces. The same facts and the same request give the same text. brief: a page a host, when printed.
+    """One file, in pieces. The same facts and the same request give the same text. brief: one printed page per host.
 
-    Hosts are taken one by one. The summary stands before their chapters and is known after them, so they wait in a
-    temporary file. Raises OSError where there is no room for that.
+    Hosts are read one by one. The summary comes before their chapters but is known only after them, so chapters are
+    written to a temporary file first. Raises OSError where the disk is full.
     """
     contents = Contents()
     with TemporaryFile("w+", encoding="utf-8", newline="\n") as waiting:
@@ -252,7 +252,7 @@ def reports(
     *,
     brief: bool = False,
 ) -> Iterator[tuple[str, Iterator[str]]]:
-    """A file for each host, by its name, and in the end `index.html`, which leads to them."""
+    """File names and their text: one for each host, then `index.html` with links to them."""
     every = Contents()
     taken: set[str] = set()
     for host in hosts:
@@ -270,14 +270,14 @@ def reports(
 
 
 INDEX = "index.html"
-# Line ends that mean nothing: a tenth of what the chapters of hundreds of hosts would hold.
+# Line ends that HTML ignores; without them, the chapters of hundreds of hosts are a tenth smaller.
 _BEFORE_BLOCKS = re.compile(
     r"\n+(?=</?(?:p|[ou]l|li|div|details|summary|section|h\d|t[dhr]|g|rect|text|path|figure)\b)"
 )
 
 
 def _file_name(host: str, taken: set[str]) -> str:
-    """Of a host's page: one that every file system takes, and no two hosts share."""
+    """The file name of a host's page: valid on every file system, and unique."""
     base = "host-" + re.sub(r"[^A-Za-z0-9._-]", "_", host)[:100]
     names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
     name = next(name for name in names if name.lower() not in taken)
@@ -313,7 +313,7 @@ def page(
 def chapter_of(
     facts: Facts, evaluation: Evaluation, id_: str, href: str, needs: Needs, *, brief: bool = False
 ) -> Chapter:
-    """One host, told to the end; where it is to be brief, what decides alone."""
+    """The chapter of one host. brief: only the verdicts and the reasons that decide them."""
     host = _host(facts, evaluation, id_, needs)
     html = _environment().get_template("brief.html.j2" if brief else "host.html.j2").render(host=host)
     html = _BEFORE_BLOCKS.sub("", html)
@@ -400,13 +400,13 @@ def _offers(variant: PathVerdict) -> Mapping[Verdict, tuple[str, ...]]:
 
 
 def _telling(variant: PathVerdict, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """The heaviest first; of a variant that is ruled out those that rule it out, the others change nothing."""
+    """The reasons to show, the heaviest first; for an unsupported variant only those that make it so."""
     ruled_out = variant.verdict is Verdict.UNSUPPORTED
     return tuple(r for r in verdict_text.heaviest_first(reasons) if not ruled_out or r.severity is Severity.UNSUPPORTED)
 
 
 def _alike(variant: PathVerdict) -> Iterable[Subjects]:
-    """Eight cards of one kind are said once."""
+    """GPUs and VMs with the same verdict and reasons as one entry, so that eight equal GPUs take one line."""
     groups: dict[object, list[SubjectVerdict]] = {}
     for subject in (*variant.cards, *variant.vms):
         found = tuple((reason.code, reason.observed) for reason in subject.reasons)
@@ -416,11 +416,11 @@ def _alike(variant: PathVerdict) -> Iterable[Subjects]:
         yield Subjects(tuple(each.name for each in alike), first.verdict, _telling(variant, first.reasons))
 
 
-# ---- what it rests on
+# ---- codes and evidence
 
 
 def _codes(host: ReportHost) -> frozenset[str]:
-    """All that a chapter names: by variants, by what they offer, and by what speaks against the request."""
+    """Codes of all reasons that a chapter shows: of variants, of capabilities, and those that rule out the request."""
     variants = (host.best, *host.others)
     own = (reason for variant in variants for reason in (*variant.reasons, *variant.fit.denied))
     subjects = (reason for variant in variants for each in variant.subjects for reason in each.reasons)
@@ -435,7 +435,7 @@ def _grounds(host: ReportHost) -> Mapping[str, tuple[str, ...]]:
 
 
 def _cited(host: ReportHost) -> frozenset[str]:
-    """The evidence that a chapter names itself, by id; what its codes rest on comes with them."""
+    """Ids of the evidence that a chapter mentions itself; the evidence of its codes is added with the codes."""
     variants = {key for variant in (host.best, *host.others) for key in variant.grounds}
     rows = {ground.key for row in host.rows for ground in row.grounds}
     return frozenset(variants | rows | {key for found in host.memories for bar in found.bars for key in bar.cited})
@@ -461,5 +461,5 @@ def _environment() -> "Environment":
 
 
 def _escaped(value: Any) -> Any:
-    """Text from hosts, with all that would hide or reorder it as escapes; what a template made is markup already."""
+    """Text with the characters that hide or reorder it as escapes; the output of a template is left as it is."""
     return visible(value) if type(value) is str else value

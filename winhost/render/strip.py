@@ -1,4 +1,4 @@
-"""Windows of memory addresses drawn to scale: what lies where in the MMIO windows that the cards of a host need."""
+"""The MMIO windows that the GPUs of a host need, drawn to scale: which address ranges each GPU takes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Piece:
 
     @property
     def mark(self) -> str:
-        """What stands in it where there is room."""
+        """Its label; empty where it is too narrow."""
         return str(self.number) if self.number and self.width >= _WIDE_ENOUGH else ""
 
 
@@ -48,7 +48,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Layout:
-    """The windows of one VM that gets `cards`; refused, remedy: why no VM can have all that were asked for."""
+    """The windows of one VM with `cards`. refused, remedy: why no VM can have all GPUs that were asked for."""
 
     cards: int
     strips: tuple[Strip, ...]
@@ -58,9 +58,9 @@ class Layout:
 
 
 def layout(facts: HostFacts, dda: PathVerdict, numbers: Mapping[str, int]) -> Layout | None:
-    """Of all cards that DDA does not rule out in one VM, or of as many as one can have; None where nothing tells.
+    """The windows of one VM with all GPUs that DDA does not rule out, or as many as fit; None where facts are missing.
 
-    numbers: by which a reader knows the cards, by their locations.
+    numbers: the GPUs' numbers in the report, by location.
     """
     try:
         cards = _able(facts, dda)
@@ -70,7 +70,7 @@ def layout(facts: HostFacts, dda: PathVerdict, numbers: Mapping[str, int]) -> La
 
 
 def _able(facts: HostFacts, dda: PathVerdict) -> list[Card]:
-    """Where DDA rules all of them out, all of them: the reader may change what rules them out."""
+    """The GPUs that DDA does not rule out; all of them where it rules out all, since that may change."""
     able = {card.key for card in dda.cards if card.verdict is not Verdict.UNSUPPORTED}
     cards = [card for card in facts.cards if serves(card)]
     return [card for card in cards if card.location in able] or cards
@@ -126,7 +126,7 @@ def _low(window: mmio.LowWindow, numbers: Sequence[int]) -> Strip:
 
 
 def _pieces(window: mmio.HighWindow | mmio.LowWindow, numbers: Sequence[int], base: Bytes) -> Iterator[Piece]:
-    """A window's cards are in the order of the numbers. Those of one model are equal: only `is` tells them apart."""
+    """A window's GPUs are in the order of their numbers. GPUs of one model are equal, so they are compared by `is`."""
     for it in sorted(window.pieces, key=lambda it: it.start):
         number = next(number for card, number in zip(window.cards, numbers, strict=True) if card is it.card)
         yield _piece(it.start, it.length, base, window.size, it.card.name, number)

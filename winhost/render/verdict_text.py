@@ -1,4 +1,4 @@
-"""Sentences about verdicts that terminal and report share, so that both say the same of a host."""
+"""Sentences about verdicts that the terminal and the report share."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,6 @@
 """Facts that a user states because nobody could read them: `os=win11-pro`, `ram=128GiB`, `PciDevice.rmrr=false`.
 
-They fill in what is unknown and change nothing that was read. They are for judging and for planning from a file: what
-applies a plan reads the host itself.
+They replace unknown values only. They serve to evaluate a host and to plan from a file; `apply` reads the host itself.
 """
 
 import re
@@ -186,7 +185,7 @@ def _filled(host: str, each: Statement, record: Record) -> Record:
             raise UsageError(
                 "Contradicted",
                 what=f"{visible(each.word)} is stated, but {visible(host)} itself says {fact}: {visible(str(read))}",
-                hint="What was read counts. Leave this out of --assume, or judge other facts.",
+                hint="What was read takes precedence. Leave this out of --assume, or use other facts.",
                 host=host,
             )
         state[name] = value
