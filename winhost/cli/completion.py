@@ -1,6 +1,6 @@
 """What shells offer behind our commands and options when the tab key is pressed.
 
-Each press starts winhost anew: `winhost.cli.offers` reads as little as it can, and where something cannot be read
+Each press starts a new winhost: `winhost.cli.offers` reads as little as it can, and where something cannot be read
 nothing is offered, because there is nobody to tell.
 """
 

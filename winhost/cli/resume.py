@@ -45,7 +45,7 @@ def resume(
             return given
         words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
         request = _requested(request_of(record.plan), vm, cards, settings)
-        amendment, given = _chosen_anew(record, request, shlex.join(words), context, given, yes)
+        amendment, given = _planned_again(record, request, shlex.join(words), context, given, yes)
         return given
 
     def go(run: str, given: tuple[str, ...], context: RunContext) -> Any:
@@ -55,10 +55,10 @@ def resume(
     return resume_or_roll_back(go, "Resume", run_name, accepted, yes, deadlines, fleet_file, output, as_jsonl, ask)
 
 
-def _chosen_anew(
+def _planned_again(
     record: RunState, request: PathRequest, words: str, context: RunContext, given: tuple[str, ...], yes: bool
 ) -> tuple[Amendment, tuple[str, ...]]:
-    """Plan the rest anew, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
+    """Plan the rest again, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
     stage = preview_amended(record.run, request, context)
     for change in changes(record.plan.request, request.document):
         changed = f"{change.name}: {format_value(change.old)} → {format_value(change.new)}"

@@ -128,7 +128,7 @@ class Agent:
         return self._send({"resource": resource, "verb": "send", "key": key, "expect": expect})
 
     def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
-        """A piece that begins at byte `at`: where the last one ended, or 0, and all begins anew. Raises RemoteError."""
+        """A piece that begins at byte `at`: where the last one ended, or 0 to start over. Raises RemoteError."""
         content = {"at": at, "bytes": base64.b64encode(piece).decode()}
         received = self._send({"resource": resource, "verb": "send", "key": key, "piece": content})
         if received.size != at + len(piece):  # something there takes it away again: no patience would ever end that

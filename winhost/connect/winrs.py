@@ -1,6 +1,6 @@
 """The wire to a Windows host that opens no PowerShell session: its remote shell, through pywinrm.
 
-Each call is a powershell.exe of its own, which is sent the agent anew: slower than a runspace, and never preferred.
+Each call is a powershell.exe of its own, which is sent the agent again: slower than a runspace, and never preferred.
 """
 
 from base64 import b64decode, b64encode

@@ -7,7 +7,7 @@ CDI_PATH_FILE = "/etc/systemd/system/winhost-cdi.path"
 
 
 # The driver store that WSL mounts changes with the driver of Windows, which a running distro never sees: /usr/lib/wsl
-# sends no change events (systemd.path), so each boot, and each new nvidia-ctk, writes the specification anew.
+# sends no change events (systemd.path), so each boot, and each new nvidia-ctk, writes the specification again.
 # nvidia-cdi-refresh, from nvidia-container-toolkit 1.20 on, writes the same file; the same device in two files would be
 # a conflict. It goes first.
 CDI_SERVICE = """\

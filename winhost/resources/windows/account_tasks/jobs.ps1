@@ -23,7 +23,7 @@ function Invoke-WinhostJob {
     # path of a folder. What is in the hands of the account only the account changes.
     $task = Find-WinhostJobsTask $Account
     if ($null -eq $task) {
-        $why = "$Account cannot run anything here: there is no task for its jobs, it is disabled, or its script is gone."
+        $why = "$Account cannot run jobs on this host: their task does not exist or is disabled, or its script is missing."
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' $why 'AccountTasks'
     }
     $Job.seconds = $Seconds

@@ -69,7 +69,7 @@ class AccountTasks(State):
 
     jobs: runs wsl.exe for winhost, one job at a time; stale, where its script is gone or another winhost's. keep_alive:
     holds `distro` from the start of Windows on, by `program`; whether it does so now is a property of WslDistro. logon:
-    password, a secret made anew whenever the tasks are; or s4u, without one: whether WSL starts like that is
+    password, a secret created again whenever the tasks are; or s4u, without one: whether WSL starts like that is
     unverified; refused, where somebody gave the account another password. What is set, and what is read, runs a job
     that does nothing: its first logon makes the account's profile.
     """

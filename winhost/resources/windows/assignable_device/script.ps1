@@ -146,7 +146,7 @@ function Wait-WinhostMounted {
         }
         Start-Sleep -Seconds 1 -ErrorAction Stop
     }
-    Stop-Winhost 'Winhost.NotRestored' 'DeviceError' "$($Key.location) was mounted, but Windows does not see it."
+    Stop-Winhost 'Winhost.NotRestored' 'DeviceError' "$($Key.location) was mounted, but Windows does not list it."
 }
 
 function Move-WinhostFromHost {

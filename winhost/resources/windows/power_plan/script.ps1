@@ -71,7 +71,7 @@ function Write-WinhostPowerPlan {
 function Assert-WinhostSeconds {
     param($Seconds)
     if ("$Seconds" -notmatch '\A[0-9]{1,10}\z' -or $Seconds -is [string] -or $Seconds -gt 4294967295) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Seconds is no number of seconds."
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Seconds is not a number of seconds."
     }
 }
 

@@ -183,7 +183,7 @@ function Copy-WinhostFetched {
     catch {
         $why = $_.Exception.GetBaseException().Message
         Remove-WinhostFile $Path
-        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "It could not be fetched: $why"
+        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "The file could not be downloaded: $why"
     }
 }
 
@@ -242,7 +242,7 @@ function Open-WinhostSource {
     $response = $request.GetResponse()
     if ($response.ResponseUri.Scheme -ne 'https') {
         $response.Dispose()
-        Stop-Winhost 'Winhost.NotFetched' 'SecurityError' "It leads to $($response.ResponseUri.Scheme), away from https."
+        Stop-Winhost 'Winhost.NotFetched' 'SecurityError' "The source redirects from https to $($response.ResponseUri.Scheme)."
     }
     $response.GetResponseStream()
 }

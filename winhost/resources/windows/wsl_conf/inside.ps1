@@ -42,7 +42,7 @@ function Read-WinhostInside {
     Read-WinhostOnce "inside $($Key.distro) of $($Key.account)" {
         $seen = @(Split-WinhostLines (Invoke-WinhostInside $Key 'look' @() 120).output)
         if ($seen.Count -eq 0 -or $seen[-1] -cne 'end .') {
-            Stop-Winhost 'Winhost.InDistroFailed' 'InvalidResult' 'What the distro answers has no end.'
+            Stop-Winhost 'Winhost.InDistroFailed' 'InvalidResult' 'The answer of the distro is incomplete.'
         }
         $seen
     }

@@ -81,7 +81,7 @@ function Set-WinhostWslConfig {
         $folder = Read-WinhostProfile "$($user.SID)"
     }
     if ($null -eq $folder) {
-        Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($Key.account) has never logged on here." 'AccountTasks'
+        Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($Key.account) has never logged on to this host." 'AccountTasks'
     }
     $goal = Read-WinhostWslConfig $folder
     foreach ($property in @($Desired.PSObject.Properties)) {
@@ -89,7 +89,7 @@ function Set-WinhostWslConfig {
     }
     if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
         # A VM that runs read what is there now; from the next line on nobody could tell.
-        $told = "What the VM of $($Key.account) was made with could not be written down"
+        $told = "The configuration that the VM of $($Key.account) started with could not be recorded"
         Invoke-WinhostAside $told { Save-WinhostVmConfig $Key.account }
     }
     $job = @{ kind = 'write'; path = "$folder\.wslconfig"; bytes = $null }
@@ -119,6 +119,6 @@ function Assert-WinhostWslConfig {
         return
     }
     if ($text -isnot [string] -or $text.StartsWith([string][char]65279, [System.StringComparison]::Ordinal)) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The text is a text; a byte order mark is said by its encoding.'
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'text is a string without a byte order mark; encoding says whether the file has one.'
     }
 }

@@ -304,7 +304,7 @@ function Add-WinhostDistro {
     catch {
         # WSL takes away what it began; where it still works on it, the record says whose it is.
         if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.WslFailed*') {
-            Invoke-WinhostAside "What is left in $folder could not be taken away" {
+            Invoke-WinhostAside "What is left in $folder could not be removed" {
                 Remove-WinhostKept $Key.account $folder
                 Remove-WinhostFile "$folder.json"
             }
@@ -353,7 +353,7 @@ function Remove-WinhostKept {
     }
     $null = Invoke-WinhostJob $Account @{ kind = 'clear'; path = $Folder } 600
     if (-not (Remove-WinhostEmptyFolder $Folder)) {
-        Stop-Winhost 'Winhost.NotEmpty' 'ResourceExists' "There is something in $Folder again."
+        Stop-Winhost 'Winhost.NotEmpty' 'ResourceExists' "$Folder is not empty: something was written to it again."
     }
 }
 

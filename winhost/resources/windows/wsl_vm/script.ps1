@@ -46,7 +46,7 @@ function Test-WinhostVmCurrent {
     $written = Read-WinhostFileTime "$folder\.wslconfig"
     $stat = (Invoke-WinhostInDistro @{ account = $Account; distro = $Distro } @('/bin/cat', '/proc/stat') '' 120).output
     if ($stat -cnotmatch '(?m)^btime (\d+)') {
-        Stop-Winhost 'Winhost.NotExposed' 'InvalidResult' 'The kernel does not tell when it started.'
+        Stop-Winhost 'Winhost.NotExposed' 'InvalidResult' 'The kernel does not report when it started.'
     }
     $null -eq $written -or $written -le [long]$Matches[1]
 }
