@@ -35,5 +35,5 @@ class Distro(Debian):
     def read(self, path: str) -> str:
         return (self.root / path.lstrip("/")).read_text()
 
-    def there(self, path: str) -> bool:
+    def exists(self, path: str) -> bool:
         return (self.root / path.lstrip("/")).exists()

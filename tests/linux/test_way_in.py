@@ -149,7 +149,7 @@ def test_wsl_conf_comes_and_goes_back_to_what_the_image_has(distro: WayIn) -> No
     distro.script("conf", "conf -")
     assert distro.read("/etc/wsl.conf") == "[boot]\nsystemd=true\n"
     assert told(distro.script("look"), "conf") == []
-    assert not distro.there("/var/lib/winhost.wanted")
+    assert not distro.exists("/var/lib/winhost.wanted")
 
 
 def test_a_resolver_takes_the_place_of_a_link_and_leaves_room_for_it(distro: WayIn) -> None:
@@ -273,7 +273,7 @@ def test_an_sshd_that_was_there_before_stays_and_runs_as_it_ran(addressed: WayIn
     addressed.run("apt-get", "install", "-q", "-y", "openssh-server")
     addressed.script("open", *desired(addressed.key))
     addressed.script("close")
-    assert addressed.there("/usr/sbin/sshd")
+    assert addressed.exists("/usr/sbin/sshd")
     assert addressed.enabled("ssh.service") == "enabled"
     assert addressed.run("systemctl", "is-active", "ssh.service").strip() == "active"
-    assert not addressed.there(SSHD_FILE)
+    assert not addressed.exists(SSHD_FILE)

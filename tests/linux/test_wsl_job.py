@@ -246,10 +246,10 @@ def test_after_windows_has_started_again_it_is_as_it_was(host: Host) -> None:
 def test_taken_back_nothing_of_ours_stays_and_the_distro_is_exported_before_it_goes(host: Host) -> None:
     debian = host.debian
     host.undo("WslAccess")
-    assert not debian.there("/usr/sbin/sshd")
+    assert not debian.exists("/usr/sbin/sshd")
     host.undo("WslConf")
     assert debian.read("/etc/wsl.conf") == CONF
-    assert not debian.there("/etc/systemd/network/10-winhost.network")
+    assert not debian.exists("/etc/systemd/network/10-winhost.network")
     host.undo("WslDistro")
     assert host.wsl.exported.pop() == (NAME, f"{FOLDER}\\exports\\{ACCOUNT}\\{NAME}-1.tar")
     assert host.wsl.run(ACCOUNT, "--list", "--quiet", "--all").stdout == b""
