@@ -88,6 +88,7 @@ PARTS = {
         is_root_of_linux,
         "not crash and not powershell",
     ),
+    "images": Part(["tests/images"], {"qemu-img": "qemu-utils"}, can_install),
     "powershell": Part(["tests/powershell", "tests/lab/powershell", WSL_JOB], {}, has_powershell),
 }
 

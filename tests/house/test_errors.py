@@ -13,14 +13,14 @@ HOUSE = Path(winhost.__file__).parent
 CODES = """
 AlreadyUsed AuthenticationFailed BundleUnusable Busy CannotTell CannotWrite CardShared CardsDoNotMatch
 CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect Drifted FileFaults ForeignJournal
-Gone Halted HostKeyRefused InTheWay KeyRefused KeyUnusable Nameless NeverBegun NeverCame NoEngine NoFactsOf NoFileName
-NoFleet NoLinuxKey NoPlan NoPlaybook NoProfile NoSession NoShell NoStore NoSuchThing NobodyThere NotAPlan NotAsShown
-NotAsked NotAvailable NotBack NotBegun NotBeside NotChosen NotFound NotKnown NotOfPath NotPrivate NotReadable
-NotSigned NotTaken NotThere NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherKind
-OtherPath OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable SessionDropped SeveralFiles
-SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished UnknownCapability
-UnknownCode UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace
-WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
+Gone Halted HostKeyRefused ImageUnusable InTheWay KeyRefused KeyUnusable Nameless NeverBegun NeverCame NoEngine
+NoFactsOf NoFileName NoFleet NoLinuxKey NoPlan NoPlaybook NoProfile NoSession NoShell NoStore NoSuchThing NobodyThere
+NotAPlan NotAsShown NotAsked NotAvailable NotBack NotBegun NotBeside NotChosen NotFound NotKnown NotOfPath NotPrivate
+NotReadable NotSigned NotTaken NotThere NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay
+OnlyThere OtherKind OtherPath OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable
+SessionDropped SeveralFiles SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished
+UnknownCapability UnknownCode UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep
+UnusablePlace WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 """
 
 

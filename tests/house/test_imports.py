@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "hardware": {"model", "resources"},
     "sizing": {"model"},
     "wslconfig": {"model", "resources"},
+    "images": {"model"},
     "paths": {"model", "resources", "hardware", "sizing", "wslconfig"},
     "compat": {"model", "knowledge", "resources", "hardware", "sizing", "wslconfig", "paths"},
     "serving": {"model", "knowledge", "resources", "hardware", "sizing", "wslconfig", "paths", "compat"},

@@ -28,19 +28,25 @@ def read_within(path: Path, most: Bytes) -> bytes:
 
 
 def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o666) -> None:
-    """The file as a whole or not at all, text in UTF-8; where there was one, who may open it stays.
+    """The file as a whole or not at all, text in UTF-8; as `fill_whole` does it."""
+    fill_whole(path, lambda file: _write(file, pieces), mode=mode)
+
+
+def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o666) -> None:
+    """The file as a whole or not at all; where there was one, who may open it stays.
 
     A link is refused, because the file that it leads to was not named. What is no file, such as /dev/stdout, is written
-    to as it is. mode: of a new file, before the umask. Raises OSError with the name of this file.
+    to as it is. fill: writes what is in it, and may seek; mode: of a new file, before the umask. Raises OSError with
+    the name of this file.
     """
     try:
         if path.parent == Path("/dev") or (path.exists() and not path.is_file()):
             with path.open("wb") as device:
-                _write(device, pieces)
+                fill(device)
         elif path.is_symlink():
             raise OSError(errno.ELOOP, "it is a symbolic link; name the file itself")
         else:
-            _replace(path, mode, lambda file: _write(file, pieces))
+            _replace(path, mode, fill)
     except OSError as error:
         error.filename = str(path)
         raise

@@ -1,0 +1,205 @@
+"""Dynamic VHDX files: written once, in order, from what an image holds. Blocks that hold only zeros are left out.
+
+After [MS-VHDX], with blocks of 1 MiB, as Microsoft advises for Linux ("Best practices for running Linux on Hyper-V").
+What is left out is PAYLOAD_BLOCK_ZERO, as qemu-img writes it for Hyper-V: a block that is merely "not present" may by
+section 2.5.1.1 read as anything.
+
+A larger disk than the image has its GPT's second header in the middle; growpart in the guest moves it, on first boot.
+"""
+
+import os
+import struct
+from array import array
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import IO
+from uuid import UUID
+
+from winhost.images.disk_image import SECTOR, DiskImage, Extent, Progress, check_size, unusable
+from winhost.model.files import fill_whole
+from winhost.model.once import once
+from winhost.model.units import Bytes, KiB, MiB, size
+
+BLOCK: Bytes = MiB
+_CHUNK = (1 << 23) * SECTOR // BLOCK
+"""Blocks between two entries for sector bitmaps, of which a dynamic disk has none."""
+
+_HEADERS_AT = (64 * KiB, 128 * KiB)
+_REGIONS_AT = (192 * KiB, 256 * KiB)
+_LOG_AT, _METADATA_AT, _BAT_AT = MiB, 2 * MiB, 3 * MiB
+_ITEMS_AT = 64 * KiB  # in the metadata region
+_BAT = UUID("2dc27766-f623-4200-9d64-115e9bfd4a08")
+_METADATA = UUID("8b7ca206-4790-4b9a-b8fe-575f050f886e")
+_NO_LOG = UUID(int=0)
+
+_ZERO, _PRESENT = 2, 6  # PAYLOAD_BLOCK_ZERO, PAYLOAD_BLOCK_FULLY_PRESENT
+_REQUIRED, _OF_DISK = 4, 2
+_ZEROS = bytes(BLOCK)
+_CREATOR = "winhost".encode("utf-16-le")
+
+
+def write_vhdx(
+    image: DiskImage,
+    path: Path,
+    *,
+    disk_size: Bytes | None = None,
+    disk_id: UUID | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """The image as a VHDX, on disk as a whole or not at all, and the same bytes for the same image.
+
+    disk_size: whole MiB, for a disk larger than the image; disk_id: by which guests know the disk (SCSI page 0x83),
+    else one that follows from what is in it; progress: told how much of the image is done. Raises UsageError
+    (ImageUnusable) and OSError.
+    """
+    virtual = image.size if disk_size is None else disk_size
+    check_size(str(path), virtual)
+    if virtual < image.size or (virtual != image.size and virtual % MiB):
+        why = f"would be {size(virtual)}, and needs whole MiB and at least the {size(image.size)} of the image"
+        raise unusable(str(path), why)
+    fill_whole(path, lambda file: _fill(file, image, virtual, disk_id, progress or _nobody))
+
+
+def _nobody(done: Bytes, total: Bytes) -> None:
+    """Is told."""
+
+
+def _fill(file: IO[bytes], image: DiskImage, virtual: Bytes, disk_id: UUID | None, progress: Progress) -> None:
+    blocks = -(-virtual // BLOCK)
+    bat_length = _rounded(8 * (blocks + (blocks - 1) // _CHUNK))
+    data_at = _BAT_AT + bat_length
+    content = sha256(struct.pack("<Q", virtual))
+    written = array("Q")
+    file.seek(data_at)
+    file.truncate()
+    for number, block in _blocks(image.pieces()):
+        content.update(struct.pack("<Q", number))
+        content.update(block)
+        file.write(block)
+        written.append(number)
+        progress(number * BLOCK, image.size)
+    file.truncate(data_at + len(written) * BLOCK)
+    _put(file, _BAT_AT, _bat(blocks, written, data_at // MiB))
+    _put_head(file, virtual, bat_length, content.digest(), disk_id)
+    file.flush()
+    os.fsync(file.fileno())
+    progress(image.size, image.size)
+
+
+def _blocks(pieces: Iterable[Extent]) -> Iterator[tuple[int, bytes | bytearray]]:
+    """Blocks that hold anything but zeros, by their number, in order."""
+    current, block = -1, bytearray(_ZEROS)
+    for at, data in pieces:
+        for number, inside, part in _split(at, data):
+            if number != current:
+                if block != _ZEROS:
+                    yield current, block
+                current, block = number, bytearray(_ZEROS)
+            block[inside : inside + len(part)] = part
+    if block != _ZEROS:
+        yield current, block
+
+
+def _split(at: Bytes, data: bytes) -> Iterator[tuple[int, Bytes, memoryview]]:
+    """A piece by blocks: the number of each, where in it the part begins, and the part."""
+    rest = memoryview(data)
+    while rest:
+        number, inside = divmod(at, BLOCK)
+        part = rest[: BLOCK - inside]
+        yield number, inside, part
+        at, rest = at + len(part), rest[len(part) :]
+
+
+def _bat(blocks: int, written: "array[int]", at_mib: int) -> Iterator[bytes]:
+    """The block allocation table, a chunk at a time, each with its entry for a sector bitmap but the last."""
+    done = 0
+    for first in range(0, blocks, _CHUNK):
+        entries = array("Q", [_ZERO]) * min(_CHUNK, blocks - first)
+        while done < len(written) and written[done] < first + _CHUNK:
+            entries[written[done] - first] = (at_mib + done) << 20 | _PRESENT
+            done += 1
+        if first + _CHUNK < blocks:
+            entries.append(0)
+        yield struct.pack(f"<{len(entries)}Q", *entries)
+
+
+def _put(file: IO[bytes], at: Bytes, pieces: Iterable[bytes]) -> None:
+    file.seek(at)
+    for piece in pieces:
+        file.write(piece)
+
+
+def _put_head(file: IO[bytes], virtual: Bytes, bat_length: Bytes, content: bytes, disk_id: UUID | None) -> None:
+    _put(file, 0, [b"vhdxfile", _CREATOR])
+    writes = (_derived(content, b"file"), _derived(content, b"data"))
+    for sequence, at in enumerate(_HEADERS_AT):
+        _put(file, at, [_header(sequence, *writes)])
+    regions = _regions(bat_length)
+    for at in _REGIONS_AT:
+        _put(file, at, [regions])
+    table, items = _metadata(virtual, disk_id or _derived(content, b"disk"))
+    _put(file, _METADATA_AT, [table])
+    _put(file, _METADATA_AT + _ITEMS_AT, [items])
+
+
+def _derived(content: bytes, what: bytes) -> UUID:
+    return UUID(bytes=sha256(content + what).digest()[:16], version=4)
+
+
+def _header(sequence: int, file_write: UUID, data_write: UUID) -> bytes:
+    """One of two; the one with the higher number counts."""
+    ids = b"".join(each.bytes_le for each in (file_write, data_write, _NO_LOG))
+    fields = struct.pack("<Q48sHHIQ", sequence, ids, 0, 1, MiB, _LOG_AT)
+    return _summed(b"head", fields, 4 * KiB)
+
+
+def _regions(bat_length: Bytes) -> bytes:
+    entries = ((_BAT, _BAT_AT, bat_length), (_METADATA, _METADATA_AT, MiB))
+    rows = [struct.pack("<16sQII", region.bytes_le, at, length, 1) for region, at, length in entries]
+    return _summed(b"regi", struct.pack("<II", len(rows), 0) + b"".join(rows), 64 * KiB)
+
+
+def _metadata(virtual: Bytes, disk_id: UUID) -> tuple[bytes, bytes]:
+    """The table of the metadata region, and its items."""
+    items = (
+        ("caa16737-fa36-4d43-b3b6-33f0aa44e76b", _REQUIRED, struct.pack("<II", BLOCK, 0)),
+        ("2fa54224-cd1b-4876-b211-5dbed83bf4b8", _REQUIRED | _OF_DISK, struct.pack("<Q", virtual)),
+        ("beca12ab-b2e6-4523-93ef-c309e000c746", _REQUIRED | _OF_DISK, disk_id.bytes_le),
+        ("8141bf1d-a96f-4709-ba47-f233a8faab5f", _REQUIRED | _OF_DISK, struct.pack("<I", SECTOR)),
+        ("cda348c7-445d-4471-9cc9-e9885251c556", _REQUIRED | _OF_DISK, struct.pack("<I", 4 * KiB)),
+    )
+    table = struct.pack("<8sHH20x", b"metadata", 0, len(items))
+    data = b""
+    for item, flags, value in items:
+        table += struct.pack("<16sIIII", UUID(item).bytes_le, _ITEMS_AT + len(data), len(value), flags, 0)
+        data += value
+    return table, data
+
+
+def _summed(signature: bytes, fields: bytes, length: Bytes) -> bytes:
+    """A structure with its CRC-32C, which is taken with four zeros in its own place."""
+    body = fields.ljust(length - 8, b"\0")
+    return signature + struct.pack("<I", crc32c(signature + bytes(4) + body)) + body
+
+
+def crc32c(data: bytes) -> int:
+    """The CRC of Castagnoli, as RFC 3720 has it; for the few KiB that a VHDX has under one."""
+    table, crc = _crc_table(), 0xFFFF_FFFF
+    for byte in data:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFF_FFFF
+
+
+@once
+def _crc_table() -> tuple[int, ...]:
+    def row(value: int) -> int:
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F6_3B78 if value & 1 else 0)
+        return value
+
+    return tuple(map(row, range(256)))
+
+
+def _rounded(length: Bytes) -> Bytes:
+    return -(-length // MiB) * MiB
