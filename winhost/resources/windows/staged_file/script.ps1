@@ -183,7 +183,7 @@ function Copy-WinhostFetched {
     catch {
         $why = $_.Exception.GetBaseException().Message
         Remove-WinhostFile $Path
-        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "The file could not be downloaded: $why"
+        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "It could not be fetched: $why"
     }
 }
 

@@ -89,7 +89,7 @@ function Set-WinhostWslConfig {
     }
     if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
         # A VM that runs read what is there now; from the next line on nobody could tell.
-        $told = "The configuration that the VM of $($Key.account) started with could not be recorded"
+        $told = "What the VM of $($Key.account) was made with could not be written down"
         Invoke-WinhostAside $told { Save-WinhostVmConfig $Key.account }
     }
     $job = @{ kind = 'write'; path = "$folder\.wslconfig"; bytes = $null }
