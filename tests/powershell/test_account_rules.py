@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.powershell.twins import Scripts, scripts
+from winhost.bundle import bundle_files
 from winhost.core.answers import Record, Unavailable
 from winhost.engine.resting import resting
 from winhost.model.facts import Facts
-from winhost.render import bundle
 from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS
 from winhost.resources.shared import NO_PROFILE
@@ -33,7 +33,7 @@ BESIDE: dict[str, list[dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Scripts]:
     with scripts() as running:
-        text = bundle.scripts()["Rollback.ps1"].decode("ascii").replace(agent_text(), "")
+        text = bundle_files.scripts()["Rollback.ps1"].decode("ascii").replace(agent_text(), "")
         rules = text[text.index("# ==== ") : text.index("# ==== and this starts it")]
         running.run(rules)
         yield running

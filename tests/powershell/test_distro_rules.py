@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.powershell.twins import Scripts, scripts
+from winhost.bundle import bundle_files
 from winhost.core.steps import Change
-from winhost.render import bundle
 from winhost.resources.base import Keep
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
@@ -33,7 +33,7 @@ function ConvertTo-Table {
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Scripts]:
-    text = bundle.scripts()["Rollback.ps1"].decode("ascii")
+    text = bundle_files.scripts()["Rollback.ps1"].decode("ascii")
     chapters = text[text.index("# ==== 1.") : text.index("# ==== and this starts it")]
     with scripts() as running:
         running.run(chapters)
