@@ -53,7 +53,7 @@ def machine_of(lab: Lab) -> Machine:
 def plans(lab: Lab) -> dict[str, tuple[Any, Any, Any]]:
     return {
         record.key["scheme"]: (record.state["active"], record.state["standby"], record.state["hibernate"])
-        for record in machine_of(lab).there("PowerPlan")
+        for record in machine_of(lab).instances("PowerPlan")
     }
 
 

@@ -276,7 +276,7 @@ def test_files_are_sent_from_the_folder_of_the_plan_and_progress_is_told(
     assert machine.software.wsl == "2.7.14.0"
     (run,) = line("runs", "--json").results
     assert line("rollback", run["run"], "--fleet", "../fleet.yaml", *ACCEPT).code == 0
-    assert machine.there("StagedFile") == ()
+    assert machine.instances("StagedFile") == ()
 
 
 def test_apply_refuses_before_anything_where_a_file_is_not_beside_the_plan(

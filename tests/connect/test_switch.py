@@ -34,7 +34,7 @@ def switch(served: Served) -> dict[str, Any]:
 
 
 def adapters(served: Served) -> dict[str, Any]:
-    return {r.key["adapter"]: r.state for r in served.host.machine.there("NetworkAdapter")}
+    return {r.key["adapter"]: r.state for r in served.host.machine.instances("NetworkAdapter")}
 
 
 def lost(served: Served, **physics: Any) -> None:

@@ -88,7 +88,7 @@ def pairs() -> st.SearchStrategy[Pair]:
 
 def assert_role_stays_for_cards(here: World) -> None:
     """Without it nobody could give them back."""
-    away = [r.key for r in here.machine.there("AssignableDevice") if r.state["place"] not in AT_HOME]
+    away = [r.key for r in here.machine.instances("AssignableDevice") if r.state["place"] not in AT_HOME]
     assert here.machine.role == "installed" or not away
 
 

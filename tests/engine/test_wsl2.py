@@ -272,7 +272,7 @@ def test_a_distro_of_theirs_keeps_the_account_its_right_and_its_tasks(tmp_path: 
     for title in ("Account winhost", "Right of winhost to run tasks", "Tasks of winhost"):
         assert f"{title}: {since}" in outcome.kept
     assert list(here.machine.distros.sessions[ACCOUNT].distros.values()) == [theirs]
-    tasks = {record.key["account"]: record.state for record in here.machine.there("AccountTasks")}
+    tasks = {record.key["account"]: record.state for record in here.machine.instances("AccountTasks")}
     assert (tasks[ACCOUNT]["jobs"], tasks[ACCOUNT]["keep_alive"]) == ("ready", "ready")
     here.machine.distros.sessions[ACCOUNT].distros.clear()
     here.machine.files.remove("C:\\Users\\winhost\\Theirs\\ext4.vhdx")

@@ -450,7 +450,7 @@ def test_files_that_a_plan_sends_lie_beside_the_scripts_there(person: Person, tm
     for file in (book["settings"]["wsl"], book["settings"]["image"]):
         assert f"- {file['source'][2:]}: `{file['sha256']}`" in readme
     assert here.there(made).said["outcome"] == "applied"
-    assert {record.key["source"][:2] for record in here.machine.there("StagedFile")} == {"./"}
+    assert {record.key["source"][:2] for record in here.machine.instances("StagedFile")} == {"./"}
     assert here.back(made).said["outcome"] == "rolled back"
     assert but("Wsl", here.state()) == but("Wsl", found)
 
@@ -465,5 +465,5 @@ def test_what_was_sent_in_part_before_is_not_put_back(person: Person, tmp_path: 
     made = unpack(here.plan(reader, book), tmp_path / "made")
     assert here.there(made).said["outcome"] == "applied"
     assert here.back(made).said["outcome"] == "rolled back"
-    assert here.machine.there("StagedFile") == ()
+    assert here.machine.instances("StagedFile") == ()
     assert not [name for name in here.machine.software.record if name.startswith(("part ", "file "))]

@@ -51,7 +51,7 @@ def everything(host: Machine) -> list[dict[str, Any]]:
 def one_by_one(host: Machine) -> Iterator[dict[str, Any]]:
     """Each instance by its key, however it is written; then one that is not there, and half a key."""
     for name, resource in WINDOWS.items():
-        for record in host.there(name)[:3]:
+        for record in host.instances(name)[:3]:
             yield {"resource": name, "verb": "get", "key": dict(record.key)}
             yield {"resource": name, "verb": "get", "key": {part: text.swapcase() for part, text in record.key.items()}}
             yield {"resource": name, "verb": "get", "key": dict(list(record.key.items())[1:])}
@@ -79,7 +79,7 @@ def test_every_resource_reads_the_same_in_other_words(engine: Scripts, name: str
 
 def one_of(name: str) -> Record | None:
     """An instance that is there, if there is one."""
-    return next(iter(machine("server2025-role-installed").there(name)), None)
+    return next(iter(machine("server2025-role-installed").instances(name)), None)
 
 
 WORDS = [
@@ -96,13 +96,13 @@ COUNTED = [
     for count in (0, 1, 2)
     if (name, count) != ("Processor", 0)  # who would answer?
     if name not in FOLLOW
-    if any(machine(host).there(name) for host in hosts())  # else there is none to make several of
+    if any(machine(host).instances(name) for host in hosts())  # else there is none to make several of
 ]
 
 
 def with_so_many(name: str, count: int) -> Machine:
     """A host with so many of what this resource tells of, in all resources that tell of it."""
-    host = max(hosts(), key=lambda each: len(machine(each).there(name)))
+    host = max(hosts(), key=lambda each: len(machine(each).instances(name)))
     facts, section = hosts()[host]
     found: Any = facts.resources[name]
     # Where no host has several there is another of the same, under a key of its own.
@@ -119,7 +119,7 @@ def with_so_many(name: str, count: int) -> Machine:
 @pytest.mark.parametrize(("name", "count"), COUNTED)
 def test_none_one_and_several_read_the_same(engine: Scripts, name: str, count: int) -> None:
     host = with_so_many(name, count)
-    assert len(host.there(name)) == count
+    assert len(host.instances(name)) == count
     same(engine, host, host, *everything(host))
 
 
@@ -144,7 +144,7 @@ def test_a_hostile_key_is_one_that_is_not_there(engine: Scripts, name: str) -> N
 def test_a_hostile_word_is_refused_by_name(engine: Scripts, name: str, desired: str) -> None:
     host = machine("server2025-role-installed")
     before = host.settled_state()
-    key = dict(host.there(name)[0].key)
+    key = dict(host.instances(name)[0].key)
     for text in set(HOSTILE) - {A_DATE}:
         call = {"resource": name, "verb": "set", "key": key, "desired": {desired: text}}
         assert [verdict(answer) for answer in same(engine, host, host, call)] == ["Winhost.BadRequest"]

@@ -98,7 +98,7 @@ class Case:
 
     def says(self, resource: str, asked: dict[str, Any]) -> dict[str, Any]:
         """The same properties of the first instance."""
-        return {name: self.machine.there(resource)[0].state[name] for name in asked}
+        return {name: self.machine.instances(resource)[0].state[name] for name in asked}
 
     def found(self) -> dict[str, Any]:
         host = self.machine

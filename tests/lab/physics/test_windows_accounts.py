@@ -228,7 +228,7 @@ def test_an_account_leaves_no_profile_and_no_folder_for_jobs(here: World, owner:
 def test_a_right_outlives_its_account_by_its_sid(here: World, owner: Account) -> None:
     done(here, "AccountRight", BATCH, {"granted": True})
     done(here, "LocalAccount", OWNER, {"there": False})
-    held = [record.key["account"] for record in here.machine.there("AccountRight")]
+    held = [record.key["account"] for record in here.machine.instances("AccountRight")]
     assert owner.sid in held
 
 

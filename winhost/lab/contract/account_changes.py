@@ -162,7 +162,7 @@ def set_config(machine: Machine, asked: SetCall) -> None:
     path = config_path(account.profile)
     goal: dict[str, Json] = {**machine.accounts.read_config(account), **desired}
     if machine.software.wsl is not None and machine.accounts.jobs_task(account.name) is not None:
-        with asked.aside(f"What the VM of {asked.key['account']} was made with could not be written down"):
+        with asked.or_warn(f"What the VM of {asked.key['account']} was made with could not be written down"):
             machine.accounts.first_job(account.name)
             if machine.distros.vm_is_current(account.name):
                 machine.distros.note_vm(account.name, machine.distros.vm_mode(account.name))

@@ -38,7 +38,7 @@ def _give_to_vm(machine: Machine, asked: SetCall, vm: str, others: Sequence[str]
         machine.add_vm_assignable_device(vm, location)
     except CmdletError:
         for guid in others:
-            with asked.aside(f"{location} could not be given back to the VM that had it"):
+            with asked.or_warn(f"{location} could not be given back to the VM that had it"):
                 machine.add_vm_assignable_device(guid, location)
         raise
 
@@ -54,8 +54,7 @@ def _give_to_host(machine: Machine, key: Key, place: str) -> None:
 
 
 def _take_from_host(machine: Machine, asked: SetCall, place: str) -> None:
-    there = any(device.location == asked.key["location"] for device in machine.devices)
-    if place == DISMOUNTED and not there:
+    if place == DISMOUNTED and all(device.location != asked.key["location"] for device in machine.devices):
         return
     device = _device(machine, asked.key)
     if device.dismounted:

@@ -22,7 +22,6 @@ DATA, STOP = "data", "vm-stop"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEEP_SECONDS = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 _TEE, _SH = ("/usr/bin/tee", "/var/lib/winhost.wanted"), ("/bin/sh", "-s")
-_GOES = "wsl.exe"
 
 
 class _Wsl:
@@ -42,7 +41,7 @@ class _Wsl:
             raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {message} ({code})")
         found = re.search(r"Wsl/[A-Za-z0-9_/]+", message)
         name = f"WslFailed,{found[0]}" if found else "WslFailed"
-        raise own_error(name, "InvalidResult", f"{_GOES} ended with {code}: {message}")
+        raise own_error(name, "InvalidResult", f"wsl.exe ended with {code}: {message}")
 
     def inside(self, distro: str, *command: str, content: str = "") -> str:
         return self.run("-d", distro, "-u", "root", "--cd", "/", "-e", *command, content=content)
@@ -115,8 +114,8 @@ def _check_made_of(machine: Machine, key: Key, image: Json) -> None:
 def _add(machine: Machine, asked: SetCall) -> None:
     account, distro, image = asked.key["account"], asked.key["distro"], str(asked.desired["image"])
     wsl = _Wsl(machine, account)
-    there = wsl.has(distro)
-    if there and machine.distros.ours(account, distro) is not None:
+    installed = wsl.has(distro)
+    if installed and machine.distros.ours(account, distro) is not None:
         _check_made_of(machine, asked.key, image)
         return
     staged = machine.software.staged_path(image)
@@ -124,10 +123,10 @@ def _add(machine: Machine, asked: SetCall) -> None:
         raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
     folder, record = folder_of(account, distro), machine.distros.record(account, distro)
     disk = machine.files.read(f"{folder}\\ext4.vhdx") is not None
-    begun = record is not None and not record["complete"] and (not there or disk)
-    if (there or _full(machine, folder)) and not begun:
+    begun = record is not None and not record["complete"] and (not installed or disk)
+    if (installed or _full(machine, folder)) and not begun:
         raise not_ours(f"There is a distro {distro} of {account} that winhost did not make, or something in {folder}.")
-    if there:
+    if installed:
         wsl.run("--unregister", distro)
     machine.files.remove_folder(folder)
     machine.files.make_folders(FOLDER, f"{FOLDER}\\distros", f"{FOLDER}\\distros\\{account}")
@@ -139,7 +138,7 @@ def _add(machine: Machine, asked: SetCall) -> None:
         if error.code.startswith("Winhost.WslFailed"):
             machine.files.remove_folder(folder)
             machine.files.remove(f"{folder}.json")
-            with asked.aside(f"The VM of {account} could not be ended"):
+            with asked.or_warn(f"The VM of {account} could not be ended"):
                 wsl.stop_idle_vm()
         raise
     machine.distros.write_record(account, distro, record_of(image))

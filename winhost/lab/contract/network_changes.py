@@ -155,7 +155,7 @@ def _port(text: str) -> str:
 
 
 def _forward(machine: Machine, asked: SetCall, port: str) -> tuple[str, str, list[str]] | None:
-    before = next((r.state for r in machine.there("PortForward") if r.key["port"] == port), {})
+    before = next((r.state for r in machine.instances("PortForward") if r.key["port"] == port), {})
     target, connect, allowed = ({**before, **asked.desired}.get(n) for n in ("target", "connect_port", "allowed"))
     missing = [each for each in (target, connect, allowed or None) if each is None]
     if len(missing) == 3:

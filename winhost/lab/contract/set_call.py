@@ -22,8 +22,8 @@ class SetCall:
     warnings: list[str] = field(default_factory=list)
 
     @contextmanager
-    def aside(self, what: str) -> Iterator[None]:
-        """What may fail without ending the change; a warning then tells."""
+    def or_warn(self, what: str) -> Iterator[None]:
+        """What fails in this is a warning, and the change goes on."""
         try:
             yield
         except CmdletError as error:

@@ -185,13 +185,13 @@ class Linux:
             self.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
         for _, state in self._of_facts("CdiSpec", "present", False):
             self.spec = self.driver if state["fresh"] is True else "another"
-        for record in self.machine.there("LinuxFile"):
+        for record in self.machine.instances("LinuxFile"):
             if record.state != NO_FILE:
                 self.files[record.key["path"]] = dict(record.state)
 
     def _of_facts(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
         """What the facts that this machine was made of tell of its Linux."""
-        yield from ((r.key, r.state) for r in self.machine.there(resource) if r.state[name] != nothing)
+        yield from ((r.key, r.state) for r in self.machine.instances(resource) if r.state[name] != nothing)
 
     def look(self) -> None:
         """What happened to it since: a start empties /run and starts what is enabled."""
@@ -214,7 +214,7 @@ class Linux:
     # ---- the system
 
     def system(self) -> Iterator[Record]:
-        given = self.machine.there("LinuxSystem")
+        given = self.machine.instances("LinuxSystem")
         known = dict(given[0].state) if given else {"id": "ubuntu", "version": "24.04", "kernel": KERNEL}
         modes = [vm.mode for vm in self._vms()]
         yield Record(
@@ -289,13 +289,13 @@ class Linux:
 
     def install(self, name: str, version: str) -> None:
         """Exactly this version. Raises CmdletError."""
-        there = self._installed().get(name)
-        if there and there.held:
-            raise refused("WrongPlace", "InvalidOperation", f"{name} is held at {there.version}.")
+        found = self._installed().get(name)
+        if found and found.held:
+            raise refused("WrongPlace", "InvalidOperation", f"{name} is held at {found.version}.")
         self._check_source(name, version)
         self.machine.clock.sleep(_APT_SECONDS)
-        if there:
-            self.packages[name] = LabPackage(version, there.held, there.brought)
+        if found:
+            self.packages[name] = LabPackage(version, found.held, found.brought)
             return
         brought = [each for each in _with_needs(name) if each not in self._installed()]
         self.packages |= {each: LabPackage(version if each.startswith(name) else _VERSION) for each in brought}

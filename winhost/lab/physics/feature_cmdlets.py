@@ -90,4 +90,4 @@ class FeatureCmdlets(CmdletHost):
         return self._hypervisor and self.software.has_platform
 
     def _wants_hypervisor(self) -> bool:
-        return self._service_there or self.software.has_platform
+        return self._service_runs or self.software.has_platform

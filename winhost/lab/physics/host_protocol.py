@@ -68,7 +68,7 @@ class WindowsHost(Protocol):
     def distros(self) -> WslRunner:
         """Its WSL."""
 
-    def there(self, resource: str) -> tuple[Record, ...]:
+    def instances(self, resource: str) -> tuple[Record, ...]:
         """All instances of a resource, whoever may see them."""
 
     def changing(self, cmdlet: str) -> AbstractContextManager[None]:

@@ -95,12 +95,12 @@ class HostState:
         return records[0].state if records else {}
 
     def _features(self) -> tuple[str, str]:
-        state = self._first("HyperVRole")
-        if state:
-            return str(state["role"]), str(state["tools"])
+        known = self._first("HyperVRole")
+        if known:
+            return str(known["role"]), str(known["tools"])
         # Who may not ask for features may still see their effect.
-        there = "available" if isinstance(self._facts.resources.get("Vm"), Unavailable) else "installed"
-        return there, there
+        state = "available" if isinstance(self._facts.resources.get("Vm"), Unavailable) else "installed"
+        return state, state
 
     def _make_devices(self) -> list[Device]:
         places = {_frozen(r.key): str(r.state["place"]) for r in self._initial.get("AssignableDevice", ())}
@@ -152,10 +152,10 @@ class HostState:
     @property
     def manages_vms(self) -> bool:
         """The service that knows the VMs runs, and its PowerShell module is there."""
-        return self._service_there and self._tools == "installed"
+        return self._service_runs and self._tools == "installed"
 
     @property
-    def _service_there(self) -> bool:
+    def _service_runs(self) -> bool:
         return self._role in ("installed", "uninstall-pending")
 
     def place(self, location: str) -> str | None:
@@ -189,14 +189,14 @@ class HostState:
                 return Unknown(error.fault)
             if (missing := self.awaits.get(resource, lambda: None)()) is not None:
                 return Unavailable(missing)
-            found = self.there(resource)
+            found = self.instances(resource)
             recorded = self._facts.resources.get(resource)
             if isinstance(recorded, Unknown) and not found:
                 return recorded
             return self._as_a_guest(resource, found) if resource in _ASKED_OF_THE_HOST else found
 
-    def there(self, resource: str) -> tuple[Record, ...]:
-        """All instances of a resource that are there, whoever may see them."""
+    def instances(self, resource: str) -> tuple[Record, ...]:
+        """All instances of a resource, whoever may see them."""
         with self._lock:
             return tuple(self._lister(resource)())
 
@@ -224,15 +224,14 @@ class HostState:
             return "Get-WindowsOptionalFeature"
         if resource == "HyperVRole":
             return "Get-WindowsOptionalFeature" if self.is_client else "Get-WindowsFeature"
-        return _ADMINISTRATORS_ONLY.get(resource) if self.there(resource) or resource in _OF_HYPER_V else None
+        return _ADMINISTRATORS_ONLY.get(resource) if self.instances(resource) or resource in _OF_HYPER_V else None
 
     def _as_a_guest(self, resource: str, found: tuple[Record, ...]) -> tuple[Record, ...]:
-        """What is there is there to see for everybody; what only Hyper-V knows of it is not."""
+        """Everybody sees an instance, and only administrators what Hyper-V alone knows of it."""
         if self.lab.administrator or not self.manages_vms:
             return found
         cmdlet, names = _ASKED_OF_THE_HOST[resource]
-        fault = asdict(self.denied(cmdlet).fault)
-        unknown = {"unknown": {**fault, "hresults": list(fault["hresults"])}}
+        unknown = {"unknown": self.denied(cmdlet).as_json()}
         return tuple(Record({**r.state, **dict.fromkeys(names, unknown)}, r.key) for r in found)
 
     def snapshot(self) -> dict[str, Json]:
@@ -252,12 +251,12 @@ class HostState:
         there is no Hyper-V to run them.
         """
         with self._lock:
-            found = {resource: self.there(resource) for resource in {**self._initial, **WINDOWS} if resource != "Boot"}
-            records = {
-                resource: _as_json(there) for resource, there in found.items() if there or resource in self._initial
+            found = {
+                resource: self.instances(resource) for resource in {**self._initial, **WINDOWS} if resource != "Boot"
             }
+            records = {name: _as_json(each) for name, each in found.items() if each or name in self._initial}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
-            if not self._service_there:
+            if not self._service_runs:
                 volatile |= {("Vm", "state"), ("VmPower", "state")}
             for resource, name in volatile:
                 for record in records.get(resource, ()):
@@ -265,7 +264,7 @@ class HostState:
             return records
 
     def _lister(self, resource: str) -> Callable[[], Iterable[Record]]:
-        """What tells all that is there of a resource. One of them at a time, because each read asks for some dozens."""
+        """Lists all instances of a resource. One of them at a time, because each read asks for some dozens."""
         if resource in VM_RESOURCES:
             return lambda: (Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
         for part in self.parts:
@@ -301,10 +300,10 @@ class HostState:
     def _places(self) -> Iterator[Record]:
         for each in self.devices:
             yield Record({"place": self.place(each.location)}, each.key)
-        there = {d.location for d in self.devices}
+        present = {d.location for d in self.devices}
         for vm in self.vms.values():
             for claim in vm.assignments:
-                if claim.location not in there:
+                if claim.location not in present:
                     ids = claim.instance.split("\\")[1].partition("&REV_")[0] if claim.instance else ""
                     yield Record({"place": assigned(vm.guid)}, {"location": claim.location, "device": ids})
 
@@ -356,7 +355,7 @@ class HostState:
 
 
 def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
-    """What is there: as read, and what the lab knows beyond that."""
+    """All instances: as read, and what the lab knows beyond that."""
     read = {resource: answer for resource, answer in facts.resources.items() if isinstance(answer, tuple)}
     hidden = {
         resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()

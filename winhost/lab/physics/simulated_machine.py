@@ -121,7 +121,7 @@ class Machine(VmCmdlets, FeatureCmdlets):
                 vm.power = "saved" if vm.stop_action == "save" and not vm.assignments else "off"
 
     def _start_all(self) -> None:
-        if not self._service_there:
+        if not self._service_runs:
             return
         for vm in self.vms.values():
             desired = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)

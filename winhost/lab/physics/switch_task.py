@@ -127,9 +127,9 @@ def _restore(network: Network, record: dict[str, Any], snapshot: dict[str, Any],
     else:
         raise own_error("NoLink", "OperationTimeout", f"{end.state['name']} has no link.")
     now = _snapshot(network, end)
-    there = [each["address"] for each in now["addresses"]]
+    present = [each["address"] for each in now["addresses"]]
     for each in snapshot["addresses"]:
-        if each["address"] not in there:
+        if each["address"] not in present:
             network.new_net_ip_address(end.index, each["address"], each["prefix"])
     for to, by in (route for route in snapshot["routes"] if route not in now["routes"]):
         network.new_net_route(end.index, to, by)

@@ -193,9 +193,9 @@ class Accounts(LocalAccounts):
     def jobs_task(self, account: str) -> Task | None:
         """Where it may run, has something to run, and there still is somebody to run as."""
         task = self.task("jobs", account)
-        there = not self.is_controller and self.find(account) is not None
-        there = there and self._machine.files.read(script_path(account)) is not None
-        return task if task is not None and task.enabled and there else None
+        known = not self.is_controller and self.find(account) is not None
+        runs = known and self._machine.files.read(script_path(account)) is not None
+        return task if task is not None and task.enabled and runs else None
 
     def jobs_tasks(self) -> list[Task]:
         """Those of all accounts."""

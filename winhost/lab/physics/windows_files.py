@@ -24,27 +24,27 @@ class Files:
 
     links: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
-    _there: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
+    _files: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
         """All of its bytes, or None where there is none."""
-        found = self._there.get(_same(path))
+        found = self._files.get(_same(path))
         return None if found is None else bytes(found[1])
 
     def length(self, path: str) -> int:
         """In bytes; 0 where there is none."""
-        return len(self._there.get(_same(path), ("", b""))[1])
+        return len(self._files.get(_same(path), ("", b""))[1])
 
     def append(self, path: str, piece: bytes, *, anew: bool) -> None:
         """At its end, or as all of it."""
-        found = None if anew else self._there.get(_same(path))
+        found = None if anew else self._files.get(_same(path))
         if found is not None and isinstance(found[1], bytearray):
             found[1].extend(piece)  # large ones come in many pieces
         else:
-            self._there[_same(path)] = (path, bytearray((found[1] if found else b"") + piece))
+            self._files[_same(path)] = (path, bytearray((found[1] if found else b"") + piece))
 
     def write(self, path: str, content: bytes) -> None:
-        self._there[_same(path)] = (path, content)
+        self._files[_same(path)] = (path, content)
 
     def make_folders(self, *paths: str) -> None:
         """Each in its turn, for administrators. Raises CmdletError for one that is a link, or is somebody's."""
@@ -75,12 +75,12 @@ class Files:
 
     def remove(self, path: str) -> None:
         """Whether or not it is there."""
-        self._there.pop(_same(path), None)
+        self._files.pop(_same(path), None)
 
     def below(self, folder: str) -> Iterator[str]:
         """The paths of all files in a folder and its folders."""
         inside = _same(folder) + "\\"
-        return iter([path for same, (path, _) in self._there.items() if same.startswith(inside)])
+        return iter([path for same, (path, _) in self._files.items() if same.startswith(inside)])
 
     def remove_folder(self, folder: str) -> None:
         """With all that is in it, whether or not it is there."""

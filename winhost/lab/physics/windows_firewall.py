@@ -23,14 +23,14 @@ class Firewalls:
         self.inbound = "not-configured"
         self.vm_rules: dict[int, list[str]] = {}  # of the firewall of VMs: who may come to a port
         self._fail = list(host.lab.network_fails)
-        builds = [record.state["build"] for record in host.there("OperatingSystem")]
+        builds = [record.state["build"] for record in host.instances("OperatingSystem")]
         self.has_hyper_v_firewall = any(isinstance(build, int) and build >= HYPER_V_FIREWALL for build in builds)
-        for record in host.there("PortForward"):
+        for record in host.instances("PortForward"):
             port = record.key["port"]
             if record.state["target"] is not None:
                 self.proxies[port] = f"{record.state['target']}/{record.state['connect_port']}"
             self.rules[rule_name(port)] = list(record.state["allowed"])
-        for record in host.there("HyperVFirewall"):
+        for record in host.instances("HyperVFirewall"):
             self.inbound = record.state["inbound"]
             self.vm_rules = {each: list(record.state["allowed"] or [ANY]) for each in record.state["ports"]}
         host.registry_keys.append(self._proxy_keys)

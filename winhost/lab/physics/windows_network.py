@@ -38,15 +38,15 @@ class Network(Firewalls):
         self.ours = Records(host.files)
         self._task: Iterator[None] | None = None
         self._lock = threading.RLock()
-        records = enumerate(host.there("NetworkAdapter"), FIRST_INDEX)
+        records = enumerate(host.instances("NetworkAdapter"), FIRST_INDEX)
         self.adapters = {record.key["adapter"]: adapter_of(record, index) for index, record in records}
-        self.switches = [self._make_switch(record) for record in host.there("VmSwitch")]
+        self.switches = [self._make_switch(record) for record in host.instances("VmSwitch")]
         self.carrier = next((a.guid for a in self.adapters.values() if a.state["management"] is True), None)
-        for record in host.there("ExternalSwitch"):
+        for record in host.instances("ExternalSwitch"):
             if record.state["phase"] != "none":
                 self._take_over_switch(record)
         self.controllers = [
-            str(peer) for record in host.there("Session") for peer in known_or(record.state, "peers", ())
+            str(peer) for record in host.instances("Session") for peer in known_or(record.state, "peers", ())
         ]
         host.session["peers"] = self.peers
         host.registry_keys.append(self._registry_keys)
@@ -93,8 +93,8 @@ class Network(Firewalls):
     def visible_adapters(self) -> list[Adapter]:
         """Those that are there. Without Hyper-V there are no ports of switches: adapters have their addresses back."""
         hidden = {self._hidden_port(guid): guid for guid in self.adapters}
-        there = [each for each in self.adapters.values() if each.shows_at <= self.now]
-        return [self._whole(each) for each in there if each.guid not in hidden]
+        listed = [each for each in self.adapters.values() if each.shows_at <= self.now]
+        return [self._whole(each) for each in listed if each.guid not in hidden]
 
     def carries(self, adapter: Adapter) -> bool:
         """Whether somebody manages the host over it."""

@@ -204,11 +204,11 @@ class Distros(WslExe):
         return {**NO_ACCESS, **written, "address": None, "active": False}
 
     def _of_ours(
-        self, state: Callable[[str, Distro], Mapping[str, Json]], there: Callable[[Mapping[str, Json]], bool]
+        self, state: Callable[[str, Distro], Mapping[str, Json]], listed: Callable[[Mapping[str, Json]], bool]
     ) -> Iterator[Record]:
         for account in self.accounts():
             for distro in self.session(account).distros.values():
-                if self.ours(account, distro.name) and there(found := state(account, distro)):
+                if self.ours(account, distro.name) and listed(found := state(account, distro)):
                     yield Record(dict(found), {"account": account, "distro": distro.name})
 
     def restarted(self) -> bool:

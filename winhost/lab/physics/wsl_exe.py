@@ -236,8 +236,8 @@ class WslExe:
         if asked == "bridged" and _BRIDGE_GONE <= self._version < _BRIDGE_BACK:
             return "nat"
         if asked == "bridged":
-            there = [str(record.state["name"]) for record in self._machine.there("VmSwitch")]
-            works = setting_of(config, "wsl2", "vmSwitch", "") in there and self._build >= _WINDOWS_11
+            switches = [str(record.state["name"]) for record in self._machine.instances("VmSwitch")]
+            works = setting_of(config, "wsl2", "vmSwitch", "") in switches and self._build >= _WINDOWS_11
             return "bridged" if works else "none"
         if asked == "mirrored" and self._machine.lab.wsl.no_mirrored:
             return "nat"
@@ -245,7 +245,7 @@ class WslExe:
 
     def _by_policy(self, asked: str) -> str:
         """A policy may name the mode of whoever sets none, and pass over what others set but for none and NAT."""
-        for record in self._machine.there("WslPolicy"):
+        for record in self._machine.instances("WslPolicy"):
             default = _MODES.get(record.state["default_networking"], "nat")
             passed_over = record.state["allow_networking"] is False and asked not in ("none", "nat")
             return default if passed_over or not asked else asked
@@ -257,7 +257,7 @@ class WslExe:
 
     @property
     def _build(self) -> int:
-        return max((int(r.state["build"]) for r in self._machine.there("OperatingSystem")), default=0)
+        return max((int(r.state["build"]) for r in self._machine.instances("OperatingSystem")), default=0)
 
     def _end(self, account: str, distro: Distro) -> None:
         distro.running = False

@@ -20,7 +20,7 @@ from winhost.model.units import MiB
 
 def _state(machine: HostState, resource: str) -> Properties:
     """The one state of a resource without key; what could not be read is left out."""
-    records = machine.there(resource)
+    records = machine.instances(resource)
     return {n: v for n, v in records[0].state.items() if not isinstance(v, Mapping)} if records else {}
 
 
@@ -82,7 +82,7 @@ def _bios(machine: HostState) -> Iterator[WindowsObject]:
 
 def _processors(machine: HostState) -> Iterator[WindowsObject]:
     firmware = _state(machine, "Firmware")
-    for record in machine.there("Processor"):
+    for record in machine.instances("Processor"):
         yield of_type(
             "Win32_Processor",
             DeviceID=record.key["socket"],
@@ -300,7 +300,7 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
     if wsl.get("version"):
         yield f"{versions}\\Lxss\\MSI", {"Version": wsl["version"], "ProductCode": PRODUCT}
     yield from _pending(machine, versions, control)
-    for record in machine.there("WslPolicy"):
+    for record in machine.instances("WslPolicy"):
         values = {name: record.state[ours] for name, ours in _POLICIES.items()}
         yield "SOFTWARE\\Policies\\WSL", {n: None if v is None else int(v) for n, v in values.items()}
     for keys in machine.registry_keys:

@@ -20,17 +20,17 @@ _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 
 @answers("Get-WindowsFeature", "Name")
 def _features(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    there = {ROLE: process.machine.role, TOOLS: process.machine.tools, "Web-Server": "available"}
-    return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in there.items() if n in bound["Name"]]
+    known = {ROLE: process.machine.role, TOOLS: process.machine.tools, "Web-Server": "available"}
+    return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in known.items() if n in bound["Name"]]
 
 
 @answers("Get-Service", "Name")
 def _services(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    there = services(process.machine)
+    known = services(process.machine)
     for name in bound["Name"]:
-        if name not in there:
+        if name not in known:
             raise process.machine.fail("no-service", "Get-Service", service=name)
-        yield of_type("ServiceController", Name=name, Status=windows_word(there[name]))
+        yield of_type("ServiceController", Name=name, Status=windows_word(known[name]))
 
 
 @answers("Get-Module", "ListAvailable", "Name")
@@ -174,5 +174,5 @@ def _exit(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 @answers("Get-WinhostSession")
 def _session(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    for record in process.machine.there("Session"):
+    for record in process.machine.instances("Session"):
         yield WindowsObject(None, {"user": record.state["user"], "administrator": process.machine.lab.administrator})

@@ -185,7 +185,7 @@ def _register_objects(name: str, resource: str, type_name: str, properties: Mapp
         return windows_word(known[source[5:]]) if source.startswith("word ") else known[source]
 
     def answer(process: CmdletProcess, _: BoundParameters) -> Iterable[Any]:
-        for record in process.machine.there(resource):
+        for record in process.machine.instances(resource):
             known = {**record.key, **record.state}
             yield of_type(type_name, **{name: value(known, source) for name, source in properties.items()})
 

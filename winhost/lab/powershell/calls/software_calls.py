@@ -17,8 +17,8 @@ _STATES = {
 
 @answers("Get-WindowsOptionalFeature", "Online")
 def _optional_features(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    there = process.machine.optional_features
-    return [of_type("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in there.items()]
+    known = process.machine.optional_features
+    return [of_type("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in known.items()]
 
 
 @answers("Get-AuthenticodeSignature", "LiteralPath")

@@ -76,7 +76,7 @@ def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
 
 def _partitions(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
     """Which VM has a partition of which GPU, facts do not tell: in the order of both."""
-    used = [gpu.key["gpu"] for gpu in machine.there("PartitionableGpu") for _ in range(gpu.state["used"])]
+    used = [gpu.key["gpu"] for gpu in machine.instances("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
         mine, used = used[: other.known_or("partitions", 0)], used[other.known_or("partitions", 0) :]
         if other is vm:
