@@ -112,7 +112,7 @@ def test_a_line_that_this_run_does_not_know_of_is_followed_by_none(tmp_path: Pat
 
 
 def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from winhost.engine.undo import look
+    from winhost.engine.rollback import look
 
     here = world(tmp_path, "server2025-role-installed")
     plan = here.plan()

@@ -18,9 +18,9 @@ from tests.engine.two_machines import OURS
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import CONSENTS, playbook, wsl2_world
 from tests.errors import suppressed
+from winhost.engine.rollback import rollback
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store
-from winhost.engine.undo import rollback
 from winhost.model.errors import WinhostError
 
 CARDS = tuple(f"PCIROOT({root})#PCI(0100)#PCI(0000)" for root in ("16", "49", "7B"))

@@ -9,9 +9,9 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
 from winhost.core.answers import Json
 from winhost.engine.journal import read_journal
+from winhost.engine.rollback import rollback
 from winhost.engine.run import Outcome
 from winhost.engine.run_state import replay
-from winhost.engine.undo import rollback
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.resources.base import Keep, Undo, undo_property_by_property

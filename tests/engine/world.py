@@ -12,9 +12,9 @@ from winhost.connect.wire_errors import SessionDropped, Unreachable
 from winhost.engine.detect import read_facts
 from winhost.engine.host_session import ProgressEvent
 from winhost.engine.planning import check_plan, make_plan
+from winhost.engine.rollback import rollback
 from winhost.engine.run import Outcome, RunContext, apply, resume
 from winhost.engine.store import Store
-from winhost.engine.undo import rollback
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.cmdlet_host import HostDown

@@ -34,8 +34,8 @@ from winhost.connect.wire_errors import Drifted
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import make_plan
+from winhost.engine.rollback import preview, rollback
 from winhost.engine.run_state import replay
-from winhost.engine.undo import preview, rollback
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import CmdletError

@@ -7,10 +7,10 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.running import Deadlines, asking_for_steps, consents, resume_or_roll_back
 from winhost.cli.show_plan import show_steps
+from winhost.engine.rollback import look
+from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run import RunContext
 from winhost.engine.run_state import RunState
-from winhost.engine.undo import look
-from winhost.engine.undo import rollback as go_back
 
 
 def rollback(
