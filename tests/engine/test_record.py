@@ -8,7 +8,8 @@ import pytest
 
 from tests.engine.world import world
 from tests.errors import raises
-from winhost.engine.journal import Journal, RawEvent, read_journal
+from winhost.core.journal_lines import RawEvent
+from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import RunNeverBegan, replay
 
 Entries = list[dict[str, Any]]

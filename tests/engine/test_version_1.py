@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.engine.world import World, world
-from winhost.engine.journal import read_journal
+from winhost.engine.journal import Journal, read_journal
 from winhost.engine.planning import check_plan
 from winhost.engine.run_state import replay
 from winhost.lab.contract.agent_answers import AgentAnswers
@@ -132,3 +132,16 @@ def test_a_run_of_version_1_is_given_back_from_where_it_stopped(tmp_path: Path, 
     here = interrupted(tmp_path / "here", lines)
     assert here.rollback().outcome == "rolled back"
     assert here.state() == found
+
+
+def test_a_full_disk_at_the_first_line_of_today_leaves_the_journal_one_of_version_1(tmp_path: Path) -> None:
+    path = tmp_path / DDA.name
+    path.write_bytes(DDA.read_bytes())
+    old = [entry["event"] for entry in read_journal(path)]
+    journal = Journal(path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.write", lambda descriptor, line: 0)
+        with pytest.raises(OSError, match="No space"):
+            journal.write("accept", accepted=["restart"])
+    journal.write("accept", accepted=["restart"])
+    assert [entry["event"] for entry in read_journal(path)][len(old) :] == ["continued", "accept"]

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from winhost.core.answers import Json, Key
+from winhost.core.journal_lines import RawEvent
 from winhost.core.steps import Step
-from winhost.engine.journal import RawEvent
 from winhost.model.once import once
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.resources.base import Dependent

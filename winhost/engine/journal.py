@@ -1,20 +1,16 @@
 """The record of a run: append-only JSON lines, on disk before anything is done, readable by their owner only.
 
-Each line carries a hash of itself and that of the one before, so that an edited journal is refused. A torn last line is
-what a killed process leaves; it was not acted upon and is dropped.
+Its lines are those of core/journal_lines.py.
 """
 
-import errno
-import hashlib
-import json
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from winhost import __version__
+from winhost.core.journal_lines import DamagedLine, LineFormat, RawEvent, append, read_line
 from winhost.model.errors import UsageError, visible, visible_json
 from winhost.model.files import TooLarge, read_within
 from winhost.model.migrate import renamed
@@ -23,9 +19,8 @@ from winhost.model.units import MiB
 SCHEMA, VERSION_1 = "winhost.journal/2", "winhost.journal/1"
 CONTINUED = "continued"
 """The event from which on a journal of version 1 has lines of version 2, because this winhost goes on with its run."""
-LARGEST, MOST_VALUES = 64 * MiB, 200_000
-"""Of a journal and of one of its lines. A step adds a few KiB, and a run has some dozens of them."""
-RawEvent = Mapping[str, Any]
+LARGEST = 64 * MiB  # a step adds a few KiB, and a run has some dozens of them
+LINES = LineFormat(lambda entry: visible_json(entry, separators=(",", ":")), ending=b"\n")
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
 
 
@@ -60,28 +55,25 @@ class Journal:
         self._around = around
         lines = _read_lines(path) if path.exists() else []
         self.entries = _in_version_2(lines)
-        self._size = sum(len(_line(entry)) for entry in lines)
+        self._size = sum(len(LINES.line(entry)) for entry in lines)
         self._is_version_1 = _is_version_1(lines)
         self._cut_torn_line()
 
     def write(self, event: str, **fields: Any) -> RawEvent:
         """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
         if self._is_version_1:
+            self._write(CONTINUED, {"schema": SCHEMA, "winhost": __version__})
             self._is_version_1 = False
-            self.write(CONTINUED, schema=SCHEMA, winhost=__version__)
-        entry: dict[str, Any] = {
-            "n": len(self.entries) + 1,
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "event": event,
-            **fields,
-            "previous": _last_hash(self.entries),
-        }
-        entry["hash"] = _hash(entry)
+        return self._write(event, fields)
+
+    def _write(self, event: str, fields: RawEvent) -> RawEvent:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        entry = LINES.following(self.entries, at, event, fields)
         self._around("before", entry)
-        line = _line(entry)
+        line = LINES.line(entry)
         _append(self.path, line, self._size)
         self._size += len(line)
-        self.entries.append(json.loads(line))
+        self.entries.append(read_line(entry["n"], line))
         self._around("after", entry)
         return entry
 
@@ -118,85 +110,40 @@ def _is_version_1(lines: list[RawEvent]) -> bool:
 
 def _read_lines(path: Path) -> list[RawEvent]:
     """As they stand in the file."""
-    entries: list[RawEvent] = []
     if path.is_symlink():
         raise damaged(path, 1, "it is a symbolic link")
     try:
-        *lines, _torn = read_within(path, LARGEST).split(b"\n")
+        data = read_within(path, LARGEST)
+        _refuse_foreign(path, data)
+        return LINES.entries(data)
     except TooLarge as large:
         raise damaged(path, 1, f"the file {large}") from None
     except OSError as error:
         raise damaged(path, 1, f"it cannot be read ({error.strerror})") from error
-    for number, text in enumerate(lines, start=1):
-        entry, line = _read_line(path, number, text)
-        if line != text + b"\n":
-            raise damaged(path, number, "not as winhost writes it")
-        if entry.get("hash") != _hash({name: value for name, value in entry.items() if name != "hash"}):
-            raise damaged(path, number, "it was edited")
-        if entry.get("previous") != _last_hash(entries) or entry.get("n") != number:
-            raise damaged(path, number, "it does not follow from the line before")
-        entries.append(entry)
-    return entries
+    except DamagedLine as line:
+        raise damaged(path, line.number, line.why) from None
 
 
-def _read_line(path: Path, number: int, text: bytes) -> tuple[RawEvent, bytes]:
-    """The entry, and how we would write it."""
-    if sum(map(text.count, (b"[", b"{", b","))) > MOST_VALUES:
-        raise damaged(path, number, "not as winhost writes it: too many values")
-    try:
-        entry = json.loads(text)
-        line = _line(entry)
-    except (ValueError, RecursionError):
-        raise damaged(path, number, "not JSON") from None
-    if not isinstance(entry, dict):
-        raise damaged(path, number, "not as winhost writes it")
-    if number == 1 and entry.get("schema", SCHEMA) not in (SCHEMA, VERSION_1):
-        raise _foreign(path, str(entry["schema"]), str(entry.get("winhost", "of an unknown version")))
-    return entry, line
-
-
-def _line(entry: RawEvent) -> bytes:
-    return visible_json(entry, separators=(",", ":")).encode() + b"\n"
-
-
-def _hash(entry: RawEvent) -> str:
-    """Of an entry that has none yet."""
-    return hashlib.sha256(_line(entry)).hexdigest()[:16]
-
-
-def _last_hash(entries: list[RawEvent]) -> str:
-    return str(entries[-1]["hash"]) if entries else ""
+def _refuse_foreign(path: Path, data: bytes) -> None:
+    """By its first whole line, before that is held against rules which may not be its own."""
+    first, ended, _ = data.partition(b"\n")
+    if ended:
+        entry = read_line(1, first)
+        if entry.get("schema", SCHEMA) not in (SCHEMA, VERSION_1):
+            raise _foreign(path, str(entry["schema"]), str(entry.get("winhost", "of an unknown version")))
 
 
 def _append(path: Path, line: bytes, size: int) -> None:
-    """The whole line, or nothing of it, behind the bytes that are known to be there. Raises OSError."""
+    """Raises OSError."""
     new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_LINK
     descriptor = os.open(path, flags, 0o600)
     try:
-        whole = os.fstat(descriptor).st_size
-        if whole != size:  # what follows from a line before that one would make two ends of it
-            raise OSError(errno.EBUSY, "it ends otherwise than this run left it")
-        try:
-            _write_all(descriptor, line)
-            os.fsync(descriptor)
-        except OSError:
-            with suppress(OSError):  # what cannot be cut off now is a torn last line
-                os.ftruncate(descriptor, whole)
-            raise
+        append(descriptor, line, size)
     finally:
         os.close(descriptor)
     if new and os.name == "posix":
         _sync_folder(path.parent)
-
-
-def _write_all(descriptor: int, line: bytes) -> None:
-    """A disk that gets full takes a part and says so by the count alone."""
-    while line:
-        written = os.write(descriptor, line)
-        if written == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        line = line[written:]
 
 
 def _sync_folder(folder: Path) -> None:

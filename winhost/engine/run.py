@@ -11,6 +11,7 @@ from winhost.connect.agent import Connector, SetAnswer
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, WireError
 from winhost.core.answers import Json, Key, MissingFact
+from winhost.core.journal_lines import RawEvent
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amending, uploads
 from winhost.engine.amending import Amendment
@@ -26,7 +27,7 @@ from winhost.engine.failures import (
     wrong_host,
 )
 from winhost.engine.host_session import HostSession, ProgressEvent
-from winhost.engine.journal import SCHEMA, Journal, RawEvent, read_journal
+from winhost.engine.journal import SCHEMA, Journal, read_journal
 from winhost.engine.order import Id, identity, state_of, steps_for
 from winhost.engine.planning import (
     CheckedPlan,

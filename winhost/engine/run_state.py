@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from winhost.core.answers import Json, Key
+from winhost.core.journal_lines import RawEvent
 from winhost.core.steps import Step
 from winhost.engine import events
 from winhost.engine.events import parse_event
-from winhost.engine.journal import RawEvent, damaged
+from winhost.engine.journal import damaged
 from winhost.engine.order import Id, identity
 from winhost.engine.planfile import plan_findings, step_findings
 from winhost.model.errors import UsageError

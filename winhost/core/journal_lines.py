@@ -1,0 +1,106 @@
+"""Lines of a journal: JSON, each with a hash of itself and that of the one before, so that an edited one is refused.
+
+What follows the last line feed is what a killed process leaves; it was not acted upon and is dropped.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+RawEvent = Mapping[str, Any]
+MOST_VALUES = 200_000
+"""Of one line. A step adds a few KiB."""
+
+
+class DamagedLine(Exception):
+    """It is not as winhost wrote it, or not where it was written."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(why)
+        self.number = number
+        self.why = why
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How a journal has its lines. as_text: of an entry; ending: what the hash takes in behind that."""
+
+    as_text: Callable[[RawEvent], str]
+    ending: bytes = b""
+
+    def line(self, entry: RawEvent) -> bytes:
+        return self.as_text(entry).encode() + b"\n"
+
+    def following(self, entries: Sequence[RawEvent], at: str, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The entry that comes behind these."""
+        entry = {"n": len(entries) + 1, "at": at, "event": event, **fields, "previous": last_hash(entries)}
+        return {**entry, "hash": self._hash(entry)}
+
+    def entries(self, data: bytes) -> list[RawEvent]:
+        """Of all whole lines. Raises DamagedLine."""
+        found: list[RawEvent] = []
+        for number, text in enumerate(data.split(b"\n")[:-1], start=1):
+            entry = read_line(number, text)
+            if not self._has_written(text, entry):
+                raise DamagedLine(number, "not as winhost writes it")
+            if entry.get("hash") != self._hash({name: value for name, value in entry.items() if name != "hash"}):
+                raise DamagedLine(number, "it was edited")
+            if entry.get("previous") != last_hash(found) or entry.get("n") != number:
+                raise DamagedLine(number, "it does not follow from the line before")
+            found.append(entry)
+        return found
+
+    def _has_written(self, text: bytes, entry: RawEvent) -> bool:
+        with suppress(ValueError, RecursionError):
+            return self.line(entry) == text + b"\n"
+        return False
+
+    def _hash(self, entry: RawEvent) -> str:
+        """Of an entry that has none yet."""
+        return hashlib.sha256(self.as_text(entry).encode() + self.ending).hexdigest()[:16]
+
+
+def read_line(number: int, text: bytes) -> RawEvent:
+    """Raises DamagedLine."""
+    if sum(map(text.count, (b"[", b"{", b","))) > MOST_VALUES:
+        raise DamagedLine(number, "not as winhost writes it: too many values")
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        raise DamagedLine(number, "not JSON") from None
+    if not isinstance(entry, dict):
+        raise DamagedLine(number, "not as winhost writes it")
+    return entry
+
+
+def last_hash(entries: Sequence[RawEvent]) -> str:
+    return str(entries[-1]["hash"]) if entries else ""
+
+
+def append(descriptor: int, line: bytes, size: int) -> None:
+    """The whole line, or nothing of it, behind the bytes that are known to be there. The file is opened with O_APPEND.
+    Raises OSError.
+    """
+    if os.fstat(descriptor).st_size != size:  # what follows from a line before that one would make two ends of it
+        raise OSError(errno.EBUSY, "it ends otherwise than this run left it")
+    try:
+        _write_all(descriptor, line)
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):  # what cannot be cut off now is a torn last line
+            os.ftruncate(descriptor, size)
+        raise
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    """A disk that gets full takes a part and says so by the count alone."""
+    while line:
+        written = os.write(descriptor, line)
+        if written == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        line = line[written:]
