@@ -88,7 +88,19 @@ PARTS = {
         is_root_of_linux,
         "not crash and not powershell",
     ),
-    "images": Part(["tests/images"], {"qemu-img": "qemu-utils"}, can_install),
+    "images": Part(
+        ["tests/images"],
+        {
+            "qemu-img": "qemu-utils",
+            "isoinfo": "genisoimage",
+            "xorriso": "xorriso",
+            "blkid": "util-linux",
+            "cloud-init": "cloud-init",
+            "gpg": "gpg",
+            "gpgv": "gpgv",
+        },
+        can_install,
+    ),
     "powershell": Part(["tests/powershell", "tests/lab/powershell", WSL_JOB], {}, has_powershell),
 }
 
@@ -114,6 +126,9 @@ class Result:
 def install(programs: dict[str, str]) -> None:
     lacking = sorted({package for program, package in programs.items() if shutil.which(program, path=PATH) is None})
     if lacking and can_install():
+        if "cloud-init" in lacking:  # it is read with, and shall not set this machine up when that starts again
+            Path("/etc/cloud").mkdir(exist_ok=True)
+            Path("/etc/cloud/cloud-init.disabled").touch()
         quietly = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for words in (["update", "--quiet"], ["install", "--yes", "--quiet", "--no-install-recommends", *lacking]):
             subprocess.run(["apt-get", *words], env=quietly, timeout=MOST_S, check=False)

@@ -18,9 +18,9 @@ NoFactsOf NoFileName NoFleet NoLinuxKey NoPlan NoPlaybook NoProfile NoSession No
 NotAPlan NotAsShown NotAsked NotAvailable NotBack NotBegun NotBeside NotChosen NotFound NotKnown NotOfPath NotPrivate
 NotReadable NotSigned NotTaken NotThere NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay
 OnlyThere OtherKind OtherPath OutOfReach Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable
-SessionDropped SeveralFiles SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished
-UnknownCapability UnknownCode UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep
-UnusablePlace WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
+SeedUnusable SessionDropped SeveralFiles SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld
+Unfinished UnknownCapability UnknownCode UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable
+UnsafeSleep UnusablePlace WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
 """
 
 
