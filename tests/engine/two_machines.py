@@ -10,8 +10,8 @@ from winhost.connect.agent import Agent
 from winhost.connect.ssh import HostKeyRefused, SshTarget, key_refused, not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, TimedOut
+from winhost.core.answers import Id
 from winhost.core.steps import DesiredResource
-from winhost.engine.order import Id
 from winhost.engine.planning import make_plan
 from winhost.engine.run import RunContext
 from winhost.engine.store import Store

@@ -9,11 +9,10 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.tables import table
-from winhost.core.answers import Json
+from winhost.core.answers import Id, Json, identity
 from winhost.core.journal_lines import RawEvent
 from winhost.engine.events import AnyEvent
 from winhost.engine.journal import read_journal
-from winhost.engine.order import Id, identity
 from winhost.engine.run_state import RunNeverBegan, RunState, parsed, replay
 from winhost.engine.store import Store
 from winhost.model.errors import WinhostError

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Key = Mapping[str, str]
+Id = tuple[str, tuple[tuple[str, str], ...]]
 Json = Any  # JSON as `json` gives it; typed states take it from there.
 
 
@@ -62,6 +63,11 @@ class Record:
 
     state: Mapping[str, Json]
     key: Key = field(default_factory=dict)
+
+
+def identity(resource: str, key: Key) -> Id:
+    """What an instance of a resource is called here: hashable, independent of the key's order."""
+    return resource, tuple(sorted(key.items()))
 
 
 def fault(error: Mapping[str, Any]) -> RemoteFault:

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from winhost.core.answers import Json
+from winhost.core.answers import Json, identity
 from winhost.engine.events import AmendedValue
 from winhost.engine.failures import EndOfRun
-from winhost.engine.order import identity
 from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, WinhostError, visible

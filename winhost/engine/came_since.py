@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from winhost.core.answers import Json, Key, MissingFact, Unavailable, refuse_missing
-from winhost.engine.order import Id, identity, state_of
+from winhost.core.answers import Id, Json, Key, MissingFact, Unavailable, identity, refuse_missing
+from winhost.core.changes import ChangedResource, Dependent
+from winhost.engine.order import state_of
 from winhost.engine.resting import by, resting, rests
-from winhost.engine.run_state import ChangedResource, RunState
+from winhost.engine.run_state import RunState
 from winhost.model.facts import Facts
-from winhost.resources.base import Dependent, Keep, Rests, Undo
+from winhost.resources.base import Keep, Rests, Undo
 from winhost.resources.registry import RESOURCE_TYPES, answer, label, titled
 
 _GONE = "it is not there any more"

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from winhost.core.answers import Json, Key
+from winhost.core.changes import Dependent
 from winhost.core.journal_lines import RawEvent
 from winhost.core.steps import Step
 from winhost.model.once import once
 from winhost.model.plan import Plan, PlanRequest, Stage
-from winhost.resources.base import Dependent
 
 
 @dataclass(frozen=True)

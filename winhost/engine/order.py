@@ -4,15 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
 
-from winhost.core.answers import Json, Key, MissingFact, Unavailable, Unknown, refuse_missing
+from winhost.core.answers import Id, Json, Key, MissingFact, Unavailable, Unknown, identity, refuse_missing
 from winhost.core.steps import Change, DesiredResource, Need, Role, Step
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.model.once import once
 from winhost.resources.base import ResourceType
 from winhost.resources.registry import RESOURCE_TYPES, answer
-
-Id = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class ResourceMissing(WinhostError):
@@ -26,11 +24,6 @@ class ResourceMissing(WinhostError):
             hint=f"Read it again: winhost plan {host}",
             host=host,
         )
-
-
-def identity(resource: str, key: Key) -> Id:
-    """What a resource is called inside the engine: hashable, independent of the key's order."""
-    return resource, tuple(sorted(key.items()))
 
 
 def state_of(facts: Facts, resource: str, key: Key) -> Mapping[str, Json] | None:

@@ -6,9 +6,8 @@ from shlex import quote
 
 from winhost.compat.assess import judge
 from winhost.compat.default_plan import default_cards
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource
-from winhost.engine.order import Id, identity
 from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict

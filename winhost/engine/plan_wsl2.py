@@ -5,9 +5,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from winhost.compat.assess import judge
-from winhost.core.answers import Json, Record
+from winhost.core.answers import Id, Json, Record, identity
 from winhost.core.steps import DesiredResource
-from winhost.engine.order import Id, identity
 from winhost.model.facts import Answer, Facts
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import PathVerdict

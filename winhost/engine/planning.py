@@ -6,10 +6,10 @@ from typing import Protocol
 
 from winhost import __version__
 from winhost.compat.assess import recommended
-from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.answers import Id, Json, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import EndOfRun, next_steps_of
-from winhost.engine.order import Id, ResourceMissing, differences, identity, steps_for
+from winhost.engine.order import ResourceMissing, differences, steps_for
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge.catalogue import remedies

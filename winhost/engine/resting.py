@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 
-from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown, refuse_missing
-from winhost.engine.order import Id, identity
+from winhost.core.answers import Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity, refuse_missing
+from winhost.core.changes import Dependent
 from winhost.model.facts import Facts
-from winhost.resources.base import Dependent, Rests
+from winhost.resources.base import Rests
 from winhost.resources.registry import RESOURCE_TYPES, answer
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.came_since import Verdicts, judge
 from winhost.engine.failures import ConsentNeeded
-from winhost.engine.order import Id, identity, steps_for
+from winhost.engine.order import steps_for
 from winhost.engine.run import NotJudged, Outcome, RunContext, Runner
 from winhost.engine.run_state import RunState
 from winhost.engine.verify import Check, check

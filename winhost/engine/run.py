@@ -10,7 +10,7 @@ from winhost import __version__
 from winhost.connect.agent import Connector, SetAnswer
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, WireError
-from winhost.core.answers import Json, Key, MissingFact
+from winhost.core.answers import Id, Json, Key, MissingFact, identity
 from winhost.core.journal_lines import RawEvent
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amending, uploads
@@ -28,7 +28,7 @@ from winhost.engine.failures import (
 )
 from winhost.engine.host_session import HostSession, ProgressEvent
 from winhost.engine.journal import SCHEMA, Journal, read_journal
-from winhost.engine.order import Id, identity, state_of, steps_for
+from winhost.engine.order import state_of, steps_for
 from winhost.engine.planning import (
     CheckedPlan,
     PlanRefused,
@@ -191,7 +191,9 @@ class Runner:
             self.record = replay(run, self._journal.entries)
         else:
             plan, folder = checked.plan, str(context.folder.absolute())
-            self.record = RunState(run, plan.host, plan, accepted, plan.stages[:1], folder=folder)
+            self.record = RunState(
+                run=run, host=plan.host, plan=plan, accepted=accepted, stages=plan.stages[:1], folder=folder
+            )
         self._began_at = len(self._journal.entries) if self._journal else 0
         self.folder = Path(self.record.folder)
         self.session = HostSession(

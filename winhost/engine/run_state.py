@@ -1,62 +1,29 @@
 """What a journal tells: which plan, what was begun, what is done, what is in flight. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from winhost.core.answers import Json, Key
+from winhost.core import changes
+from winhost.core.answers import Id, Json, Key, identity
+from winhost.core.changes import Changes, Unfitting
 from winhost.core.journal_lines import RawEvent
-from winhost.core.steps import Step
 from winhost.engine import events
 from winhost.engine.events import parse_event
 from winhost.engine.journal import damaged
-from winhost.engine.order import Id, identity
 from winhost.engine.planfile import plan_findings, step_findings
 from winhost.model.errors import UsageError
 from winhost.model.plan import Plan, Stage
 from winhost.model.yamlfile import Finding, dotted
-from winhost.resources.base import Dependent
 from winhost.resources.registry import RESOURCE_TYPES
 
 
-@dataclass(frozen=True)
-class ChangedResource:
-    """A resource that this run changed, from its first state to the one it was left in.
-
-    before: the whole state, as the host reported it at the first change. users: what rested on it by then. changed: the
-    properties that the run set. after: the state that it left. transitional: states that are the run's doing as well,
-    because it was on its way from or to them. dependents: what rested on it after the last stage, or None where a step
-    was begun since. first_dependents: what did so as soon as that could be read.
-    """
-
-    resource: str
-    key: Key
-    title: str
-    before: Mapping[str, Json]
-    changed: tuple[str, ...]
-    after: Mapping[str, Json]
-    transitional: tuple[Mapping[str, Json], ...] = ()
-    users: tuple[Dependent, ...] = ()
-    dependents: tuple[Dependent, ...] | None = None
-    first_dependents: tuple[Dependent, ...] | None = None
-
-    @property
-    def original(self) -> Mapping[str, Json]:
-        """What we set, as it was found."""
-        return {name: self.before[name] for name in self.changed}
-
-    @property
-    def is_restored(self) -> bool:
-        """It was left as it was found, as far as is known."""
-        return not self.transitional and all(self.after[name] == value for name, value in self.original.items())
-
-
-@dataclass(frozen=True)
-class RunState:
-    """A run as its journal tells it. restored: what an earlier rollback has restored for good."""
+@dataclass(frozen=True, kw_only=True)
+class RunState(Changes):
+    """A run as its journal tells it."""
 
     run: str
     host: str
@@ -64,12 +31,8 @@ class RunState:
     accepted: frozenset[str] = frozenset()
     stages: tuple[Stage, ...] = ()
     finished_stages: frozenset[int] = frozenset()
-    touched: Mapping[Id, ChangedResource] = field(default_factory=dict)
-    in_flight: Step | None = None
     restart_due: bool = False
     restarting_from: str | None = None
-    going_back: bool = False
-    restored: frozenset[Id] = frozenset()
     outcome: str | None = None
     began: str = ""
     last: str = ""
@@ -121,10 +84,6 @@ class RunNeverBegan(UsageError):
         )
 
 
-class _Unfitting(Exception):
-    """A line that no run can have written."""
-
-
 def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
     """Fold the lines into a record.
 
@@ -136,7 +95,7 @@ def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
             record = fold(record, line) if record else _begun(run, parse_event(line))
         except ValidationError as error:
             raise _damaged(run, line, error) from error
-        except _Unfitting as unfitting:
+        except Unfitting as unfitting:
             raise damaged(Path(f"{run}.jsonl"), line["n"], str(unfitting)) from unfitting
     if record is None:
         raise RunNeverBegan(run)
@@ -162,7 +121,7 @@ def fold(record: RunState, line: RawEvent) -> RunState:
     """The record after one more line."""
     entry = parse_event(line)
     if isinstance(entry, events.RunStarted):
-        raise _Unfitting("a second beginning")
+        raise Unfitting("a second beginning")
     stopped = entry if isinstance(entry, events.RunStopped) else None
     # How it ended says more than why it stopped, and comes behind it.
     kept = record.stopped if isinstance(entry, events.RunEnded) else stopped
@@ -171,9 +130,9 @@ def fold(record: RunState, line: RawEvent) -> RunState:
 
 def _begun(run: str, entry: events.JournalEvent) -> RunState:
     if not isinstance(entry, events.RunStarted):
-        raise _Unfitting("it does not begin with the plan")
+        raise Unfitting("it does not begin with the plan")
     if not entry.plan.stages:
-        raise _Unfitting("its plan has no stage")
+        raise Unfitting("its plan has no stage")
     _refuse_findings(plan_findings(entry.plan))
     _refuse_misfits(*entry.plan.stages)
     return RunState(
@@ -190,7 +149,7 @@ def _begun(run: str, entry: events.JournalEvent) -> RunState:
 
 def _refuse_findings(findings: Iterable[Finding]) -> None:
     for loc, message in findings:
-        raise _Unfitting(f"{dotted(loc)}: {message}")
+        raise Unfitting(f"{dotted(loc)}: {message}")
 
 
 def _refuse_misfits(*stages: Stage) -> None:
@@ -205,7 +164,7 @@ def _refuse_misfit(resource: str, key: Key, desired: Mapping[str, Json]) -> None
         else f"there is no resource {resource}"
     )
     if misfit:
-        raise _Unfitting(misfit)
+        raise Unfitting(misfit)
 
 
 def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
@@ -218,43 +177,14 @@ def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
 def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     step = entry.step
     _refuse_misfit(step.resource, step.key, step.desired)
-    if not set(step.desired) == set(step.before) <= set(entry.found):
-        raise _Unfitting("it does not say what it began from")
+    undoes = record.going_back and identity(step.resource, step.key) in record.touched
+    record = changes.begun(record, step, entry.found, entry.users)
     _refuse_findings(step_findings(("step",), step))
-    id_ = identity(step.resource, step.key)
-    known = record.touched.get(id_)
-    if record.going_back and known:
-        # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
-        moved = replace(known, transitional=(step.before, step.desired))
-        return replace(record, in_flight=step, touched={**record.touched, id_: moved})
-    before = known.before if known else entry.found
-    touched = ChangedResource(
-        resource=step.resource,
-        key=step.key,
-        title=step.title,
-        before=before,
-        changed=tuple(dict.fromkeys((*(known.changed if known else ()), *step.desired))),
-        after={**(known.after if known else before), **step.desired},
-        transitional=(step.before,),
-        users=known.users if known else entry.users,
-        first_dependents=known.first_dependents if known else None,
-    )
-    # What this step brings with it is nobody else's; what rests on what is told anew after it.
-    others = {other: replace(known, dependents=None) for other, known in record.touched.items()}
-    if record.going_back:
-        others = dict(record.touched)
-    return replace(record, in_flight=step, touched={**others, id_: touched}, outcome=None)
+    return record if undoes else replace(record, outcome=None)
 
 
 def _dependents_noted(record: RunState, entry: events.DependentsNoted) -> RunState:
-    users_by_id = {identity(users_by_id.resource, users_by_id.key): users_by_id.users for users_by_id in entry.resting}
-    if not users_by_id.keys() <= record.touched.keys():
-        raise _Unfitting("it tells of what was not begun")
-    touched = dict(record.touched)
-    for id_, users in users_by_id.items():
-        first = touched[id_].first_dependents
-        touched[id_] = replace(touched[id_], dependents=users, first_dependents=users if first is None else first)
-    return replace(record, touched=touched)
+    return changes.noted(record, {identity(each.resource, each.key): each.users for each in entry.resting})
 
 
 def _end(record: RunState, entry: events.StepEnded) -> RunState:
@@ -265,21 +195,8 @@ def _failed(record: RunState, entry: events.StepRefused) -> RunState:
     return replace(_left(record, entry), in_flight=None)
 
 
-def _left(record: RunState, left: events.StepEnded | events.StepRefused | events.StateAfterRestart) -> RunState:
-    """What is so after a step or a restart, where that is known."""
-    id_ = identity(left.resource, left.key)
-    if id_ not in record.touched:
-        raise _Unfitting("it ends what was not begun")
-    if left.after is None:
-        return record
-    known = record.touched[id_]
-    if record.going_back:
-        # Only what was set back is our doing: the rest of it may be what somebody else changed since.
-        ours = record.in_flight.desired if record.in_flight else ()
-        touched = replace(known, transitional=({name: left.after[name] for name in ours if name in left.after},))
-    else:
-        touched = replace(known, after={**known.after, **left.after}, transitional=())
-    return replace(record, touched={**record.touched, id_: touched})
+def _left(record: RunState, after: events.StepEnded | events.StepRefused | events.StateAfterRestart) -> RunState:
+    return changes.left(record, identity(after.resource, after.key), after.after)
 
 
 def _restarting(record: RunState, entry: events.RestartStarted) -> RunState:
@@ -337,10 +254,7 @@ def _outcome(record: RunState, entry: events.RunEnded) -> RunState:
 
 
 def _restored(record: RunState, entry: events.ResourcesRestored) -> RunState:
-    restored = frozenset(identity(thing.resource, thing.key) for thing in entry.resources)
-    if not restored <= record.touched.keys():
-        raise _Unfitting("it gives back what was not begun")
-    return replace(record, restored=restored)
+    return changes.restored(record, (identity(each.resource, each.key) for each in entry.resources))
 
 
 _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] = {

@@ -47,15 +47,6 @@ class Attachment:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Dependent:
-    """An instance that rests on another one. state: how it stands, where that counts."""
-
-    resource: str
-    key: Key
-    state: Mapping[str, Json] | None = None
-
-
 Undo = Mapping[str, Json] | Keep
 
 
@@ -202,7 +193,6 @@ __all__ = [
     "ADDRESS",
     "VERSION",
     "Attachment",
-    "Dependent",
     "Form",
     "Keep",
     "ResourceType",

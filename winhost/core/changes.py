@@ -1,0 +1,130 @@
+"""What a run has changed, as the lines of its journal add up to it: rollback undoes that and nothing else."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from .answers import Id, Json, Key, identity
+from .steps import Step
+
+
+@dataclass(frozen=True)
+class Dependent:
+    """An instance that rests on another one. state: how it stands, where that counts."""
+
+    resource: str
+    key: Key
+    state: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True)
+class ChangedResource:
+    """A resource that this run changed, from its first state to the one it was left in.
+
+    before: the whole state, as the host reported it at the first change. users: what rested on it by then. changed: the
+    properties that the run set. after: the state that it left. transitional: states that are the run's doing as well,
+    because it was on its way from or to them. dependents: what rested on it after the last stage, or None where a step
+    was begun since. first_dependents: what did so as soon as that could be read.
+    """
+
+    resource: str
+    key: Key
+    title: str
+    before: Mapping[str, Json]
+    changed: tuple[str, ...]
+    after: Mapping[str, Json]
+    transitional: tuple[Mapping[str, Json], ...] = ()
+    users: tuple[Dependent, ...] = ()
+    dependents: tuple[Dependent, ...] | None = None
+    first_dependents: tuple[Dependent, ...] | None = None
+
+    @property
+    def original(self) -> Mapping[str, Json]:
+        """What we set, as it was found."""
+        return {name: self.before[name] for name in self.changed}
+
+    @property
+    def is_restored(self) -> bool:
+        """It was left as it was found, as far as is known."""
+        return not self.transitional and all(self.after[name] == value for name, value in self.original.items())
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Of one run. restored: what an earlier rollback has restored for good."""
+
+    touched: Mapping[Id, ChangedResource] = field(default_factory=dict)
+    in_flight: Step | None = None
+    going_back: bool = False
+    restored: frozenset[Id] = frozenset()
+
+
+C = TypeVar("C", bound=Changes)
+
+
+class Unfitting(Exception):
+    """A line that no run can have written."""
+
+
+def begun(changes: C, step: Step, found: Mapping[str, Json], users: tuple[Dependent, ...] = ()) -> C:
+    """A step is about to be done."""
+    if not set(step.desired) == set(step.before) <= set(found):
+        raise Unfitting("it does not say what it began from")
+    id_ = identity(step.resource, step.key)
+    known = changes.touched.get(id_)
+    if changes.going_back and known:
+        # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
+        moved = replace(known, transitional=(step.before, step.desired))
+        return replace(changes, in_flight=step, touched={**changes.touched, id_: moved})
+    before = known.before if known else found
+    touched = ChangedResource(
+        resource=step.resource,
+        key=step.key,
+        title=step.title,
+        before=before,
+        changed=tuple(dict.fromkeys((*(known.changed if known else ()), *step.desired))),
+        after={**(known.after if known else before), **step.desired},
+        transitional=(step.before,),
+        users=known.users if known else users,
+        first_dependents=known.first_dependents if known else None,
+    )
+    # What this step brings with it is nobody else's; what rests on what is told anew after it.
+    others = {other: replace(known, dependents=None) for other, known in changes.touched.items()}
+    if changes.going_back:
+        others = dict(changes.touched)
+    return replace(changes, in_flight=step, touched={**others, id_: touched})
+
+
+def left(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
+    """What is so after a step or a restart, where that is known."""
+    if id_ not in changes.touched:
+        raise Unfitting("it ends what was not begun")
+    if after is None:
+        return changes
+    known = changes.touched[id_]
+    if changes.going_back:
+        # Only what was set back is our doing: the rest of it may be what somebody else changed since.
+        ours = changes.in_flight.desired if changes.in_flight else ()
+        touched = replace(known, transitional=({name: after[name] for name in ours if name in after},))
+    else:
+        touched = replace(known, after={**known.after, **after}, transitional=())
+    return replace(changes, touched={**changes.touched, id_: touched})
+
+
+def noted(changes: C, resting: Mapping[Id, tuple[Dependent, ...]]) -> C:
+    """What rests on what was changed so far."""
+    if not resting.keys() <= changes.touched.keys():
+        raise Unfitting("it tells of what was not begun")
+    touched = dict(changes.touched)
+    for id_, users in resting.items():
+        first = touched[id_].first_dependents
+        touched[id_] = replace(touched[id_], dependents=users, first_dependents=users if first is None else first)
+    return replace(changes, touched=touched)
+
+
+def restored(changes: C, ids: Iterable[Id]) -> C:
+    """What was given back for good."""
+    found = frozenset(ids)
+    if not found <= changes.touched.keys():
+        raise Unfitting("it gives back what was not begun")
+    return replace(changes, restored=found)
