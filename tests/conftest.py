@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -17,6 +18,9 @@ settings.load_profile("patient")
 
 # Run in the background, Ctrl-C is ignored by us and all that we start: tests of it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A test that fails prints what winhost asked of its hosts. Libraries' loggers stay as they are: theirs is too much.
+logging.getLogger("winhost").setLevel(logging.DEBUG)
 
 # A journal is on disk before anything is done: thousands of runs wait for a disk most of the time, unless it is memory.
 MEMORY = Path("/dev/shm")

@@ -1,5 +1,6 @@
 """The hosts of the fleet file that words on the command line name."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from winhost.model.errors import UsageError
 from winhost.model.fleet import Host, find_fleet
 from winhost.model.fleetfile import UNVERIFIED, load_fleet
 
+log = logging.getLogger(__name__)
+
 
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[Host]:
     """Those that are to be reached; warns of each whose certificate is not checked.
@@ -19,7 +22,9 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[Host]:
 
     if not words:
         raise nothing_named(offline=False)
-    hosts = load_fleet(find_fleet(fleet_file)).select(words)
+    file = find_fleet(fleet_file)
+    log.debug("the fleet file is %s", file.absolute())
+    hosts = load_fleet(file).select(words)
     _warn_of_unverified(hosts)
     return hosts
 

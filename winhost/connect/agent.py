@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -21,9 +22,12 @@ from winhost.connect.checked_answers import (
     not_text,
     parsed,
 )
+from winhost.connect.logged import doing_of, logged, named, refusals
 from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, RemoteError, SessionDropped, not_found
 from winhost.core.answers import Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer
+
+log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 Fits = Callable[[str, Sequence[Record]], str | None]
@@ -146,20 +150,30 @@ class Agent:
     def _one(self, call: Mapping[str, Json], kind: type[A], *, settled: bool = False, extra: float = 0) -> A:
         (answer,) = self._call([call], kind, settled=settled, extra=extra)
         if isinstance(answer, UnavailableAnswer | Differs | FailedAnswer):
-            raise self._error(answer, _doing(call))
+            raise self._error(answer, doing_of(call))
         return answer
 
     def _call(
         self, calls: Sequence[Mapping[str, Json]], kind: type[A], *, settled: bool = False, extra: float = 0
     ) -> "list[A | Refusal]":
         request = json.dumps({"exclusive": settled, "calls": calls})
-        text = self.wire.invoke(request, self.call_timeout + extra)
+        within = self.call_timeout + extra
+        doing = named(calls)
+        log.debug("%s: %s: asked, for up to %.0f s%s", self.host, doing, within, ", after others" if settled else "")
+        with logged(log, self.host, doing, logging.DEBUG if "piece" in calls[0] else logging.INFO) as more:
+            text = self.wire.invoke(request, within)
+            more.append(f"{len(request):,} bytes sent, {len(text.encode('utf-8', 'surrogatepass')):,} received")
+            answers = self._answers(text, calls, kind)
+            more += refusals(calls, answers)
+        return answers
+
+    def _answers(self, text: str, calls: Sequence[Mapping[str, Json]], kind: type[A]) -> "list[A | Refusal]":
         doing = "read its answer"
         try:
             answers = parsed(text, len(calls))
             found = []
             for call, answer in zip(calls, answers, strict=True):
-                doing = f"read its answer to {_doing(call)}"
+                doing = f"read its answer to {doing_of(call)}"
                 found.append(checked(answer, kind))
         except NotTheAgents as why:
             raise self._bad(doing, str(why)) from None
@@ -205,7 +219,3 @@ class Agent:
             return SessionDropped(self.host, "the host wants to be reached anew")
         made = not_found if answer.error.code == NOT_FOUND else RemoteError
         return made(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)
-
-
-def _doing(call: Mapping[str, Json]) -> str:
-    return "restart" if call["verb"] == "restart" else f"{call['verb']} {call['resource']}"

@@ -1,6 +1,7 @@
 """Every wait for a host ends in time, and no host is listened to without end: sockets that know their limits."""
 
 import errno
+import logging
 import socket
 import time
 from collections.abc import Sequence
@@ -10,8 +11,11 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any, Protocol
 
+from winhost.connect.logged import brief, logged
 from winhost.connect.wire_errors import Failure, SessionDropped, TimedOut, Unreachable, one_line
 from winhost.model.units import MiB
+
+log = logging.getLogger(__name__)
 
 MOST = 8 * MiB  # what a host may send in answer to one call, with everything around it
 MOST_AT_ONCE = 1 * MiB  # and in one HTTP answer: WSMan is asked for less, and XML takes a hundred times its size
@@ -149,14 +153,17 @@ def connected(
     """
     seconds = guard.cap(seconds)
     end = time.monotonic() + seconds
-    found = _looked_up(guard, address, port, end, lost)
+    with logged(log, guard.host, f"look up {brief(address)}", logging.DEBUG) as more:
+        found = _looked_up(guard, address, port, end, lost)
+        more.append(f"{len(found)} addresses")
     refused: OSError | None = None
     for number, (family, type_, protocol, where) in enumerate(found):
         made = kind(family, type_, protocol)
         try:
             # A share for each address: one that swallows everything must not cost the others their turn.
             made.settimeout(max(_LEAST_S, (end - time.monotonic()) / (len(found) - number)))
-            made.connect(where)
+            with logged(log, guard.host, f"connect to {place(where[0], where[1])}", logging.DEBUG):
+                made.connect(where)
         except OSError as error:
             made.close()
             refused = refused or error

@@ -1,16 +1,20 @@
 """HTTP as both libraries for WSMan get it from us: guarded, without redirects and proxies, with one idea of trust."""
 
+import logging
 import os
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
 from winhost.connect.guard import Guard, connected, guarded
+from winhost.connect.logged import logged
 from winhost.connect.wire_errors import NO_SESSION, Failure, Unreachable, no_session, one_line
 from winhost.model.fleet import Host
 
 if TYPE_CHECKING:
     from requests import Response, Session
+
+log = logging.getLogger(__name__)
 
 _BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # as requests has them: the first one that is set
 
@@ -56,7 +60,10 @@ def _adapter(target: Host, guard: Guard) -> Any:
 
         def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> "Response":
             guard.ask()
-            response = super().send(request, *args, **{**kwargs, "proxies": {}})
+            with logged(log, guard.host, f"HTTP {request.path_url}", logging.DEBUG) as more:
+                response = super().send(request, *args, **{**kwargs, "proxies": {}})
+                more.append(f"{int(request.headers.get('Content-Length', 0)):,} bytes sent")
+                more.append(f"status {response.status_code}")
             try:
                 _check(guard, response)  # here, because the logon's own messages go through here as well
             except BaseException:

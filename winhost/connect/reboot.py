@@ -1,11 +1,13 @@
 """Restarting a host and waiting until it is really back."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from winhost.connect.agent import Agent, Connector
+from winhost.connect.logged import brief, log_retry, logged
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     RemoteError,
@@ -14,6 +16,8 @@ from winhost.connect.wire_errors import (
     Unreachable,
     WireError,
 )
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,13 @@ def wait(
         retry=retry_if_exception_type(waiting),
         wait=lambda attempt: min(back_off(attempt), left()),
         stop=stop_after_delay(patience.deadline),
-        before_sleep=lambda attempt: progress(_reason(attempt)),
+        before_sleep=lambda attempt: _tell(attempt, connector.host, progress),
     )
     try:
-        return retrying(_look, connector, old_boot, left)
+        with logged(log, connector.host, f"restart from boot {brief(old_boot)}") as more:
+            agent, boot = retrying(_look, connector, old_boot, left)
+            more.append(f"now boot {brief(boot)}")
+        return agent, boot
     except RetryError as error:
         last = error.last_attempt.exception()
         raise WireError(
@@ -70,6 +77,12 @@ def wait(
             hint="When it is back: winhost resume with the run's name (winhost runs lists them).",
             host=connector.host,
         ) from last
+
+
+def _tell(attempt: Any, host: str, progress: Callable[[str], None]) -> None:
+    reason = _reason(attempt)
+    log_retry(log, host, reason, attempt)
+    progress(reason)
 
 
 def _reason(attempt: Any) -> str:
@@ -89,6 +102,8 @@ def _look(connector: Connector, old_boot: str, left: Callable[[], float]) -> tup
     hurried = Agent(agent.wire, min(agent.call_timeout, left()))
     try:
         boot = hurried.get("Boot", {}) or {}
+        seen = (f"{name}={brief(boot.get(name))}" for name in ("boot_id", "logon_ready", "servicing"))
+        log.debug("%s: %s", connector.host, ", ".join(seen))
         if boot.get("boot_id") == old_boot:
             # Again, in a session of the old boot: the wire may have gone before the first asking was heard.
             ask(hurried)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.connect.agent import Agent, Fits, anything
 from winhost.connect.guard import Guard, connected, place
+from winhost.connect.logged import brief, logged
 from winhost.connect.wire_errors import (
     NO_SESSION,
     AuthenticationFailed,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from paramiko import PKey, SSHClient  # type: ignore[import-untyped]  # it brings no types
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 START = 'exec python3 -I -c \'import json,sys;exec(compile(json.loads(sys.stdin.buffer.readline()),"winhost","exec"))\''
 """The only command: it takes the program as its first line of input. Nothing of ours is ever quoted for a shell."""
@@ -130,7 +133,10 @@ class SshConnector:
 
         Raises WireError, and UsageError (KeyUnusable, SecretUnreadable).
         """
-        return Agent(SshWire(self.target, self.program), self.target.call_timeout, self.fits)
+        target = self.target
+        with logged(log, target.name, f"open ssh, {place(target.address, target.port)}, as {brief(target.user)}"):
+            wire = SshWire(target, self.program)
+        return Agent(wire, target.call_timeout, self.fits)
 
 
 class SshWire:

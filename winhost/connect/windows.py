@@ -1,9 +1,14 @@
 """The way to a Windows host, by what its fleet file says is spoken there."""
 
+import logging
 from dataclasses import dataclass
 
 from winhost.connect.agent import Agent, Fits, Wire, anything
+from winhost.connect.guard import place
+from winhost.connect.logged import brief, logged
 from winhost.model.fleet import Host, WireKind
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,12 @@ class WindowsConnector:
 
     def open(self) -> Agent:
         """Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
-        return Agent(self._wire(), self.target.transport.call_timeout, self.fits)
+        how = self.target.transport
+        at = place(self.target.address, how.port)
+        doing = f"open {how.kind}, {'https' if how.tls else 'http'}, {at}, {how.auth} as {brief(how.user)}"
+        with logged(log, self.target.name, doing):
+            wire = self._wire()
+        return Agent(wire, how.call_timeout, self.fits)
 
     def _wire(self) -> Wire:
         if self.target.transport.kind is WireKind.WINRS:

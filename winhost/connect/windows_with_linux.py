@@ -1,12 +1,14 @@
 """One host, two machines: Windows by PSRP, and by SSH the Linux in its WSL distro, which Windows itself leads to."""
 
 import ipaddress
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer
+from winhost.connect.logged import failure
 from winhost.connect.ssh import HostKeyRefused, SshConnector, SshTarget
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
@@ -20,6 +22,8 @@ from winhost.core.answers import Json, Key, Record, RemoteFault, Unknown
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Answer
 from winhost.model.fleet import Host, Ssh
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -91,6 +95,7 @@ class WindowsWithLinuxAgent(Agent):
         if ways_in:
             answers |= self._read_linux(ways_in, answers, settled)
         else:
+            log.debug("%s: no Linux here lets winhost in", self.host)
             self._leave_linux()
         return answers
 
@@ -134,6 +139,7 @@ class WindowsWithLinuxAgent(Agent):
             self._leave_linux()
             if kept and isinstance(error, SessionDropped):
                 # It was opened long ago; a distro that was started since has forgotten it.
+                log.info("%s: %s, so reading its Linux again in another session", self.host, failure(error))
                 return self._read_linux(ways_in, answers, settled)
             return dict.fromkeys(resources, Unknown(_fault(error)))
 

@@ -1,5 +1,6 @@
 """One host in reach: opens the wire when it is needed, settles a lost answer by reading again, restarts."""
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any, TypeVar
 
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer
+from winhost.connect.logged import brief, failure, log_retry, logged
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, not_found
 from winhost.core.answers import Json, Key, RemoteFault
@@ -16,6 +18,8 @@ from winhost.engine import uploads
 from winhost.engine.detect import read_facts
 from winhost.model.facts import Facts
 from winhost.resources.base import Attachment
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -91,13 +95,16 @@ class HostSession:
         try:
             return self._calling(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
         except (SessionDropped, TimedOut) as lost:
+            log.info("%s: set %s: its answer is lost, so reading what is so", self.host, step.resource)
             self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
             return self._settle(step, how)
 
     def _send(self, step: Step, desired: Attachment) -> Mapping[str, Json]:
         """What the step's properties are, once all of the file is there."""
         received = self._reading(lambda agent: agent.received(step.resource, step.key, step.before))
-        with uploads.opened(desired, self._folder) as source:
+        doing = f"send {brief(desired.name)}, of which {received.size:,} bytes are there"
+        with uploads.opened(desired, self._folder) as source, logged(log, self.host, doing) as more:
+            more.append(f"{source.size:,} bytes")
             for at in uploads.send(source, received, self._receiver(step)):
                 self._tell_sent(step, at, source.size)
                 self._put_off_if_asked()
@@ -111,6 +118,7 @@ class HostSession:
             try:
                 return self._calling(lambda agent: agent.send(step.resource, step.key, at, piece))
             except (SessionDropped, TimedOut) as lost:
+                log.info("%s: send %s: an answer is lost, so asking what has come", self.host, step.resource)
                 self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; asking how much has come", step))
                 raise
 
@@ -166,11 +174,15 @@ class HostSession:
             retry=retry_if_exception_type((Unreachable, SessionDropped, TimedOut)),
             wait=wait_exponential_jitter(multiplier=waiting.first, max=waiting.longest, jitter=waiting.first),
             stop=stop_after_delay(waiting.deadline),
-            before_sleep=lambda attempt: tell(_lost(attempt)),
+            before_sleep=lambda attempt: self._tell_lost(attempt, tell),
             reraise=True,
         )
         with self._cuttable():
             return retrying(ask)
+
+    def _tell_lost(self, attempt: Any, tell: Callable[[str], None]) -> None:
+        log_retry(log, self.host, "not reached", attempt)
+        tell(f"{attempt.outcome.exception()}; trying again")
 
     def _put_off_if_asked(self) -> None:
         if self._stop():
@@ -189,7 +201,8 @@ class HostSession:
     def _reading(self, read: Callable[[Agent], T]) -> T:
         try:
             return self._calling(read)
-        except SessionDropped:
+        except SessionDropped as lost:
+            log.info("%s: %s, so reading again in another session", self.host, failure(lost))
             return self._calling(read)
 
     def _calling(self, action: Callable[[Agent], T]) -> T:
@@ -204,7 +217,3 @@ class HostSession:
         if self._agent is None:
             self._agent = self._connector.open()
         return self._agent
-
-
-def _lost(attempt: Any) -> str:
-    return f"{attempt.outcome.exception()}; trying again"
