@@ -217,7 +217,7 @@ def test_rows_first_and_details_on_demand(line: Line) -> None:
     rows = line(*words).out
     assert "Recommended:" not in rows
     assert "gpu-03    dda" in rows
-    assert line(*words, "-v").out.count("Recommended:") == 2
+    assert line(*words, "--details").out.count("Recommended:") == 2
     assert line(*words[:2]).out.count("Recommended:") == 1
     assert "also possible" in line(*words, "-o", "wide").out
 

@@ -61,7 +61,7 @@ def test_a_command_of_an_example_is_taken(page: str, command: str) -> None:
     while isinstance(context.command, click.Group):
         _, inner, words = context.command.resolve_command(context, words)
         context = click.Context(inner, parent=context)
-    context.command.make_context("", words)
+    context.command.make_context("", words).close()
 
 
 def test_examples_are_found() -> None:

@@ -11,7 +11,7 @@ import click
 
 from winhost import __version__
 from winhost.cli.exit_codes import show_codes
-from winhost.cli.groups import WinhostGroup
+from winhost.cli.groups import WinhostGroup, log_options
 from winhost.cli.line_breaks import HelpFormatter, help_width
 from winhost.cli.streams import PIPE_CLOSED, PipeClosed, closed_pipes, colour, let_go_of_streams, prepare_streams
 
@@ -70,6 +70,7 @@ class Commands(WinhostGroup):
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="winhost")
+@log_options("WINHOST_DEBUG")
 @click.pass_context
 def winhost(context: click.Context) -> None:
     """Turn a Windows GPU machine into a Linux LLM endpoint by the best path that it supports, reversibly.

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from winhost.cli.exit_codes import show_codes
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def implemented_in(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
@@ -21,6 +23,30 @@ def implemented_in(module: str) -> Callable[[Callable[[], None]], Callable[..., 
         return call
 
     return decorate
+
+
+def log_options(variable: str | None = None) -> Callable[[F], F]:
+    """`-v` and `--debug`: the log of all calls to hosts, on stderr. variable: which stands for `--debug`, too."""
+
+    def show(context: click.Context, option: click.Parameter, asked: bool) -> None:
+        if asked and not context.resilient_parsing:
+            from winhost.cli.log_lines import show_log  # with logging, which nobody else waits for
+
+            show_log(context, debug=option.name == "debug")
+
+    def decorate(command: F) -> F:
+        for option in (
+            click.option("--debug", is_flag=True, envvar=variable, expose_value=False, callback=show, help=_DEBUG),
+            click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=show, help=_VERBOSE),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_VERBOSE = "Show each call to a host on stderr: what, how long, how many bytes."
+_DEBUG = "Show all that is known of calls and connections, without secrets, for a bug report."
 
 
 class WinhostCommand(click.Command):

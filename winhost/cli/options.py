@@ -8,18 +8,22 @@ from typing import Any, TypeVar
 import click
 
 from winhost.cli import completion
+from winhost.cli.groups import log_options
 from winhost.cli.outputs import answers
 from winhost.model.durations import parse_age, parse_duration
 from winhost.model.plan import RISKS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-fleet_option = click.option(
-    "--fleet",
-    "fleet_file",
-    type=click.Path(path_type=Path),
-    help="The fleet file. Default: $WINHOST_FLEET, ./fleet.yaml, then your configuration folder.",
-)
+
+def fleet_option(command: F) -> F:
+    """The fleet file, and the log of calls: both belong to every command that reaches hosts."""
+    return click.option(
+        "--fleet",
+        "fleet_file",
+        type=click.Path(path_type=Path),
+        help="The fleet file. Default: $WINHOST_FLEET, ./fleet.yaml, then your configuration folder.",
+    )(log_options()(command))
 
 
 at_once_option = click.option(

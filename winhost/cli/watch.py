@@ -17,6 +17,7 @@ from rich.text import Text
 
 from winhost.cli.jsonl import print_event
 from winhost.cli.line_breaks import wrapped
+from winhost.cli.log_lines import is_log_shown
 from winhost.cli.show_plan import format_value
 from winhost.cli.streams import is_dumb
 from winhost.core.steps import Step
@@ -304,10 +305,10 @@ class Screen(Watch):
 
 
 def watching(as_jsonl: bool = False, *, reads: bool = False) -> Watch:
-    """What to call with each event of runs, or of reading many hosts."""
+    """What to call with each event of runs, or of reading many hosts. Among lines of a log there are no live ones."""
     if as_jsonl:
         return JsonLines()
-    if sys.stderr.isatty() and not is_dumb():
+    if sys.stderr.isatty() and not is_dumb() and not is_log_shown():
         return Screen(reads=reads)
     return Watch(lambda text: click.echo(text, err=True), reads=reads)
 

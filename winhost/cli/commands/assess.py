@@ -27,7 +27,7 @@ from winhost.cli.outputs import answers
 @what_if_option
 @assume_option
 @click.option("--explain", "everything", is_flag=True, help="Show every reason of every option, and the notes.")
-@click.option("-v", "--details", is_flag=True, help="Show each of several hosts in full.")
+@click.option("--details", is_flag=True, help="Show each of several hosts in full.")
 @click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: include what decides nothing.")
 @fleet_option
 @at_once_option

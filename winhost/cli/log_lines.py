@@ -1,0 +1,75 @@
+"""The log on stderr, as `-v` and `--debug` show it: of winhost's own loggers alone.
+
+Libraries' loggers never get a handler: at DEBUG they write whole messages, and tokens of the logon.
+"""
+
+import logging
+import platform
+import sys
+from contextlib import suppress
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from winhost import __version__
+from winhost.model.errors import visible
+
+_OURS = logging.getLogger("winhost")
+_LIBRARIES = ("pypsrp", "pywinrm", "paramiko", "pyspnego", "requests", "urllib3", "cryptography")
+
+
+class LogLines(logging.Handler):
+    """A line each, on whatever is stderr by then: while a run goes on that is another stream."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Whoever reads it is gone: that must end nothing.
+        with suppress(OSError, ValueError):
+            print(self.format(record), file=sys.stderr, flush=True)  # noqa: T201 - as one piece, from any thread
+
+
+class PlainLines(logging.Formatter):
+    """What a host has named moves no cursor, and begins no line of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
+        record.message = visible(record.message)
+        return super().formatMessage(record)
+
+
+def show_log(context: click.Context, *, debug: bool) -> None:
+    """Show it until this command ends, or what called it."""
+    shown = _shown()
+    if shown is None:
+        shown, before = LogLines(logging.INFO), _OURS.level
+        shown.setFormatter(PlainLines("%(message)s"))
+        _OURS.addHandler(shown)
+        _OURS.setLevel(logging.INFO)
+        context.call_on_close(lambda: _hide(before))
+    if debug and shown.level != logging.DEBUG:
+        shown.setLevel(logging.DEBUG)
+        shown.setFormatter(PlainLines("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
+        _OURS.setLevel(logging.DEBUG)
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        _OURS.debug("winhost %s, Python %s, %s, %s", __version__, platform.python_version(), platform.platform(), now)
+        _OURS.debug("%s", ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES))
+
+
+def is_log_shown() -> bool:
+    return _shown() is not None
+
+
+def _shown() -> LogLines | None:
+    return next((handler for handler in _OURS.handlers if isinstance(handler, LogLines)), None)
+
+
+def _hide(level: int) -> None:
+    if (shown := _shown()) is not None:
+        _OURS.removeHandler(shown)
+    _OURS.setLevel(level)
+
+
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "unknown"
