@@ -46,6 +46,7 @@ ENVIRONMENT = {
 }
 BEAT = 5.0  # seconds between signs of life while a call runs
 LARGEST = 1 << 20  # bytes of a file that is read whole
+CHANGES_FROM = (3, 10)  # of Python, as Ubuntu 22.04 has it: nothing older is tried with changes
 
 
 # ---- what may go wrong, as data
@@ -407,7 +408,15 @@ def get_answer(call: State) -> State:
     return {"ok": True, "state": state_of(call["resource"], call["key"])}
 
 
+def refuse_old_python(version: tuple[int, int, int]) -> None:
+    if version < CHANGES_FROM:
+        found, oldest = (".".join(map(str, each)) for each in (version, CHANGES_FROM))
+        message = f"Python {found} can read this machine. A change needs Python {oldest} or later: upgrade the distro."
+        raise AgentFault("Winhost.PythonTooOld", "NotInstalled", message)
+
+
 def set_answer(call: State) -> State:
+    refuse_old_python(sys.version_info[:3])
     ONCE.clear()
     resource, key, desired = call["resource"], call.get("key"), call.get("desired")
     known = entry(resource)

@@ -1,0 +1,42 @@
+"""What runs in a Linux runs with the Python that comes with it, which is older than ours."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import HOUSE, ROOT
+
+READS = [HOUSE / "agent/linux_agent.py", HOUSE / "bundle/linux_run.py", *HOUSE.glob("resources/linux/*/script.py")]
+CHANGES = [HOUSE / "core"]
+
+
+def lacks(oldest: str, *words: Path | str) -> str:
+    """What a Python of this version does not have, and where it stands. words: of vermin, with what it looks at."""
+    start = ["-c", "from vermin.main import main; main()"]
+    options = ["--quiet", "--violations", "--no-tips", "--no-parse-comments", "-vvv", f"-t={oldest}-"]
+    done = subprocess.run(
+        [sys.executable, *start, *options, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=ROOT,
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_changes_need_python_3_10_and_no_later_one() -> None:
+    assert lacks("3.10", "--eval-annotations", *CHANGES) == ""
+
+
+def test_reading_needs_python_3_8_and_no_later_one() -> None:
+    assert lacks("3.8", *READS) == ""
+
+
+@pytest.mark.parametrize(
+    ("oldest", "text"), [("3.8", "x = 'ab'.removeprefix('a')\n"), ("3.10", "from datetime import UTC\n")]
+)
+def test_what_a_version_lacks_is_seen(tmp_path: Path, oldest: str, text: str) -> None:
+    (tmp_path / "late.py").write_text(text)
+    assert "late.py" in lacks(oldest, tmp_path / "late.py")

@@ -1,0 +1,72 @@
+"""The agent, core and run.py under every Python of this machine: Linux distros have older and newer ones."""
+
+import json
+import re
+import subprocess
+from functools import cache
+from shutil import which
+from typing import Any
+
+import pytest
+
+from winhost.resources.linux.linux_scripts import agent_text
+
+READS, CHANGES = (3, 8), (3, 10)
+MINORS = range(READS[1], 40)
+
+
+@cache
+def python(minor: int) -> str | None:
+    """Where it is; a shim of pyenv may be there for one that is not."""
+    found = which(f"python3.{minor}")
+    code = "import sys; print(sys.version_info[1])"
+    done = found and subprocess.run([found, "-I", "-c", code], capture_output=True, text=True, timeout=30)
+    return found if done and done.stdout.strip() == str(minor) else None
+
+
+FOUND = [minor for minor in MINORS if python(minor)]
+
+
+def run(minor: int, *words: str, given: str = "") -> Any:
+    return subprocess.run(
+        [str(python(minor)), "-I", *words], input=given, capture_output=True, text=True, timeout=60, cwd="/"
+    )
+
+
+@pytest.fixture(params=FOUND or [pytest.param(None, marks=pytest.mark.skip(reason="no python3.N is on the PATH"))])
+def minor(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
+ASK = """
+import json, sys
+names = {"__name__": "agent"}
+exec(compile(sys.stdin.read(), "agent.py", "exec", dont_inherit=True), names)
+print(json.dumps([names["answer"](call) for call in json.loads(sys.argv[1])]))
+"""
+
+
+def answers(minor: int, *calls: dict[str, Any]) -> Any:
+    return json.loads(run(minor, "-c", ASK, json.dumps(calls), given=agent_text()).stdout)
+
+
+def test_the_agent_reads(minor: int) -> None:
+    path = "/etc/docker/daemon.json"
+    (answer,) = answers(minor, {"resource": "LinuxFile", "verb": "get", "key": {"path": path}})
+    assert answer["ok"], answer
+    assert set(answer["state"]) == {"text", "link", "mode", "owner"}
+
+
+def test_the_agent_changes_nothing_under_a_python_that_changes_were_never_tried_with(minor: int) -> None:
+    (answer,) = answers(minor, {"resource": "LinuxFile", "verb": "set"})
+    assert answer["error"]["code"] == ("Winhost.PythonTooOld" if (3, minor) < CHANGES else "Winhost.BadRequest")
+
+
+def test_a_refusal_names_the_python_that_is_there_and_what_to_do() -> None:
+    names: dict[str, Any] = {"__name__": "agent"}
+    exec(compile(agent_text(), "agent.py", "exec", dont_inherit=True), names)
+    names["refuse_old_python"]((3, 10, 0))
+    with pytest.raises(names["AgentFault"], match=re.escape("Python 3.8.18 can read this machine.")) as raised:
+        names["refuse_old_python"]((3, 8, 18))
+    assert "needs Python 3.10 or later: upgrade the distro" in str(raised.value)
