@@ -43,6 +43,7 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("outcome", "rollback", run, "--yes", "--accept", "vm-stop")
     lab.endpoints["desk-01"].stop()
     ask("detection", "detect", "*")
+    ask("probe", "probe", "gpu-03")
     ask("assessment", "assess", "*", "--facts", one)
     ask("assessment-full", "assess", one, "--full")
     ask("report", "report", "*", "-o", "report.html")

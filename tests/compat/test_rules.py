@@ -16,8 +16,9 @@ from winhost.hardware.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand_all
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.documents import plain
+from winhost.model.documents import parse_document, plain
 from winhost.model.facts import Answer, Facts
+from winhost.model.measured import Measurement
 from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Reason, Severity, Verdict
 from winhost.paths.dda_selection import Selection
@@ -46,7 +47,7 @@ def resources_of(code: str) -> dict[str, Any]:
 
 def changed(case: Mapping[str, Any]) -> dict[str, Any]:
     """The plain host with the change of a case."""
-    assert case.keys() <= {"severity", "change", "with", "select", "stated"}, case
+    assert case.keys() <= {"severity", "change", "with", "select", "stated", "measured"}, case
     resources: dict[str, Any] = DATA["host"]
     for addition in case.get("with", ()):
         resources = merged(resources, DATA["with"][addition])
@@ -67,9 +68,11 @@ def answer(resource: str, told: Mapping[str, Any]) -> Answer:
     return tuple(Record(one["state"], one["key"]) for one in told.values() if one is not None)
 
 
-def facts_of(resources: Mapping[str, Any]) -> HostFacts:
+def facts_of(resources: Mapping[str, Any], measured: Mapping[str, Any] | None = None) -> HostFacts:
+    """measured: of the Linux in WSL, what differs from a probe that was asked for nothing."""
     answers = {resource: answer(resource, told) for resource, told in resources.items()}
-    return HostFacts(Facts("plain", "synthetic", "2026-11-20T00:00:00Z", "0", answers))
+    probes = () if measured is None else (parse_document(merged(DATA["measured"], {"found": measured}), Measurement),)
+    return HostFacts(Facts("plain", "synthetic", "2026-11-20T00:00:00Z", "0", answers, measured=probes))
 
 
 def selected(facts: HostFacts, resources: Mapping[str, Any], select: Mapping[str, Any]) -> Selection:
@@ -83,7 +86,7 @@ def selected(facts: HostFacts, resources: Mapping[str, Any], select: Mapping[str
 
 def judged(code: str) -> Assessment:
     resources = resources_of(code)
-    facts, select = facts_of(resources), CASES[code].get("select")
+    facts, select = facts_of(resources, CASES[code].get("measured")), CASES[code].get("select")
     return assess(facts, selected(facts, resources, select) if select else None, stated(code))
 
 
@@ -170,7 +173,7 @@ def test_a_refusal_never_rests_on_inference_alone() -> None:
         assert not reason.evidence or {kinds[key] for key in reason.evidence} - {"inferred"}, reason.code
 
 
-HOSTS = {code: facts_of(resources_of(code)).document for code in CASES}
+HOSTS = {code: facts_of(resources_of(code), CASES[code].get("measured")).document for code in CASES}
 HOSTS |= {name: facts for name, (facts, _) in expand_all().items()}
 
 

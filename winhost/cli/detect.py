@@ -29,7 +29,7 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
         for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
-            error = read.error or _written(output.path, read, force)
+            error = read.error or written(output.path, read, force)
             codes.append(worst([error]))
             yield read.host, error or Detected(read.host, read.known)
 
@@ -37,7 +37,7 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
     return max(codes)
 
 
-def _written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
+def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
     """Why a host's facts could not be written: the others' can still be."""
     if folder is None:
         return None

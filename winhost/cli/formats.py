@@ -8,6 +8,7 @@ FILES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
 # version; a test holds that.
 KINDS: Mapping[str, int] = {
     "detection": 2,
+    "probe": 1,
     "assessment": 2,
     "assessment-full": 2,
     "report": 1,

@@ -1,13 +1,16 @@
 """Hosts that are asked over the network: how each is reached, and its facts."""
 
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from winhost.cli.watch import Watch
 from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector
 from winhost.connect.windows import WindowsConnector
-from winhost.connect.windows_with_linux import WindowsWithLinux, no_linux_key
+from winhost.connect.windows_with_linux import WindowsWithLinux, linux_target, no_linux_key
 from winhost.engine.host_session import HostSession
+from winhost.engine.probe import probe
 from winhost.model.facts import Facts
 from winhost.model.fleet import Host
 from winhost.model.plan import Plan
@@ -27,6 +30,14 @@ def connector_for(host: Host) -> WindowsWithLinux:
         linux_scripts.session_text(),
         lambda target, program: SshConnector(target, program, misfit).open(),
     )
+
+
+def probe_live(host: Host, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
+    """What a host says of itself, with what its Linux was measured to do. Raises as `linux_target` and `probe` do."""
+    facts = read_live(host, watch)
+    with watch.at(host.name, "probing"):
+        measured = probe(linux_target(host, facts.resources, "probe"), "wsl2", also, image)
+    return replace(facts, measured=(measured,))
 
 
 def check_reach(host: Host, plan: Plan) -> None:

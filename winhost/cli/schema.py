@@ -13,6 +13,7 @@ from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint import Linted
 from winhost.cli.planned_host import PlannedHost
+from winhost.cli.probe import Probed
 from winhost.cli.report import Reported
 from winhost.cli.running import EndedHost
 from winhost.cli.runs import ListedRun, ShownRun
@@ -45,6 +46,7 @@ LINES: Any = EventLine | EndLine
 # The kinds of winhost.cli.formats. Any result may be an error instead.
 RESULTS: Mapping[str, Any] = {
     "detection": Detected,
+    "probe": Probed,
     "assessment": Brief,
     "assessment-full": Full,
     "report": Reported,

@@ -1,7 +1,7 @@
 """Rules of capabilities: what a target can do, and the evidence for it. One small function per rule, as for paths."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from winhost.compat.rule import Finding, WhenUnknown, finding_of_gap, reason_of, unverified
@@ -9,12 +9,14 @@ from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
+from winhost.model.measured import Measurement
 from winhost.model.once import once
 from winhost.model.path import PATHS, path_of
 from winhost.model.reason import CapabilityVerdict, Reason, Verdict
 
 Judge = Callable[[Target], Finding | None]
 Measure = Callable[[Target], str | None]
+Settle = Callable[[Measurement], Finding | None]
 RuleResult = tuple[tuple[Finding, ...], str | None]
 
 EVERYWHERE = PATHS
@@ -40,6 +42,8 @@ class CapabilityRule:
 
 RULES: list[CapabilityRule] = []
 MEASURES: dict[str, Measure] = {}
+SETTLED: dict[str, "MeasuredRule"] = {}
+MEASURED_HERE = ("probe-measured",)  # evidence
 
 
 def capability(name: str, *, on: tuple[str, ...], unknown: WhenUnknown) -> Callable[[Judge], Judge]:
@@ -62,6 +66,26 @@ def measure(name: str) -> Callable[[Measure], Measure]:
     return declare
 
 
+@dataclass(frozen=True)
+class MeasuredRule:
+    """What a probe of the target says of a capability: None where it does not settle it. over: the codes of findings
+    that rest on documents, and that the measurement replaces.
+    """
+
+    over: frozenset[str]
+    judge: Callable[[Measurement], Finding | None]
+
+
+def settles(name: str, *, over: tuple[str, ...]) -> Callable[[Settle], Settle]:
+    """Declare what a measurement says of a capability, whichever way, and which findings it replaces."""
+
+    def declare(judge: Settle) -> Settle:
+        SETTLED[name] = MeasuredRule(frozenset(f"{name}.{code}" for code in over), judge)
+        return judge
+
+    return declare
+
+
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """The verdict of each capability on the target."""
     variant = target.variant
@@ -77,7 +101,7 @@ class Question:
     measure: Measure | None
 
     def __call__(self, target: Target) -> RuleResult:
-        findings = [finding for rule in self.rules if (finding := _judged(rule, target))]
+        findings = _settled(self.capability, target, [found for rule in self.rules if (found := _judged(rule, target))])
         measured = _measured(self.measure, target) if self.measure else None
         return tuple(dict.fromkeys(findings) if len(findings) > 1 else findings), measured
 
@@ -99,13 +123,27 @@ def _question(capability: str, rules: tuple[CapabilityRule, ...]) -> Question:
 def _verdict(name: str, variant: str, findings: tuple[Finding, ...], measured: str | None) -> CapabilityVerdict:
     """Cached: most results are the same on most hosts."""
     found = tuple(reason_of(finding, variant) for finding in findings)
-    grounds = catalogue.topics()[name].rests_on(variant)
+    measured_here = any(finding.measured for finding in findings)
+    grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
         found += _doubt(name, variant, grounds)
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
     decisive = () if verdict is Verdict.SUPPORTED else because
     return CapabilityVerdict(name, verdict, decisive, found, grounds, measured)
+
+
+def _settled(name: str, target: Target, findings: list[Finding]) -> list[Finding]:
+    """The findings, with what was measured in the place of what documents say."""
+    rule, measurement = SETTLED.get(name), target.measurement
+    if rule is None or measurement is None:
+        return findings
+    finding = rule.judge(measurement)
+    if finding is None:
+        return findings
+    observed = f"{finding.observed} ({measurement})"
+    left = [each for each in findings if each.code not in rule.over]
+    return [*left, replace(finding, observed=observed, measured=True)]
 
 
 def _judged(rule: CapabilityRule, target: Target) -> Finding | None:

@@ -40,13 +40,15 @@ BLOCKS, NOTES = WhenUnknown.BLOCKS, WhenUnknown.NOTES
 @dataclass(frozen=True)
 class Finding:
     """What a rule found; the rest of a reason is in the catalogue under its code. remedy: in the place of that of the
-    catalogue, where it is one of what was observed; lacks: the fact that could not be read, where it is that."""
+    catalogue, where it is one of what was observed; lacks: the fact that could not be read, where it is that; measured:
+    on this very host, by `winhost probe`."""
 
     code: str
     severity: Severity = field(hash=False)  # code and observation tell findings apart well enough
     observed: str
     remedy: str | None = field(default=None, hash=False)
     lacks: str | None = field(default=None, hash=False)
+    measured: bool = field(default=False, hash=False)
 
 
 def unsupported(code: str, *, observed: str) -> Finding:

@@ -6,10 +6,11 @@ from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import runs_cuda, serves
+from winhost.model.measured import Measurement
 from winhost.model.path import path_of
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.wsl.resource import Wsl
@@ -88,6 +89,25 @@ class Target:
         return tuple(filter(runs_cuda, self.cards))
 
     @property
+    def measurement(self) -> Measurement | None:
+        """The newest one on this path, as long as the driver is the one it was made with."""
+        found = self.latest_measurement
+        return found if found and self._has_driver_of(found) else None
+
+    @property
+    def latest_measurement(self) -> Measurement | None:
+        """The newest one on this path, whatever the driver is now."""
+        return max((each for each in self.facts.document.measured if each.path == self.path), key=_when, default=None)
+
+    def _has_driver_of(self, measurement: Measurement) -> bool:
+        """Whether nothing says that it is another one now. As far as both are known: `580` is `580.159.04`."""
+        try:
+            now, then = self.driver.release, Version(measurement.found.driver or "").release
+        except (MissingFact, InvalidVersion):
+            return True
+        return all(one == other for one, other in zip(now, then, strict=False))
+
+    @property
     def vllm(self) -> Version:
         return self._version("vllm")
 
@@ -132,6 +152,10 @@ class Target:
         versions = [driver_branch(card.gpu.state.driver_version) for card in self.gpus]
         known = [version for version in versions if version]
         return min(known) if known else None
+
+
+def _when(measurement: Measurement) -> str:
+    return measurement.at
 
 
 def driver_branch(windows: str | None) -> Version | None:

@@ -91,9 +91,8 @@ class WindowsWithLinuxAgent(Agent):
         Without SSH access there are no answers of the Linux; where it cannot be reached, they are unknown.
         """
         answers = self._windows.read(resources, settled=settled)
-        ways_in = _ways_in(answers)
-        if ways_in:
-            answers |= self._read_linux(ways_in, answers, settled)
+        if _ways_in(answers):
+            answers |= self._read_linux(answers, settled)
         else:
             log.debug("%s: no Linux here lets winhost in", self.host)
             self._leave_linux()
@@ -122,41 +121,29 @@ class WindowsWithLinuxAgent(Agent):
             return ask(self._windows)
         if self._linux is None:
             answers = self._windows.read((ACCESS, FORWARD))
-            self._linux = self._enter(_ways_in(answers), answers, doing)
+            self._linux = self._enter(answers, doing)
         try:
             return ask(self._linux)
         except (SessionDropped, TimedOut):
             self._leave_linux()
             raise
 
-    def _read_linux(self, ways_in: Sequence[Record], answers: Mapping[str, Answer], settled: bool) -> dict[str, Answer]:
+    def _read_linux(self, answers: Mapping[str, Answer], settled: bool) -> dict[str, Answer]:
         resources = self._connector.resources
         kept = self._linux is not None
         try:
-            self._linux = self._linux or self._enter(ways_in, answers, "read")
+            self._linux = self._linux or self._enter(answers, "read")
             return self._linux.read(resources, settled=settled)
         except WinhostError as error:
             self._leave_linux()
             if kept and isinstance(error, SessionDropped):
                 # It was opened long ago; a distro that was started since has forgotten it.
                 log.info("%s: %s, so reading its Linux again in another session", self.host, failure(error))
-                return self._read_linux(ways_in, answers, settled)
+                return self._read_linux(answers, settled)
             return dict.fromkeys(resources, Unknown(_fault(error)))
 
-    def _enter(self, ways_in: Sequence[Record], answers: Mapping[str, Answer], doing: str) -> Agent:
-        if not ways_in:
-            raise NotAvailable(self.host, doing, ACCESS)
-        if len(ways_in) > 1:
-            names = (one_line("/".join(access.key.values())) for access in ways_in)
-            raise UsageError(  # to take the first might change the wrong one
-                "SeveralLinuxes",
-                what=f"{len(ways_in)} distros of {self.host} have SSH access: {', '.join(names)}",
-                hint="winhost manages one distro on each host: remove SSH access to the others.",
-                host=self.host,
-            )
-        if self._connector.target.ssh is None:
-            raise no_linux_key(self.host)
-        target = _target(self._connector.target, self._connector.target.ssh, ways_in[0], _records(answers, FORWARD))
+    def _enter(self, answers: Mapping[str, Answer], doing: str) -> Agent:
+        target = linux_target(self._connector.target, answers, doing)
         return self._connector.open_linux(target, self._connector.program)
 
     def _leave_linux(self) -> None:
@@ -164,6 +151,24 @@ class WindowsWithLinuxAgent(Agent):
             with suppress(WinhostError):
                 self._linux.close()
             self._linux = None
+
+
+def linux_target(host: Host, answers: Mapping[str, Answer], doing: str) -> SshTarget:
+    """Where a host's one Linux lets us in, by what Windows answered. Raises NotAvailable, UsageError."""
+    ways_in = _ways_in(answers)
+    if not ways_in:
+        raise NotAvailable(host.name, doing, ACCESS)
+    if len(ways_in) > 1:
+        names = (one_line("/".join(access.key.values())) for access in ways_in)
+        raise UsageError(  # to take the first might change the wrong one
+            "SeveralLinuxes",
+            what=f"{len(ways_in)} distros of {host.name} have SSH access: {', '.join(names)}",
+            hint="winhost manages one distro on each host: remove SSH access to the others.",
+            host=host.name,
+        )
+    if host.ssh is None:
+        raise no_linux_key(host.name)
+    return _target(host, host.ssh, ways_in[0], _records(answers, FORWARD))
 
 
 def _records(answers: Mapping[str, Answer], resource: str) -> tuple[Record, ...]:

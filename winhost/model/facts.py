@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 from winhost.core.answers import NOT_THERE, Key, Record, Unavailable, Unknown
+from winhost.model.measured import Measurement
 
 SCHEMA = "winhost.facts/2"
 ORIGINS = ("recorded", "imported", "synthetic")
@@ -53,7 +54,7 @@ class Facts:
     `origin` is `recorded` where a host answered, `imported` where files of its tools were brought in, and `synthetic`
     where a lab or a person made it up; every output made from synthetic facts says so. `read_at` is ISO 8601 in UTC.
     `winhost`: the version that wrote this; of imported facts, also from what kinds of files. `stated`: what a user said
-    where nothing was read, as `os=win11-pro`; no file of facts holds any.
+    where nothing was read, as `os=win11-pro`; no file of facts holds any. `measured`: what `winhost probe` tried.
     """
 
     host: str
@@ -63,6 +64,7 @@ class Facts:
     resources: Mapping[str, Answer]
     schema: str = SCHEMA
     stated: tuple[str, ...] = ()
+    measured: tuple[Measurement, ...] = ()
 
     def answer(self, resource: str) -> Answer:
         """Facts of an older winhost do not hold every resource: what they lack was not read."""

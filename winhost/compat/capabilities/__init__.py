@@ -11,6 +11,7 @@ from winhost.compat.capabilities import (
     operation,
     parallel,
     serving,
+    settled,
     sleep,
     video,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "operation",
     "parallel",
     "serving",
+    "settled",
     "sleep",
     "video",
 ]

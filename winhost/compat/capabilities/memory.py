@@ -151,6 +151,9 @@ def vllm_leaves_it_off(target: Target) -> Finding | None:
 @measure("pinned-memory")
 def pinned(target: Target) -> str | None:
     """How much memory can be pinned, and with which setting."""
+    measured = target.measurement
+    if measured and measured.found.pinned:
+        return f"{size(measured.found.pinned.bytes)} or more, as measured; with {PIN} in vLLM's environment"
     if target.path in SHARED:
         return f"0.5 to 1 GiB in total, as reported; with {PIN} in vLLM's environment"
     if target.path in ("dual-boot", "bare-metal"):

@@ -9,6 +9,7 @@ from winhost.core.answers import Key, Record
 from winhost.lab.contract.call_batch import Answer, Call, CallBatch
 from winhost.lab.linux.linux_machine import Linux, refused
 from winhost.lab.linux.linux_resources import ENTRIES, LinuxResource, bad_request
+from winhost.lab.linux.probe_answers import probe_answer
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_firewall import within
@@ -33,6 +34,12 @@ class LinuxAnswers(CallBatch):
         with self._alone:
             self.linux.look()
             return json.dumps({"answers": self._answers(request.get("calls") or [], threading.Event())})
+
+    def probe(self, json_text: str) -> str:
+        """The answer to the program of `winhost probe`."""
+        with self._alone:
+            self.linux.look()
+            return json.dumps({"answers": [probe_answer(self.linux, json.loads(json_text))]})
 
     def _instances(self, resource: str, key: Key | None) -> list[Record]:
         known = self._known(resource)
@@ -86,11 +93,11 @@ class Listening:
         up = self.machine.accepting() and self.machine.boot == self.boot
         return up and self.distro.running and self.distro.starts == self.starts
 
-    def invoke(self, request: str) -> str:
+    def invoke(self, request: str, *, probes: bool = False) -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
         if not self.alive():
             raise HostDown
-        answer = self.answers.invoke(request)
+        answer = (self.answers.probe if probes else self.answers.invoke)(request)
         if not self.alive():
             raise HostDown
         return answer

@@ -15,7 +15,7 @@ import paramiko  # type: ignore[import-untyped]
 
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.ssh_keys import private_text
-from winhost.resources.linux.linux_scripts import session_text
+from winhost.resources.linux.linux_scripts import probe_text, session_text
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class SshServer(Protocol):
     def authorized(self) -> Sequence[str]:
         """Public keys that it lets in, as in a .pub file."""
 
-    def invoke(self, request: str) -> str:
-        """What the agent answers. Raises HostDown."""
+    def invoke(self, request: str, *, probes: bool = False) -> str:
+        """What the agent answers, or the program of `winhost probe`. Raises HostDown."""
 
 
 class SshHost(Protocol):
@@ -151,18 +151,19 @@ def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint)
     if not command.startswith(_PYTHON):
         _end(channel, _NO_SUCH_COMMAND, f"{command!r}: not found")
         return
-    if json.loads(lines.readline() or "null") != session_text():
+    program = json.loads(lines.readline() or "null")
+    if program not in (session_text(), probe_text()):
         _end(channel, 1, "The lab knows only this winhost's agent.")
         return
     while line := lines.readline():
-        answer = _answer(channel, line.decode("ascii"), sshd)
+        answer = _answer(channel, line.decode("ascii"), sshd, probes=program == probe_text())
         if endpoint.lose:
             endpoint.lose -= 1
             return
         channel.sendall(answer.encode("ascii") + b"\n")
 
 
-def _answer(channel: Any, request: str, sshd: SshServer) -> str:
+def _answer(channel: Any, request: str, sshd: SshServer, *, probes: bool) -> str:
     """Meanwhile an empty line now and then, as the agent does."""
     done = threading.Event()
 
@@ -174,7 +175,7 @@ def _answer(channel: Any, request: str, sshd: SshServer) -> str:
     beating = threading.Thread(target=beat, daemon=True)
     beating.start()
     try:
-        return sshd.invoke(request)
+        return sshd.invoke(request, probes=probes)
     finally:
         done.set()
         beating.join(_PATIENCE_S)

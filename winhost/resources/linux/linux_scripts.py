@@ -10,6 +10,7 @@ from winhost.model.once import once
 
 AGENT = "agent.py"  # its name in the order of scripts, and in offline packages
 MODULE = "linux_agent.py"
+PROBE = "linux_probe.py"
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
 
@@ -29,6 +30,13 @@ def agent_text() -> str:
     """The agent and the scripts: definitions only. The same for every target and every call; values travel as JSON."""
     texts = [script.read_bytes().decode("ascii").replace("\r\n", "\n") for script in files().values()]
     return "\n".join([texts[0], *map(_without_imports_of_ours, texts[1:])])
+
+
+@once
+def probe_text() -> str:
+    """What `winhost probe` sends instead of the agent. It knows no resource and changes nothing."""
+    text = (packaged(agent) / PROBE).read_bytes().decode("ascii").replace("\r\n", "\n")
+    return f"{text}\n{_LAST_LINE}"
 
 
 def session_text() -> str:

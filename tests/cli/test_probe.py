@@ -1,0 +1,86 @@
+"""winhost probe: a host's Linux is tried over SSH, and what it was measured to do is kept in its facts."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Line
+from tests.schemas import faults
+from winhost.lab.hostfile import find
+from winhost.lab.running_lab import Lab
+from winhost.resources.factsfile import read_facts
+
+DONE = {"driver", "shm", "copies", "ipc-legacy", "managed"}
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Lab]:
+    """desk-01, which serves from WSL 2, with a key of ours in its distro."""
+    with Lab([find("win11-wsl-served")], tmp_path, scale=0.001) as lab:
+        for distros in lab.hosts["desk-01"].machine.distros.sessions.values():
+            for distro in distros.running:
+                distro.keys.append(lab.public_key)
+        yield lab
+
+
+@pytest.mark.usefixtures("served")
+def test_it_shows_each_part_and_how_it_ended(line: Line) -> None:
+    said = line("probe", "desk-01")
+    assert (said.code, said.err) == (0, "")
+    for part in (
+        "desk-01/Ubuntu-24.04",
+        "pinned",
+        "cuMemCreate: CUDA_ERROR_NOT_SUPPORTED (801)",
+        "there are fewer than two GPUs",
+        "Not saved: name a folder with -o.",
+    ):
+        assert part in said.out, part
+
+
+@pytest.mark.usefixtures("served")
+def test_it_is_kept_as_facts_and_verdicts_rest_on_it(line: Line) -> None:
+    before = line("assess", "desk-01", "--path", "wsl2", "--full", "--json").result["options"][0]["capabilities"]
+    said = line("probe", "desk-01", "--also", "checkpoint,pin-limit", "-o", "facts", "--json")
+    assert said.code == 0, said.out
+    schema = line("schema", "probe").json
+    assert list(faults(said.json, schema, schema)) == []
+    measured = said.result["measured"]
+    assert {each["part"] for each in measured["found"]["outcomes"] if each["outcome"] == "done"} == DONE | {"pin-limit"}
+    assert (measured["path"], measured["target"], len(measured["script"])) == ("wsl2", "Ubuntu-24.04", 64)
+    kept = json.loads(Path("facts/desk-01.json").read_text(encoding="utf-8"))
+    assert (kept["schema"], kept["measured"]) == ("winhost.facts/2", [measured])
+    after = line("assess", "facts/desk-01.json", "--path", "wsl2", "--full", "--json").result["options"][0]
+    found = {each["capability"]: each for each in after["capabilities"]}
+    for name, code in (
+        ("uvm", "uvm.measured-none"),
+        ("cuda-ipc", "cuda-ipc.measured-part"),
+        ("cuda-checkpoint", "cuda-checkpoint.measured-none"),
+    ):
+        assert (found[name]["because"], found[name]["grounds"]) == ([code], ["probe-measured"])
+    assert "896 MiB or more, as measured" in found["pinned-memory"]["measure"]
+    assert {each["capability"]: each["because"] for each in before}["uvm"] == ["uvm.behind-windows"]
+
+
+@pytest.mark.usefixtures("served")
+def test_facts_without_measurements_stay_readable_and_detect_writes_none(line: Line) -> None:
+    assert line("detect", "desk-01", "-o", "facts").code == 0
+    path = Path("facts/desk-01.json")
+    told = json.loads(path.read_text(encoding="utf-8"))
+    assert told.pop("measured") == []
+    path.write_text(json.dumps(told), encoding="utf-8")  # as an older winhost wrote it
+    assert read_facts(path).measured == ()
+
+
+@pytest.mark.usefixtures("lab")
+def test_without_ssh_access_there_is_nothing_to_try(line: Line) -> None:
+    said = line("probe", "gpu-03", "--json")
+    assert said.code != 0
+    assert said.result["error"]["kind"] == "NotAvailable"
+
+
+def test_parts_and_image_are_checked_before_anything_is_done(line: Line) -> None:
+    assert "'everything' is none of: pin-limit" in line("probe", "gpu-03", "--also", "everything").err
+    assert "go together" in line("probe", "gpu-03", "--also", "container").err
+    assert line("probe", "gpu-03", "--image", "vllm/vllm-openai").code == 2

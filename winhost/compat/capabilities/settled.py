@@ -1,0 +1,142 @@
+"""What `winhost probe` measured on this host settles, in the place of what documents and reports say, both ways."""
+
+from collections.abc import Iterable
+
+from winhost.compat.capability import EVERYWHERE, capability, settles
+from winhost.compat.rule import NOTES, Finding, degraded, note, unsupported
+from winhost.compat.target import Target
+from winhost.model.measured import ManagedMemory, Measurement, PeerLink
+from winhost.model.units import Bytes, GiB, size
+
+PINNED_ENOUGH: Bytes = 4 * GiB  # as far as the probe goes
+
+# The calls that are about a part. Where another one says no, such as that for memory, nothing is settled by it.
+_CALLS = {
+    "peers": ("cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess", "cuMemcpyPeer"),
+    "ipc-legacy": ("cuIpc",),
+    "ipc-fd": ("cuMemGetAllocationGranularity", "cuMemCreate", "cuMemExport", "cuMemImport", "cuMemMap", "cuMemSet"),
+    "managed": ("cuMemAllocManaged", "cuMemset", "cuStream"),
+    "copies": ("cuMemHostAlloc",),
+    "checkpoint": ("cuCheckpoint",),
+}
+
+
+@settles("gpu-compute", over=("tcc",))
+def cuda_starts(measured: Measurement) -> Finding | None:
+    """CUDA initialised here or it did not, whatever mode the driver is said to be in."""
+    ended = measured.found.of("driver")
+    if ended is None or ended.outcome == "skipped":
+        return None
+    if ended.outcome == "done":
+        return note("gpu-compute.measured", observed=f"{len(measured.found.gpus)} GPU(s) with CUDA")
+    return unsupported("gpu-compute.measured-none", observed=ended.why or ended.outcome)
+
+
+@capability("gpu-compute", on=EVERYWHERE, unknown=NOTES)
+def measured_with_another_driver(target: Target) -> Finding | None:
+    """What was measured with another driver counts no more."""
+    measured = target.latest_measurement
+    if measured and not target.measurement:
+        return note("gpu-compute.measured-before", observed=f"{measured}; the driver is {target.driver} now")
+    return None
+
+
+@settles("gpu-p2p", over=("behind-windows", "refused", "card-untold", "bridge", "hung", "assigned", "partition"))
+def peers_copied(measured: Measurement) -> Finding | None:
+    """Each GPU reaches each other one, and what arrives is what was sent."""
+    links = measured.found.peers
+    if why := _without_peers(links) or _said_no(measured, "peers"):
+        return unsupported("gpu-p2p.measured-none", observed=why)
+    if not links or not all(link.intact for link in links):
+        return None
+    slowest = min(link.rate or 0 for link in links)
+    return note("gpu-p2p.measured", observed=f"{len(links)} directions, at least {slowest:.0f} GB/s")
+
+
+def _without_peers(links: Iterable[PeerLink]) -> str | None:
+    wrong = [f"{link.source} to {link.target}" for link in links if link.intact is False]
+    refused = [f"{link.source} to {link.target}" for link in links if not link.access]
+    if wrong:
+        return f"what arrives is wrong: {', '.join(wrong)}"
+    return f"no access: {', '.join(refused)}" if refused else None
+
+
+@settles("cuda-ipc", over=("legacy-only", "old-driver", "unknown"))
+def memory_was_shared(measured: Measurement) -> Finding | None:
+    """Two processes shared GPU memory by the old calls, the new ones, or both."""
+    old = _works(measured, "ipc-legacy", measured.found.ipc_legacy)
+    new = _works(measured, "ipc-fd", measured.found.ipc_fd)
+    if old is None or new is None:
+        return None
+    if old and new:
+        return note("cuda-ipc.measured", observed="cuIpcGetMemHandle and cuMemExportToShareableHandle")
+    failed = [why for part in ("ipc-legacy", "ipc-fd") if (why := _said_no(measured, part))]
+    observed = "; ".join(failed) or "what was shared is wrong"
+    if old or new:
+        return degraded("cuda-ipc.measured-part", observed=observed)
+    return unsupported("cuda-ipc.measured-none", observed=observed)
+
+
+@settles("uvm", over=("behind-windows", "partition"))
+def managed_memory_was_touched(measured: Measurement) -> Finding | None:
+    """The processor used managed memory while the GPU worked. Whether it may exceed the GPU's is left untried."""
+    managed = measured.found.managed
+    if why := _said_no(measured, "managed") or (managed and _not_at_once(managed)):
+        return unsupported("uvm.measured-none", observed=why)
+    if managed is None or managed.concurrent is None:
+        return None
+    return note("uvm.measured", observed="used by GPU and processor at once")
+
+
+def _not_at_once(managed: ManagedMemory) -> str | None:
+    if managed.works is False or managed.concurrent is False:
+        return "what was written is wrong"
+    return None if managed.offered else "the driver offers no use by GPU and processor at once"
+
+
+@settles("pinned-memory", over=("little",))
+def memory_was_pinned(measured: Measurement) -> Finding | None:
+    """How much was pinned. Copies alone show that some can be, which documents say too."""
+    pinned = measured.found.pinned
+    if why := _refused(measured, "copies") or (pinned and not pinned.bytes and pinned.ended):
+        return unsupported("pinned-memory.measured-none", observed=why)
+    if pinned is None:
+        return None
+    if pinned.bytes >= PINNED_ENOUGH:
+        return note("pinned-memory.measured", observed=f"{size(pinned.bytes)} pinned, and no more was tried")
+    if pinned.ended in (None, "memory"):
+        return None  # it was stopped, or the machine had no more to spare
+    return degraded("pinned-memory.measured-little", observed=f"{size(pinned.bytes)}, then {pinned.ended}")
+
+
+@settles("cuda-checkpoint", over=("behind-windows", "old-driver", "tool-only", "unknown"))
+def a_process_was_suspended(measured: Measurement) -> Finding | None:
+    """A small process was suspended and resumed, and its data were intact."""
+    done, ended = measured.found.checkpoint, measured.found.of("checkpoint")
+    if ended and ended.error and ended.error.number < 0:
+        return None  # a driver without the calls may still come with the tool
+    wrong = "its data were not intact" if done and done.intact is False else None
+    if why := _said_no(measured, "checkpoint") or wrong:
+        return unsupported("cuda-checkpoint.measured-none", observed=why)
+    if done is None or done.intact is None:
+        return None
+    observed = f"{size(done.bytes)} suspended in {done.suspended} s, resumed in {done.resumed} s"
+    return note("cuda-checkpoint.measured", observed=observed)
+
+
+def _works(measured: Measurement, part: str, worked: bool | None) -> bool | None:
+    return worked if worked is not None else (False if _said_no(measured, part) else None)
+
+
+def _said_no(measured: Measurement, part: str) -> str | None:
+    """Why it does not work: one of its calls said no, or the process that tried it hung or crashed."""
+    ended = measured.found.of(part)
+    if ended and ended.outcome in ("hung", "crashed"):
+        return f"{part} {ended.outcome}: {ended.why}"
+    return _refused(measured, part)
+
+
+def _refused(measured: Measurement, part: str) -> str | None:
+    ended = measured.found.of(part)
+    error = ended.error if ended else None
+    return str(error) if error and error.call.startswith(_CALLS[part]) else None
