@@ -16,7 +16,17 @@ import winhost
 from tests.engine.world import world
 from tests.engine.wsl2_world import wsl2_world
 from tests.errors import raises
-from winhost.bundle.bundle_files import SCRIPTS, bundle, facts_bundle, format_value, markdown, scripts, sums
+from winhost.bundle.bundle_files import (
+    HEADS,
+    SCRIPTS,
+    SHARED,
+    bundle,
+    facts_bundle,
+    format_value,
+    markdown,
+    scripts,
+    sums,
+)
 from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
@@ -60,7 +70,7 @@ def test_the_scripts_are_the_same_for_every_plan(tmp_path: Path) -> None:
     assert len({files["plan.json"] for files in made}) == len(made)
     for name in SCRIPTS:
         assert {files[name] for files in made} == {scripts()[name]}
-    assert facts_bundle()["Facts.ps1"] == scripts()["Facts.ps1"]
+    assert facts_bundle().items() >= {name: scripts()[name] for name in ("Facts.ps1", SHARED)}.items()
 
 
 def test_a_plan_for_a_linux_says_for_which(tmp_path: Path) -> None:
@@ -76,28 +86,33 @@ def test_the_plan_goes_with_it_as_winhost_writes_it(tmp_path: Path) -> None:
     assert bundle(plan)["plan.json"] == write_document(plan).encode()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_each_script_carries_what_goes_over_the_wire(name: str) -> None:
-    (agent,) = re.findall(
-        r"^# ==== \d+\. the agent and the resources, [^\n]*\n\n(.*)\n# ==== and this",
-        scripts()[name].decode(),
-        re.M | re.S,
+def test_the_shared_part_ends_with_what_goes_over_the_wire() -> None:
+    *_, agent = re.split(
+        r"^# ==== \d+\. the agent and the resources, [^\n]*\n\n", scripts()[SHARED].decode(), flags=re.M
     )
     assert sha256(agent.encode()).hexdigest() == agent_digest()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_the_contents_of_a_script_are_its_chapters(name: str) -> None:
-    text = scripts()[name].decode()
+def test_the_contents_of_the_shared_part_are_its_chapters() -> None:
+    text = scripts()[SHARED].decode()
     contents = re.findall(r"^# (\d+\. .*)$", text, re.M)
     assert contents == re.findall(r"^# ==== (\d+\. .*)$", text, re.M)
-    assert contents[0] == "1. what this script does"
+    assert contents[0] == "1. Facts.ps1: what this host is"
     assert [int(line.split(".")[0]) for line in contents] == list(range(1, len(contents) + 1))
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", HEADS)
+def test_what_people_start_is_short_and_ends_with_what_it_does(name: str) -> None:
+    """Each line of what runs is read once: a head has none of the rest."""
+    *lines, start, end = scripts()[name].decode().splitlines()
+    assert (start, end) == (HEADS[name], "exit $script:WinhostCode")
+    assert len(lines) < 100
+    assert f"\nfunction {start.split()[0]} {{\n" in scripts()[SHARED].decode()
+
+
+@pytest.mark.parametrize("name", HEADS)
 def test_the_help_names_every_parameter(name: str) -> None:
-    head = scripts()[name].decode().split("\n# This script is the same")[0]
+    head = scripts()[name].decode().split("\n# All that this does")[0]
     told = re.findall(r"^\.PARAMETER (\w+)$", head, re.M)
     taken = re.findall(r"\$(\w+)", head.split("param(")[1].split("\n)")[0])
     assert told == [word for word in taken if word not in ("true", "false")] != []
@@ -128,7 +143,7 @@ def test_a_rule_that_the_scripts_do_not_know_makes_no_bundle(monkeypatch: pytest
 
 
 def test_every_rule_that_a_resource_can_name_is_written_in_powershell() -> None:
-    text = scripts()["Rollback.ps1"].decode()
+    text = scripts()[SHARED].decode()
     for column in ("needs", "risks", "undo"):
         for word in set(re.findall(rf"{column} = '([a-z-]+)'", text)):
             assert re.search(rf"^        '{word}' \{{$", text, re.M), word

@@ -67,7 +67,7 @@ def test_it_can_be_told_as_a_document(line: Line, plan: Path) -> None:
 
 def test_without_a_plan_it_only_reads(line: Line) -> None:
     assert line("bundle", "-o", "made").code == 0
-    assert {path.name for path in Path("made").iterdir()} == {"Facts.ps1", "README.md", "SHA256SUMS"}
+    assert {path.name for path in Path("made").iterdir()} == {"Facts.ps1", "Winhost.ps1", "README.md", "SHA256SUMS"}
     assert sums_hold(Path("made"))
     assert "winhost plan --facts facts.json" in Path("made/README.md").read_text()
 

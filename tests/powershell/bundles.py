@@ -14,7 +14,7 @@ from typing import Any
 from tests.engine.world import EVERY_CONSENT
 from tests.powershell.conftest import BUSY_S
 from tests.processes import started
-from winhost.bundle.bundle_files import SCRIPTS, SUMS, bundle, sums
+from winhost.bundle.bundle_files import SHARED, SUMS, bundle, sums
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess
@@ -26,9 +26,7 @@ from winhost.model.facts import Facts
 from winhost.model.plan import Plan
 
 RESTART = 3010
-START = "# ==== and this starts it"
 LINE = "Watch-Journal"  # what a watched script tells the host around each line of its journal
-JOURNALLED = ("Apply.ps1", "Rollback.ps1")
 AGENTS_HEADER = "# Json {exclusive"
 
 # A watched run tells where its journal stands: before a line, with half of it on disk, and after it.
@@ -232,9 +230,9 @@ def unpack(plan: Plan, folder: Path, *, watched: bool = False, alone: bool = Fal
     """A bundle whose scripts reach the lab, with the sums of that. `alone`: for a process without our stand-ins."""
     folder.mkdir(parents=True)
     made = bundle(plan)
-    for name in SCRIPTS:
-        told = WATCHED if watched and name in JOURNALLED else ""
-        made[name] = _reaching_the_lab(made[name].decode(), standins() if alone else CONNECTED, told)
+    made[SHARED] = _reaching_the_lab(
+        made[SHARED].decode(), standins() if alone else CONNECTED, WATCHED if watched else ""
+    )
     for name, content in (*made.items(), (SUMS, sums(made))):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
@@ -243,9 +241,8 @@ def unpack(plan: Plan, folder: Path, *, watched: bool = False, alone: bool = Fal
 
 def _reaching_the_lab(script: str, way: str, told: str) -> bytes:
     """With a way to the lab before the agent, and the agent's seams put over it behind."""
-    before, after = script.split(START)
-    head, agent = before.split(AGENTS_HEADER)
-    return f"{head}{way}\n{AGENTS_HEADER}{agent}{seams()}{told}\n{START}{after}".encode()
+    chapters, agent = script.split(AGENTS_HEADER)
+    return f"{chapters}{way}\n{AGENTS_HEADER}{agent}{seams()}{told}\n".encode()
 
 
 # ---- a run that is watched

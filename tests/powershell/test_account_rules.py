@@ -33,8 +33,8 @@ BESIDE: dict[str, list[dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Scripts]:
     with scripts() as running:
-        text = bundle_files.scripts()["Rollback.ps1"].decode("ascii").replace(agent_text(), "")
-        rules = text[text.index("# ==== ") : text.index("# ==== and this starts it")]
+        text = bundle_files.scripts()["Winhost.ps1"].decode("ascii").replace(agent_text(), "")
+        rules = text[text.index("# ==== ") :]
         running.run(rules)
         yield running
 

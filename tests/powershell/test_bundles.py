@@ -28,7 +28,7 @@ from tests.powershell.bundles import (
     unpack,
 )
 from tests.powershell.twins import ENGINES_OWN, machine
-from winhost.bundle.bundle_files import SCRIPTS, SUMS, sums
+from winhost.bundle.bundle_files import HEADS, SCRIPTS, SHARED, SUMS, sums
 from winhost.cli import run
 from winhost.connect.wire_errors import Drifted
 from winhost.engine.failures import ConsentNeeded
@@ -490,7 +490,7 @@ def test_there_is_nothing_to_roll_back_before_anything_was_done(case: Callable[.
     refuse(it, it.here.rollback(it.made), 2, "UnknownRun", it.here.state())
 
 
-@pytest.mark.parametrize("name", ["plan.json", "Apply.ps1", "README.md"])
+@pytest.mark.parametrize("name", ["plan.json", "Apply.ps1", "Winhost.ps1", "README.md"])
 def test_a_file_that_is_not_as_it_was_made_stops_every_script(case: Callable[..., Case], name: str) -> None:
     it = case()
     found = it.here.state()
@@ -500,6 +500,22 @@ def test_a_file_that_is_not_as_it_was_made_stops_every_script(case: Callable[...
         assert name in done.said["error"]["what"]
     (it.made / "SHA256SUMS").unlink()
     refuse(it, it.here.apply(it.made), 2, "Changed", found)
+
+
+def test_a_shared_part_that_was_changed_never_runs(case: Callable[..., Case], person: Person, tmp_path: Path) -> None:
+    it = case()
+    shared, trace = it.made / SHARED, tmp_path / "it-ran"
+    shared.write_bytes(f"[System.IO.File]::WriteAllText('{trace}', '')\n".encode() + shared.read_bytes())
+    for name in HEADS:
+        assert person.run(it.here.machine, it.made / name).code == 2, name
+    shared.unlink()
+    refuse(it, it.here.apply(it.made), 2, "Changed", it.here.state())
+    assert not trace.exists()
+
+
+def test_a_folder_with_brackets_in_its_name_is_one_like_any_other(case: Callable[..., Case]) -> None:
+    it = case()
+    assert it.here.verify(it.made.rename(it.made.with_name("bundle [1]"))).code == 4
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ function ConvertTo-Table {
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Scripts]:
-    text = bundle_files.scripts()["Rollback.ps1"].decode("ascii")
-    chapters = text[text.index("# ==== 1.") : text.index("# ==== and this starts it")]
+    text = bundle_files.scripts()["Winhost.ps1"].decode("ascii")
+    chapters = text[text.index("# ==== 1.") :]
     with scripts() as running:
         running.run(chapters)
         running.run(TABLE)

@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 SUMS = "SHA256SUMS"
 LINUX_FOLDER = "linux"  # the folder of what runs there
 _LONGEST = 80  # characters of a value in a table
-_DOING = ("run", "steps", "journal", "plan", "common")
-SCRIPTS: Mapping[str, tuple[str, ...]] = {
-    "Facts.ps1": ("facts", "common"),
-    "Apply.ps1": ("apply", *_DOING),
-    "Verify.ps1": ("verify", "plan", "common"),
-    "Rollback.ps1": ("rollback", *_DOING),
+SHARED = "Winhost.ps1"  # what the scripts that people start have in common: nearly everything
+HEADS: Mapping[str, str] = {
+    "Facts.ps1": "Start-WinhostFacts",
+    "Apply.ps1": "Start-WinhostRun 'Apply.ps1'",
+    "Verify.ps1": "Start-WinhostVerify",
+    "Rollback.ps1": "Start-WinhostRun 'Rollback.ps1'",
 }
+SCRIPTS = (*HEADS, SHARED)
+_CHAPTERS = ("facts", "verify", "apply", "rollback", "run", "steps", "journal", "plan", "common")
 
 _DEFAULTS = {each.name: each.default for each in fields(ResourceType)}
 
@@ -62,7 +64,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Part:
-    """A chapter of a script."""
+    """A chapter of the shared part."""
 
     title: str
     text: str
@@ -104,9 +106,9 @@ def linux_script() -> bytes:
 
 
 def facts_bundle() -> dict[str, bytes]:
-    """What a host needs that nobody has read yet: the script that reads it, and how it goes on."""
+    """What a host needs that nobody has read yet: what reads it, and how it goes on."""
     readme = _environment().get_template("FACTS.md.j2").render(version=__version__).encode()
-    return {"Facts.ps1": scripts()["Facts.ps1"], "README.md": readme}
+    return {**{name: scripts()[name] for name in ("Facts.ps1", SHARED)}, "README.md": readme}
 
 
 def sums(files: Mapping[str, bytes]) -> bytes:
@@ -117,14 +119,21 @@ def sums(files: Mapping[str, bytes]) -> bytes:
 @once
 def scripts() -> Mapping[str, bytes]:
     """The scripts: the same for every plan."""
-    return {name: _script(name).encode("ascii") for name in SCRIPTS}
+    texts = {**{name: _head(name) for name in HEADS}, SHARED: _shared()}
+    return {name: text.encode("ascii") for name, text in texts.items()}
 
 
-def _script(name: str) -> str:
-    parts = [_part(_text(f"powershell/{part}.ps1")) for part in SCRIPTS[name]]
+def _head(name: str) -> str:
+    """What people start: its help and parameters, and how it loads the shared part."""
+    template = _environment().get_template("head.ps1.j2")
+    head, load = _text(f"powershell/heads/{name}"), _text("powershell/load.ps1")
+    return template.render(head=head, load=load, start=HEADS[name])
+
+
+def _shared() -> str:
+    parts = [_part(_text(f"powershell/{chapter}.ps1")) for chapter in _CHAPTERS]
     agent = _Part(f"the agent and the resources, as sent over the wire (SHA-256 {agent_digest()})", agent_text())
-    template = _environment().get_template("script.ps1.j2")
-    return template.render(head=_text(f"powershell/heads/{name}"), parts=[*parts, _part(_tables()), agent])
+    return _environment().get_template("shared.ps1.j2").render(parts=[*parts, _part(_tables()), agent])
 
 
 def _text(name: str) -> str:

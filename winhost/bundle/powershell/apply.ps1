@@ -1,8 +1,8 @@
-# what this script does
+# Apply.ps1: the steps of the plan
 
-function Invoke-WinhostRun {
+function Invoke-WinhostApply {
     param($Run)
-    Resume-WinhostRun $Run
+    Resume-WinhostApply $Run
     if ($script:WhatIf) {
         $facts = Read-WinhostHost
         Show-WinhostReadAs $facts
@@ -49,7 +49,7 @@ function Write-WinhostDependents {
     }
 }
 
-function Resume-WinhostRun {
+function Resume-WinhostApply {
     param($Run)
     # A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run.
     $mine = @(foreach ($journal in @(Find-WinhostJournals $Run)) { if ($journal.sum -ceq $Run.sum) { $journal.path } })

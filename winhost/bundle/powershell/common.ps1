@@ -2,7 +2,7 @@
 
 # 0 done, 1 failure, 2 wrong usage or a consent that lacks, 4 the host is not as planned, 3010 a restart is needed.
 $script:WinhostCode = 0
-$script:WinhostFiles = @('Facts.ps1', 'Apply.ps1', 'Verify.ps1', 'Rollback.ps1', 'plan.json', 'README.md', 'linux/SHA256SUMS', 'linux/agent.py', 'linux/plan.json', 'linux/run.py')
+$script:WinhostFiles = @('Facts.ps1', 'Apply.ps1', 'Verify.ps1', 'Rollback.ps1', 'Winhost.ps1', 'plan.json', 'README.md', 'linux/SHA256SUMS', 'linux/agent.py', 'linux/plan.json', 'linux/run.py')
 
 function Assert-WinhostUsage {
     # PowerShell itself would end with 1, as if something had failed.

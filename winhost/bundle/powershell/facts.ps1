@@ -1,9 +1,9 @@
-# what this script does
+# Facts.ps1: what this host is
 
-function Start-WinhostScript {
+function Start-WinhostFacts {
     try {
         Assert-WinhostUsage
-        Assert-WinhostSums $PSScriptRoot @('Facts.ps1')
+        Assert-WinhostSums $PSScriptRoot @('Facts.ps1', 'Winhost.ps1')
         $text = ConvertTo-WinhostText (Read-WinhostFacts)
         if ($script:OutFile -eq '') {
             $text

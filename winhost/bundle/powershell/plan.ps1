@@ -1,9 +1,9 @@
 # the plan, and the host as it is
 
 function Open-WinhostPlan {
-    $script = [System.IO.Path]::GetFileName($PSCommandPath)
+    param([string]$Script)
     $script:WinhostBeside = $PSScriptRoot
-    Assert-WinhostSums $PSScriptRoot @($script, 'plan.json')
+    Assert-WinhostSums $PSScriptRoot @($Script, 'Winhost.ps1', 'plan.json')
     $bytes = [System.IO.File]::ReadAllBytes((Join-WinhostPath $PSScriptRoot 'plan.json'))
     $plan = ConvertFrom-WinhostPlan $bytes
     # A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then.
@@ -12,7 +12,7 @@ function Open-WinhostPlan {
     foreach ($name in @('desired', 'steps')) {
         $stage.$name = @(foreach ($each in @($stage.$name)) { if ($script:WinhostLinux -cnotcontains $each.resource) { $each } })
     }
-    @{ plan = $plan; stage = $stage; linux = $linux.Count; sum = (Measure-WinhostBytes $bytes).Substring(0, 16); script = $script }
+    @{ plan = $plan; stage = $stage; linux = $linux.Count; sum = (Measure-WinhostBytes $bytes).Substring(0, 16); script = $Script }
 }
 
 function ConvertFrom-WinhostPlan {

@@ -1,8 +1,8 @@
-# what this script does
+# Rollback.ps1: back to what was found
 
-function Invoke-WinhostRun {
+function Invoke-WinhostRollback {
     param($Run)
-    Resume-WinhostRun $Run
+    Resume-WinhostRollback $Run
     if (-not $script:WhatIf -and (Test-WinhostRestartDue $Run)) {
         return Request-WinhostRestart $Run
     }
@@ -49,7 +49,7 @@ function Find-WinhostUntried {
     }
 }
 
-function Resume-WinhostRun {
+function Resume-WinhostRollback {
     param($Run)
     # The newest run of this plan that still stands, and nothing of another plan on top of it.
     $newest = $null

@@ -1,9 +1,10 @@
-# a run, and how it ends
+# a run there or back, and how it ends
 
-function Start-WinhostScript {
+function Start-WinhostRun {
+    param([string]$Script)
     $run = $null
     try {
-        $run = Open-WinhostRun
+        $run = Open-WinhostRun $Script
         # Before the folder: who is no administrator could not make it, and another machine keeps nothing of this.
         Assert-WinhostHost $run.plan (-not $script:WhatIf)
         if (-not $script:WhatIf) {
@@ -12,7 +13,12 @@ function Start-WinhostScript {
             # Whoever goes on by hand goes on by hand; and a task that goes on by itself does so once.
             Unregister-WinhostTask $run
         }
-        $result = Invoke-WinhostRun $run
+        if ($Script -ceq 'Apply.ps1') {
+            $result = Invoke-WinhostApply $run
+        }
+        else {
+            $result = Invoke-WinhostRollback $run
+        }
     }
     catch {
         $result = ConvertTo-WinhostFailure $_
@@ -25,12 +31,13 @@ function Start-WinhostScript {
 }
 
 function Open-WinhostRun {
+    param([string]$Script)
     Assert-WinhostUsage
     if ($script:GuestDeadline -notmatch '^[1-9][0-9]{0,4}\z' -or [int]$script:GuestDeadline -gt 86400) {
         Stop-WinhostScript 2 'Usage' "-GuestDeadline: $($script:GuestDeadline) is no number of seconds from 1 to 86400" 'Nothing was changed.' ''
     }
     $accepted = @(Split-WinhostAccepted $script:Accept)
-    $run = Open-WinhostPlan
+    $run = Open-WinhostPlan $Script
     $run.accepted = $accepted
     $run.within = [int]$script:GuestDeadline
     $run.journals = Find-WinhostJournalFolder
@@ -213,7 +220,7 @@ function Register-WinhostTask {
             [System.IO.File]::Copy($source, $target, $true)
         }
     }
-    Assert-WinhostSums $copy @($Run.script, 'plan.json')
+    Assert-WinhostSums $copy @($Run.script, 'Winhost.ps1', 'plan.json')
     $policy = Get-ExecutionPolicy -ErrorAction Stop
     $words = "-NoProfile -NonInteractive -ExecutionPolicy $policy -File ""$(Join-WinhostPath $copy $Run.script)"" -JournalFolder ""$($Run.journals)"" -GuestDeadline $($Run.within)"
     if ($Run.accepted.Count -gt 0) {

@@ -1,9 +1,9 @@
-# what this script does
+# Verify.ps1: is it as planned?
 
-function Start-WinhostScript {
+function Start-WinhostVerify {
     try {
         Assert-WinhostUsage
-        $bundle = Open-WinhostPlan
+        $bundle = Open-WinhostPlan 'Verify.ps1'
         Assert-WinhostHost $bundle.plan $false
         $facts = Read-WinhostHost
         Show-WinhostReadAs $facts

@@ -40,6 +40,6 @@ def bundle() -> None:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
 
     Creates a folder with the scripts Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme
-    and SHA-256 checksums; for WSL 2 also a folder with scripts for its Linux. Without a PLAN, the folder has Facts.ps1
-    only, to read a host that winhost cannot reach.
+    and SHA-256 checksums; for WSL 2 also a folder with scripts for its Linux. Without a PLAN, the folder has the script
+    Facts only, to read a host that winhost cannot reach.
     """

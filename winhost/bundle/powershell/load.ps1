@@ -1,0 +1,36 @@
+# All that this does is written in Winhost.ps1. That runs only as SHA256SUMS has it: while it is open here nobody can
+# write to it, so what is checked is what runs, under the policy that Windows has for scripts.
+$winhostShared = [System.IO.Path]::Combine($PSScriptRoot, 'Winhost.ps1')
+$winhostSums = [System.IO.Path]::Combine($PSScriptRoot, 'SHA256SUMS')
+$winhostOpen = $null
+$winhostLoaded = $false
+try {
+    if ([System.IO.File]::Exists($winhostShared) -and [System.IO.File]::Exists($winhostSums)) {
+        $winhostOpen = [System.IO.File]::Open($winhostShared, 'Open', 'Read', 'Read')
+        $winhostHash = [System.Security.Cryptography.SHA256]::Create().ComputeHash($winhostOpen)
+        $winhostLine = "$([System.BitConverter]::ToString($winhostHash).Replace('-', '').ToLowerInvariant())  Winhost.ps1"
+        if ([System.IO.File]::ReadAllLines($winhostSums) -ccontains $winhostLine) {
+            . $winhostShared
+            $winhostLoaded = $true
+        }
+    }
+}
+catch {
+    # Windows says why it does not run: a policy, or somebody has it open.
+    throw
+}
+finally {
+    if ($null -ne $winhostOpen) {
+        $winhostOpen.Dispose()
+    }
+}
+if (-not $winhostLoaded) {
+    $winhostError = [ordered]@{ kind = 'Changed'; exit_code = 2; what = 'Winhost.ps1 is not as SHA256SUMS says, or one of them is missing'; meaning = 'It was changed, or lost, since the bundle was made. Nothing was done.'; hint = 'Copy the whole folder again, or make the bundle anew.' }
+    if ($script:Json) {
+        ConvertTo-Json -InputObject @{ error = $winhostError } -Compress -ErrorAction Stop
+    }
+    else {
+        [System.Console]::Error.WriteLine("error: $($winhostError.what)`n  $($winhostError.meaning)`n  $($winhostError.hint)")
+    }
+    exit 2
+}
