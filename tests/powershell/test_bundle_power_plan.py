@@ -74,3 +74,12 @@ def test_what_somebody_changed_since_stays(person: Person, tmp_path: Path) -> No
     assert any("standby changed since by somebody else" in line for line in kept)
     assert here.state() == other.state()
     assert seconds(here)[BALANCED] == (60, 10800)
+
+
+def test_no_vm_is_stopped_for_what_needs_none_off(person: Person, tmp_path: Path) -> None:
+    here, bundle, _ = applied(person, tmp_path)
+    made = here.state()
+    here.machine.changes["PowerPlan"]({"scheme": BALANCED}, {"standby": 1800})
+    again = here.apply(bundle, accept=[]).said
+    assert (again["outcome"], again["changed"]) == ("applied", 1)
+    assert here.state() == made

@@ -461,6 +461,32 @@ def test_what_no_step_shows_is_not_changed(case: Callable[..., Case]) -> None:
     assert sorted(said) == sorted(drift.value.differences) == ["Automatic actions of llm-01: stop"]
 
 
+def test_a_vm_that_was_started_since_is_not_stopped(case: Callable[..., Case]) -> None:
+    """The plan saw it off, so no step of it says that it is shut down."""
+
+    def stop(machine: Machine) -> None:
+        for vm in machine.vms:
+            machine.stop_vm(vm, within=300)
+
+    it = case(found=stop)
+    assert "need" not in {step.role for step in it.plan.steps}
+    it.here.machine.start_vm(it.other.vm())
+    done = it.here.apply(it.made)
+    refuse(it, done, 4, "Drifted", it.here.state())
+    assert done.said["error"]["meaning"].endswith(": state was off, is running")
+
+
+def test_the_consents_are_those_of_the_steps_in_the_plan(case: Callable[..., Case]) -> None:
+    it = case()
+    plan = json.loads((it.made / "plan.json").read_text("utf-8"))
+    plan["stages"][0]["steps"][-1]["risks"].append("data")
+    made = with_plan(it.made, json.dumps(plan).encode())
+    done = it.here.apply(made)
+    refuse(it, done, 2, "ConsentNeeded", it.here.state())
+    assert done.said["error"]["hint"].endswith(",data")
+    assert it.here.apply(made, accept=[*EVERY_CONSENT, "data"]).said["outcome"] == "applied"
+
+
 def test_another_machine_is_refused(case: Callable[..., Case], person: Person, tmp_path: Path) -> None:
     it = case()
     it.here = ByHand(person, machine("server2022-2gpu"), tmp_path / "others")

@@ -39,7 +39,7 @@ HEADS: Mapping[str, str] = {
     "Rollback.ps1": "Start-WinhostRun 'Rollback.ps1'",
 }
 SCRIPTS = (*HEADS, SHARED)
-_CHAPTERS = ("facts", "verify", "apply", "rollback", "run", "steps", "journal", "plan", "common")
+_CHAPTERS = ("facts", "verify", "apply", "rollback", "undo_steps", "run", "steps", "journal", "plan", "common")
 
 _DEFAULTS = {each.name: each.default for each in fields(ResourceType)}
 

@@ -72,31 +72,75 @@ function Resume-WinhostApply {
 
 function Find-WinhostStageSteps {
     param($Run, $Facts)
-    $pending = @(Find-WinhostPendingRestore $Run)
-    $goals = @($Run.stage.desired) + $pending
-    foreach ($step in @(Find-WinhostSteps $goals $Facts 'desired' $goals $Run.stage.steps)) {
-        if ($step.role -ceq 'desired' -and $null -ne (Find-WinhostById $pending $step.resource $step.key)) {
-            $step.role = 'restore'
+    # The plan's steps that are not so yet, in its order. A VM is shut down only if one of them must see it off.
+    $vms = @(Find-WinhostVmsOff $Run $Facts)
+    $met = @()
+    foreach ($step in @($Run.stage.steps)) {
+        $id = ConvertTo-WinhostId $step.resource $step.key
+        $change = Select-WinhostChange $step $Facts
+        if ($step.role -ceq 'need' -and $vms -cnotcontains $step.key.vm -and $null -ne (Find-WinhostByRole $Run 'restore' $step.resource $step.key)) {
+            continue
         }
-        $step
+        if ($step.role -ceq 'need' -and $null -ne $change) {
+            $met += $id
+        }
+        if ($step.role -ceq 'restore' -and $met -ccontains $id) {
+            $change = Select-WinhostPlanned $step
+        }
+        elseif ($step.role -ceq 'restore' -and -not (Test-WinhostToRestore $Run $step)) {
+            continue
+        }
+        if ($null -ne $change) {
+            New-WinhostStep $step $step.role $change $step.risks
+        }
     }
 }
 
-function Find-WinhostPendingRestore {
-    param($Run)
-    # What was moved for other steps alone and not given back yet: read now, it would look as if it was found so.
-    foreach ($touched in $Run.record.touched) {
-        $first = [ordered]@{}
-        $given = $touched.transitional.Count -eq 0
-        foreach ($name in $touched.changed) {
-            $first[$name] = Read-WinhostProperty $touched.before $name
-            $given = $given -and (Test-WinhostSame $touched.after[$name] $first[$name])
-        }
-        $asked = $null -ne (Find-WinhostById $Run.stage.desired $touched.resource $touched.key)
-        if (-not $asked -and -not $given) {
-            [pscustomobject]@{ resource = $touched.resource; key = $touched.key; desired = [pscustomobject]$first; title = $touched.title }
+function Find-WinhostVmsOff {
+    param($Run, $Facts)
+    # The VMs that have to be off for what is not so yet.
+    foreach ($step in @($Run.stage.steps)) {
+        if ($step.role -ceq 'desired') {
+            $change = Select-WinhostChange $step $Facts
+            if ($null -ne $change) {
+                Find-WinhostVmsToStop $step $change
+            }
         }
     }
+}
+
+function Find-WinhostByRole {
+    param($Run, [string]$Role, [string]$Resource, $Key)
+    foreach ($step in @(Find-WinhostById $Run.stage.steps $Resource $Key)) {
+        if ($step.role -ceq $Role) {
+            $step
+        }
+    }
+}
+
+function Select-WinhostPlanned {
+    param($Step)
+    $change = @{ before = [ordered]@{}; desired = [ordered]@{} }
+    foreach ($name in @('before', 'desired')) {
+        Copy-WinhostState $Step.$name $change.$name
+    }
+    $change
+}
+
+function Test-WinhostToRestore {
+    param($Run, $Step)
+    # It is wanted in any case; or this run moved it for other steps, and did not give it back yet.
+    if ($null -ne (Find-WinhostById $Run.stage.desired $Step.resource $Step.key)) {
+        return $true
+    }
+    foreach ($touched in @(Find-WinhostById $Run.record.touched $Step.resource $Step.key)) {
+        foreach ($name in $touched.changed) {
+            if ($touched.transitional.Count -gt 0 -or -not (Test-WinhostSame $touched.after[$name] (Read-WinhostProperty $touched.before $name))) {
+                return $true
+            }
+        }
+    }
+    $false
 }
 
 function Assert-WinhostNoDrift {
@@ -120,6 +164,9 @@ function Assert-WinhostNoDrift {
         }
     }
     $lines += @(Find-WinhostUnseen $Run $Facts)
+    if ($lines.Count -eq 0) {
+        $lines = @(Find-WinhostStarted $Run $Facts)
+    }
     if ($lines.Count -gt 0) {
         Stop-WinhostScript 4 'Drifted' 'the host is no longer as the plan saw it; nothing was changed' $lines 'Read it again with Facts.ps1 and plan again.'
     }
@@ -143,6 +190,22 @@ function Find-WinhostUnseen {
             if ($shown -cnotcontains $property.Name -and -not (Test-WinhostSame $found $property.Value)) {
                 "$($goal.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
             }
+        }
+    }
+}
+
+function Find-WinhostStarted {
+    param($Run, $Facts)
+    # A VM that the plan saw off has no step that shuts it down: started since, it is not ours to stop.
+    foreach ($vm in @(Find-WinhostVmsOff $Run $Facts | Sort-Object -Unique)) {
+        $key = [pscustomobject]@{ vm = $vm }
+        $now = Find-WinhostNow $Facts 'VmPower' $key
+        if ($null -ne $now -and $now.state -cne 'off' -and $null -eq (Find-WinhostByRole $Run 'need' 'VmPower' $key)) {
+            $title = "VmPower of $vm"
+            foreach ($step in @(Find-WinhostById $Run.stage.steps 'VmPower' $key)) {
+                $title = $step.title
+            }
+            "${title}: state was off, is $($now.state)"
         }
     }
 }

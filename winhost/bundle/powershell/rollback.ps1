@@ -629,11 +629,6 @@ function Split-WinhostParts {
     }
 }
 
-function Find-WinhostUndoSteps {
-    param($Run, $Goals, $Facts)
-    Find-WinhostSteps $Goals $Facts 'undo' $Run.record.touched @()
-}
-
 function Complete-WinhostRollback {
     param($Run, $Facts)
     $back = Find-WinhostBack $Run $Facts
