@@ -18,11 +18,11 @@ from winhost.connect.agent import NOT_TEXT, Agent
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import BAD_ANSWER
 from winhost.core.answers import Json, Key, Unavailable, Unknown
+from winhost.core.undo import Keep, find_undo
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer
 from winhost.model.fleetfile import load_fleet
-from winhost.resources.base import Keep
-from winhost.resources.registry import WINDOWS
+from winhost.resources.registry import RULES, WINDOWS
 from winhost.resources.shape import misfit
 from winhost.resources.windows.windows_scripts import session_text
 
@@ -74,7 +74,7 @@ class Trial:
     def put_back(self, resource: str, key: Key, before: Mapping[str, Json]) -> None:
         try:
             now = self.agent.get(resource, key) or {}
-            undo = WINDOWS[resource].undo(before, {name: now[name] for name in before}, now)
+            undo = find_undo(RULES[resource], before, {name: now[name] for name in before}, now)
             if not isinstance(undo, Keep):
                 self.agent.set(resource, key, undo, {name: now[name] for name in undo}, HOW)
             self.say(self.settable(resource, key) == before, f"{resource}: put back {dict(before)}")

@@ -1,6 +1,7 @@
 """What a bundle is made of, without a PowerShell: constant scripts, the plan, sums, and a readme for this very plan."""
 
 import dataclasses
+import json
 import re
 import tomllib
 from hashlib import sha256
@@ -27,6 +28,7 @@ from winhost.bundle.bundle_files import (
     scripts,
     sums,
 )
+from winhost.core.rules import ConsentRule, NeedRule, UndoRule, from_json
 from winhost.model.documents import write_document
 from winhost.model.errors import visible
 from winhost.model.plan import Plan
@@ -134,19 +136,26 @@ def test_words_from_a_host_are_no_markup(text: str) -> None:
     assert re.sub(r"\\([\\`*_\[\]<>|~&])", r"\1", written) == visible(text)
 
 
-@pytest.mark.parametrize("rule", ["needs", "risks", "undo"])
-def test_a_rule_that_the_scripts_do_not_know_makes_no_bundle(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
-    strange = dataclasses.replace(WINDOWS["VmMmio"], **{rule: lambda *_: ()})  # type: ignore[arg-type]
-    monkeypatch.setitem(WINDOWS, "VmMmio", strange)
-    with pytest.raises(NotImplementedError, match="VmMmio has a rule"):
-        scripts.__wrapped__()
-
-
-def test_every_rule_that_a_resource_can_name_is_written_in_powershell() -> None:
+def test_the_scripts_have_the_rules_that_the_engine_has() -> None:
+    """Each as it is declared: a word that PowerShell alone would have to know is in no table."""
     text = scripts()[SHARED].decode()
-    for column in ("needs", "risks", "undo"):
-        for word in set(re.findall(rf"{column} = '([a-z-]+)'", text)):
-            assert re.search(rf"^        '{word}' \{{$", text, re.M), word
+    for resource in WINDOWS.values():
+        row = re.search(rf"^    @\{{ name = '{resource.name}'; .*$", text, re.M)
+        assert row is not None
+        for column, kind in (("needs", NeedRule), ("risks", ConsentRule), ("undo", UndoRule)):
+            written = re.search(rf"{column} = '((?:[^']|'')*)'", row[0])
+            assert written is not None
+            said = json.loads(written[1].replace("''", "'"))
+            read = from_json(kind, said) if column == "undo" else tuple(from_json(kind, each) for each in said)
+            assert read == getattr(resource, column)
+
+
+def test_the_only_need_is_a_vm_that_is_off() -> None:
+    """The scripts move VMs alone: whatever else a step may need has to be written there first."""
+    needs = [need for resource in WINDOWS.values() for need in resource.needs]
+    assert {(need.resource, need.part, *need.desired.items()) for need in needs} == {
+        ("VmPower", "vm", ("state", "off"))
+    }
 
 
 def test_what_users_copy_from_is_in_the_wheel() -> None:

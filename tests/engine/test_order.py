@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.world import world
+from winhost.core.requirements import needs_of
 from winhost.core.steps import Change, DesiredResource, Step
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
@@ -24,7 +25,7 @@ def play(steps: tuple[Step, ...]) -> None:
     """Follow the steps and see that each need holds when its step runs."""
     power: dict[str, str] = {}
     for step in steps:
-        for need in WINDOWS[step.resource].needs(Change(step.key, step.before, step.desired)):
+        for need in needs_of(WINDOWS[step.resource].needs, Change(step.key, step.before, step.desired)):
             assert power.get(need.key["vm"]) == need.desired["state"], step.title
         if step.resource == "VmPower":
             power[step.key["vm"]] = step.desired["state"]

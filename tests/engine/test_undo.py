@@ -8,13 +8,14 @@ import pytest
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
 from winhost.core.answers import Json
+from winhost.core.undo import Keep, Undo, find_undo
 from winhost.engine.journal import read_journal
 from winhost.engine.rollback import rollback
 from winhost.engine.run import Outcome
 from winhost.engine.run_state import replay
 from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.resources.base import Keep, Undo, undo_property_by_property
+from winhost.resources.registry import RULES
 
 INSTALLED = "server2025-role-installed"
 CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
@@ -43,7 +44,7 @@ def back(here: World, run: str) -> Outcome:
     ids=["ours", "undone by hand", "partly undone", "one is theirs", "one is theirs, one undone", "theirs"],
 )
 def test_each_property_is_undone_for_itself(now: Mapping[str, Json], undo: Undo) -> None:
-    assert undo_property_by_property({"low": 1, "high": 1}, {"low": 2, "high": 2}, now) == undo
+    assert find_undo(RULES["VmMmio"], {"low": 1, "high": 1}, {"low": 2, "high": 2}, now) == undo
 
 
 def test_what_somebody_changed_stays_and_the_rest_goes_back(installed: World) -> None:

@@ -14,10 +14,9 @@ from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.core.answers import Unavailable
-from winhost.resources.base import Keep
-from winhost.resources.linux.cdi_spec.resource import CdiSpec
+from winhost.core.undo import Keep, find_undo
 from winhost.resources.linux.linux_scripts import session_text
-from winhost.resources.registry import LINUX_STATES
+from winhost.resources.registry import LINUX_STATES, RULES
 
 pytestmark = pytest.mark.real
 
@@ -273,10 +272,10 @@ def test_a_spec_is_stale_when_the_driver_store_moved_though_the_old_one_is_still
 def test_a_spec_that_came_goes_again_and_one_that_was_stale_is_not_put_back(agent: Agent, toolkit: Sandbox) -> None:
     answer = agent.set("CdiSpec", {}, {"present": True, "fresh": True}, {}, {})
     before = {"present": answer.before["present"], "fresh": answer.before["fresh"]}
-    undo = CdiSpec.resource_type.undo(before, answer.after, answer.after)
+    undo = find_undo(RULES["CdiSpec"], before, answer.after, answer.after)
     assert undo == {"present": False}
     assert agent.set("CdiSpec", {}, undo, {}, {}).after == {"present": False, "fresh": False, "devices": []}
-    assert isinstance(CdiSpec.resource_type.undo({"fresh": False}, answer.after, answer.after), Keep)
+    assert isinstance(find_undo(RULES["CdiSpec"], {"fresh": False}, answer.after, answer.after), Keep)
 
 
 # ---- one at a time

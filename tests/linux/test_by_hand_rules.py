@@ -18,11 +18,13 @@ from winhost import __version__
 from winhost.bundle import linux_run
 from winhost.bundle.bundle_files import linux_script
 from winhost.core.answers import MissingFact, Record
+from winhost.core.rules import Rests
 from winhost.core.steps import DesiredResource
+from winhost.core.undo import Keep, find_undo
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
-from winhost.resources.base import Keep, ResourceType, Rests
-from winhost.resources.registry import LINUX
+from winhost.resources.base import ResourceType
+from winhost.resources.registry import LINUX, RULES
 
 SCRIPT = Script("run.py", linux_script().decode("ascii"))
 MAYBE = {"unavailable": "DebianPackage"}
@@ -89,7 +91,7 @@ def test_what_is_taken_back_is_the_same(resource: str, data: st.DataObject) -> N
     on_the_way = {name: now[name] for name in changed if moved[name] == now[name]}
     expected: tuple[Any, ...]
     try:
-        ours = LINUX[resource].undo({name: before[name] for name in changed}, {**after, **on_the_way}, now)
+        ours = find_undo(RULES[resource], {name: before[name] for name in changed}, {**after, **on_the_way}, now)
         expected = (ours.reason, dict(ours.rest), False) if isinstance(ours, Keep) else ("", dict(ours), False)
     except MissingFact:
         expected = ("", {}, True)

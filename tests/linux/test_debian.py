@@ -12,12 +12,12 @@ from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.steps import DesiredResource
+from winhost.core.undo import Keep, find_undo
 from winhost.engine.order import steps_for
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths import distro_containers
-from winhost.resources.base import Keep
-from winhost.resources.registry import LINUX, LINUX_STATES
+from winhost.resources.registry import LINUX_STATES, RULES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
 
@@ -94,7 +94,7 @@ def refused(agent: Agent, resource: str, key: dict[str, str], desired: dict[str,
 
 def undone(resource: str, answer: Any, desired: dict[str, Any], now: Any = None) -> Any:
     before = {name: answer.before[name] for name in desired}
-    return LINUX[resource].undo(before, answer.after, now or answer.after)
+    return find_undo(RULES[resource], before, answer.after, now or answer.after)
 
 
 # ---- the way in
@@ -291,7 +291,7 @@ def test_what_others_need_since_is_kept(tool: Agent) -> None:
     after = tool.get("DebianPackage", TOOL)
     change(tool, "DebianPackage", USER, {"version": "1.0"})
     now = tool.get("DebianPackage", TOOL)
-    assert isinstance(LINUX["DebianPackage"].undo(before, after, now), Keep)  # type: ignore[arg-type]
+    assert isinstance(find_undo(RULES["DebianPackage"], before, after, now), Keep)  # type: ignore[arg-type]
     assert refused(tool, "DebianPackage", TOOL, {"version": None, "held": False}) == "Winhost.InUse"
     change(tool, "DebianPackage", USER, {"version": None})
     assert version(tool, TOOL) == "1.0"

@@ -21,6 +21,7 @@ from tests.powershell.test_accounts import answer, put
 from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
 from tests.processes import started
 from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.core.undo import Keep, find_undo
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import Distros
@@ -31,10 +32,9 @@ from winhost.paths.expansion import expand
 from winhost.paths.playbook import read_playbook
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_settings import Wsl2Settings
-from winhost.resources.base import Keep
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
-from winhost.resources.registry import LINUX_STATES, WINDOWS
+from winhost.resources.registry import LINUX_STATES, RULES, WINDOWS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
 
@@ -110,7 +110,7 @@ class Host:
 
     def undo(self, resource: str) -> None:
         now, before = self.get(resource), self.found[resource]
-        undo = WINDOWS[resource].undo({name: before[name] for name in WINDOWS[resource].sets}, now, now)
+        undo = find_undo(RULES[resource], {name: before[name] for name in WINDOWS[resource].sets}, now, now)
         assert not isinstance(undo, Keep)
         self.set(resource, undo)
 

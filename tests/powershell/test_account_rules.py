@@ -10,10 +10,10 @@ import pytest
 from tests.powershell.twins import Scripts, scripts
 from winhost.bundle import bundle_files
 from winhost.core.answers import Record, Unavailable
+from winhost.core.undo import Keep, find_undo
 from winhost.engine.resting import resting
 from winhost.model.facts import Facts
-from winhost.resources.base import Keep
-from winhost.resources.registry import WINDOWS
+from winhost.resources.registry import RULES
 from winhost.resources.shared import NO_PROFILE
 from winhost.resources.windows.windows_scripts import agent_text
 
@@ -56,10 +56,10 @@ def cases(resource: str) -> Iterator[dict[str, Any]]:
 
 def by_the_engine(case: dict[str, Any]) -> dict[str, Any]:
     before = {name: case["before"][name] for name in case["changed"]}
-    undo = WINDOWS[case["resource"]].undo(before, case["after"], case["now"])
+    undo = find_undo(RULES[case["resource"]], before, case["after"], case["now"])
     if isinstance(undo, Keep):
-        return {"keep": undo.reason, "desired": dict(undo.rest)}
-    return {"keep": "", "desired": dict(undo)}
+        return {"keep": undo.reason, "desired": dict(undo.rest), "lacks": ""}
+    return {"keep": "", "desired": dict(undo), "lacks": ""}
 
 
 ASK = """

@@ -8,9 +8,10 @@ import pytest
 
 from tests.powershell.twins import Scripts, scripts
 from winhost.bundle import bundle_files
+from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
-from winhost.resources.base import Keep
-from winhost.resources.registry import WINDOWS
+from winhost.core.undo import Keep, find_undo
+from winhost.resources.registry import RULES, WINDOWS
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
 from winhost.resources.windows.wsl_distro.resource import NO_DISTRO
 
@@ -64,7 +65,7 @@ UNDO: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 def test_what_is_taken_back_is_the_same(engine: Scripts, name: str) -> None:
     resource, before, after, now = UNDO[name]
     changed = [each for each in WINDOWS[resource].sets if before[each] != after[each]]
-    ours = WINDOWS[resource].undo({each: before[each] for each in changed}, after, now)
+    ours = find_undo(RULES[resource], {each: before[each] for each in changed}, after, now)
     expected = (ours.reason, dict(ours.rest)) if isinstance(ours, Keep) else ("", dict(ours))
     touched = {
         "resource": resource,
@@ -94,7 +95,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_consents_are_the_same(engine: Scripts, name: str) -> None:
     resource, before, desired = CHANGES[name]
-    ours = list(WINDOWS[resource].risks(Change({}, before, desired)))
+    ours = list(consents_of(WINDOWS[resource].risks, Change({}, before, desired)))
     change = "@{ before = (ConvertTo-Table $before); desired = (ConvertTo-Table $desired) }"
     expression = f"@(Find-WinhostConsents ([pscustomobject]@{{ resource = '{resource}' }}) {change})"
     assert ask(engine, expression, before=before, desired=desired) == ours

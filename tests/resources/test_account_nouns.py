@@ -8,14 +8,13 @@ import pytest
 
 from winhost.core.answers import Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.steps import Change
+from winhost.core.undo import Keep, Undo, find_undo
 from winhost.engine.resting import by
 from winhost.model.facts import Answer, Facts
-from winhost.resources.base import Keep, Undo
-from winhost.resources.registry import WINDOWS
-from winhost.resources.shared import DISTROS_OF, NO_PROFILE, undo_whole
-from winhost.resources.windows.account_tasks.resource import undo_tasks
-from winhost.resources.windows.local_account.resource import undo_account
+from winhost.resources.registry import RULES, WINDOWS
+from winhost.resources.shared import DISTROS_OF, NO_PROFILE
 
+TASKS = RULES["AccountTasks"]
 MADE = {"there": True, "ours": True, "administrator": True, "distros": 0}
 ABSENT = {"there": False, "administrator": False}
 
@@ -32,7 +31,7 @@ ABSENT = {"there": False, "administrator": False}
     ],
 )
 def test_an_account_goes_only_with_nothing_in_it(before: Any, now: Any, undo: Undo) -> None:
-    assert undo_account(before, MADE, now) == undo
+    assert find_undo(RULES["LocalAccount"], before, MADE, now) == undo
 
 
 @pytest.mark.parametrize("now", ["ready", "disabled", "absent"])
@@ -41,14 +40,14 @@ def test_our_tasks_go_back_whatever_they_became(now: str) -> None:
     after = {"keep_alive": "ready", "distro": "Ubuntu-24.04"}
     desired = {} if now == "absent" else before
     distro = None if now == "absent" else "Ubuntu-24.04"
-    assert undo_tasks(before, after, {"keep_alive": now, "distro": distro}) == desired
+    assert find_undo(TASKS, before, after, {"keep_alive": now, "distro": distro}) == desired
 
 
 def test_nobody_gives_an_account_the_password_back_that_somebody_gave_it() -> None:
     before: Mapping[str, Json] = {"keep_alive": "disabled", "logon": "refused"}
     after: Mapping[str, Json] = {"keep_alive": "ready", "logon": "password"}
-    assert undo_tasks(before, after, after) == Keep("they log on again", {"keep_alive": "disabled"})
-    assert undo_tasks(before, after, before) == {}
+    assert find_undo(TASKS, before, after, after) == Keep("they log on again", {"keep_alive": "disabled"})
+    assert find_undo(TASKS, before, after, before) == {}
     irreversible = WINDOWS["AccountTasks"].irreversible
     assert irreversible(Change({}, before, after)) == "nobody knows the password that the account had"
     assert irreversible(Change({}, {"logon": None}, {"logon": "password"})) is None
@@ -57,10 +56,10 @@ def test_nobody_gives_an_account_the_password_back_that_somebody_gave_it() -> No
 def test_nobody_gives_tasks_back_what_kept_them_from_working() -> None:
     before: Mapping[str, Json] = {"jobs": "stale", "logon": "refused"}
     after: Mapping[str, Json] = {"jobs": "ready", "logon": "password"}
-    assert undo_tasks(before, after, after) == Keep("they log on again and they run jobs again", {})
-    assert undo_tasks({"jobs": "stale", "distro": None}, after, {"jobs": "ready", "distro": "x"}) == Keep(
-        "they run jobs again", {"distro": None}
-    )
+    assert find_undo(TASKS, before, after, after) == Keep("they log on again and they run jobs again", {})
+    assert find_undo(
+        RULES["AccountTasks"], {"jobs": "stale", "distro": None}, after, {"jobs": "ready", "distro": "x"}
+    ) == Keep("they run jobs again", {"distro": None})
     irreversible = WINDOWS["AccountTasks"].irreversible
     assert irreversible(Change({}, {"jobs": "stale"}, after)) == "the script that was there is not kept"
 
@@ -77,7 +76,7 @@ def test_nobody_gives_tasks_back_what_kept_them_from_working() -> None:
 )
 def test_a_configuration_goes_back_as_a_whole_or_not_at_all(now: Mapping[str, Json], undo: Undo) -> None:
     before, after = {"text": None, "encoding": None}, {"text": "ours", "encoding": "utf-8"}
-    assert undo_whole(before, after, now) == undo
+    assert find_undo(RULES["WslConfig"], before, after, now) == undo
 
 
 @pytest.mark.parametrize(

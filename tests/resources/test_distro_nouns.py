@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
-from winhost.resources.base import Keep
-from winhost.resources.registry import WINDOWS
+from winhost.core.undo import Keep, find_undo
+from winhost.resources.registry import RULES, WINDOWS
 from winhost.resources.windows.wsl_access.resource import NO_ACCESS
 from winhost.resources.windows.wsl_conf.resource import NO_CONF
 from winhost.resources.windows.wsl_distro.resource import NO_DISTRO
@@ -30,7 +31,7 @@ def undone(
     resource: str, before: Mapping[str, Any], after: Mapping[str, Any], now: Mapping[str, Any] | None = None
 ) -> Any:
     changed = {name: before[name] for name in WINDOWS[resource].sets if before[name] != after[name]}
-    return WINDOWS[resource].undo(changed, after, after if now is None else now)
+    return find_undo(RULES[resource], changed, after, after if now is None else now)
 
 
 # ---- undo
@@ -104,8 +105,8 @@ RISKS: dict[str, tuple[str, dict[str, Any], dict[str, Any], set[str], set[str]]]
 def test_consents_are_asked_for_what_ends_or_opens_something(name: str) -> None:
     resource, before, desired, risks, may_need = RISKS[name]
     change = Change({}, before, desired)
-    assert set(WINDOWS[resource].risks(change)) == risks
-    assert set(WINDOWS[resource].may_need(change)) == may_need
+    assert set(consents_of(WINDOWS[resource].risks, change)) == risks
+    assert set(consents_of(WINDOWS[resource].may_need, change)) == may_need
     assert risks | may_need <= set(WINDOWS[resource].asks)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.resources.test_scripts import CMDLETS, Script, calls, said, scripts
+from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
-from winhost.resources.base import Keep
-from winhost.resources.registry import WINDOWS
+from winhost.core.undo import Keep, find_undo
+from winhost.resources.registry import RULES, WINDOWS
 
 SWITCH, FORWARD, FIREWALL = (
     WINDOWS["ExternalSwitch"],
@@ -34,12 +35,12 @@ MADE = {"adapter": GUID, "management_os": True, "vms": 0, "phase": "settled", "d
     ],
 )
 def test_rollback_takes_a_switch_only_if_it_is_ours_and_nobody_uses_it(now: dict[str, Any], left: Any) -> None:
-    assert SWITCH.undo({"adapter": None}, MADE, {**MADE, **now}) == left
+    assert find_undo(RULES[SWITCH.name], {"adapter": None}, MADE, {**MADE, **now}) == left
 
 
 @pytest.mark.parametrize("resource", [SWITCH, FORWARD, FIREWALL], ids=lambda resource: resource.name)
 def test_whatever_touches_the_network_asks_first(resource: Any) -> None:
-    assert tuple(resource.risks(Change({}, {}, {}))) == ("network",)
+    assert tuple(consents_of(resource.risks, Change({}, {}, {}))) == ("network",)
     assert resource.asks == ("network",)
 
 

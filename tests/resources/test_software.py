@@ -4,11 +4,12 @@ import pytest
 
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.answers import RemoteFault as Fault
+from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
+from winhost.core.undo import Keep, find_undo
 from winhost.engine.resting import resting
 from winhost.model.facts import Answer, Facts
-from winhost.resources.base import Keep
-from winhost.resources.registry import WINDOWS
+from winhost.resources.registry import RULES, WINDOWS
 
 PLATFORM, STAGED, WSL, MODEL = (WINDOWS[n] for n in ("VirtualMachinePlatform", "StagedFile", "Wsl", "GpuDriverModel"))
 MSI = "db084e536279a59e90a26ec598d8aa8a4dff8309f41d078fd06242953ac1ebcd"
@@ -36,11 +37,11 @@ def wsl(version: Json, package: Json) -> dict[str, Json]:
     ],
 )
 def test_a_feature_goes_back_from_wherever_it_is_between_restarts(now: str, back: dict[str, Json]) -> None:
-    assert PLATFORM.undo({"feature": "available"}, {"feature": "installed"}, {"feature": now}) == back
+    assert find_undo(RULES[PLATFORM.name], {"feature": "available"}, {"feature": "installed"}, {"feature": now}) == back
 
 
 def test_a_feature_that_somebody_took_away_stays_away() -> None:
-    kept = PLATFORM.undo({"feature": "available"}, {"feature": "installed"}, {"feature": "removed"})
+    kept = find_undo(RULES[PLATFORM.name], {"feature": "available"}, {"feature": "installed"}, {"feature": "removed"})
     assert isinstance(kept, Keep)
 
 
@@ -85,7 +86,7 @@ def test_a_file_that_is_there_in_part_is_ours_and_never_put_back(
     before: Json, now: Json, back: dict[str, Json]
 ) -> None:
     after = {"present": before is not True}
-    assert STAGED.undo({"present": before}, after, {"present": now}) == back
+    assert find_undo(RULES[STAGED.name], {"present": before}, after, {"present": now}) == back
 
 
 # ---- WSL
@@ -93,11 +94,11 @@ def test_a_file_that_is_there_in_part_is_ours_and_never_put_back(
 
 def test_wsl_that_was_not_there_is_uninstalled() -> None:
     found, ours = wsl(None, None), wsl("2.7.14.0", MSI)
-    assert WSL.undo(found, ours, ours) == found
+    assert find_undo(RULES[WSL.name], found, ours, ours) == found
 
 
 def test_wsl_that_updated_itself_since_is_kept() -> None:
-    kept = WSL.undo(wsl(None, None), wsl("2.7.14.0", MSI), wsl("2.8.1.0", None))
+    kept = find_undo(RULES[WSL.name], wsl(None, None), wsl("2.7.14.0", MSI), wsl("2.8.1.0", None))
     assert isinstance(kept, Keep)
     assert kept.rest == {}
 
@@ -107,12 +108,12 @@ def test_an_upgrade_does_not_come_back_and_says_so_before() -> None:
     said = WSL.irreversible(Change({}, found, ours))
     assert said is not None
     assert "2.6.1.0" in said
-    assert WSL.undo(found, ours, ours) == Keep("winhost never downgrades WSL")
+    assert find_undo(RULES[WSL.name], found, ours, ours) == Keep("winhost never downgrades WSL")
 
 
 def test_an_upgrade_that_failed_has_nothing_to_keep() -> None:
     found = wsl("2.6.1.0", None)
-    assert WSL.undo(found, wsl("2.7.14.0", MSI), found) == {}
+    assert find_undo(RULES[WSL.name], found, wsl("2.7.14.0", MSI), found) == {}
 
 
 def test_the_first_wsl_can_be_taken_back() -> None:
@@ -137,16 +138,16 @@ def test_what_runs_on_wsl_waits_for_the_feature_and_the_file() -> None:
 
 
 def test_a_file_that_was_brought_goes_again() -> None:
-    assert STAGED.undo({"present": False}, {"present": True}, {"present": True}) == {"present": False}
-    assert STAGED.undo({"present": False}, {"present": True}, {"present": False}) == {}
+    assert find_undo(RULES[STAGED.name], {"present": False}, {"present": True}, {"present": True}) == {"present": False}
+    assert find_undo(RULES[STAGED.name], {"present": False}, {"present": True}, {"present": False}) == {}
     assert STAGED.absent == {"present": False}
 
 
 @pytest.mark.parametrize("found", ["TCC", "WDDM"])
 def test_a_card_goes_back_to_the_model_that_it_had(found: str) -> None:
-    assert MODEL.undo({"pending": found}, {"pending": "MCDM"}, {"current": "MCDM", "pending": "MCDM"}) == {
-        "pending": found
-    }
+    assert find_undo(
+        RULES[MODEL.name], {"pending": found}, {"pending": "MCDM"}, {"current": "MCDM", "pending": "MCDM"}
+    ) == {"pending": found}
 
 
 @pytest.mark.parametrize("model", ["TCC", "mcdm", "", None, 2])
@@ -155,12 +156,12 @@ def test_tcc_is_never_wanted(model: Json) -> None:
 
 
 def test_a_model_without_a_picture_may_need_a_consent() -> None:
-    assert MODEL.may_need(Change({}, {"pending": "WDDM"}, {"pending": "MCDM"})) == ("headless",)
-    assert MODEL.may_need(Change({}, {"pending": "TCC"}, {"pending": "WDDM"})) == ()
+    assert consents_of(MODEL.may_need, Change({}, {"pending": "WDDM"}, {"pending": "MCDM"})) == ("headless",)
+    assert consents_of(MODEL.may_need, Change({}, {"pending": "TCC"}, {"pending": "WDDM"})) == ()
 
 
 @pytest.mark.parametrize("resource", [PLATFORM, WSL, MODEL], ids=lambda resource: resource.name)
 def test_what_takes_a_restart_asks_for_it(resource: object) -> None:
     change = Change({}, {}, {"feature": "installed", "pending": "MCDM", "version": "2.7.14.0"})
-    assert WINDOWS[resource.name].risks(change) == ("restart",)  # type: ignore[attr-defined]
+    assert consents_of(WINDOWS[resource.name].risks, change) == ("restart",)  # type: ignore[attr-defined]
     assert "restart" in WINDOWS[resource.name].asks  # type: ignore[attr-defined]

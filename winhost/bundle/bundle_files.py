@@ -6,13 +6,13 @@ The scripts are constant text: every value of a plan stays in plan.json, which t
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from graphlib import TopologicalSorter
 from hashlib import sha256
 from importlib.resources import files as packaged
 from typing import TYPE_CHECKING
 
 from winhost import __version__
 from winhost.core.answers import Json
+from winhost.core.rules import Rests, as_json
 from winhost.core.steps import Change, Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
@@ -20,9 +20,9 @@ from winhost.model.once import once
 from winhost.model.plan import RISKS, Plan, Stage
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
-from winhost.resources.base import Attachment, ResourceType, Rests, name_by_hand
+from winhost.resources.base import Attachment, ResourceType
 from winhost.resources.linux import linux_scripts
-from winhost.resources.registry import LINUX, WINDOWS, label, titled
+from winhost.resources.registry import LINUX, RULES, WINDOWS, label, titled
 from winhost.resources.windows.windows_scripts import agent_digest, agent_text
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ HEADS: Mapping[str, str] = {
     "Rollback.ps1": "Start-WinhostRun 'Rollback.ps1'",
 }
 SCRIPTS = (*HEADS, SHARED)
-_CHAPTERS = ("facts", "verify", "apply", "rollback", "undo_steps", "run", "steps", "journal", "plan", "common")
-
-_DEFAULTS = {each.name: each.default for each in fields(ResourceType)}
+_CHAPTERS = ("facts", "verify", "apply", "rollback", "undo_steps", "rules", "run", "steps", "journal", "plan", "common")
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,7 @@ class _Part:
 
 
 def bundle(plan: Plan) -> dict[str, bytes]:
-    """All files of a bundle but the sums, by name. Raises NotImplementedError for a resource beyond the scripts, and
-    UsageError: WhichLinux.
-    """
+    """All files of a bundle but the sums, by name. Raises UsageError: WhichLinux."""
     written = write_document(plan).encode()
     readme = _environment().get_template("README.md.j2").render(_readme(plan)).encode()
     return {**scripts(), "plan.json": written, "README.md": readme, **_linux_files(plan, written)}
@@ -176,16 +172,16 @@ def _row(resource: ResourceType) -> _Row:
     return _Row(
         name=resource.name,
         title=titled(resource.name),
-        place=_order()[resource.name],
+        place=RULES[resource.name].place,
         sets=bool(resource.sets),
         restarts=resource.restarts,
         absent="" if resource.absent is None else json.dumps(dict(resource.absent)),
-        needs=_named(resource, "needs"),
-        risks=_named(resource, "risks"),
+        needs=json.dumps(as_json(resource.needs)),
+        risks=json.dumps(as_json(resource.risks)),
         rests=json.dumps([_rule(rule) for rule in resource.rests if rule.resource in WINDOWS]),
         within=resource.within.resource if resource.within else "",
         requires=resource.requires or "",
-        undo=_named(resource, "undo"),
+        undo=json.dumps(as_json(resource.undo)),
     )
 
 
@@ -193,23 +189,6 @@ def _rule(rule: Rests) -> dict[str, Json]:
     """Of Windows alone: what is inside a distro no script on Windows can read."""
     values = {each.name: getattr(rule, each.name) for each in fields(rule)}
     return {**values, "label": label(rule.resource)}
-
-
-def _named(resource: ResourceType, kind: str) -> str:
-    """How the scripts call its rule; nothing where it has none of its own."""
-    rule = getattr(resource, kind)
-    name = "" if rule is _DEFAULTS[kind] else name_by_hand(rule)
-    if name is None:
-        raise NotImplementedError(f"{resource.name} has a rule that winhost/bundle/powershell does not know")
-    return name
-
-
-@once
-def _order() -> Mapping[str, int]:
-    sorter: TopologicalSorter[str] = TopologicalSorter()
-    for resource in WINDOWS.values():
-        sorter.add(resource.name, *resource.after, *filter(None, [resource.requires]))
-    return {name: number for number, name in enumerate(sorter.static_order())}
 
 
 # ---- the readme

@@ -16,12 +16,12 @@ class Condition:
     """A condition on a property, or on any property where none is named. All that it names must hold.
 
     of: which state has it: now, before or after the run; of a change, before or desired. `before` and `desired` have
-    only what is changed, and what a state does not have is null. one_of, none_of: values; starts_with: of text;
+    only what is changed; what a state does not have fits no condition. one_of, none_of: values; starts_with: of text;
     unavailable: it cannot be there yet, or any more; differs_from: states in which the property is another; gained:
     more than the run left, a larger number or new things in a list.
     """
 
-    property: str | None = None
+    property: str = ""
     of: str = "now"
     one_of: tuple[Json, ...] = ()
     none_of: tuple[Json, ...] = ()
@@ -86,6 +86,9 @@ class UndoRule:
     not_restored: tuple[NotRestored, ...] = ()
 
 
+BY_PROPERTY = UndoRule()
+
+
 @dataclass(frozen=True)
 class NeedRule:
     """Instances of a resource that must stand at `desired` while a step runs. part: of their key, which is `key` of the
@@ -102,10 +105,11 @@ class NeedRule:
 
 @dataclass(frozen=True)
 class ConsentRule:
-    """A consent that a change asks for where all of `when` holds."""
+    """A consent that a change asks for where all of `when` holds, unless all of `unless` does."""
 
     consent: str
     when: tuple[Condition, ...] = ()
+    unless: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class ResourceRules:
     may_need: tuple[ConsentRule, ...] = ()
     rests: tuple[Rests, ...] = ()
     within: Rests | None = None
-    undo: UndoRule = UndoRule()
+    undo: UndoRule = BY_PROPERTY
 
 
 # ---- as JSON

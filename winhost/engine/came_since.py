@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from winhost.core.answers import Id, Json, Key, MissingFact, Unavailable, identity, refuse_missing
+from winhost.core.answers import Id, Json, Key, MissingFact, Unavailable, identity
 from winhost.core.changes import ChangedResource, Dependent
+from winhost.core.rules import Rests
+from winhost.core.undo import Keep, Undo, find_undo
 from winhost.engine.order import state_of
 from winhost.engine.resting import by, resting, rests
 from winhost.engine.run_state import RunState
 from winhost.model.facts import Facts
-from winhost.resources.base import Keep, Rests, Undo
-from winhost.resources.registry import RESOURCE_TYPES, answer, label, titled
+from winhost.resources.registry import RESOURCE_TYPES, RULES, answer, label, titled
 
 _GONE = "it is not there any more"
 
@@ -198,11 +199,9 @@ def _undo(touched: ChangedResource, facts: Facts, record: RunState) -> Undo:
         return _undo_unread(touched, facts, record, missing)
     if now is None:
         return Keep(_GONE)
-    for name in touched.changed:
-        refuse_missing(f"{touched.resource}.{name}", now[name], unavailable=False)
     before = touched.original
     moved = {name: now[name] for name in before for state in touched.transitional if state.get(name) == now[name]}
-    undo = RESOURCE_TYPES[touched.resource].undo(before, {**touched.after, **moved}, _Told(touched.resource, now))
+    undo = find_undo(RULES[touched.resource], before, {**touched.after, **moved}, now)
     return _undo_of_what_is_gone(touched, record) if _rest(undo) and _has_lost_its_whole(touched, facts) else undo
 
 
@@ -240,19 +239,6 @@ def _is_in(part: ChangedResource, whole: ChangedResource) -> bool:
         and rule.resource == whole.resource
         and all(whole.key[name] == part.key.get(name, whole.key[name]) for name in rule.on)
     )
-
-
-class _Told(dict[str, Json]):
-    """A state; reading a property that could not be read raises MissingFact."""
-
-    def __init__(self, resource: str, state: Mapping[str, Json]) -> None:
-        super().__init__(state)
-        self._resource = resource
-
-    def __getitem__(self, name: str) -> Json:
-        value = super().__getitem__(name)
-        refuse_missing(f"{self._resource}.{name}", value, unavailable=False)
-        return value
 
 
 def _rest(undo: Undo) -> Mapping[str, Json]:

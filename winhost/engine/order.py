@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from graphlib import TopologicalSorter
 
 from winhost.core.answers import Id, Json, Key, MissingFact, Unavailable, Unknown, identity, refuse_missing
+from winhost.core.requirements import consents_of, needs_of
 from winhost.core.steps import Change, DesiredResource, Need, Role, Step
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
-from winhost.model.once import once
 from winhost.resources.base import ResourceType
-from winhost.resources.registry import RESOURCE_TYPES, answer
+from winhost.resources.registry import RESOURCE_TYPES, RULES, answer
 
 
 class ResourceMissing(WinhostError):
@@ -85,7 +84,11 @@ def steps_for(
 
 
 def _needs(changes: Iterable[tuple[ResourceType, Change]]) -> dict[Id, Need]:
-    return {identity(need.resource, need.key): need for resource, change in changes for need in resource.needs(change)}
+    return {
+        identity(need.resource, need.key): need
+        for resource, change in changes
+        for need in needs_of(resource.needs, change)
+    }
 
 
 def _differs(need: Need, facts: Facts) -> bool:
@@ -120,7 +123,7 @@ def _titles(steps: Sequence[Step], numbers: Sequence[int]) -> str:
 
 def _step(desired: DesiredResource, change: Change, role: Role, extra: tuple[str, ...]) -> Step:
     resource = RESOURCE_TYPES[desired.resource]
-    risks = tuple(dict.fromkeys((*resource.risks(change), *extra)))
+    risks = tuple(dict.fromkeys((*consents_of(resource.risks, change), *extra)))
     return Step(
         id="",
         resource=desired.resource,
@@ -131,7 +134,7 @@ def _step(desired: DesiredResource, change: Change, role: Role, extra: tuple[str
         title=desired.title,
         why=desired.why,
         risks=risks,
-        may_need=tuple(risk for risk in resource.may_need(change) if risk not in risks),
+        may_need=tuple(risk for risk in consents_of(resource.may_need, change) if risk not in risks),
         restarts=resource.restarts,
         irreversible=resource.irreversible(change),
     )
@@ -141,14 +144,6 @@ def _change(step: Step) -> Change:
     return Change(step.key, step.before, step.desired)
 
 
-@once
-def _resource_order() -> dict[str, int]:
-    sorter: TopologicalSorter[str] = TopologicalSorter()
-    for resource in RESOURCE_TYPES.values():
-        sorter.add(resource.name, *resource.after, *filter(None, [resource.requires]))
-    return {name: number for number, name in enumerate(sorter.static_order())}
-
-
 def _rank(resource: str, key: Key, backwards: bool) -> tuple[int, tuple[str, ...]]:
-    place = _resource_order()[resource]
+    place = RULES[resource].place
     return (-place if backwards else place), tuple(key.values())

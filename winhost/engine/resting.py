@@ -5,8 +5,8 @@ from contextlib import nullcontext, suppress
 
 from winhost.core.answers import Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity, refuse_missing
 from winhost.core.changes import Dependent
+from winhost.core.rules import Rests
 from winhost.model.facts import Facts
-from winhost.resources.base import Rests
 from winhost.resources.registry import RESOURCE_TYPES, answer
 
 

@@ -1,6 +1,6 @@
 """What a resource is: a resource with a key, a state, needs and risks. The engine does the rest."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_type_hints
@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform,
 from packaging.version import Version
 
 from winhost.core.answers import Json, Key, MissingFact, Unavailable, Unknown
-from winhost.core.rules import Rests
-from winhost.core.steps import Change, Need
+from winhost.core.rules import BY_PROPERTY, ConsentRule, NeedRule, Rests, UndoRule
+from winhost.core.steps import Change
 from winhost.model.facts import OrMissing
 from winhost.resources.values import Value
 
@@ -32,51 +32,11 @@ class State:
 
 
 @dataclass(frozen=True)
-class Keep:
-    """Why rollback leaves something, or a part of it, as it is. rest: what it puts back all the same."""
-
-    reason: str
-    rest: Mapping[str, Json] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Attachment:
     """A file next to the plan file, and the SHA-256 that it must have."""
 
     name: str
     sha256: str
-
-
-Undo = Mapping[str, Json] | Keep
-
-
-def undo_property_by_property(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """Put back what still stands as we left it; what somebody changed since is theirs. Raises MissingFact."""
-    for name in before:
-        if isinstance(now[name], Mapping) and "unavailable" in now[name] and now[name] != before[name]:
-            raise MissingFact(name, Unavailable(now[name]["unavailable"]))
-    foreign = [name for name in before if now[name] not in (after[name], before[name])]
-    ours = {name: value for name, value in before.items() if now[name] != value and name not in foreign}
-    return Keep(f"{', '.join(foreign)} changed since by somebody else", ours) if foreign else ours
-
-
-_BY_HAND: dict[Callable[..., Any], str] = {}
-Rule = TypeVar("Rule", bound=Callable[..., Any])
-
-
-def by_hand(name: str) -> Callable[[Rule], Rule]:
-    """Declare that the scripts of offline packages have this rule of needs, risks or undoing, too, by this name."""
-
-    def declare(rule: Rule) -> Rule:
-        _BY_HAND[rule] = name
-        return rule
-
-    return declare
-
-
-def name_by_hand(rule: Callable[..., Any]) -> str | None:
-    """What `by_hand` says; None for a rule that those scripts do not have."""
-    return _BY_HAND.get(rule)
 
 
 @dataclass(frozen=True)
@@ -93,7 +53,7 @@ class ResourceType:
     may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
     since; within: what it lies in, and goes with; upload: the file next to the plan that a change takes, sent to the
     host before it, or nothing;
-    irreversible: why a change cannot be taken back, or nothing.
+    irreversible: why a change cannot be taken back, or nothing; undo: how rollback takes it back.
     """
 
     name: str
@@ -106,14 +66,14 @@ class ResourceType:
     absent: Mapping[str, Json] | None = None
     restarts: bool = False
     asks: tuple[str, ...] = ()
-    needs: Callable[[Change], Iterable[Need]] = lambda change: ()
-    risks: Callable[[Change], Iterable[str]] = lambda change: ()
-    may_need: Callable[[Change], Iterable[str]] = lambda change: ()
+    needs: tuple[NeedRule, ...] = ()
+    risks: tuple[ConsentRule, ...] = ()
+    may_need: tuple[ConsentRule, ...] = ()
     rests: tuple[Rests, ...] = ()
     within: Rests | None = None
     upload: Callable[[Change], Attachment | None] = lambda change: None
     irreversible: Callable[[Change], str | None] = lambda change: None
-    undo: Callable[[Mapping[str, Json], Mapping[str, Json], Mapping[str, Json]], Undo] = undo_property_by_property
+    undo: UndoRule = BY_PROPERTY
     state: type[State] = field(default=State)
 
     def misfit(self, key: Key, desired: Mapping[str, Json]) -> str | None:
@@ -194,13 +154,8 @@ __all__ = [
     "VERSION",
     "Attachment",
     "Form",
-    "Keep",
     "ResourceType",
-    "Rests",
     "State",
-    "Undo",
     "Within",
-    "by_hand",
-    "name_by_hand",
     "resource",
 ]

@@ -1,10 +1,12 @@
 """Every resource that winhost knows: those of Windows, and those of the Linux in its WSL distro."""
 
+from graphlib import TopologicalSorter
 from importlib import import_module
 from importlib.resources import files
 from types import ModuleType
 
 from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.rules import ResourceRules
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType, State
 from winhost.resources.shared import ACCESS
@@ -32,6 +34,38 @@ LINUX_STATES = discover("linux")
 WINDOWS: dict[str, ResourceType] = {state.resource_type.name: state.resource_type for state in WINDOWS_STATES}
 LINUX: dict[str, ResourceType] = {state.resource_type.name: state.resource_type for state in LINUX_STATES}
 RESOURCE_TYPES: dict[str, ResourceType] = {**WINDOWS, **LINUX}
+
+
+def _rules(resource: ResourceType, place: int) -> ResourceRules:
+    """Its declaration without what only the controller needs."""
+    return ResourceRules(
+        name=resource.name,
+        title=resource.title,
+        key=resource.key,
+        place=place,
+        sets=tuple(resource.sets),
+        requires=resource.requires or "",
+        restarts=resource.restarts,
+        absent=resource.absent,
+        needs=resource.needs,
+        risks=resource.risks,
+        may_need=resource.may_need,
+        rests=resource.rests,
+        within=resource.within,
+        undo=resource.undo,
+    )
+
+
+def _in_order_of_changes() -> list[str]:
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for resource in RESOURCE_TYPES.values():
+        sorter.add(resource.name, *resource.after, *filter(None, [resource.requires]))
+    return list(sorter.static_order())
+
+
+RULES: dict[str, ResourceRules] = {
+    name: _rules(RESOURCE_TYPES[name], place) for place, name in enumerate(_in_order_of_changes())
+}
 
 
 def answer(facts: Facts, resource: str) -> Answer:

@@ -1,10 +1,9 @@
 """What several resources declare alike: what rests on them, the consents that a change asks for, and undoing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from winhost.core.answers import Json
-from winhost.core.steps import Change
-from winhost.resources.base import Keep, Rests, Undo, by_hand, undo_property_by_property
+from winhost.core.rules import Condition, ConsentRule, Rests, UndoRule
 
 ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
@@ -39,31 +38,14 @@ WITHIN_DISTRO = Rests("WslDistro", on=("account", "distro"), disks=True)
 # ---- consents that a change asks for
 
 
-@by_hand("restarts")
-def restart(change: Change) -> Iterable[str]:
-    """It takes effect with a restart, or may come to ask for one when it is too late to ask anybody."""
-    return ("restart",)
-
-
-@by_hand("cuts-the-wire")
-def cuts_the_wire(change: Change) -> tuple[str, ...]:
-    """Whatever it changes, somebody may be on the other end of it."""
-    return ("network",)
-
-
-@by_hand("ends-distros")
-def ends_distros(change: Change) -> Iterable[str]:
-    """It takes effect with the next start. What has never been set is that of a distro, or of a VM, just made."""
-    return ("vm-stop",) if any(value is not None for value in change.before.values()) else ()
-
+# It takes effect with a restart, or may come to ask for one when it is too late to ask anybody.
+RESTART = (ConsentRule("restart"),)
+# Whatever it changes, somebody may be on the other end of it.
+CUTS_THE_WIRE = (ConsentRule("network"),)
+# It takes effect with the next start. What has never been set is that of a distro, or of a VM, just made.
+ENDS_DISTROS = (ConsentRule("vm-stop", (Condition(of="before", none_of=(None,)),)),)
 
 # ---- undoing
 
-
-@by_hand("whole")
-def undo_whole(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """All of it, or nothing: its properties are of one piece. Nothing where it went with what it was in."""
-    if NO_PROFILE in now.values():
-        return {}
-    undone = undo_property_by_property(before, after, now)
-    return Keep(undone.reason) if isinstance(undone, Keep) else undone
+# All of it, or nothing: its properties are of one piece. Nothing where it went with what it was in.
+WHOLE = UndoRule(gone_if=((Condition(one_of=(NO_PROFILE,)),),), whole=True)

@@ -188,12 +188,6 @@ function ConvertTo-WinhostWithNames {
     }
 }
 
-function New-WinhostLacks {
-    param([string]$Why, [string]$Until)
-    # What could not be read is neither kept nor put back.
-    @{ keep = ''; desired = @{}; lacks = $Why; until = $Until }
-}
-
 function Test-WinhostGoes {
     param($Verdict)
     $Verdict.used.Count -eq 0 -and $Verdict.undo.lacks -ceq '' -and $Verdict.undo.desired.Count -gt 0
@@ -330,17 +324,6 @@ function ConvertTo-WinhostNamed {
     $User.key.$Part
 }
 
-function Select-WinhostFirst {
-    param($Names)
-    $seen = @()
-    foreach ($name in $Names) {
-        if ($seen -cnotcontains $name) {
-            $seen += $name
-            $name
-        }
-    }
-}
-
 # ---- what went along
 
 function Test-WinhostGoesAlong {
@@ -418,17 +401,7 @@ function Find-WinhostUndoOf {
     if ($null -eq $now) {
         return @{ keep = 'it is not there any more'; desired = @{}; lacks = '' }
     }
-    $read = @{ role = @('role', 'tools', 'vms'); account = @('there', 'ours'); distro = @('installed', 'image', 'running'); switch = @('adapter', 'phase', 'vms'); vm = @('running'); wsl = @('version') }
-    foreach ($name in @($Touched.changed) + @(foreach ($each in $read[(Find-WinhostResource $Touched.resource).undo]) { $each })) {
-        $found = Read-WinhostProperty $now $name
-        if ($null -ne (Read-WinhostField $found 'unknown')) {
-            return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource) (${name}): $(ConvertTo-WinhostWhy $found)" ''
-        }
-    }
     $undo = Find-WinhostUndo $Touched $now
-    if (-not $undo.Contains('lacks')) {
-        $undo.lacks = ''
-    }
     if ($undo.desired.Count -gt 0 -and (Find-WinhostResource $Touched.resource).within -cne '') {
         $found = @(Find-WinhostWhole $Touched $Facts)
         if ($found.Count -eq 0) {
@@ -473,149 +446,6 @@ function Find-WinhostUndoUnread {
         return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostWhy $Answer)" $until
     }
     Find-WinhostUndoGone $Touched $Record
-}
-
-function Find-WinhostUndo {
-    param($Touched, $Now)
-    # want: what is to be put back, perhaps nothing; keep: why it, or a part of it, is left as it is.
-    $ours = $false
-    $whole = $false
-    $mended = @{}
-    switch ((Find-WinhostResource $Touched.resource).undo) {
-        'place' {
-            $known = @($Touched.before.place, $Touched.after.place)
-            if ($Now.place -clike 'assigned:*' -and $known -cnotcontains $Now.place) {
-                return @{ keep = "VM $($Now.place.Substring(9)) has it now"; desired = @{} }
-            }
-            # Any lower rung of the ladder is still our doing.
-            $ours = $true
-        }
-        'role' {
-            if ($Touched.changed -ccontains 'role' -and $Touched.before.role -cne 'installed' -and $Now.role -ceq 'installed' -and $Now.tools -cne 'installed') {
-                return New-WinhostLacks 'what rests on the role cannot be told before its PowerShell module is there' 'its PowerShell module'
-            }
-            $since = $Now.vms - $Touched.after.vms
-            if ($since -gt 0) {
-                return @{ keep = "$since VM(s) made since need it"; desired = @{} }
-            }
-            # Between two restarts it is nobody else's state.
-            $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.role
-        }
-        'staged' {
-            # What is there in part is nobody else's, and never put back.
-            $ours = $null -eq $Now.present
-            if ($null -eq (Read-WinhostField $Touched.before 'present')) {
-                $Touched.before.present = $false
-            }
-        }
-        'feature' {
-            $ours = @('install-pending', 'uninstall-pending') -ccontains $Now.feature
-        }
-        'wsl' {
-            $found = Read-WinhostField $Touched.before 'version'
-            if ($Touched.changed -ccontains 'version' -and $null -ne $found -and $Now.version -cne $found) {
-                return @{ keep = 'winhost never downgrades WSL'; desired = @{} }
-            }
-        }
-        'account' {
-            $made = $Touched.changed -ccontains 'there' -and -not (Read-WinhostField $Touched.before 'there')
-            if ($made -and $Now.there) {
-                return Find-WinhostUndoOfAccount $Now
-            }
-        }
-        'switch' {
-            if ($null -ne $Now.adapter -and $Now.phase -ceq 'none') {
-                return @{ keep = 'this switch is not the one that winhost made'; desired = @{} }
-            }
-            if ($Now.vms -gt 0) {
-                return @{ keep = "$($Now.vms) VM adapter(s) are connected to it"; desired = @{} }
-            }
-        }
-        'distro' {
-            if ($Touched.changed -ccontains 'installed' -and -not (Read-WinhostField $Touched.before 'installed')) {
-                return Find-WinhostUndoOfDistro $Touched $Now
-            }
-        }
-        'vm' {
-            $keep = ''
-            if ($Now.running) {
-                $keep = 'WSL reads the .wslconfig that was put back at its next start'
-            }
-            return @{ keep = $keep; desired = @{} }
-        }
-        'tasks' {
-            $ours = $true
-            # To a password that nobody here knew, and to a script that is not kept, nothing goes back.
-            $mended = [ordered]@{ logon = @('refused', 'they log on again'); jobs = @('stale', 'they run jobs again') }
-        }
-        'whole' {
-            $whole = $true
-            foreach ($property in @($Now.PSObject.Properties)) {
-                if ($null -ne (Read-WinhostField $property.Value 'unavailable')) {
-                    # It went with what it was in.
-                    return @{ keep = ''; desired = @{} }
-                }
-            }
-        }
-    }
-    $desired = [ordered]@{}
-    $foreign = @()
-    foreach ($name in $Touched.changed) {
-        $there = Read-WinhostProperty $Now $name
-        $before = Read-WinhostProperty $Touched.before $name
-        if (Test-WinhostSame $there $before) {
-            continue
-        }
-        if (-not $ours -and $null -ne (Read-WinhostField $there 'unavailable')) {
-            return New-WinhostLacks "${name}: $(ConvertTo-WinhostWhy $there)" $there.unavailable
-        }
-        $left = @(, $Touched.after[$name]) + @(foreach ($state in $Touched.transitional) { , (Read-WinhostProperty $state $name) })
-        if ($ours -or (Test-WinhostAmong $there $left)) {
-            $desired[$name] = $before
-        }
-        else {
-            $foreign += $name
-        }
-    }
-    $said = @(foreach ($name in @($mended.Keys)) {
-        if ($desired.Contains($name) -and $desired[$name] -ceq $mended[$name][0]) {
-            $desired.Remove($name)
-            $mended[$name][1]
-        }
-    })
-    $keep = $said -join ' and '
-    if ($foreign.Count -gt 0) {
-        $keep = "$($foreign -join ', ') changed since by somebody else"
-        if ($whole) {
-            $desired = @{}
-        }
-    }
-    @{ keep = $keep; desired = $desired }
-}
-
-function Find-WinhostUndoOfAccount {
-    param($Now)
-    if (-not $Now.ours) {
-        return @{ keep = 'it is not the account that winhost made any more'; desired = @{} }
-    }
-    @{ keep = ''; desired = [ordered]@{ there = $false } }
-}
-
-function Find-WinhostUndoOfDistro {
-    param($Touched, $Now)
-    $desired = [ordered]@{}
-    if (-not $Now.installed) {
-        return @{ keep = ''; desired = $desired }
-    }
-    if ($null -eq $Now.image -or $Now.image -cne $Touched.after.image) {
-        return @{ keep = 'it is not the distro that winhost made any more'; desired = $desired }
-    }
-    $desired.installed = $false
-    $desired.image = $null
-    if ($Now.running) {
-        $desired.running = $false
-    }
-    @{ keep = ''; desired = $desired }
 }
 
 function Split-WinhostParts {

@@ -1,18 +1,9 @@
 """Package sources in the distro."""
 
-from collections.abc import Mapping
-
-from winhost.core.answers import Json
-from winhost.resources.base import Keep, ResourceType, State, Undo, resource, undo_property_by_property
+from winhost.core.rules import UndoRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS, PACKAGES
 from winhost.resources.values import FLAG, Value, or_nothing, text
-
-
-def _undo_source(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """A source that we added goes as a whole; its parts cannot stand at `null` while it is there."""
-    undo = undo_property_by_property(before, after, now)
-    came = before.get("present") is False
-    return {"present": False} if came and now["present"] and not isinstance(undo, Keep) else undo
 
 
 @resource(
@@ -32,7 +23,8 @@ def _undo_source(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
         requires=ACCESS,
         rests=(PACKAGES,),
         within=DISTROS,
-        undo=_undo_source,
+        # Its parts cannot stand at `null` while it is there.
+        undo=UndoRule(remove_if_created={"present": False}, unless_changed=True),
     )
 )
 class AptSource(State):

@@ -1,17 +1,9 @@
 """How containers get the GPU: the Container Device Interface."""
 
-from collections.abc import Mapping
-
-from winhost.core.answers import Json
-from winhost.resources.base import Keep, ResourceType, State, Undo, resource
+from winhost.core.rules import Condition, UndoRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS
 from winhost.resources.values import FLAG
-
-
-def _undo_spec(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    if before.get("present") is False:
-        return {"present": False} if now["present"] else {}
-    return Keep("a spec that did not match the driver is of no use to anybody")
 
 
 @resource(
@@ -23,7 +15,11 @@ def _undo_spec(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
         after=("DebianPackage", "LinuxFile"),
         requires=ACCESS,
         within=DISTROS,
-        undo=_undo_spec,
+        undo=UndoRule(
+            gone_if=((Condition("present", of="before", one_of=(False,)), Condition("present", one_of=(False,))),),
+            remove_if_created={"present": False},
+            never="a spec that did not match the driver is of no use to anybody",
+        ),
     )
 )
 class CdiSpec(State):

@@ -1,19 +1,9 @@
 """Packages in the distro."""
 
-from collections.abc import Mapping
-
-from winhost.core.answers import Json
-from winhost.resources.base import Keep, ResourceType, State, Undo, resource, undo_property_by_property
+from winhost.core.rules import Condition, KeepIf, UndoRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS, SPEC, UNITS
 from winhost.resources.values import FLAG, or_nothing, text
-
-
-def _undo_package(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """Others that need it now and did not when it came keep it."""
-    since = sorted(set(now["needed_by"]) - set(after["needed_by"]))
-    if since and "version" in before and before["version"] is None:
-        return Keep(f"{', '.join(since)} needs it now")
-    return undo_property_by_property(before, after, now)
 
 
 @resource(
@@ -30,7 +20,14 @@ def _undo_package(before: Mapping[str, Json], after: Mapping[str, Json], now: Ma
         requires=ACCESS,
         rests=(UNITS, SPEC),
         within=DISTROS,
-        undo=_undo_package,
+        undo=UndoRule(
+            keep_if=(
+                KeepIf(
+                    (Condition("needed_by", gained=True), Condition("version", of="before", one_of=(None,))),
+                    "{needed_by} needs it now",
+                ),
+            )
+        ),
     )
 )
 class DebianPackage(State):

@@ -1,17 +1,9 @@
 """Files of a Linux machine that winhost writes."""
 
-from collections.abc import Mapping
-
-from winhost.core.answers import Json
-from winhost.resources.base import Keep, ResourceType, State, Undo, resource, undo_property_by_property
+from winhost.core.rules import UndoRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS, PACKAGES, UNITS
 from winhost.resources.values import or_nothing, text
-
-
-def _undo_file(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """As a whole or not at all: without its text there is no mode to put back."""
-    undo = undo_property_by_property(before, after, now)
-    return Keep(undo.reason) if isinstance(undo, Keep) else undo
 
 
 @resource(
@@ -29,7 +21,8 @@ def _undo_file(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
         requires=ACCESS,
         rests=(PACKAGES, UNITS),
         within=DISTROS,
-        undo=_undo_file,
+        # Without its text there is no mode to put back.
+        undo=UndoRule(whole=True),
     )
 )
 class LinuxFile(State):

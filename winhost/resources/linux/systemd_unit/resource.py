@@ -1,17 +1,9 @@
 """Units of systemd."""
 
-from collections.abc import Mapping
-
-from winhost.core.answers import Json
-from winhost.resources.base import ResourceType, State, Undo, resource, undo_property_by_property
+from winhost.core.rules import Condition, UndoRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS, DISTROS
 from winhost.resources.values import FLAG, text
-
-
-def _undo_unit(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """A unit that is no longer there went with its file or package."""
-    gone = isinstance(now["enabled"], Mapping) and now["active"] is not True
-    return {} if gone else undo_property_by_property(before, after, now)
 
 
 @resource(
@@ -24,7 +16,8 @@ def _undo_unit(before: Mapping[str, Json], after: Mapping[str, Json], now: Mappi
         after=("LinuxFile", "DebianPackage", "CdiSpec"),
         requires=ACCESS,
         within=DISTROS,
-        undo=_undo_unit,
+        # A unit that is no longer there went with its file or package.
+        undo=UndoRule(gone_if=((Condition("enabled", unavailable=True), Condition("active", none_of=(True,))),)),
     )
 )
 class SystemdUnit(State):

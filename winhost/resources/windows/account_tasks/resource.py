@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from winhost.core.answers import Json
+from winhost.core.rules import NotRestored, UndoRule
 from winhost.core.steps import Change
-from winhost.resources.base import Keep, ResourceType, State, Undo, by_hand, resource
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CONFIG_OF, DISTROS_OF
 from winhost.resources.values import one_of, or_nothing, text
 
@@ -23,20 +24,6 @@ _MENDED = {
     "jobs": (STALE, "they run jobs again", "the script that was there is not kept"),
 }
 _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letters, digits, dots and dashes")
-
-
-@by_hand("tasks")
-def undo_tasks(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """What bears our name and stands where only ours stand goes back, whatever it was changed to since.
-
-    But nobody can give an account a password back that nobody here knew, or a script that is not kept.
-    """
-    undone = {name: value for name, value in before.items() if now[name] != value}
-    mended = [name for name, (broken, _, _) in _MENDED.items() if undone.get(name) == broken]
-    if not mended:
-        return undone
-    rest = {name: value for name, value in undone.items() if name not in mended}
-    return Keep(" and ".join(_MENDED[name][1] for name in mended), rest)
 
 
 def mended_for_good(change: Change) -> str | None:
@@ -61,7 +48,12 @@ def mended_for_good(change: Change) -> str | None:
         absent=NO_TASKS,
         rests=(DISTROS_OF, CONFIG_OF),
         irreversible=mended_for_good,
-        undo=undo_tasks,
+        # What bears our name and stands where only ours stand goes back, whatever it was changed to since. But nobody
+        # can give an account a password back that nobody here knew, or a script that is not kept.
+        undo=UndoRule(
+            unconditional=True,
+            not_restored=tuple(NotRestored(name, broken, reason) for name, (broken, reason, _) in _MENDED.items()),
+        ),
     )
 )
 class AccountTasks(State):

@@ -1,10 +1,7 @@
 """A PCI function on the ladder from the host to a VM."""
 
-from collections.abc import Iterable, Mapping
-
-from winhost.core.answers import Json
-from winhost.core.steps import Change, Need
-from winhost.resources.base import Keep, ResourceType, State, Undo, by_hand, resource
+from winhost.core.rules import Condition, ConsentRule, KeepIf, NeedRule, UndoRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import text
 from winhost.resources.windows.vm_power.resource import OFF
 
@@ -25,29 +22,6 @@ def owner(place: str) -> str | None:
     return place.removeprefix(ASSIGNED) if place.startswith(ASSIGNED) else None
 
 
-@by_hand("owners-off")
-def _owners_off(change: Change) -> Iterable[Need]:
-    owners = {owner(change.before["place"]), owner(change.desired["place"])} - {None}
-    return tuple(Need("VmPower", {"vm": str(vm)}, {"state": OFF}) for vm in sorted(map(str, owners)))
-
-
-def _leaves_host(change: Change) -> bool:
-    return change.before["place"] in (ENABLED, DISABLED) and change.desired["place"] not in (ENABLED, DISABLED)
-
-
-def _may_need(change: Change) -> Iterable[str]:
-    return ("force-dismount",) if _leaves_host(change) else ()
-
-
-@by_hand("place")
-def _undo(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """Any lower rung is still our doing; another VM's card is not ours to take."""
-    foreign = owner(now["place"])
-    if foreign and now["place"] not in (before["place"], after["place"]):
-        return Keep(f"VM {foreign} has it now")
-    return {} if now["place"] == before["place"] else dict(before)
-
-
 @resource(
     ResourceType(
         "AssignableDevice",
@@ -63,9 +37,26 @@ def _undo(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[st
         after=("HyperVRole", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory"),
         requires="HyperVRole",
         asks=("force-dismount",),
-        needs=_owners_off,
-        may_need=_may_need,
-        undo=_undo,
+        needs=(NeedRule("VmPower", "vm", {"state": OFF}, property="place", starts_with=ASSIGNED),),
+        may_need=(
+            ConsentRule(
+                "force-dismount",
+                (
+                    Condition("place", of="before", one_of=(ENABLED, DISABLED)),
+                    Condition("place", of="desired", none_of=(ENABLED, DISABLED)),
+                ),
+            ),
+        ),
+        # Any lower rung is still our doing; another VM's card is not ours to take.
+        undo=UndoRule(
+            keep_if=(
+                KeepIf(
+                    (Condition("place", starts_with=ASSIGNED, differs_from=("before", "after")),),
+                    "VM {place} has it now",
+                ),
+            ),
+            unconditional=True,
+        ),
     )
 )
 class AssignableDevice(State):

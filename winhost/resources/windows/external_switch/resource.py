@@ -1,11 +1,11 @@
 """External switches."""
 
 import re
-from collections.abc import Mapping
 
 from winhost.core.answers import Json
-from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
-from winhost.resources.shared import cuts_the_wire
+from winhost.core.rules import Condition, KeepIf, Rests, UndoRule
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import CUTS_THE_WIRE
 from winhost.resources.values import Value
 
 NONE, SETTLED, UNDONE = "none", "settled", "undone"
@@ -15,16 +15,6 @@ _GUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 def _guid(value: Json) -> bool:
     return isinstance(value, str) and re.fullmatch(_GUID, value) is not None
-
-
-@by_hand("switch")
-def undo_switch(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """Only the host's record of what winhost made there gives the right to remove it."""
-    if now["adapter"] is not None and now["phase"] == NONE:
-        return Keep("this switch is not the one that winhost made")
-    if now["vms"]:
-        return Keep(f"{now['vms']} VM adapter(s) are connected to it")
-    return undo_property_by_property(before, after, now)
 
 
 @resource(
@@ -38,9 +28,18 @@ def undo_switch(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
         after=("NetworkAdapter",),
         absent={"adapter": None, "management_os": False, "vms": 0, "phase": NONE, "detail": None},
         asks=("network",),
-        risks=cuts_the_wire,
+        risks=CUTS_THE_WIRE,
         rests=(Rests("WslVm", at=("mode", "bridged")),),
-        undo=undo_switch,
+        # Only the host's record of what winhost made there gives the right to remove it.
+        undo=UndoRule(
+            keep_if=(
+                KeepIf(
+                    (Condition("adapter", none_of=(None,)), Condition("phase", one_of=(NONE,))),
+                    "this switch is not the one that winhost made",
+                ),
+                KeepIf((Condition("vms", none_of=(0,)),), "{vms} VM adapter(s) are connected to it"),
+            )
+        ),
     )
 )
 class ExternalSwitch(State):

@@ -1,19 +1,12 @@
 """How the driver of an NVIDIA card presents it to Windows."""
 
-from collections.abc import Iterable
-
-from winhost.core.steps import Change
+from winhost.core.rules import Condition, ConsentRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import DISTROS, restart
+from winhost.resources.shared import DISTROS, RESTART
 from winhost.resources.values import one_of
 
 WDDM = "WDDM"
 MCDM = "MCDM"
-
-
-def _may_need(change: Change) -> Iterable[str]:
-    """Only WDDM drives a display; whether one is attached is read on the host."""
-    return () if change.desired["pending"] == WDDM else ("headless",)
 
 
 @resource(
@@ -25,8 +18,9 @@ def _may_need(change: Change) -> Iterable[str]:
         sets={"pending": one_of(WDDM, MCDM)},
         restarts=True,
         asks=("restart", "headless"),
-        risks=restart,
-        may_need=_may_need,
+        risks=RESTART,
+        # Only WDDM drives a display; whether one is attached is read on the host.
+        may_need=(ConsentRule("headless", (Condition("pending", of="desired", none_of=(WDDM,)),)),),
         rests=(DISTROS,),
     )
 )

@@ -1,7 +1,7 @@
 """The Hyper-V firewall."""
 
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import WAYS_IN, cuts_the_wire
+from winhost.resources.shared import CUTS_THE_WIRE, WAYS_IN
 from winhost.resources.values import NETWORKS, Value, one_of, port
 
 WSL = "40e0ac32-46a5-438a-a0b2-2b479e8f2e90"  # Microsoft: "Configure Hyper-V firewall", the VMCreatorId of WSL
@@ -19,7 +19,7 @@ WSL = "40e0ac32-46a5-438a-a0b2-2b479e8f2e90"  # Microsoft: "Configure Hyper-V fi
             "allowed": NETWORKS,
         },
         asks=("network",),
-        risks=cuts_the_wire,
+        risks=CUTS_THE_WIRE,
         rests=WAYS_IN,
     )
 )

@@ -1,21 +1,9 @@
 """Local accounts."""
 
-from collections.abc import Mapping
-
-from winhost.core.answers import Json
-from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
+from winhost.core.rules import Condition, KeepIf, Rests, UndoRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CONFIG_OF, DISTROS_OF, TASKS_OF
 from winhost.resources.values import FLAG
-
-
-@by_hand("account")
-def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """An account goes only if it is still the one that was made; for its distros see `DISTROS_OF`."""
-    if before.get("there") is not False or not now["there"]:
-        return undo_property_by_property(before, after, now)
-    if not now["ours"]:
-        return Keep("it is not the account that winhost made any more")
-    return {"there": False}
 
 
 @resource(
@@ -42,7 +30,20 @@ def undo_account(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
             Rests("AccountRight", on=("account",), unless=("granted", (False,))),
             CONFIG_OF,
         ),
-        undo=undo_account,
+        # An account goes only if it is still the one that was made; for its distros see `DISTROS_OF`.
+        undo=UndoRule(
+            keep_if=(
+                KeepIf(
+                    (
+                        Condition("there", of="before", one_of=(False,)),
+                        Condition("there", one_of=(True,)),
+                        Condition("ours", one_of=(False,)),
+                    ),
+                    "it is not the account that winhost made any more",
+                ),
+            ),
+            remove_if_created={"there": False},
+        ),
     )
 )
 class LocalAccount(State):

@@ -4,7 +4,7 @@ import ipaddress
 
 from winhost.core.answers import Json
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import WAYS_IN, cuts_the_wire
+from winhost.resources.shared import CUTS_THE_WIRE, WAYS_IN
 from winhost.resources.values import NETWORKS, Value, port
 
 
@@ -28,7 +28,7 @@ def _ipv4(value: Json) -> bool:
         },
         absent={"target": None, "connect_port": None, "allowed": None},
         asks=("network",),
-        risks=cuts_the_wire,
+        risks=CUTS_THE_WIRE,
         rests=WAYS_IN,
     )
 )

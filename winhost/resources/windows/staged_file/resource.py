@@ -1,19 +1,8 @@
 """Files that winhost brings to the host."""
 
-from collections.abc import Mapping
-
-from winhost.core.answers import Json
+from winhost.core.rules import Rests, UndoRule
 from winhost.core.steps import Change
-from winhost.resources.base import (
-    Attachment,
-    ResourceType,
-    Rests,
-    State,
-    Undo,
-    by_hand,
-    resource,
-    undo_property_by_property,
-)
+from winhost.resources.base import Attachment, ResourceType, State, resource
 from winhost.resources.values import FLAG
 
 
@@ -21,13 +10,6 @@ def file_beside_the_plan(change: Change) -> Attachment | None:
     """./name is a file in the folder of the plan, on the computer that winhost runs on."""
     before, _, name = change.key["source"].partition("./")
     return Attachment(name, change.key["sha256"]) if not before and change.desired.get("present") else None
-
-
-@by_hand("staged")
-def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """What is there in part is nobody else's, and never put back."""
-    found = {"present": before["present"] is True}
-    return found if now["present"] is None else undo_property_by_property(found, after, now)
 
 
 @resource(
@@ -40,7 +22,8 @@ def undo_staged(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
         absent={"present": False},
         rests=(Rests("Wsl", at=("package", "{sha256}")), Rests("WslDistro", at=("image", "{sha256}"))),
         upload=file_beside_the_plan,
-        undo=undo_staged,
+        # What is there in part is nobody else's, and never put back.
+        undo=UndoRule(instead={"present": (None, False)}, transitional_states={"present": (None,)}),
     )
 )
 class StagedFile(State):

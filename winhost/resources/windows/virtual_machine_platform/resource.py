@@ -1,18 +1,10 @@
 """The Windows feature that WSL runs on."""
 
-from collections.abc import Mapping
-
-from winhost.core.answers import Json
-from winhost.resources.base import ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
-from winhost.resources.shared import DISTROS, restart
+from winhost.core.rules import Rests, UndoRule
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import DISTROS, RESTART
 from winhost.resources.values import one_of
 from winhost.resources.windows.hyperv_role.resource import INSTALLED, PENDING, UNINSTALLING
-
-
-@by_hand("feature")
-def undo_feature(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """Between two restarts it is nobody else's state."""
-    return dict(before) if now["feature"] in (PENDING, UNINSTALLING) else undo_property_by_property(before, after, now)
 
 
 @resource(
@@ -23,9 +15,10 @@ def undo_feature(before: Mapping[str, Json], after: Mapping[str, Json], now: Map
         sets={"feature": one_of(INSTALLED, "available")},
         restarts=True,
         asks=("restart",),
-        risks=restart,
+        risks=RESTART,
         rests=(Rests("Wsl", unless=("present", (False,))), DISTROS),
-        undo=undo_feature,
+        # Between two restarts it is nobody else's state.
+        undo=UndoRule(transitional_states={"feature": (PENDING, UNINSTALLING)}),
     )
 )
 class VirtualMachinePlatform(State):

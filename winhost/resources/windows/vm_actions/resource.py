@@ -3,7 +3,7 @@
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import DEVICES
 from winhost.resources.values import one_of
-from winhost.resources.windows.vm_power.resource import vm_off
+from winhost.resources.windows.vm_power.resource import VM_OFF
 
 
 @resource(
@@ -17,7 +17,7 @@ from winhost.resources.windows.vm_power.resource import vm_off
             "start": one_of("nothing", "start-if-running", "start"),
         },
         requires="HyperVRole",
-        needs=vm_off,
+        needs=(VM_OFF,),
         rests=DEVICES,
     )
 )

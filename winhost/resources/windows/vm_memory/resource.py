@@ -4,7 +4,7 @@ from winhost.model.units import Bytes
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import DEVICES
 from winhost.resources.values import FLAG
-from winhost.resources.windows.vm_power.resource import vm_off
+from winhost.resources.windows.vm_power.resource import VM_OFF
 
 
 @resource(
@@ -15,7 +15,7 @@ from winhost.resources.windows.vm_power.resource import vm_off
         key=("vm",),
         sets={"dynamic": FLAG},
         requires="HyperVRole",
-        needs=vm_off,
+        needs=(VM_OFF,),
         rests=DEVICES,
     )
 )

@@ -4,7 +4,7 @@ from winhost.model.units import Bytes, MiB
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import DEVICES
 from winhost.resources.values import FLAG, sizes
-from winhost.resources.windows.vm_power.resource import vm_off
+from winhost.resources.windows.vm_power.resource import VM_OFF
 
 
 @resource(
@@ -15,7 +15,7 @@ from winhost.resources.windows.vm_power.resource import vm_off
         key=("vm",),
         sets={"low": sizes(2 * MiB), "high": sizes(2 * MiB), "cache": FLAG},
         requires="HyperVRole",
-        needs=vm_off,
+        needs=(VM_OFF,),
         rests=DEVICES,
     )
 )

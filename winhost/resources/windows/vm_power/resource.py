@@ -1,28 +1,13 @@
 """Power of VMs."""
 
-from collections.abc import Iterable
-
-from winhost.core.steps import Change, Need
-from winhost.resources.base import ResourceType, State, by_hand, resource
+from winhost.core.rules import Condition, ConsentRule, NeedRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import one_of
 
 OFF = "off"
 RUNNING = "running"
-
-
-@by_hand("vm-off")
-def vm_off(change: Change) -> Iterable[Need]:
-    """The VM must be off while this changes (Set-VM refuses otherwise)."""
-    return (Need("VmPower", {"vm": change.key["vm"]}, {"state": OFF}),)
-
-
-@by_hand("stops-a-vm")
-def _power_risks(change: Change) -> Iterable[str]:
-    return ("vm-stop",) if change.before["state"] == RUNNING else ()
-
-
-def _power_may_need(change: Change) -> Iterable[str]:
-    return ("vm-turn-off",) if change.before["state"] == RUNNING else ()
+VM_OFF = NeedRule("VmPower", "vm", {"state": OFF}, key="vm")  # Set-VM refuses otherwise
+_RUNNING = Condition("state", of="before", one_of=(RUNNING,))
 
 
 @resource(
@@ -35,8 +20,8 @@ def _power_may_need(change: Change) -> Iterable[str]:
         after=("VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "AssignableDevice"),
         requires="HyperVRole",
         asks=("vm-stop", "vm-turn-off"),
-        risks=_power_risks,
-        may_need=_power_may_need,
+        risks=(ConsentRule("vm-stop", (_RUNNING,)),),
+        may_need=(ConsentRule("vm-turn-off", (_RUNNING,)),),
     )
 )
 class VmPower(State):

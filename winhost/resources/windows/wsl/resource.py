@@ -1,21 +1,16 @@
 """The Windows Subsystem for Linux as a package."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
-from winhost.core.answers import Json
+from winhost.core.rules import Condition, KeepIf, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.base import (
     VERSION,
-    Keep,
     ResourceType,
     State,
-    Undo,
-    by_hand,
     resource,
-    undo_property_by_property,
 )
-from winhost.resources.shared import DISTROS, restart
+from winhost.resources.shared import DISTROS, RESTART
 from winhost.resources.values import text
 
 NO_DOWNGRADE = "winhost never downgrades WSL"
@@ -30,14 +25,6 @@ def _irreversible(change: Change) -> str | None:
     )
 
 
-@by_hand("wsl")
-def undo_wsl(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """What was not there goes; a version that was there does not come back."""
-    if before.get("version") is not None and now["version"] != before["version"]:
-        return Keep(NO_DOWNGRADE)
-    return undo_property_by_property(before, after, now)
-
-
 @resource(
     ResourceType(
         "Wsl",
@@ -49,10 +36,21 @@ def undo_wsl(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping
         },
         after=("VirtualMachinePlatform", "StagedFile"),
         asks=("restart",),
-        risks=restart,
+        risks=RESTART,
         rests=(DISTROS,),
         irreversible=_irreversible,
-        undo=undo_wsl,
+        # What was not there goes; a version that was there does not come back.
+        undo=UndoRule(
+            keep_if=(
+                KeepIf(
+                    (
+                        Condition("version", of="before", none_of=(None,)),
+                        Condition("version", differs_from=("before",)),
+                    ),
+                    NO_DOWNGRADE,
+                ),
+            )
+        ),
     )
 )
 class Wsl(State):

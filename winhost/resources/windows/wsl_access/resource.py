@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from winhost.core.answers import Json
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import INSIDE, WITHIN_DISTRO, cuts_the_wire, undo_whole
+from winhost.resources.shared import CUTS_THE_WIRE, INSIDE, WHOLE, WITHIN_DISTRO
 from winhost.resources.values import FLAG, NETWORKS, Value
 
 # Type, base64, and a name; the scripts have it, too.
@@ -63,10 +63,10 @@ def _keys(value: Json) -> bool:
         requires="WslDistro",
         absent=NO_ACCESS,
         asks=("network",),
-        risks=cuts_the_wire,
+        risks=CUTS_THE_WIRE,
         rests=INSIDE,
         within=WITHIN_DISTRO,
-        undo=undo_whole,
+        undo=WHOLE,
     )
 )
 class WslAccess(State):

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
-from winhost.resources.base import ResourceType, Rests, State, resource
-from winhost.resources.shared import WITHIN_DISTRO, ends_distros
+from winhost.core.rules import Rests
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import ENDS_DISTROS, WITHIN_DISTRO
 from winhost.resources.values import or_nothing, text
 
 _FILE = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
@@ -24,7 +25,7 @@ _WAY_IN = Rests("WslAccess", on=("account", "distro"), unless=("active", (False,
         requires="WslDistro",
         absent=NO_CONF,
         asks=("vm-stop",),
-        risks=ends_distros,
+        risks=ENDS_DISTROS,
         rests=(_WAY_IN,),
         within=WITHIN_DISTRO,
     )

@@ -1,7 +1,7 @@
 """The file .wslconfig of an account."""
 
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import DISTROS_OF, NO_PROFILE, undo_whole
+from winhost.resources.shared import DISTROS_OF, NO_PROFILE, WHOLE
 from winhost.resources.values import Value, one_of, or_nothing
 
 
@@ -18,7 +18,7 @@ from winhost.resources.values import Value, one_of, or_nothing
         after=("AccountTasks",),
         absent={"text": NO_PROFILE, "encoding": NO_PROFILE},
         rests=(DISTROS_OF,),
-        undo=undo_whole,
+        undo=WHOLE,
     )
 )
 class WslConfig(State):

@@ -1,41 +1,19 @@
 """The distro."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
-from winhost.core.steps import Change
-from winhost.resources.base import Keep, ResourceType, Rests, State, Undo, by_hand, resource, undo_property_by_property
+from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule
+from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import INSIDE
 from winhost.resources.values import FLAG, SHA256_OR_NOTHING
 
 NO_DISTRO: Mapping[str, Json] = MappingProxyType(
     {"installed": False, "running": False, "image": None, "folder": None, "others": 0}
 )
-
-
-@by_hand("ends-a-distro")
-def distro_risks(change: Change) -> Iterable[str]:
-    """What runs in it ends with it."""
-    ends = change.desired.get("installed") is False or change.desired.get("running") is False
-    return ("vm-stop",) if ends and change.before.get("running") is not False else ()
-
-
-def distro_may_need(change: Change) -> Iterable[str]:
-    """With this consent it goes without being exported first."""
-    return ("data",) if change.desired.get("installed") is False else ()
-
-
-@by_hand("distro")
-def undo_distro(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """A distro goes only if it is the one that was imported; then it goes as a whole."""
-    if before.get("installed") is not False:
-        return undo_property_by_property(before, after, now)
-    if not now["installed"]:
-        return {}
-    if now["image"] is None or now["image"] != after["image"]:
-        return Keep("it is not the distro that winhost made any more")
-    return {name: NO_DISTRO[name] for name in ("installed", "image", "running") if now[name] != NO_DISTRO[name]}
+_STOPPED = Condition("running", of="before", one_of=(False,))
+_IMPORTED = Condition("installed", of="before", one_of=(False,))
 
 
 @resource(
@@ -49,14 +27,27 @@ def undo_distro(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapp
         requires="AccountTasks",
         absent=NO_DISTRO,
         asks=("vm-stop", "data"),
-        risks=distro_risks,
-        may_need=distro_may_need,
+        # What runs in it ends with it.
+        risks=tuple(
+            ConsentRule("vm-stop", (Condition(name, of="desired", one_of=(False,)),), unless=(_STOPPED,))
+            for name in ("installed", "running")
+        ),
+        # With this consent it goes without being exported first.
+        may_need=(ConsentRule("data", (Condition("installed", of="desired", one_of=(False,)),)),),
         rests=(
             Rests("WslConf", on=("account", "distro"), since=("conf", "network", "resolver")),
             Rests("WslAccess", on=("account", "distro"), since=("port", "listen", "allowed", "authorized")),
             *INSIDE,
         ),
-        undo=undo_distro,
+        # A distro goes only if it is the one that was imported; then it goes as a whole.
+        undo=UndoRule(
+            gone_if=((_IMPORTED, Condition("installed", one_of=(False,))),),
+            keep_if=tuple(
+                KeepIf((_IMPORTED, other), "it is not the distro that winhost made any more")
+                for other in (Condition("image", one_of=(None,)), Condition("image", differs_from=("after",)))
+            ),
+            remove_if_created={name: NO_DISTRO[name] for name in ("installed", "image", "running")},
+        ),
     )
 )
 class WslDistro(State):

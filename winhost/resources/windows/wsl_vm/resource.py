@@ -1,27 +1,16 @@
 """VMs of WSL."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
-from winhost.core.steps import Change
-from winhost.resources.base import Keep, ResourceType, State, Undo, by_hand, resource
-from winhost.resources.shared import DISTROS_OF, ends_distros
+from winhost.core.rules import Condition, ConsentRule, UndoRule
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import DISTROS_OF, ENDS_DISTROS
 from winhost.resources.values import SHA256_OR_NOTHING, or_nothing, text
 
 _MODE = or_nothing(text("bridged|mirrored|nat", "bridged, mirrored or nat"))
 NO_VM: Mapping[str, Json] = MappingProxyType({"running": False, "config": None, "mode": None})
-
-
-@by_hand("vm")
-def undo_vm(before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]) -> Undo:
-    """The file goes back by itself, later: a VM cannot be made with what it does not say yet."""
-    return Keep("WSL reads the .wslconfig that was put back at its next start") if now["running"] else {}
-
-
-def may_end_distros(change: Change) -> Iterable[str]:
-    """One that winhost did not start may run all the same."""
-    return ("vm-stop",)
 
 
 @resource(
@@ -35,10 +24,14 @@ def may_end_distros(change: Change) -> Iterable[str]:
         requires="AccountTasks",
         absent=NO_VM,
         asks=("vm-stop",),
-        risks=ends_distros,
-        may_need=may_end_distros,
+        risks=ENDS_DISTROS,
+        may_need=(ConsentRule("vm-stop"),),  # one that winhost did not start may run all the same,
         within=DISTROS_OF,
-        undo=undo_vm,
+        # The file goes back by itself, later: a VM cannot be made with what it does not say yet.
+        undo=UndoRule(
+            gone_if=((Condition("running", one_of=(False,)),),),
+            never="WSL reads the .wslconfig that was put back at its next start",
+        ),
     )
 )
 class WslVm(State):

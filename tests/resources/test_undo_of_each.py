@@ -1,0 +1,190 @@
+"""What rollback decides about each resource type, by its own declaration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from winhost.core.answers import Json, MissingFact
+from winhost.core.undo import Keep, find_undo
+from winhost.resources.registry import RESOURCE_TYPES, RULES
+from winhost.resources.shared import NO_PROFILE
+
+VM, OTHER_VM = (f"assigned:{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "12")
+MISSING = "cannot be judged"
+State = Mapping[str, Json]
+# The resource; what the run changed, as it was found; as the run left it; as it is now; what rollback makes of that.
+DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
+    "a right that was granted": ("AccountRight", {"granted": False}, {"granted": True}, {"granted": True}, "back"),
+    "tasks that others changed": ("AccountTasks", {"jobs": "absent"}, {"jobs": "ready"}, {"jobs": "disabled"}, "back"),
+    "tasks that could not log on": (
+        *("AccountTasks", {"logon": "refused"}, {"logon": "password"}, {"logon": "password"}),
+        Keep("they log on again"),
+    ),
+    "a source that was added": (
+        *("AptSource", {"present": False, "uri": None}, {"present": True, "uri": "a"}, {"present": True, "uri": "a"}),
+        {"present": False},
+    ),
+    "a source that was added and changed": (
+        *("AptSource", {"present": False, "uri": None}, {"present": True, "uri": "a"}, {"present": True, "uri": "b"}),
+        Keep("uri changed since by somebody else", {"present": False}),
+    ),
+    "a source that is gone again": (
+        *("AptSource", {"present": False, "uri": None}, {"present": True, "uri": "a"}, {"present": False, "uri": None}),
+        {},
+    ),
+    "a source of others": ("AptSource", {"uri": "a"}, {"uri": "b"}, {"present": True, "uri": "b"}, "back"),
+    "a card on its way": (
+        "AssignableDevice",
+        {"place": "host-enabled"},
+        {"place": VM},
+        {"place": "dismounted"},
+        "back",
+    ),
+    "a card as it was found": ("AssignableDevice", {"place": VM}, {"place": "dismounted"}, {"place": VM}, {}),
+    "a card of another VM": (
+        *("AssignableDevice", {"place": "host-enabled"}, {"place": VM}, {"place": OTHER_VM}),
+        Keep(f"VM {OTHER_VM.removeprefix('assigned:')} has it now"),
+    ),
+    "a spec that was made": (
+        *("CdiSpec", {"present": False, "fresh": False}, {"present": True}, {"present": True, "fresh": True}),
+        {"present": False},
+    ),
+    "a spec that is gone": (
+        *("CdiSpec", {"present": False, "fresh": False}, {"present": True}, {"present": False, "fresh": False}),
+        {},
+    ),
+    "a spec that was stale": (
+        *("CdiSpec", {"fresh": False}, {"fresh": True}, {"present": True, "fresh": True}),
+        Keep("a spec that did not match the driver is of no use to anybody"),
+    ),
+    "a package that others need now": (
+        *("DebianPackage", {"version": None}, {"version": "1", "needed_by": ["a"]}),
+        {"version": "1", "needed_by": ["c", "a", "b"]},
+        Keep("b, c needs it now"),
+    ),
+    "a package that was there, needed now": (
+        *("DebianPackage", {"held": False}, {"held": True, "needed_by": []}, {"held": True, "needed_by": ["a"]}),
+        "back",
+    ),
+    "a switch that was made": (
+        *("ExternalSwitch", {"adapter": None}, {"adapter": "a"}, {"adapter": "a", "phase": "settled", "vms": 0}),
+        "back",
+    ),
+    "a switch of others": (
+        *("ExternalSwitch", {"adapter": None}, {"adapter": "a"}, {"adapter": "a", "phase": "none", "vms": 0}),
+        Keep("this switch is not the one that winhost made"),
+    ),
+    "a switch in use": (
+        *("ExternalSwitch", {"adapter": None}, {"adapter": "a"}, {"adapter": "a", "phase": "settled", "vms": 2}),
+        Keep("2 VM adapter(s) are connected to it"),
+    ),
+    "a driver model": ("GpuDriverModel", {"pending": "TCC"}, {"pending": "MCDM"}, {"pending": "MCDM"}, "back"),
+    "a firewall": (
+        *("HyperVFirewall", {"ports": []}, {"ports": [22]}, {"ports": [22, 80]}),
+        Keep("ports changed since by somebody else"),
+    ),
+    "a role with VMs made since": (
+        *("HyperVRole", {"role": "available"}, {"vms": 0}, {"role": "installed", "tools": "installed", "vms": 2}),
+        Keep("2 VM(s) made since need it"),
+    ),
+    "a role between two restarts": (
+        *("HyperVRole", {"role": "available"}, {"role": "installed", "vms": 0}),
+        {"role": "uninstall-pending", "tools": "installed", "vms": 0},
+        "back",
+    ),
+    "a role without its tools": (
+        *("HyperVRole", {"role": "available"}, {"role": "installed", "vms": 0}),
+        {"role": "installed", "tools": "available", "vms": 0},
+        MISSING,
+    ),
+    "tools of a role that was there": (
+        *("HyperVRole", {"tools": "available"}, {"tools": "installed", "vms": 0}),
+        {"role": "installed", "tools": "installed", "vms": 0},
+        "back",
+    ),
+    "a file whose mode others changed": (
+        *("LinuxFile", {"text": None, "mode": None}, {"text": "a", "mode": "0644"}, {"text": "a", "mode": "0600"}),
+        Keep("mode changed since by somebody else"),
+    ),
+    "an account that was made": (
+        *("LocalAccount", {"there": False, "administrator": False}, {}),
+        {"there": True, "administrator": True, "ours": True},
+        {"there": False},
+    ),
+    "an account that is another's by now": (
+        *("LocalAccount", {"there": False}, {}, {"there": True, "ours": False}),
+        Keep("it is not the account that winhost made any more"),
+    ),
+    "a forwarded port": ("PortForward", {"target": None}, {"target": "10.0.0.1"}, {"target": "10.0.0.1"}, "back"),
+    "a power plan": ("PowerPlan", {"standby": 900}, {"standby": 0}, {"standby": 0}, "back"),
+    "a file that came in part": (
+        *("StagedFile", {"present": None}, {"present": True}, {"present": None}),
+        {"present": False},
+    ),
+    "a unit that went with its file": (
+        *("SystemdUnit", {"enabled": "disabled"}, {"enabled": "enabled"}),
+        {"enabled": {"unavailable": "LinuxFile"}, "active": {"unavailable": "LinuxFile"}},
+        {},
+    ),
+    "a unit that still runs without its file": (
+        *("SystemdUnit", {"enabled": "disabled"}, {"enabled": "enabled"}),
+        {"enabled": {"unavailable": "LinuxFile"}, "active": True},
+        MISSING,
+    ),
+    "a feature between two restarts": (
+        *("VirtualMachinePlatform", {"feature": "available"}, {"feature": "installed"}),
+        {"feature": "install-pending"},
+        "back",
+    ),
+    "actions of a VM": ("VmActions", {"stop": "save"}, {"stop": "turn-off"}, {"stop": "turn-off"}, "back"),
+    "checkpoints of a VM": ("VmCheckpoints", {"automatic": True}, {"automatic": False}, {"automatic": False}, "back"),
+    "memory of a VM": ("VmMemory", {"dynamic": True}, {"dynamic": False}, {"dynamic": False}, "back"),
+    "windows of a VM": (
+        *("VmMmio", {"low": 1, "high": 1}, {"low": 2, "high": 2}, {"low": 2, "high": 3}),
+        Keep("high changed since by somebody else", {"low": 1}),
+    ),
+    "power of a VM": ("VmPower", {"state": "running"}, {"state": "off"}, {"state": "off"}, "back"),
+    "a newer WSL": (
+        *("Wsl", {"version": "2.6.1.0"}, {"version": "2.7.14.0"}, {"version": "2.7.14.0"}),
+        Keep("winhost never downgrades WSL"),
+    ),
+    "SSH access that went with its distro": (
+        *("WslAccess", {"port": None}, {"port": 22}, {"port": NO_PROFILE, "active": NO_PROFILE}),
+        {},
+    ),
+    "settings inside a distro": ("WslConf", {"conf": None}, {"conf": "a"}, {"conf": "a"}, "back"),
+    "a configuration that others changed": (
+        *("WslConfig", {"text": None, "encoding": None}, {"text": "a", "encoding": "utf-8"}),
+        {"text": "b", "encoding": "utf-8"},
+        Keep("text changed since by somebody else"),
+    ),
+    "a distro that was made": (
+        *("WslDistro", {"installed": False}, {"image": "a"}, {"installed": True, "image": "a", "running": True}),
+        {"installed": False, "image": None, "running": False},
+    ),
+    "a distro that is another's by now": (
+        *("WslDistro", {"installed": False}, {"image": "a"}, {"installed": True, "image": "b", "running": True}),
+        Keep("it is not the distro that winhost made any more"),
+    ),
+    "a VM of WSL that runs": (
+        *("WslVm", {"mode": "nat"}, {"mode": "bridged"}, {"mode": "bridged", "running": True}),
+        Keep("WSL reads the .wslconfig that was put back at its next start"),
+    ),
+    "a VM of WSL that does not run": ("WslVm", {"mode": "nat"}, {}, {"mode": "bridged", "running": False}, {}),
+}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_rollback_decides(name: str) -> None:
+    resource, before, after, now, decided = DECISIONS[name]
+    if decided == MISSING:
+        with pytest.raises(MissingFact):
+            find_undo(RULES[resource], before, after, now)
+    else:
+        assert find_undo(RULES[resource], before, after, now) == (before if decided == "back" else decided)
+
+
+def test_every_resource_that_can_be_changed_has_its_decisions() -> None:
+    shown = {resource for resource, *_ in DECISIONS.values()}
+    assert shown == {resource.name for resource in RESOURCE_TYPES.values() if resource.sets}
