@@ -11,10 +11,11 @@ from tests.engine.world import DirectWire
 from winhost.connect.agent import Agent
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, Unreachable
+from winhost.core.checks import Check
 from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.run import Outcome
 from winhost.engine.store import Store
-from winhost.engine.verify import Check, verify_plan
+from winhost.engine.verify import verify_plan
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine

@@ -11,7 +11,7 @@ from tests.linux.unpacked import unpack_linux
 from winhost.bundle.linux_run import HOST_KEY
 from winhost.connect.agent import Agent
 from winhost.core.steps import DesiredResource
-from winhost.engine.order import steps_for
+from winhost.engine.host_steps import steps_on
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
 
@@ -45,7 +45,7 @@ def plan_for(agent: Agent, desired: tuple[DesiredResource, ...], key: str = KEY)
     """As planning does, of what is wanted."""
     resources = agent.read(tuple({each.resource for each in desired}))
     facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", resources)
-    stage = Stage(1, desired, steps_for(desired, facts, prefix="1."))
+    stage = Stage(1, desired, steps_on(facts, desired, prefix="1."))
     return Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
 
 

@@ -21,7 +21,7 @@ from winhost.core.answers import MissingFact, Record
 from winhost.core.rules import Rests
 from winhost.core.steps import DesiredResource
 from winhost.core.undo import Keep, find_undo
-from winhost.engine.order import steps_for
+from winhost.engine.host_steps import steps_on
 from winhost.model.facts import Facts
 from winhost.resources.base import ResourceType
 from winhost.resources.registry import LINUX, RULES
@@ -52,8 +52,8 @@ STATES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 def test_the_resources_are_those_that_can_be_changed_in_the_order_of_changes() -> None:
     goals = tuple(DesiredResource(resource, {}, {"x": 1}, resource, "") for resource in sorted(linux_run.RESOURCES))
     facts = Facts("h", "synthetic", "", "", {resource: (Record({"x": 0}),) for resource in linux_run.RESOURCES})
-    assert [step.resource for step in steps_for(goals, facts)] == list(linux_run.RESOURCES)
-    assert [step.resource for step in steps_for(goals, facts, backwards=True)] == list(reversed(linux_run.RESOURCES))
+    assert [step.resource for step in steps_on(facts, goals)] == list(linux_run.RESOURCES)
+    assert [step.resource for step in steps_on(facts, goals, backwards=True)] == list(reversed(linux_run.RESOURCES))
     assert set(linux_run.RESOURCES) == {resource.name for resource in LINUX.values() if resource.sets}
     assert set(linux_run.READ_ONLY) == {resource.name for resource in LINUX.values() if not resource.sets}
     assert set(linux_run.RESOURCES.values()) == set(linux_run.RULES)

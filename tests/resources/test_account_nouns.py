@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from winhost.core.answers import Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.dependents import by
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, Undo, find_undo
-from winhost.engine.resting import by
 from winhost.model.facts import Answer, Facts
-from winhost.resources.registry import RULES, WINDOWS
+from winhost.resources.registry import RULES, WINDOWS, host_answers
 from winhost.resources.shared import DISTROS_OF, NO_PROFILE
 
 TASKS = RULES["AccountTasks"]
@@ -130,7 +130,7 @@ def test_what_rests_on_an_account_are_its_distros(resource: str) -> None:
     assert DISTROS_OF in WINDOWS[resource].rests
 
     def users(asked: Facts) -> list[tuple[str, Key]]:
-        return [(user.resource, user.key) for user in by(DISTROS_OF, {"account": "Winhost"}, asked)]
+        return [(user.resource, user.key) for user in by(DISTROS_OF, {"account": "Winhost"}, host_answers(asked))]
 
     assert users(facts((HERE, ELSEWHERE))) == [("WslDistro", HERE.key)]
     assert users(facts((ELSEWHERE,))) == []

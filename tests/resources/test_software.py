@@ -4,12 +4,12 @@ import pytest
 
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.answers import RemoteFault as Fault
+from winhost.core.dependents import resting
 from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
-from winhost.engine.resting import resting
 from winhost.model.facts import Answer, Facts
-from winhost.resources.registry import RULES, WINDOWS
+from winhost.resources.registry import RULES, WINDOWS, host_answers
 
 PLATFORM, STAGED, WSL, MODEL = (WINDOWS[n] for n in ("VirtualMachinePlatform", "StagedFile", "Wsl", "GpuDriverModel"))
 MSI = "db084e536279a59e90a26ec598d8aa8a4dff8309f41d078fd06242953ac1ebcd"
@@ -50,7 +50,9 @@ def on_the_platform(wsl: Answer, distros: Answer) -> list[tuple[str, Key]]:
     known = Facts(
         "here", "synthetic", "2026-01-01T00:00:00Z", "0", {**facts(wsl, distros).resources, "LocalAccount": accounts}
     )
-    return [(user.resource, user.key) for _, user in resting("VirtualMachinePlatform", {}, known).values()]
+    return [
+        (user.resource, user.key) for _, user in resting("VirtualMachinePlatform", {}, host_answers(known)).values()
+    ]
 
 
 def test_wsl_and_distros_of_whatever_account_rest_on_the_platform() -> None:

@@ -11,10 +11,11 @@ from winhost.cli.outputs import Output
 from winhost.cli.show_plan import format_full_value, format_value
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import table
+from winhost.core.checks import Check
 from winhost.engine.failures import wrong_host
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
-from winhost.engine.verify import Check, verify_plan
+from winhost.engine.verify import verify_plan
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan

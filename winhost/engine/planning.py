@@ -7,9 +7,10 @@ from typing import Protocol
 from winhost import __version__
 from winhost.compat.assess import recommended
 from winhost.core.answers import Id, Json, MissingFact, Unavailable, identity
+from winhost.core.order import NoInstance, differences
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import EndOfRun, next_steps_of
-from winhost.engine.order import ResourceMissing, differences, steps_for
+from winhost.engine.host_steps import steps_on
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge.catalogue import remedies
@@ -23,7 +24,7 @@ from winhost.paths.expansion import expand
 from winhost.paths.path_request import PathRequest, parse_request
 from winhost.paths.playbook import WrongPlaybook
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RESOURCE_TYPES, answer, unread
+from winhost.resources.registry import RESOURCE_TYPES, answer, host_answers, unread
 from winhost.resources.shared import ACCESS
 
 
@@ -276,7 +277,7 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number:
     except Refusal as refusal:
         raise _undecided(facts, request, refusal) from refusal
     check_stage(facts, request, desired)
-    steps = steps_for(desired, facts.document, prefix=f"{number}.", extra_risks=planned.risks())
+    steps = steps_on(facts.document, desired, prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, desired, steps, deferred)
 
 
@@ -297,10 +298,10 @@ def _until_there(
 
 def _awaited(desired: DesiredResource, facts: Facts) -> str | None:
     try:
-        differences(desired, facts)
+        differences(desired, host_answers(facts))
     except MissingFact as missing:
         return missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
-    except ResourceMissing:
+    except NoInstance:
         return None  # said once it is judged
     return None
 

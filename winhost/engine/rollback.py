@@ -1,19 +1,20 @@
 """Going back: undo exactly what a run changed, in reverse, and keep what others now use."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
+from winhost.core.came_since import Verdicts, judge
+from winhost.core.checks import Check, check
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine.came_since import Verdicts, judge
 from winhost.engine.failures import ConsentNeeded
-from winhost.engine.order import steps_for
+from winhost.engine.host_steps import steps_on
 from winhost.engine.run import NotJudged, Outcome, RunContext, Runner
 from winhost.engine.run_state import RunState
-from winhost.engine.verify import Check, check
 from winhost.model.facts import Facts
 from winhost.model.plan import in_order
-from winhost.resources.registry import RESOURCE_TYPES, titled, unread
+from winhost.resources.registry import RESOURCE_TYPES, answer, host_answers, titled, unread
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ def preview(record: RunState, facts: Facts) -> tuple[tuple[Step, ...], RollbackO
 
 def find_back(record: RunState, facts: Facts) -> RollbackOutlook:
     """By the journal of one run, and what the host shows of all others."""
-    verdicts = judge(record, facts)
+    verdicts = judge(record, host_answers(facts))
     return RollbackOutlook(
         tuple(_desired(id_, verdicts, record) for id_ in record.touched if verdicts.rests(id_)),
-        tuple(f"{record.touched[id_].title}: kept: {why}" for id_, why in verdicts.kept.items()),
+        tuple(f"{record.touched[id_].title}: kept: {_with_names(why, facts)}" for id_, why in verdicts.kept.items()),
         tuple(_not_judged(id_, record, missing) for id_, missing in verdicts.missing.items()),
         frozenset({*verdicts.kept, *verdicts.missing}),
     )
@@ -65,6 +66,17 @@ def find_back(record: RunState, facts: Facts) -> RollbackOutlook:
 def _desired(id_: Id, verdicts: Verdicts, record: RunState) -> DesiredResource:
     touched = record.touched[id_]
     return DesiredResource(touched.resource, touched.key, verdicts.rests(id_), touched.title, "As it was found.")
+
+
+def _with_names(sentence: str, facts: Facts) -> str:
+    """VMs by their names, where the host tells those, and no two have the same."""
+    vms = answer(facts, "Vm")
+    known = [(each.key["vm"], each.state["name"]) for each in vms] if isinstance(vms, tuple) else []
+    names = [name for _, name in known]
+    # In one go: what a VM is called is never taken for another one.
+    found = {guid: name for guid, name in known if isinstance(name, str) and names.count(name) == 1}
+    pattern = "|".join(map(re.escape, found))
+    return re.sub(pattern, lambda guid: found[guid[0]], sentence) if found else sentence
 
 
 def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
@@ -136,7 +148,7 @@ def _ask_first(runner: Runner, desired: tuple[DesiredResource, ...], facts: Fact
 
 
 def _left_to_undo(desired: tuple[DesiredResource, ...], facts: Facts) -> Iterator[Check]:
-    return (found for goal in desired for found in check(goal, facts) if not found.holds)
+    return (found for goal in desired for found in check(goal, host_answers(facts), unread) if not found.holds)
 
 
 def _parts(desired: tuple[DesiredResource, ...]) -> list[tuple[DesiredResource, ...]]:
@@ -148,4 +160,4 @@ def _parts(desired: tuple[DesiredResource, ...]) -> list[tuple[DesiredResource, 
 
 def _steps(desired: tuple[DesiredResource, ...], facts: Facts, record: RunState) -> tuple[Step, ...]:
     titles: Mapping[Id, str] = {id_: touched.title for id_, touched in record.touched.items()}
-    return steps_for(desired, facts, prefix="u", role="undo", backwards=True, titles=titles)
+    return steps_on(facts, desired, prefix="u", role="undo", backwards=True, titles=titles)

@@ -11,6 +11,8 @@ from winhost.connect.agent import Connector, SetAnswer
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, WireError
 from winhost.core.answers import Id, Json, Key, MissingFact, identity
+from winhost.core.checks import Check
+from winhost.core.dependents import resting, seen
 from winhost.core.journal_lines import RawEvent
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amending, uploads
@@ -27,8 +29,8 @@ from winhost.engine.failures import (
     wrong_host,
 )
 from winhost.engine.host_session import HostSession, ProgressEvent
+from winhost.engine.host_steps import steps_on
 from winhost.engine.journal import SCHEMA, Journal, read_journal
-from winhost.engine.order import state_of, steps_for
 from winhost.engine.planning import (
     CheckedPlan,
     PlanRefused,
@@ -38,17 +40,16 @@ from winhost.engine.planning import (
     next_stage,
     request_of,
 )
-from winhost.engine.resting import resting, seen
 from winhost.engine.run_state import RunState, fold, replay
 from winhost.engine.store import Store
-from winhost.engine.verify import Check, verify_stages
+from winhost.engine.verify import verify_stages
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Stage, in_order
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RESOURCE_TYPES, unread
+from winhost.resources.registry import RESOURCE_TYPES, host_answers, unread
 
 
 @dataclass(frozen=True)
@@ -335,7 +336,7 @@ class Runner:
         except WinhostError as error:
             raise self._to_choose(error) from error
         amending.refuse_used(self.record, request, stage)
-        steps = steps_for(stage.desired, facts, prefix=f"{number}.", extra_risks=asked_risks(found, request))
+        steps = steps_on(facts, stage.desired, prefix=f"{number}.", extra_risks=asked_risks(found, request))
         return replace(stage, steps=steps)
 
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
@@ -408,7 +409,7 @@ class Runner:
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
         risks = asked_risks(HostFacts(facts), self.request)
         pending = self._pending_restore()
-        steps = steps_for((*stage.desired, *pending.values()), facts, prefix=f"{stage.number}.", extra_risks=risks)
+        steps = steps_on(facts, (*stage.desired, *pending.values()), prefix=f"{stage.number}.", extra_risks=risks)
         uploads.check(steps, self.folder)
         return tuple(_as_restore(step, pending) for step in steps)
 
@@ -444,7 +445,7 @@ class Runner:
         for step in stage.steps:
             if step.role == "restore" or identity(step.resource, step.key) in self.record.touched:
                 continue
-            now = state_of(facts, step.resource, step.key) or {}
+            now = host_answers(facts).state_of(step.resource, step.key) or {}
             for name, before in step.before.items():
                 if now.get(name) not in ([before] if step.role == "need" else [before, step.desired[name]]):
                     differing[f"{step.title}: {name}"] = (before, now.get(name))
@@ -456,7 +457,7 @@ class Runner:
         differing: dict[str, tuple[Json, Json]] = {}
         for desired in stage.desired:
             id_ = identity(desired.resource, desired.key)
-            now = state_of(facts, desired.resource, desired.key) or {}
+            now = host_answers(facts).state_of(desired.resource, desired.key) or {}
             for name, value in desired.desired.items():
                 if (id_, name) not in shown and id_ not in self.record.touched and now.get(name) != value:
                     differing[f"{desired.title}: {name}"] = (value, now.get(name))
@@ -504,7 +505,7 @@ class Runner:
         )
 
     def _set(self, step: Step, facts: Facts, number: int, total: int) -> None:
-        found = dict(state_of(facts, step.resource, step.key) or {}) | dict(step.before)
+        found = dict(host_answers(facts).state_of(step.resource, step.key) or {}) | dict(step.before)
         self.write("begin", step=plain(step), found=found, users=_users(step.resource, step.key, facts))
         self.tell("step", step.title, step, number, total)
         try:
@@ -644,13 +645,13 @@ def _as_restore(step: Step, pending_restore: Mapping[Id, DesiredResource]) -> St
 def _users(resource: str, key: Key, facts: Facts) -> list[Any]:
     """As far as it can be read: rollback keeps more then, not less."""
     try:
-        return [plain(user) for _, user in resting(resource, key, facts).values()]
+        return [plain(user) for _, user in resting(resource, key, host_answers(facts)).values()]
     except MissingFact:
         return []
 
 
 def _seen(resource: str, key: Key, facts: Facts) -> list[Any] | None:
     try:
-        return [plain(user) for user in seen(resource, key, facts)]
+        return [plain(user) for user in seen(resource, key, host_answers(facts))]
     except MissingFact:
         return None

@@ -1,47 +1,18 @@
 """Whether what was wanted is still so, property by property."""
 
-from dataclasses import dataclass
-
-from winhost.core.answers import Json, MissingFact
-from winhost.core.steps import DesiredResource
-from winhost.engine.order import state_of
+from winhost.core.checks import Check, check
 from winhost.engine.planning import CheckedPlan, PlanRefused, make_plan
 from winhost.model.facts import Facts
 from winhost.model.plan import Stage
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import unread
-
-
-@dataclass(frozen=True)
-class Check:
-    """One property: what was wanted and what is found. `found` is a sentence where there is nothing to compare."""
-
-    title: str
-    resource: str
-    property: str
-    desired: Json
-    found: Json
-    holds: bool
-
-
-def check(desired: DesiredResource, facts: Facts) -> list[Check]:
-    """A check for each property of a goal."""
-    try:
-        state = state_of(facts, desired.resource, desired.key)
-    except MissingFact as missing:
-        return [_lost(desired, name, unread(missing)) for name in desired.desired]
-    if state is None:
-        return [_lost(desired, name, "it is not there any more") for name in desired.desired]
-    return [
-        Check(desired.title, desired.resource, name, value, state[name], state[name] == value)
-        for name, value in desired.desired.items()
-    ]
+from winhost.resources.registry import host_answers, unread
 
 
 def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
     """Checks for all that these stages want; of a resource in several, the last goal counts."""
     last = {(w.resource, tuple(sorted(w.key.items()))): w for stage in stages for w in stage.desired}
-    return [found for desired in last.values() for found in check(desired, facts)]
+    now = host_answers(facts)
+    return [found for desired in last.values() for found in check(desired, now, unread)]
 
 
 def verify_plan(checked: CheckedPlan, facts: HostFacts) -> list[Check]:
@@ -62,7 +33,3 @@ def verify_plan(checked: CheckedPlan, facts: HostFacts) -> list[Check]:
 
 def _forbidden(path: str, refused: PlanRefused) -> Check:
     return Check(f"Path {path}", "", "verdict", "possible", " ".join(refused.grounds.because), holds=False)
-
-
-def _lost(desired: DesiredResource, name: str, why: str) -> Check:
-    return Check(desired.title, desired.resource, name, desired.desired[name], why, holds=False)

@@ -6,6 +6,7 @@ from importlib.resources import files
 from types import ModuleType
 
 from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.host_answers import HostAnswers
 from winhost.core.rules import ResourceRules
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType, State
@@ -68,13 +69,17 @@ RULES: dict[str, ResourceRules] = {
 }
 
 
+_NO_LINUX = dict.fromkeys(LINUX, Unavailable(ACCESS))
+
+
 def answer(facts: Facts, resource: str) -> Answer:
-    """What facts tell of a resource. A host whose Linux lets nobody in has nothing to tell of it, and its facts
-    lack it.
-    """
-    if resource in LINUX and resource not in facts.resources:
-        return Unavailable(ACCESS)
-    return facts.answer(resource)
+    """What facts tell of a resource."""
+    return host_answers(facts).answer(resource)
+
+
+def host_answers(facts: Facts) -> HostAnswers:
+    """A host whose Linux lets nobody in has nothing to tell of it, and its facts lack it."""
+    return HostAnswers({**_NO_LINUX, **facts.resources}, RULES)
 
 
 def titled(resource: str) -> str:

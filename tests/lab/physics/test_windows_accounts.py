@@ -12,7 +12,7 @@ import pytest
 from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World, world
 from winhost import __version__
 from winhost.core.steps import DesiredResource
-from winhost.engine.order import steps_for
+from winhost.engine.host_steps import steps_on
 from winhost.lab.physics.local_accounts import DENY_BATCH, MARKER, Account
 from winhost.lab.physics.scheduled_tasks import jobs_task
 from winhost.lab.physics.text_files import decoded, encoded
@@ -80,7 +80,7 @@ def planned(here: World, *desired: DesiredResource) -> Plan:
     """A plan of these requests alone."""
     facts = here.facts()
     machine_id = HostFacts(facts).os.machine_id
-    stage = Stage(1, desired, steps_for(desired, facts, prefix="1."))
+    stage = Stage(1, desired, steps_on(facts, desired, prefix="1."))
     return Plan(
         here.host, machine_id, "synthetic", facts.read_at, __version__, PlanRequest("dda", PLAYBOOK, "llm-01"), (stage,)
     )

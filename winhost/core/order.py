@@ -3,43 +3,28 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from winhost.core.answers import Id, Json, Key, MissingFact, Unavailable, Unknown, identity, refuse_missing
-from winhost.core.requirements import consents_of, needs_of
-from winhost.core.steps import Change, DesiredResource, Need, Role, Step
-from winhost.model.errors import WinhostError
-from winhost.model.facts import Facts
-from winhost.resources.base import ResourceType
-from winhost.resources.registry import RESOURCE_TYPES, RULES, answer
+from .answers import Id, Key, identity, refuse_missing
+from .host_answers import HostAnswers
+from .requirements import consents_of, needs_of
+from .rules import ResourceRules
+from .steps import Change, DesiredResource, Need, Role, Step
 
 
-class ResourceMissing(WinhostError):
-    """The host does not have the resource that something is wanted of."""
+class NoInstance(Exception):
+    """The host does not have what something is wanted of."""
 
-    def __init__(self, host: str, desired: DesiredResource) -> None:
-        which = ", ".join(f"{name} {value}" for name, value in desired.key.items()) or "that name"
-        super().__init__(
-            "Gone",
-            what=f"{host} has no {desired.resource} with {which} any more ({desired.title})",
-            hint=f"Read it again: winhost plan {host}",
-            host=host,
-        )
+    def __init__(self, desired: DesiredResource) -> None:
+        super().__init__(desired.title)
+        self.desired = desired
 
 
-def state_of(facts: Facts, resource: str, key: Key) -> Mapping[str, Json] | None:
-    """The state as the host told it, or of what can yet be made; None where there is no such. Raises MissingFact."""
-    found = answer(facts, resource)
-    if isinstance(found, Unknown | Unavailable):
-        raise MissingFact(resource, found)
-    return next((record.state for record in found if dict(record.key) == dict(key)), RESOURCE_TYPES[resource].absent)
-
-
-def differences(desired: DesiredResource, facts: Facts) -> Change | None:
-    """What of a goal is not so. Raises ResourceMissing, MissingFact (a property that
+def differences(desired: DesiredResource, host: HostAnswers) -> Change | None:
+    """What of a goal is not so. Raises NoInstance, MissingFact (a property that
     could not be read cannot be given back).
     """
-    state = state_of(facts, desired.resource, desired.key)
+    state = host.state_of(desired.resource, desired.key)
     if state is None:
-        raise ResourceMissing(facts.host, desired)
+        raise NoInstance(desired)
     differing = [name for name, value in desired.desired.items() if state[name] != value]
     for name in differing:
         refuse_missing(f"{desired.resource}.{name}", state[name])
@@ -50,7 +35,7 @@ def differences(desired: DesiredResource, facts: Facts) -> Change | None:
 
 def steps_for(
     desired: Sequence[DesiredResource],
-    facts: Facts,
+    host: HostAnswers,
     *,
     prefix: str = "",
     role: Role = "desired",
@@ -63,27 +48,27 @@ def steps_for(
     `backwards` reverses the order of resources, for rollback. `extra_risks`: consents that the verdict asks for;
     `titles`: of resources that are needed without being wanted.
     """
-    found = {identity(w.resource, w.key): (w, differences(w, facts)) for w in desired}
-    needs = _needs((RESOURCE_TYPES[w.resource], change) for w, change in found.values() if change)
-    moved = {id_: need for id_, need in needs.items() if _differs(need, facts)}
+    found = {identity(w.resource, w.key): (w, differences(w, host)) for w in desired}
+    needs = _needs((host.rules[w.resource], change) for w, change in found.values() if change)
+    moved = {id_: need for id_, need in needs.items() if _differs(need, host)}
     steps = [
-        _step(w, change, role, (extra_risks or {}).get(id_, ()))
+        _step(host.rules[w.resource], w, change, role, (extra_risks or {}).get(id_, ()))
         for id_, (w, change) in found.items()
         if change and id_ not in needs
     ]
-    steps.sort(key=lambda step: _rank(step.resource, step.key, backwards))
+    steps.sort(key=lambda step: _rank(host.rules[step.resource].place, step.key, backwards))
     for id_, need in moved.items():
         goal = found[id_][0] if id_ in found else None
         title = goal.title if goal else (titles or {}).get(id_, f"{need.resource} of {', '.join(need.key.values())}")
-        steps = _surround(steps, id_, need, title, goal, facts)
+        steps = _surround(steps, id_, need, title, goal, host)
     # A need that already holds leaves its resource's own goal to be met last, as if nothing needed it.
     for id_ in needs.keys() - moved.keys():
         if id_ in found and (change := found[id_][1]):
-            steps.append(_step(found[id_][0], change, role, ()))
+            steps.append(_step(host.rules[id_[0]], found[id_][0], change, role, ()))
     return tuple(replace(step, id=f"{prefix}{number}") for number, step in enumerate(steps, start=1))
 
 
-def _needs(changes: Iterable[tuple[ResourceType, Change]]) -> dict[Id, Need]:
+def _needs(changes: Iterable[tuple[ResourceRules, Change]]) -> dict[Id, Need]:
     return {
         identity(need.resource, need.key): need
         for resource, change in changes
@@ -91,29 +76,34 @@ def _needs(changes: Iterable[tuple[ResourceType, Change]]) -> dict[Id, Need]:
     }
 
 
-def _differs(need: Need, facts: Facts) -> bool:
-    state = state_of(facts, need.resource, need.key)
+def _differs(need: Need, host: HostAnswers) -> bool:
+    state = host.state_of(need.resource, need.key)
     return state is not None and any(state[name] != value for name, value in need.desired.items())
 
 
 def _surround(
-    steps: list[Step], id_: Id, need: Need, title: str, goal: DesiredResource | None, facts: Facts
+    steps: list[Step], id_: Id, need: Need, title: str, goal: DesiredResource | None, host: HostAnswers
 ) -> list[Step]:
     """Put the need before the first step that has it, and its give-back after the last one."""
     having = [
-        number for number, step in enumerate(steps) if id_ in _needs([(RESOURCE_TYPES[step.resource], _change(step))])
+        number for number, step in enumerate(steps) if id_ in _needs([(host.rules[step.resource], change_of(step))])
     ]
     first, last = having[0], having[-1]
-    state = state_of(facts, need.resource, need.key) or {}
+    rules = host.rules[need.resource]
+    state = host.state_of(need.resource, need.key) or {}
     before = {name: state[name] for name in need.desired}
     meet = DesiredResource(
         need.resource, need.key, need.desired, title, f"{_titles(steps, having)} can change only then."
     )
-    done = [*steps[:first], _step(meet, Change(need.key, before, need.desired), "need", ()), *steps[first : last + 1]]
+    done = [
+        *steps[:first],
+        _step(rules, meet, Change(need.key, before, need.desired), "need", ()),
+        *steps[first : last + 1],
+    ]
     back = dict(goal.desired) if goal else before
     if back != dict(need.desired):
         again = DesiredResource(need.resource, need.key, back, title, goal.why if goal else "As it was found.")
-        done.append(_step(again, Change(need.key, need.desired, back), "restore", ()))
+        done.append(_step(rules, again, Change(need.key, need.desired, back), "restore", ()))
     return done + steps[last + 1 :]
 
 
@@ -121,8 +111,9 @@ def _titles(steps: Sequence[Step], numbers: Sequence[int]) -> str:
     return ", ".join(dict.fromkeys(steps[number].title for number in numbers))
 
 
-def _step(desired: DesiredResource, change: Change, role: Role, extra: tuple[str, ...]) -> Step:
-    resource = RESOURCE_TYPES[desired.resource]
+def _step(
+    resource: ResourceRules, desired: DesiredResource, change: Change, role: Role, extra: tuple[str, ...]
+) -> Step:
     risks = tuple(dict.fromkeys((*consents_of(resource.risks, change), *extra)))
     return Step(
         id="",
@@ -136,14 +127,12 @@ def _step(desired: DesiredResource, change: Change, role: Role, extra: tuple[str
         risks=risks,
         may_need=tuple(risk for risk in consents_of(resource.may_need, change) if risk not in risks),
         restarts=resource.restarts,
-        irreversible=resource.irreversible(change),
     )
 
 
-def _change(step: Step) -> Change:
+def change_of(step: Step) -> Change:
     return Change(step.key, step.before, step.desired)
 
 
-def _rank(resource: str, key: Key, backwards: bool) -> tuple[int, tuple[str, ...]]:
-    place = RULES[resource].place
+def _rank(place: int, key: Key, backwards: bool) -> tuple[int, tuple[str, ...]]:
     return (-place if backwards else place), tuple(key.values())

@@ -3,42 +3,41 @@
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 
-from winhost.core.answers import Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity, refuse_missing
-from winhost.core.changes import Dependent
-from winhost.core.rules import Rests
-from winhost.model.facts import Facts
-from winhost.resources.registry import RESOURCE_TYPES, answer
+from .answers import Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity, refuse_missing
+from .changes import Dependent
+from .host_answers import HostAnswers
+from .rules import Rests
 
 
-def resting(resource: str, key: Key, facts: Facts, *, held: bool = True) -> dict[Id, tuple[Rests, Dependent]]:
+def resting(resource: str, key: Key, host: HostAnswers, *, held: bool = True) -> dict[Id, tuple[Rests, Dependent]]:
     """By identity, each by the first rule that names it. Raises MissingFact.
 
     But where nothing was seen to hold them against, what only counts by that need not be read.
     """
     found: dict[Id, tuple[Rests, Dependent]] = {}
-    for rule in RESOURCE_TYPES[resource].rests:
+    for rule in host.rules[resource].rests:
         with nullcontext() if held or rule.since is None else suppress(MissingFact):
-            for user in by(rule, key, facts):
+            for user in by(rule, key, host):
                 found.setdefault(identity(user.resource, user.key), (rule, user))
     return found
 
 
-def seen(resource: str, key: Key, facts: Facts) -> list[Dependent]:
+def seen(resource: str, key: Key, host: HostAnswers) -> list[Dependent]:
     """What rests on it now, to be held against what comes. Raises MissingFact, also where some of it cannot be yet."""
-    for rule in RESOURCE_TYPES[resource].rests:
-        found = answer(facts, rule.resource)
+    for rule in host.rules[resource].rests:
+        found = host.answer(rule.resource)
         if rule.since is not None and isinstance(found, Unavailable):
             raise MissingFact(rule.resource, found)
-    return [user for _, user in resting(resource, key, facts).values()]
+    return [user for _, user in resting(resource, key, host).values()]
 
 
-def by(rule: Rests, key: Key, facts: Facts) -> list[Dependent]:
+def by(rule: Rests, key: Key, host: HostAnswers) -> list[Dependent]:
     """What rests by one rule on the instance with this key. Raises MissingFact."""
-    found = answer(facts, rule.resource)
+    found = host.answer(rule.resource)
     if isinstance(found, Unknown):
         raise MissingFact(rule.resource, found)
     if isinstance(found, Unavailable):
-        return _by_disks(rule, key, facts)
+        return _by_disks(rule, key, host)
     return [_user(rule, record) for record in found if rests(rule, key, record.key, record.state)]
 
 
@@ -60,11 +59,11 @@ def _user(rule: Rests, record: Record) -> Dependent:
     )
 
 
-def _by_disks(rule: Rests, key: Key, facts: Facts) -> list[Dependent]:
+def _by_disks(rule: Rests, key: Key, host: HostAnswers) -> list[Dependent]:
     """Without what they run on distros cannot be listed; their disks may be there all the same."""
     if not rule.disks:
         return []
-    accounts = answer(facts, "LocalAccount")
+    accounts = host.answer("LocalAccount")
     if isinstance(accounts, Unknown):
         raise MissingFact("LocalAccount", accounts)
     # Whose distro it was nobody can tell: one without a name stands for all of an account.

@@ -1,19 +1,15 @@
 """What of a run's changes can be taken back now, and what stays for that which came since and rests on it."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from winhost.core.answers import Id, Json, Key, MissingFact, Unavailable, identity
-from winhost.core.changes import ChangedResource, Dependent
-from winhost.core.rules import Rests
-from winhost.core.undo import Keep, Undo, find_undo
-from winhost.engine.order import state_of
-from winhost.engine.resting import by, resting, rests
-from winhost.engine.run_state import RunState
-from winhost.model.facts import Facts
-from winhost.resources.registry import RESOURCE_TYPES, RULES, answer, label, titled
+from .answers import Id, Json, Key, MissingFact, Unavailable, identity
+from .changes import ChangedResource, Changes, Dependent
+from .dependents import by, resting, rests
+from .host_answers import HostAnswers
+from .rules import ResourceRules, Rests
+from .undo import Keep, Undo, find_undo
 
 _GONE = "it is not there any more"
 
@@ -33,25 +29,25 @@ class Verdicts:
         return _rest(self.undone.get(id_, {}))
 
 
-def judge(record: RunState, facts: Facts) -> Verdicts:
+def judge(record: Changes, host: HostAnswers) -> Verdicts:
     """Everything that goes back goes back together: what is kept keeps what it rests on."""
-    judging = _Judging(record, facts)
+    judging = _Judging(record, host)
     while judging.keeps_more():
         pass
     return judging.verdicts()
 
 
 class _Judging:
-    def __init__(self, record: RunState, facts: Facts) -> None:
+    def __init__(self, record: Changes, host: HostAnswers) -> None:
         self._record = record
-        self._facts = facts
+        self._host = host
         self._undone: dict[Id, Undo] = {}
         self._missing: dict[Id, MissingFact] = {}
         self._used: dict[Id, tuple[str, ...]] = {}
         for id_, touched in record.touched.items():
             try:
                 # What was given back for good is others' by now, and needs nobody who can read it.
-                self._undone[id_] = {} if id_ in record.restored else _undo(touched, facts, record)
+                self._undone[id_] = {} if id_ in record.restored else _undo(touched, host, record)
             except MissingFact as missing:
                 self._missing[id_] = missing
 
@@ -78,8 +74,8 @@ class _Judging:
         for id_, names in self._used.items():
             kept[id_] = f"for {', '.join(names)}, which came since; take that back, then this again"
         undone: Mapping[Id, Undo] = {id_: undo for id_, undo in self._undone.items() if id_ not in self._used}
-        named = {id_: _with_names(kept[id_], self._facts) for id_ in self._record.touched if id_ in kept}
-        return Verdicts(undone, named, missing)
+        in_order = {id_: kept[id_] for id_ in self._record.touched if id_ in kept}
+        return Verdicts(undone, in_order, missing)
 
     def _goes(self, id_: Id) -> bool:
         return id_ in self._undone and id_ not in self._used and bool(_rest(self._undone[id_]))
@@ -92,12 +88,12 @@ class _Judging:
         names: list[str] = []
         # What is in a distro goes along, and is exported first: it need not be read to know that.
         held = touched.dependents is not None and not self._is_of_ours(touched)
-        for id_, (rule, user) in resting(touched.resource, touched.key, self._facts, held=held).items():
+        for id_, (rule, user) in resting(touched.resource, touched.key, self._host, held=held).items():
             if id_ in self._record.touched:
                 names += self._named_own(id_, touched)
             elif not _is_known(rule, user, touched):
                 self._refuse_nameless(user, touched)
-                names.append(_named(user.resource, user.key))
+                names.append(_named(self._host.rules[user.resource], user.key))
         names += [name for id_ in self._lent(touched) for name in self._named_own(id_, touched)]
         return tuple(dict.fromkeys(names))
 
@@ -113,7 +109,7 @@ class _Judging:
             (each.resource, each.key) for each in unread
         ]:
             if resource == user.resource and all(key[name] == part for name, part in user.key.items() if part):
-                raise MissingFact(user.resource, cast(Unavailable, answer(self._facts, user.resource)))
+                raise MissingFact(user.resource, cast(Unavailable, self._host.answer(user.resource)))
 
     def _named_own(self, id_: Id, whole: ChangedResource) -> tuple[str, ...]:
         """What this run changed itself counts where it stays for others, or is others' by now.
@@ -123,13 +119,13 @@ class _Judging:
         touched = self._record.touched[id_]
         if id_ in self._used:
             return self._used[id_]
-        inside = _is_in(touched, whole) and whole.before == RESOURCE_TYPES[whole.resource].absent
-        others = isinstance(self._undone.get(id_), Keep) and not self._goes(id_) and _is_others(touched, self._facts)
+        inside = _is_in(touched, whole, self._host) and _was_made(whole, self._host)
+        others = isinstance(self._undone.get(id_), Keep) and not self._goes(id_) and _is_others(touched, self._host)
         return (touched.title,) if others and not inside else ()
 
     def _lent(self, whole: ChangedResource) -> Iterator[Id]:
         """What this run put there and others have taken away."""
-        for rule in RESOURCE_TYPES[whole.resource].rests:
+        for rule in self._host.rules[whole.resource].rests:
             for id_, touched in self._record.touched.items():
                 left = {**touched.before, **touched.after}
                 if touched.resource == rule.resource and rule.lent and rests(rule, whole.key, touched.key, left):
@@ -139,26 +135,24 @@ class _Judging:
         """Without the role nobody could give a VM back what cannot be read of it now. Raises MissingFact."""
         for id_, missing in self._missing.items():
             part = self._record.touched[id_]
-            if RESOURCE_TYPES[part.resource].requires == whole.resource and not self._goes_along(part):
+            if self._host.rules[part.resource].requires == whole.resource and not self._goes_along(part):
                 raise missing
 
     # ---- what went along
 
     def _is_of_ours(self, touched: ChangedResource) -> bool:
         """A distro that this run made, or something in it."""
-        wholes = [
-            whole for whole in self._record.touched.values() if whole.before == RESOURCE_TYPES[whole.resource].absent
-        ]
-        inside = {resource.within.resource for resource in RESOURCE_TYPES.values() if resource.within}
+        wholes = [whole for whole in self._record.touched.values() if _was_made(whole, self._host)]
+        inside = {rules.within.resource for rules in self._host.rules.values() if rules.within}
         itself = touched.resource in inside and touched in wholes
-        return itself or any(_is_in(touched, whole) for whole in wholes)
+        return itself or any(_is_in(touched, whole, self._host) for whole in wholes)
 
     def _goes_along(self, part: ChangedResource) -> bool:
         """With something that this run had made, and has taken away or takes away now."""
         return any(
-            _is_in(part, whole)
-            and whole.before == RESOURCE_TYPES[whole.resource].absent
-            and (self._goes(id_) or _is_as_found(whole, self._facts))
+            _is_in(part, whole, self._host)
+            and _was_made(whole, self._host)
+            and (self._goes(id_) or _is_as_found(whole, self._host))
             for id_, whole in self._record.touched.items()
         )
 
@@ -172,40 +166,31 @@ def _is_known(rule: Rests, user: Dependent, touched: ChangedResource) -> bool:
     return any(each.state is None or each.state == user.state for each in same)
 
 
-def _named(resource: str, key: Key) -> str:
+def _named(rules: ResourceRules, key: Key) -> str:
     if "" in key.values():
         return f"a distro of {key['account']}"
-    return key[label(resource)] if key else titled(resource)
-
-
-def _with_names(sentence: str, facts: Facts) -> str:
-    """VMs by their names, where the host tells those, and no two have the same."""
-    vms = answer(facts, "Vm")
-    known = [(each.key["vm"], each.state["name"]) for each in vms] if isinstance(vms, tuple) else []
-    names = [name for _, name in known]
-    # In one go: what a VM is called is never taken for another one.
-    found = {guid: name for guid, name in known if isinstance(name, str) and names.count(name) == 1}
-    pattern = "|".join(map(re.escape, found))
-    return re.sub(pattern, lambda guid: found[guid[0]], sentence) if found else sentence
+    return key["distro" if "distro" in key else rules.key[0]] if key else rules.title
 
 
 # ---- one resource
 
 
-def _undo(touched: ChangedResource, facts: Facts, record: RunState) -> Undo:
+def _undo(touched: ChangedResource, host: HostAnswers, record: Changes) -> Undo:
     try:
-        now = state_of(facts, touched.resource, touched.key)
+        now = host.state_of(touched.resource, touched.key)
     except MissingFact as missing:
-        return _undo_unread(touched, facts, record, missing)
+        return _undo_unread(touched, host, record, missing)
     if now is None:
         return Keep(_GONE)
     before = touched.original
     moved = {name: now[name] for name in before for state in touched.transitional if state.get(name) == now[name]}
-    undo = find_undo(RULES[touched.resource], before, {**touched.after, **moved}, now)
-    return _undo_of_what_is_gone(touched, record) if _rest(undo) and _has_lost_its_whole(touched, facts) else undo
+    undo = find_undo(host.rules[touched.resource], before, {**touched.after, **moved}, now)
+    if _rest(undo) and _has_lost_its_whole(touched, host):
+        return _undo_of_what_is_gone(touched, host, record)
+    return undo
 
 
-def _undo_unread(touched: ChangedResource, facts: Facts, record: RunState, missing: MissingFact) -> Undo:
+def _undo_unread(touched: ChangedResource, host: HostAnswers, record: Changes, missing: MissingFact) -> Undo:
     """What is there only since we installed the role went with it, once we are on the way back from that.
 
     And what lay in a distro is gone for certain where there is no such distro. Raises the MissingFact.
@@ -215,25 +200,30 @@ def _undo_unread(touched: ChangedResource, facts: Facts, record: RunState, missi
     ours = {other.resource for other in record.touched.values() if record.going_back and other.transitional}
     if missing.missing.unavailable in ours:
         return {}
-    if not _has_lost_its_whole(touched, facts):
+    if not _has_lost_its_whole(touched, host):
         raise missing
-    return _undo_of_what_is_gone(touched, record)
+    return _undo_of_what_is_gone(touched, host, record)
 
 
-def _has_lost_its_whole(part: ChangedResource, facts: Facts) -> bool:
+def _has_lost_its_whole(part: ChangedResource, host: HostAnswers) -> bool:
     """There is no such distro any more. Raises MissingFact."""
-    within = RESOURCE_TYPES[part.resource].within
-    return within is not None and not by(within, part.key, facts)
+    within = host.rules[part.resource].within
+    return within is not None and not by(within, part.key, host)
 
 
-def _undo_of_what_is_gone(part: ChangedResource, record: RunState) -> Undo:
+def _undo_of_what_is_gone(part: ChangedResource, host: HostAnswers, record: Changes) -> Undo:
     """It went with what this run had made, or with somebody else's."""
-    made = (whole for whole in record.touched.values() if whole.before == RESOURCE_TYPES[whole.resource].absent)
-    return {} if any(_is_in(part, whole) for whole in made) else Keep(_GONE)
+    made = (whole for whole in record.touched.values() if _was_made(whole, host))
+    return {} if any(_is_in(part, whole, host) for whole in made) else Keep(_GONE)
 
 
-def _is_in(part: ChangedResource, whole: ChangedResource) -> bool:
-    rule = RESOURCE_TYPES[part.resource].within
+def _was_made(whole: ChangedResource, host: HostAnswers) -> bool:
+    """By the run: it was not there before."""
+    return whole.before == host.rules[whole.resource].absent
+
+
+def _is_in(part: ChangedResource, whole: ChangedResource, host: HostAnswers) -> bool:
+    rule = host.rules[part.resource].within
     return (
         rule is not None
         and rule.resource == whole.resource
@@ -245,17 +235,17 @@ def _rest(undo: Undo) -> Mapping[str, Json]:
     return undo.rest if isinstance(undo, Keep) else undo
 
 
-def _is_others(touched: ChangedResource, facts: Facts) -> bool:
+def _is_others(touched: ChangedResource, host: HostAnswers) -> bool:
     """Neither as it was found nor as we left it. Raises MissingFact."""
-    now = state_of(facts, touched.resource, touched.key)
+    now = host.state_of(touched.resource, touched.key)
     left = (touched.before, touched.after, *touched.transitional)
     return now is not None and any(all(now[n] != each.get(n, now) for each in left) for n in touched.changed)
 
 
-def _is_as_found(touched: ChangedResource, facts: Facts) -> bool:
+def _is_as_found(touched: ChangedResource, host: HostAnswers) -> bool:
     """Or was last seen so on the way back, where the way to it is gone by now."""
     try:
-        now = state_of(facts, touched.resource, touched.key)
+        now = host.state_of(touched.resource, touched.key)
     except MissingFact:
         return bool(touched.transitional) and all(
             state.items() <= touched.before.items() for state in touched.transitional
