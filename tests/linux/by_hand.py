@@ -22,7 +22,7 @@ from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 
-UNTOLD = {"ok": False, "error": {"message": "Input/output error", "code": "5"}}
+UNTOLD = {"ok": False, "error": {"category": "ReadError", "message": "Input/output error", "code": "5"}}
 
 
 class Killed(BaseException):
@@ -68,7 +68,7 @@ class InLinux:
         if command in ("apply", "rollback"):
             words = (*words, "--journals", str(self.journals))
         given = linux_run.words().parse_args([command, "--json", *words])
-        return linux_run.main(given, str(made))
+        return linux_run.result_of(lambda: linux_run.main(given, linux_run.open_files(str(made))))
 
     def facts(self, made: Path) -> Facts:
         """As the loop goes: what Windows tells, then what Linux adds to it."""

@@ -18,6 +18,7 @@ from winhost.cli import run as main
 from winhost.model.documents import read_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
+from winhost.resources.registry import RULES
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
 
@@ -118,7 +119,9 @@ def refused(hand: InLinux, made: Path, command: str = "apply", *words: str) -> t
     return result.code, result.document["error"]["kind"]
 
 
-@pytest.mark.parametrize("name", ["agent.py", "plan.json", "run.py"])
+@pytest.mark.parametrize(
+    "name", ["agent.py", "core/__init__.py", "core/undo.py", "plan.json", "resources.json", "run.py"]
+)
 def test_a_file_that_is_not_as_it_was_made_stops_it(hand: InLinux, made: Path, name: str) -> None:
     text = (made / name).read_bytes()
     (made / name).write_bytes(text + b"\n")
@@ -130,7 +133,7 @@ def test_a_file_that_is_not_as_it_was_made_stops_it(hand: InLinux, made: Path, n
     assert refused(hand, made) == (2, "Changed")
 
 
-@pytest.mark.parametrize("place", [".", "plan.json", "SHA256SUMS"])
+@pytest.mark.parametrize("place", [".", "core", "core/order.py", "plan.json", "SHA256SUMS"])
 def test_a_folder_that_others_may_write_to_is_not_believed(hand: InLinux, made: Path, place: str) -> None:
     (made / place).chmod(0o777)
     assert refused(hand, made) == (2, "NotOurs")
@@ -193,7 +196,7 @@ def test_what_cannot_be_read_is_neither_kept_nor_given_back(
 ) -> None:
     found = hand.linux_state()
     hand.run(made, "apply")
-    rests = {rule["resource"] for each in plan.steps for rule in linux_run.RESTS.get(each.resource, ())}
+    rests = {rule.resource for each in plan.steps for rule in RULES[each.resource].rests}
     titles = {step.title for step in plan.steps if step.resource == resource}
     assert titles or resource in rests
     made_of_it = read(hand, resource)
@@ -270,8 +273,7 @@ def test_a_torn_line_is_dropped(hand: InLinux, made: Path) -> None:
 
 def with_plan(made: Path, text: bytes) -> Path:
     (made / "plan.json").write_bytes(text)
-    names = ("agent.py", "plan.json", "run.py")
-    (made / "SHA256SUMS").write_bytes(sums({name: (made / name).read_bytes() for name in names}))
+    (made / "SHA256SUMS").write_bytes(sums({name: (made / name).read_bytes() for name in linux_run.FILES}))
     return made
 
 
@@ -321,7 +323,7 @@ def test_the_command_writes_a_folder_that_runs(
     told = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
     assert told == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {"SHA256SUMS"}
     assert {name for name in told if name.startswith("linux/")} == {
-        f"linux/{name}" for name in ("SHA256SUMS", "agent.py", "plan.json", "run.py")
+        f"linux/{name}" for name in ("SHA256SUMS", *linux_run.FILES)
     }
     assert hand.run(folder / "linux", "verify").code == 4
     readme = (folder / "README.md").read_text("utf-8")

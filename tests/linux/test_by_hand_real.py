@@ -8,7 +8,7 @@ import pytest
 
 from tests.linux.sandbox import Sandbox
 from tests.linux.unpacked import unpack_linux
-from winhost.bundle.linux_run import HOST_KEY
+from winhost.bundle.linux_run import FILES, HOST_KEY
 from winhost.connect.agent import Agent
 from winhost.core.steps import DesiredResource
 from winhost.engine.host_steps import steps_on
@@ -21,23 +21,18 @@ UNIT, CONF, DOCKER = "/etc/systemd/system/winhost-cdi.service", "/etc/wsl.conf",
 HOSTILE = "[x]\n$(touch /var/pwned) `id` \u202e\x1b[2J \\ ' \" \u00e4\n"
 # Kills or interrupts itself where a line of the journal is to be written.
 DRIVER = """
-import importlib.util, os, signal, sys
+import os, runpy, signal, sys
 path, number, name = sys.argv[1:4]
-spec = importlib.util.spec_from_file_location("run", path)
-run = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(run)
-real, count = run.Run._line, 0
-def line(*given):
+real, count = os.write, 0
+def write(descriptor, data):
     global count
-    count += 1
-    if count == int(number):
+    count += data.startswith(b'{"n":')
+    if count == int(number) and data.startswith(b'{"n":'):
         os.kill(os.getpid(), getattr(signal, name))
-    real(*given)
-run.Run._line = line
-asked = run.words().parse_args(sys.argv[4:])
-done = run.main(asked, os.path.dirname(path))
-run.show(done, asked.json)
-sys.exit(done.code)
+    return real(descriptor, data)
+os.write = write
+sys.argv = [path, *sys.argv[4:]]
+runpy.run_path(path, run_name="__main__")
 """
 
 
@@ -114,7 +109,7 @@ def test_what_it_keeps_is_for_root_alone(here: Sandbox, made: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert {path.suffix for path in folder.iterdir()} == {".jsonl", ".json", ""}
-    assert {path.name for path in made.iterdir()} == {"SHA256SUMS", "agent.py", "plan.json", "run.py"}
+    assert {str(path.relative_to(made)) for path in made.rglob("*")} == {"SHA256SUMS", "core", *FILES}
 
 
 @pytest.mark.parametrize("line", range(1, 9))
@@ -147,9 +142,11 @@ def test_a_terminal_that_is_gone_stops_nothing(here: Sandbox, made: Path) -> Non
 
 def test_nothing_that_lies_beside_it_runs(here: Sandbox, made: Path) -> None:
     trap = "open('/var/pwned', 'w')\n"
-    for name in ("json.py", "argparse.py", "agent.pyc"):
+    for name in ("json.py", "argparse.py", "agent.pyc", "winhost.py", "core/dataclasses.py", "core/evil.py"):
         (made / name).write_text(trap)
-    (made / "__pycache__").mkdir()
+    for folder in (made, made / "core"):
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__/order.cpython-311.pyc").write_bytes(b"not compiled by anybody")
     done = here.run("python3", f"{PLACE}/run.py", "apply")
     assert (done.returncode, "start it as: python3 -I" in done.stderr) == (2, True)
     assert run(here, "verify")[0] == 4

@@ -1,14 +1,17 @@
 """The agent, core and run.py under every Python of this machine: Linux distros have older and newer ones."""
 
 import json
+import os
 import re
 import subprocess
 from functools import cache
+from pathlib import Path
 from shutil import which
 from typing import Any
 
 import pytest
 
+from winhost.bundle.bundle_files import linux_sources, sums
 from winhost.resources.linux.linux_scripts import agent_text
 
 READS, CHANGES = (3, 8), (3, 10)
@@ -70,3 +73,39 @@ def test_a_refusal_names_the_python_that_is_there_and_what_to_do() -> None:
     with pytest.raises(names["AgentFault"], match=re.escape("Python 3.8.18 can read this machine.")) as raised:
         names["refuse_old_python"]((3, 8, 18))
     assert "needs Python 3.10 or later: upgrade the distro" in str(raised.value)
+
+
+# ---- run.py
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What is carried into a Linux, with a plan that is for none."""
+    plan = {"schema": "winhost.plan/2", "stages": [{"desired": [], "steps": [], "deferred": []}]}
+    files = {**linux_sources(), "plan.json": json.dumps(plan).encode()}
+    for name, content in {**files, "SHA256SUMS": sums(files)}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def error(minor: int, folder: Path, *words: str, given: str = "") -> Any:
+    return json.loads(run(minor, str(folder / "run.py"), *words, "--json", given=given).stdout)["error"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="run.py reads only where root asks")
+def test_run_py_tells_facts(minor: int, folder: Path) -> None:
+    assert run(minor, str(folder / "run.py"), "--help").returncode == 0
+    assert "winhost.facts/2" in error(minor, folder, "facts", "-", given="{}")["what"]
+
+
+@pytest.mark.parametrize("command", ["apply", "rollback", "verify"])
+def test_run_py_comes_as_far_as_its_python_allows(minor: int, folder: Path, command: str) -> None:
+    told = error(minor, folder, command)
+    if (3, minor) < CHANGES:
+        assert (told["kind"], told["exit_code"]) == ("PythonTooOld", 2)
+        assert f"Python 3.{minor}." in told["what"]
+        assert "needs Python 3.10 or later" in told["what"]
+    else:
+        assert told["kind"] == ("WrongHost" if os.geteuid() == 0 else "NotRoot")
+    assert not [path for path in folder.rglob("*") if "__pycache__" in path.parts]

@@ -13,5 +13,7 @@ def unpack_linux(plan: Plan, folder: Path) -> Path:
     folder.mkdir(mode=0o755)
     for name, content in bundle(plan).items():
         if name.startswith("linux/"):
-            (folder / name.removeprefix("linux/")).write_bytes(content)
+            file = folder / name.removeprefix("linux/")
+            file.parent.mkdir(mode=0o755, exist_ok=True)
+            file.write_bytes(content)
     return folder

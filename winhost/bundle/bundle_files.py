@@ -5,14 +5,15 @@ The scripts are constant text: every value of a plan stays in plan.json, which t
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from importlib.resources import files as packaged
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
-from winhost import __version__
+from winhost import __version__, core
 from winhost.core.answers import Json
-from winhost.core.rules import Rests, as_json
+from winhost.core.rules import ResourceRules, Rests, as_json
 from winhost.core.steps import Change, Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
@@ -86,7 +87,7 @@ def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
         )
     if not _is_for_linux(plan.stages[0]):
         return {}
-    files = {"agent.py": linux_scripts.agent_text().encode("ascii"), "plan.json": written, "run.py": linux_script()}
+    files = {**linux_sources(), "plan.json": written}
     return {f"{LINUX_FOLDER}/{name}": content for name, content in {**files, SUMS: sums(files)}.items()}
 
 
@@ -96,9 +97,28 @@ def _is_for_linux(stage: Stage) -> bool:
 
 
 @once
-def linux_script() -> bytes:
-    """What runs in the Linux: read as text, because only there it can be imported."""
-    return _text("linux_run.py").replace("@winhost@", __version__).encode("ascii")
+def linux_sources() -> Mapping[str, bytes]:
+    """What runs in the Linux, the same for every plan: read as text, because only there run.py can be imported."""
+    core_files = (each for each in packaged(core).iterdir() if each.name.endswith(".py"))
+    return {
+        "agent.py": linux_scripts.agent_text().encode("ascii"),
+        **{
+            f"core/{each.name}": _plain(each).encode("ascii") for each in sorted(core_files, key=lambda each: each.name)
+        },
+        "resources.json": f"{json.dumps(_linux_rules(), indent=1)}\n".encode("ascii"),
+        "run.py": _text("linux_run.py").replace("@winhost@", __version__).encode("ascii"),
+    }
+
+
+def _linux_rules() -> Mapping[str, Json]:
+    """Of Linux alone, in the order of changes: what they lie in and wait for is in Windows."""
+    rules = sorted((RULES[name] for name in LINUX), key=lambda each: each.place)
+    return {each.name: as_json(replace(each, title=_in_linux(each), requires="", within=None)) for each in rules}
+
+
+def _in_linux(rules: ResourceRules) -> str:
+    """What somebody calls it who is in the distro."""
+    return "a Linux with apt and systemd" if rules.name == "LinuxSystem" else rules.title.removesuffix(" in the distro")
 
 
 def facts_bundle() -> dict[str, bytes]:
@@ -133,7 +153,11 @@ def _shared() -> str:
 
 
 def _text(name: str) -> str:
-    return (packaged(__package__) / name).read_bytes().decode("ascii").replace("\r\n", "\n")
+    return _plain(packaged(__package__) / name)
+
+
+def _plain(file: Traversable) -> str:
+    return file.read_bytes().decode("ascii").replace("\r\n", "\n")
 
 
 def _part(text: str) -> _Part:

@@ -14,22 +14,27 @@ wanted. Ctrl-C ends it after the step that it is at.
 Exit codes: 0 done, 1 failure, 2 wrong usage, another machine or changed files, 4 the machine is not as the plan saw it
 (or, at the end, not as wanted).
 
-This script is the same for every plan: what is wanted stands in plan.json beside it, and is only ever read as data.
-agent.py is what winhost sends over SSH where it is allowed to. Python 3.8 and its standard library are enough.
+This script is the same for every plan: what is wanted stands in plan.json beside it, and what is known of the resources
+in resources.json; both are only ever read as data. agent.py is what winhost sends over SSH where it is allowed to, and
+core/ is what winhost itself orders, undoes and compares by. Python 3.10 and its standard library are enough, and 3.8
+for `facts`.
 """
 
 from __future__ import annotations
 
 import sys
 
-if __name__ == "__main__" and not sys.flags.isolated:
-    # Before anything else is imported: a file of this folder with the name of a module would run in its place.
-    sys.stderr.write(f"error: start it as: python3 -I {sys.argv[0]}\n")
-    sys.exit(2)
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    if not sys.flags.isolated:
+        # Before anything else is imported: a file of this folder with the name of a module would run in its place.
+        sys.stderr.write(f"error: start it as: python3 -I {sys.argv[0]}\n")
+        sys.exit(2)
 
 import argparse
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -38,46 +43,39 @@ import stat
 import time
 import types
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
+    from importlib.machinery import ModuleSpec
 
     State = dict[str, Any]
-    Facts = dict[str, State]
+    Files = dict[str, bytes]
 
 WINHOST = "@winhost@"  # the version that made this
-FILES = ("agent.py", "plan.json", "run.py")
+CORE = (
+    "__init__",
+    "answers",
+    "came_since",
+    "changes",
+    "checks",
+    "conditions",
+    "dependents",
+    "host_answers",
+    "journal_lines",
+    "order",
+    "requirements",
+    "rules",
+    "steps",
+    "undo",
+)
+FILES = ("agent.py", *(f"core/{name}.py" for name in CORE), "plan.json", "resources.json", "run.py")
 SUMS = "SHA256SUMS"
 JOURNALS = "/var/lib/winhost/bundles"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"  # the one that WslAccess tells of
 SHOWN = 60  # characters of a text
-
-# What can be changed, in the order of changes; each with the rule by which it is undone.
-RESOURCES = {
-    "LinuxFile": "file",
-    "AptSource": "source",
-    "DebianPackage": "package",
-    "CdiSpec": "spec",
-    "SystemdUnit": "unit",
-}
-# What people call them.
-TITLES = {
-    "LinuxFile": "files",
-    "AptSource": "package sources",
-    "DebianPackage": "packages",
-    "CdiSpec": "the CDI spec",
-    "SystemdUnit": "units",
-    "LinuxSystem": "a Linux with apt and systemd",
-}
-READ_ONLY = ("LinuxSystem", "LinuxGpuDriver")
-
-# What rests on each, so that it is kept for those that came since: of a resource, the instances with one of these
-# values of a property, or with any other.
-PACKAGES: State = {"resource": "DebianPackage", "property": "version", "values": [None], "with": False}
-UNITS: State = {"resource": "SystemdUnit", "property": "enabled", "values": ["enabled"], "with": True}
-SPEC: State = {"resource": "CdiSpec", "property": "present", "values": [False], "with": False}
-RESTS = {"LinuxFile": (PACKAGES, UNITS), "AptSource": (PACKAGES,), "DebianPackage": (UNITS, SPEC)}
+CHANGES_FROM = (3, 10)  # of Python, as Ubuntu 22.04 has it
 
 
 # ==== 1. what is asked, and how it ends
@@ -125,17 +123,21 @@ def words() -> argparse.ArgumentParser:
     return parser
 
 
-def main(given: argparse.Namespace, folder: str) -> Result:
-    return result_of(lambda: COMMANDS[given.command](open_bundle(folder), given))
-
-
 def result_of(action: Callable[[], Result]) -> Result:
     try:
         return action()
-    except BundleRefusal as refusal:
-        return refusal.result
     except Exception as error:  # noqa: BLE001 - whatever it is, whoever reads one document gets one
-        return BundleRefusal(1, "Failure", f"{type(error).__name__}: {error}").result
+        return failure(error)
+
+
+def failure(error: Exception) -> Result:
+    refusal = error if isinstance(error, BundleRefusal) else None
+    return (refusal or BundleRefusal(1, "Failure", f"{type(error).__name__}: {error}")).result
+
+
+def leave(result: Result, as_json: bool) -> NoReturn:
+    show(result, as_json)
+    sys.exit(result.code)
 
 
 def show(result: Result, as_json: bool) -> None:
@@ -162,135 +164,168 @@ def format_value(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
 
 
-# ==== 2. apply, rollback, verify, facts
+# ==== 2. the folder: each file is read once, so that what is checked is what is used
 
 
-def apply(bundle: Bundle, given: argparse.Namespace) -> Result:
-    return as_run(bundle, given, forward)
-
-
-def rollback(bundle: Bundle, given: argparse.Namespace) -> Result:
-    return as_run(bundle, given, backward)
-
-
-def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
-    with running(bundle, given) as run:
-        result = result_of(lambda: action(run))
-        run.keep(result)
-        return result
-
-
-def forward(run: Run) -> Result:
-    resume(run)
-    facts = read(run.bundle)
-    if run.check or not run.record.stage:
-        refuse_drift(run, facts)
-        steps = find_steps(run.bundle.desired, facts, "desired")
-        if run.check:
-            return preview(run, steps, [])
-        do(run, steps, facts)
-        if run.begun:
-            run.write("stage", number=run.bundle.stage["number"])
-        facts = read(run.bundle)
-    note_dependents(run, facts)
-    return applied(run, compared(run.bundle.desired, facts))
-
-
-def resume(run: Run) -> None:
-    """A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run."""
-    for name in reversed(run.names()):
-        if not name.startswith(f"{run.bundle.sum}."):
-            continue
-        journal = run.read(name)
-        if not journal.entries:
-            continue  # begun, nothing done
-        if journal.record.back and journal.record.outcome != "rolled back":
-            raise BundleRefusal(2, "OneWay", "the last run of this plan is going back", "Nothing was changed.", GO_BACK)
-        if not journal.record.outcome:
-            run.go_on(name, journal)
-        return
-
-
-def applied(run: Run, checks: list[State]) -> Result:
-    outcome = "applied" if all(check["holds"] for check in checks) else "differs"
-    if run.begun:
-        run.write("outcome", outcome=outcome)
-    elif outcome == "applied":
-        outcome = "nothing to do"
-    following = [f"Go back at any time: {GO_BACK}"] if run.begun else []
-    if run.bundle.stage["deferred"]:
-        following.append("What could not be read before this can be planned now: carry what `facts` says back.")
-    return ended(run, outcome, checks, [], following)
-
-
-def backward(run: Run) -> Result:
-    older = find_standing(run)
-    facts = read(run.bundle)
-    back = undone(run, facts)
-    steps = find_steps(back.goals, facts, "undo")
-    if run.check:
-        return preview(run, steps, back.sentences)
-    if not run.record.back:
-        run.write("back", accepted=[])
-    do(run, steps, facts)
-    facts = read(run.bundle)
-    back = undone(run, facts)
-    left = [check for check in compared(back.goals, facts) if not check["holds"]]
-    outcome = "not all rolled back" if left or back.missing else "rolled back"
-    run.write("outcome", outcome=outcome, waits=back.waits, open=back.open)
-    following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
-    following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(back.missing)
-    result = ended(run, outcome, left, back.sentences, following)
-    document = {**result.document, "kept": back.kept, "missing": back.missing}
-    return Result(1 if back.missing else result.code, document, result.lines)
-
-
-def find_standing(run: Run) -> bool:
-    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Is there an
-    earlier one?
+class Bundle(NamedTuple):
+    """stage: of the plan, with what it wants of Linux alone; sum: of the plan; resources: what is declared of each, in
+    the order of changes.
     """
-    mine: list[tuple[str, BundleJournal]] = []
-    later = never = ""
-    for name in run.names():
-        journal = run.read(name)
-        ours = name.startswith(f"{run.bundle.sum}.")
-        if not journal.entries:
-            never = name if ours else never
-        elif journal.record.outcome != "rolled back" or journal.record.waits:
-            later = "" if ours else name
-            mine += [(name, journal)] if ours else []
-    if not mine and never:
-        what = "It ended before its first line was on disk, so nothing was changed and there is nothing to undo."
-        raise BundleRefusal(2, "NeverBegun", f"{never}: begun, nothing done", what, "Apply the plan again.")
-    if not mine:
-        raise BundleRefusal(2, "UnknownRun", "no run of this plan stands here", f"Looked in {run.journals}.")
-    if later:
-        what = "another plan was applied after this one, and still stands"
+
+    plan: State
+    stage: State
+    sum: str
+    agent: Any
+    resources: State
+
+    @property
+    def changeable(self) -> list[str]:
+        return [name for name, declared in self.resources.items() if "sets" in declared]
+
+    def titled(self, resource: str) -> str:
+        return str(self.resources[resource]["title"])
+
+
+def bundle_of(files: Files) -> Bundle:
+    plan, resources = plan_of(files["plan.json"]), json.loads(files["resources.json"])
+    sum_ = hashlib.sha256(files["plan.json"]).hexdigest()[:16]
+    return Bundle(plan, stage_of(plan, resources), sum_, load(files["agent.py"]), resources)
+
+
+def open_files(folder: str) -> Files:
+    with opened(folder) as top, opened("core", top) as core:
+        sums = dict(sum_line(line) for line in text_of(top, SUMS).decode("utf-8", "replace").splitlines())
+        files = {name: text_of(core if name.startswith("core/") else top, name) for name in FILES}
+    for name, text in files.items():
+        if sums.get(name) != hashlib.sha256(text).hexdigest():
+            raise changed(name)
+    return files
+
+
+@contextmanager
+def opened(path: str, folder: int | None = None) -> Iterator[int]:
+    try:
+        here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | (0 if folder is None else os.O_NOFOLLOW), dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise changed(path) from None
+    try:
+        refuse_writable(path, here)
+        yield here
+    finally:
+        os.close(here)
+
+
+def load(text: bytes) -> Any:
+    """Not by its name: Python would take what it once compiled of another text."""
+    agent = types.ModuleType("agent")
+    exec(compile(text, "agent.py", "exec", dont_inherit=True), agent.__dict__)  # noqa: S102 - its sum was checked
+    return agent
+
+
+def refuse_writable(path: str, opened: int) -> None:
+    """By others than root and whoever called sudo: they could put something else there after all."""
+    found, owners = os.fstat(opened), {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0"))}
+    if found.st_uid not in owners or found.st_mode & 0o022:
+        hint = "Copy the folder to a place of root's, as /root/winhost, and: chmod -R go-w /root/winhost"
+        raise BundleRefusal(2, "NotOurs", f"others may write to {path}", "Nothing was done.", hint)
+
+
+def text_of(folder: int, name: str) -> bytes:
+    try:
+        file_ = os.open(name.rpartition("/")[2], os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+    except FileNotFoundError:
+        raise changed(name) from None
+    with os.fdopen(file_, "rb") as file:
+        refuse_writable(name, file_)
+        return file.read()
+
+
+def sum_line(line: str) -> tuple[str, str]:
+    found = re.fullmatch(r"([0-9a-f]{64})  ([a-z_./]+)", line)
+    if found is None or found[2] not in FILES:
+        raise BundleRefusal(2, "Changed", f"{SUMS} has a line that is not winhost's: {line}", "Nothing was done.")
+    return found[2], found[1]
+
+
+def changed(name: str) -> BundleRefusal:
+    meaning = "It was changed, or lost, since the bundle was made. Nothing was done."
+    return BundleRefusal(2, "Changed", f"{name} is not as {SUMS} says", meaning, "Copy the whole folder again.")
+
+
+def plan_of(text: bytes) -> State:
+    try:
+        plan = json.loads(text.decode("utf-8-sig"))
+    except ValueError as error:
+        why = f"is no JSON: {error}" if text.strip() else "is empty"
         raise BundleRefusal(
-            2, "LaterRun", what, f"Its journal: {later}. Nothing was changed.", "Go back with that first."
+            2, "WrongDocument", f"plan.json {why}", "Nothing was done.", "Make the bundle again."
+        ) from None
+    if not isinstance(plan, dict) or plan.get("schema") != "winhost.plan/2":
+        raise BundleRefusal(
+            2, "WrongDocument", "plan.json has not the schema winhost.plan/2", "", "Make the bundle again."
         )
-    run.go_on(*mine[-1])
-    return len(mine) > 1
+    return plan
 
 
-def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
-    refuse_others(bundle)
-    checks = compared(bundle.desired, read(bundle))
-    holds = all(check["holds"] for check in checks)
-    host = bundle.plan["host"]
-    lines = [*check_lines(checks, every=True), f"{host}: {'as planned' if holds else 'not as planned'}."]
-    if bundle.stage["deferred"]:
-        lines.append("  This says nothing of later stages, which this plan could not know.")
-    return Result(0 if holds else 4, {"host": host, "holds": holds, "checks": checks}, lines)
+def stage_of(plan: State, resources: State) -> State:
+    """A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then."""
+    first = plan["stages"][0]
+    ours = {name: [each for each in first[name] if each["resource"] in resources] for name in ("desired", "steps")}
+    return {**first, **ours}
+
+
+# ==== 3. the machine: whose it is, and what its agent answers, as over SSH
+
+
+def refuse_stranger() -> None:
+    if os.geteuid() != 0:
+        raise BundleRefusal(2, "NotRoot", "this needs root", "Nothing was changed.", "Type the same behind sudo.")
+
+
+def refuse_others(bundle: Bundle) -> None:
+    refuse_stranger()
+    key = bundle.plan.get("linux_key")
+    if key is None:
+        what = "this plan is not for a Linux: when it was made, none let anybody in"
+        raise BundleRefusal(2, "WrongHost", what, "Nothing was changed.", "Plan again, from what `facts` says.")
+    refuse_other_linux(bundle, [key])
+
+
+def refuse_other_linux(bundle: Bundle, keys: list[str]) -> None:
+    """By its host key, which Windows told when the plan was made."""
+    here = bundle.agent.content(HOST_KEY).decode("utf-8", "replace").split()[:2]
+    if [key.split()[:2] for key in keys] != [here]:
+        what = "this is not the one Linux that Windows let somebody into: its host key is another"
+        raise BundleRefusal(2, "WrongHost", what, "Nothing was changed.", f"Compare: ssh-keygen -lf {HOST_KEY}")
+
+
+class Here:
+    """Stands where the agent has its wire: nobody leaves, so a change that is under way is waited for."""
+
+    def gone(self, within: float) -> bool:
+        time.sleep(within)
+        return False
+
+
+def ask(bundle: Bundle, calls: list[State], settled: bool = False) -> list[State]:
+    bundle.agent.ONCE.clear()
+    answers: list[State] = bundle.agent.answers({"exclusive": settled, "calls": calls}, Here())
+    return json.loads(json.dumps(answers))  # type: ignore[no-any-return]
+
+
+def read(bundle: Bundle, resources: list[str]) -> State:
+    """As they are now: by resource, the agent's answer."""
+    calls = [{"resource": resource, "verb": "get"} for resource in resources]
+    return dict(zip(resources, ask(bundle, calls, settled=True)))
+
+
+# ==== 4. facts: what this Linux adds to those of Windows
 
 
 def tell_facts(bundle: Bundle, given: argparse.Namespace) -> Result:
     refuse_stranger()
     document = facts_of_windows(given.facts)
-    answered = ask(
-        bundle, [{"resource": resource, "verb": "get"} for resource in (*READ_ONLY, *RESOURCES)], settled=True
-    )
-    resources = {resource: as_fact(answer) for resource, answer in zip((*READ_ONLY, *RESOURCES), answered)}
+    resources = {resource: as_fact(answer) for resource, answer in read(bundle, list(bundle.resources)).items()}
     refuse_other_linux(bundle, ways_in(document))
     whole = dict(document, resources={**document["resources"], **resources})
     if given.output is None:
@@ -330,352 +365,220 @@ def as_fact(answer: State) -> Any:
     return {"unavailable": answer["unavailable"]} if "unavailable" in answer else {"unknown": answer["error"]}
 
 
-COMMANDS = {"apply": apply, "rollback": rollback, "verify": verify, "facts": tell_facts}
-GO_BACK = "python3 -I run.py rollback"
+# ==== 5. core: from the bytes that were checked
 
 
-def preview(run: Run, steps: list[State], kept: list[str]) -> Result:
-    result = ended(run, "nothing was changed", [], kept, [])
-    lines = step_lines(steps) or ["Nothing to do."]
-    return Result(0, {**result.document, "steps": steps}, [*lines, *result.lines])
+class CheckedCore:
+    """Finds winhost.core and nothing else. No folder is searched, and nothing compiled is read or left behind."""
+
+    def __init__(self, files: Files) -> None:
+        modules = {f"winhost.core.{name}": files[f"core/{name}.py"] for name in CORE}
+        self.sources = {"winhost": b"", "winhost.core": modules.pop("winhost.core.__init__"), **modules}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name not in self.sources:
+            return None
+        return importlib.util.spec_from_loader(name, self, is_package=name in ("winhost", "winhost.core"))  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        text = self.sources[module.__name__]
+        exec(compile(text, module.__name__, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - its sum was checked
 
 
-def ended(run: Run, outcome: str, checks: list[State], kept: list[str], following: list[str]) -> Result:
-    plan = run.bundle.plan
-    document = {
-        "schema": "winhost.bundle-result/2",
-        "host": plan["host"],
-        "machine_id": plan["machine_id"],
-        "run": run.name,
-        "outcome": outcome,
-        "changed": run.changed,
-        "checks": checks,
-        "kept": kept,
-        "next": following,
-    }
-    lines = [f"{plan['host']}: {outcome}, changes: {run.changed}", *check_lines(checks, every=False)]
-    lines += [f"  {line}" for line in (*kept, *following)]
-    return Result(0 if all(check["holds"] for check in checks) else 4, document, lines)
+def refuse_old_python(command: str, version: tuple[int, ...]) -> None:
+    if version < CHANGES_FROM:
+        found, oldest = (".".join(map(str, each)) for each in (version, CHANGES_FROM))
+        what = f"Python {found} is too old for {command}, which needs Python {oldest} or later"
+        hint = "Upgrade this Linux; until then `facts` works."
+        raise BundleRefusal(2, "PythonTooOld", what, "Nothing was changed.", hint)
 
 
-def step_lines(steps: list[State]) -> list[str]:
-    lines = []
-    for number, step in enumerate(steps, 1):
-        moves = [
-            f"{name} {format_value(step['before'][name])} -> {format_value(desired)}"
-            for name, desired in step["desired"].items()
-        ]
-        lines.append(f"[{number}/{len(steps)}] {step['title']}: {', '.join(moves)}")
-    return lines
-
-
-def check_lines(checks: list[State], every: bool) -> list[str]:
-    lines = []
-    for check in checks:
-        if not check["holds"]:
-            text = f"{check['property']} should be {format_value(check['desired'])}, is {format_value(check['found'])}"
-            lines.append(f"  NOT SO  {check['title']}: {text}")
-        elif every:
-            lines.append(f"  ok      {check['title']}: {check['property']} is {format_value(check['desired'])}")
-    return lines
-
-
-# ==== 3. the bundle: its files, whose folder it is, and whether this is the machine
-
-
-class Bundle(NamedTuple):
-    """stage: of the plan, with what it wants of Linux alone; sum: of the plan."""
-
-    plan: State
-    stage: State
-    sum: str
-    agent: Any
-
-    @property
-    def desired(self) -> list[State]:
-        found: list[State] = self.stage["desired"]
-        return found
-
-
-def open_bundle(folder: str) -> Bundle:
-    # Each is read once: what is checked is what is used.
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.umask(0o022)
+    ASKED = words().parse_args()
     try:
-        refuse_writable(folder, opened)
-        sums = dict(sum_line(line) for line in text_of(opened, SUMS).decode("utf-8", "replace").splitlines())
-        texts = {name: text_of(opened, name) for name in FILES}
-    finally:
-        os.close(opened)
-    for name, text in texts.items():
-        if sums.get(name) != hashlib.sha256(text).hexdigest():
-            raise changed(name)
-    plan = plan_of(texts["plan.json"])
-    return Bundle(plan, stage_of(plan), hashlib.sha256(texts["plan.json"]).hexdigest()[:16], load(texts["agent.py"]))
+        HERE = open_files(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+        if ASKED.command == "facts":
+            leave(tell_facts(bundle_of(HERE), ASKED), ASKED.json)
+        refuse_old_python(ASKED.command, sys.version_info[:3])
+    except Exception as error:  # noqa: BLE001 - as in result_of
+        leave(failure(error), ASKED.json)
+    sys.meta_path.insert(0, CheckedCore(HERE))
+
+from winhost.core.answers import Id, MissingFact, Record, Unavailable, Unknown, fault, identity
+from winhost.core.came_since import judge
+from winhost.core.changes import Changes, Dependent, Unfitting, begun, left, noted
+from winhost.core.checks import Check, check
+from winhost.core.dependents import resting
+from winhost.core.host_answers import HostAnswers
+from winhost.core.journal_lines import DamagedLine, LineFormat, append
+from winhost.core.order import NoInstance, differences, steps_for
+from winhost.core.rules import ResourceRules, from_json
+from winhost.core.steps import DesiredResource, Step
+
+# ==== 6. what is so, and what is to be done
 
 
-def load(text: bytes) -> Any:
-    """Not by its name: Python would take what it once compiled of another text."""
-    agent = types.ModuleType("agent")
-    exec(compile(text, "agent.py", "exec", dont_inherit=True), agent.__dict__)  # noqa: S102 - its sum was checked
-    return agent
+def host_of(bundle: Bundle) -> HostAnswers:
+    rules = {name: from_json(ResourceRules, declared) for name, declared in bundle.resources.items()}
+    return HostAnswers({name: answer_of(each) for name, each in read(bundle, bundle.changeable).items()}, rules)
 
 
-def refuse_writable(path: str, opened: int) -> None:
-    """By others than root and whoever called sudo: they could put something else there after all."""
-    found, owners = os.fstat(opened), {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0"))}
-    if found.st_uid not in owners or found.st_mode & 0o022:
-        hint = "Copy the folder to a place of root's, as /root/winhost, and: chmod -R go-w /root/winhost"
-        raise BundleRefusal(2, "NotOurs", f"others may write to {path}", "Nothing was done.", hint)
+def answer_of(answer: State) -> tuple[Record, ...] | Unknown | Unavailable:
+    if answer["ok"]:
+        return tuple(Record(each["state"], each["key"]) for each in answer["instances"])
+    return Unavailable(answer["unavailable"]) if "unavailable" in answer else Unknown(fault(answer["error"]))
 
 
-def text_of(folder: int, name: str) -> bytes:
-    try:
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-    except FileNotFoundError:
-        raise changed(name) from None
-    with os.fdopen(opened, "rb") as file:
-        refuse_writable(name, opened)
-        return file.read()
+def why(bundle: Bundle, missing: Unknown | Unavailable) -> str:
+    if isinstance(missing, Unavailable):
+        return f"it needs {bundle.titled(missing.unavailable)} first"
+    return f"{missing.unknown.message} [{missing.unknown.code}]"
 
 
-def sum_line(line: str) -> tuple[str, str]:
-    found = re.fullmatch(r"([0-9a-f]{64})  ([A-Za-z.]+)", line)
-    if found is None or found[2] not in FILES:
-        raise BundleRefusal(2, "Changed", f"{SUMS} has a line that is not winhost's: {line}", "Nothing was done.")
-    return found[2], found[1]
+def why_unread(bundle: Bundle, missing: MissingFact, of: str) -> str:
+    """of: the resource that the sentence is about."""
+    resource, _, name = missing.fact.partition(".")
+    if resource not in (of, *bundle.resources):
+        resource, name = of, resource
+    about = bundle.titled(resource) if resource != of else ""
+    parts = (about, f"({name})" if about and name else name)
+    told = " ".join(part for part in parts if part)
+    return f"{told}: {why(bundle, missing.missing)}" if told else why(bundle, missing.missing)
 
 
-def changed(name: str) -> BundleRefusal:
-    meaning = "It was changed, or lost, since the bundle was made. Nothing was done."
-    return BundleRefusal(2, "Changed", f"{name} is not as {SUMS} says", meaning, "Copy the whole folder again.")
+def goals_of(bundle: Bundle) -> list[DesiredResource]:
+    return [DesiredResource(**each) for each in bundle.stage["desired"]]
 
 
-def plan_of(text: bytes) -> State:
-    try:
-        plan = json.loads(text.decode("utf-8-sig"))
-    except ValueError as error:
-        why = f"is no JSON: {error}" if text.strip() else "is empty"
-        raise BundleRefusal(
-            2, "WrongDocument", f"plan.json {why}", "Nothing was done.", "Make the bundle again."
-        ) from None
-    if not isinstance(plan, dict) or plan.get("schema") != "winhost.plan/2":
-        raise BundleRefusal(
-            2, "WrongDocument", "plan.json has not the schema winhost.plan/2", "", "Make the bundle again."
-        )
-    return plan
+def compared(bundle: Bundle, goals: list[DesiredResource], host: HostAnswers) -> list[Check]:
+    return [found for goal in goals for found in check(goal, host, lambda missing: why(bundle, missing.missing))]
 
 
-def stage_of(plan: State) -> State:
-    """A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then."""
-    first = plan["stages"][0]
-    ours = {name: [each for each in first[name] if each["resource"] in RESOURCES] for name in ("desired", "steps")}
-    return {**first, **ours}
-
-
-def refuse_stranger() -> None:
-    if os.geteuid() != 0:
-        raise BundleRefusal(2, "NotRoot", "this needs root", "Nothing was changed.", "Type the same behind sudo.")
-
-
-def refuse_others(bundle: Bundle) -> None:
-    refuse_stranger()
-    key = bundle.plan.get("linux_key")
-    if key is None:
-        what = "this plan is not for a Linux: when it was made, none let anybody in"
-        raise BundleRefusal(2, "WrongHost", what, "Nothing was changed.", "Plan again, from what `facts` says.")
-    refuse_other_linux(bundle, [key])
-
-
-def refuse_other_linux(bundle: Bundle, keys: list[str]) -> None:
-    """By its host key, which Windows told when the plan was made."""
-    here = bundle.agent.content(HOST_KEY).decode("utf-8", "replace").split()[:2]
-    if [key.split()[:2] for key in keys] != [here]:
-        what = "this is not the one Linux that Windows let somebody into: its host key is another"
-        raise BundleRefusal(2, "WrongHost", what, "Nothing was changed.", f"Compare: ssh-keygen -lf {HOST_KEY}")
-
-
-# ==== 4. reading: each answer is the agent's, as over SSH
-
-
-class Here:
-    """Stands where the agent has its wire: nobody leaves, so a change that is under way is waited for."""
-
-    def gone(self, within: float) -> bool:
-        time.sleep(within)
-        return False
-
-
-def ask(bundle: Bundle, calls: list[State], settled: bool = False) -> list[State]:
-    bundle.agent.ONCE.clear()
-    answers: list[State] = bundle.agent.answers({"exclusive": settled, "calls": calls}, Here())
-    return json.loads(json.dumps(answers))  # type: ignore[no-any-return]
-
-
-def read(bundle: Bundle) -> Facts:
-    """Everything that can be changed, as it is now: by resource, the agent's answer."""
-    answers = ask(bundle, [{"resource": resource, "verb": "get"} for resource in RESOURCES], settled=True)
-    return dict(zip(RESOURCES, answers))
-
-
-def state_of(facts: Facts, each: State) -> State | None:
-    """Of a goal, a step, or what was touched; nothing where there is no such instance."""
-    answer = facts[each["resource"]]
-    if not answer["ok"]:
-        what = f"{TITLES[each['resource']]} cannot be read: {why(answer)}"
-        raise BundleRefusal(1, "CannotRead", what, "What cannot be read is not changed.")
-    found: Iterable[State] = (one["state"] for one in answer["instances"] if one["key"] == each["key"])
-    return next(iter(found), None)
-
-
-def why(answer: State) -> str:
-    """Of an answer, or of a property, that is not there."""
-    if "unavailable" in answer:
-        return f"it needs {TITLES[answer['unavailable']]} first"
-    fault = answer.get("error") or answer["unknown"]
-    return f"{fault['message']} [{fault['code']}]"
-
-
-def missing(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and ("unknown" in value or "unavailable" in value)
-
-
-def same(one: Any, other: Any) -> bool:
-    """As JSON: 1 is not true."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def compared(goals: list[State], facts: Facts) -> list[State]:
-    """A check for each property that is wanted. Found is a sentence where there is nothing to compare."""
-    checks = []
+def find_steps(bundle: Bundle, goals: list[DesiredResource], host: HostAnswers, role: Any) -> tuple[Step, ...]:
     for goal in goals:
-        answer = facts[goal["resource"]]
-        state = state_of(facts, goal) if answer["ok"] else None
-        for name, desired in goal["desired"].items():
-            found: Any = "it is not there any more" if answer["ok"] else why(answer)
-            if state is not None:
-                found = state.get(name)
-            holds = state is not None and same(found, desired)
-            check = {"title": goal["title"], "resource": goal["resource"], "property": name}
-            checks.append({**check, "desired": desired, "found": found, "holds": holds})
-    return checks
+        try:
+            differences(goal, host)
+        except NoInstance:
+            what = f"it is not there any more: {goal.title}"
+            raise BundleRefusal(1, "Gone", what, "", "Read it again and plan again.") from None
+        except MissingFact as missing:
+            name = missing.fact.partition(".")[2]
+            what = f"{goal.title}: {name}" if name else bundle.titled(goal.resource)
+            meaning = "What cannot be read cannot be given back." if name else "What cannot be read is not changed."
+            raise BundleRefusal(
+                1, "CannotRead", f"{what} cannot be read: {why(bundle, missing.missing)}", meaning
+            ) from None
+    return steps_for(goals, host, role=role, backwards=role == "undo")
 
 
-# ==== 5. from goals to steps, and doing them: going on after a crash and going back are the same over other goals
+def as_document(step: Step) -> State:
+    names = ("resource", "key", "role", "before", "desired", "title")
+    return {**{name: getattr(step, name) for name in names}, "risks": []}
 
 
-def find_steps(goals: list[State], facts: Facts, role: str) -> list[State]:
-    places = list(RESOURCES) if role == "desired" else list(reversed(RESOURCES))
-    ordered = sorted(goals, key=lambda goal: (places.index(goal["resource"]), tuple(goal["key"].values())))
-    steps = [find_step(goal, facts, role) for goal in ordered]
-    return [step for step in steps if step["desired"]]
-
-
-def find_step(goal: State, facts: Facts, role: str) -> State:
-    """Only the properties that differ."""
-    state = state_of(facts, goal)
-    if state is None:
-        raise BundleRefusal(
-            1, "Gone", f"it is not there any more: {goal['title']}", "", "Read it again and plan again."
-        )
-    differing = [name for name, desired in goal["desired"].items() if not same(state.get(name), desired)]
-    for name in differing:
-        if missing(state.get(name)):
-            what = f"{goal['title']}: {name} cannot be read: {why(state[name])}"
-            raise BundleRefusal(1, "CannotRead", what, "What cannot be read cannot be given back.")
-    before, desired = ({name: each[name] for name in differing} for each in (state, goal["desired"]))
-    known_as = {"resource": goal["resource"], "key": goal["key"], "role": role, "before": before, "desired": desired}
-    return {**known_as, "title": goal["title"], "risks": []}
-
-
-def refuse_drift(run: Run, facts: Facts) -> None:
+def refuse_drift(run: Run, host: HostAnswers) -> None:
     """A goal must stand where the plan saw it, or already where it shall be; what no step of the plan shows must be so
     already. What this run moved itself may differ.
     """
-    steps = {identity(step): step for step in run.bundle.stage["steps"]}
+    steps = {identity(step["resource"], step["key"]): step for step in run.bundle.stage["steps"]}
     lines = []
-    for goal in run.bundle.desired:
-        if identity(goal) in run.record.touched:
+    for goal in goals_of(run.bundle):
+        id_ = identity(goal.resource, goal.key)
+        if id_ in run.record.touched:
             continue
-        state, step = state_of(facts, goal) or {}, steps.get(identity(goal), {"before": {}})
-        for name, desired in goal["desired"].items():
+        state, step = state_of(run.bundle, goal, host), steps.get(id_, {"before": {}})
+        for name, desired in goal.desired.items():
             found, before = state.get(name), step["before"].get(name, desired)
-            if not same(found, desired) and not same(found, before):
-                lines.append(f"{goal['title']}: {name} was {format_value(before)}, is {format_value(found)}")
+            if found not in (desired, before):
+                lines.append(f"{goal.title}: {name} was {format_value(before)}, is {format_value(found)}")
     if lines:
         what = "the machine is no longer as the plan saw it; nothing was changed"
         raise BundleRefusal(4, "Drifted", what, "\n".join(lines), "Read it again with `facts` and plan again.")
 
 
-def identity(each: State) -> str:
-    return json.dumps([each["resource"], each["key"]], sort_keys=True)
+def state_of(bundle: Bundle, each: DesiredResource | Step, host: HostAnswers) -> State:
+    """Empty where there is no such instance."""
+    try:
+        return dict(host.state_of(each.resource, each.key) or {})
+    except MissingFact as missing:
+        what = f"{bundle.titled(each.resource)} cannot be read: {why(bundle, missing.missing)}"
+        raise BundleRefusal(1, "CannotRead", what, "What cannot be read is not changed.") from None
 
 
-def do(run: Run, steps: list[State], facts: Facts) -> None:
+# ==== 7. doing it: going on after a crash and going back are the same over other goals
+
+
+def do(run: Run, steps: tuple[Step, ...], host: HostAnswers) -> None:
     for step, line in zip(steps, step_lines(steps)):
         if run.asked_to_stop:
             what = f"stopped as you asked, changes: {run.changed}"
             raise BundleRefusal(1, "Stopped", what, "", f"Type the same again to go on; or go back: {GO_BACK}")
         run.say(line)
-        do_step(run, step, facts)
+        do_step(run, step, state_of(run.bundle, step, host))
 
 
-def do_step(run: Run, step: State, facts: Facts) -> None:
-    found = {**(state_of(facts, step) or {}), **step["before"]}
-    run.write("begin", step=step, found=found)
-    call = {
-        "verb": "set",
-        "resource": step["resource"],
-        "key": step["key"],
-        "desired": step["desired"],
-        "expect": step["before"],
-    }
-    answer = brought(run, step, ask(run.bundle, [{**call, "how": {"accept": [], "within": run.within}}])[0])
+def do_step(run: Run, step: Step, found: State) -> None:
+    run.write("begin", step=as_document(step), found={**found, **step.before})
+    known_as = {"resource": step.resource, "key": step.key}
+    how = {"accept": [], "within": run.within}
+    call = {"verb": "set", **known_as, "desired": step.desired, "expect": step.before, "how": how}
+    answer = brought(run, step, ask(run.bundle, [call])[0])
     for warning in answer.get("warnings", []):
         run.say(f"  it warns: {warning}")
-    known_as = {"resource": step["resource"], "key": step["key"]}
     if not answer["ok"]:
         # Nothing was changed where it drifted; after an error the agent has read again.
         after = answer["before"] if "drift" in answer else answer.get("after")
-        run.write("failed", after=None if missing(after) else after, answer=answer, **known_as)
-        raise failed(step, answer)
+        read_again = isinstance(after, dict) and set(after) not in ({"unknown"}, {"unavailable"})
+        run.write("failed", after=after if read_again else None, answer=answer, **known_as)
+        raise failed(run.bundle, step, answer)
     run.write("end", after=answer["after"], **known_as)
     run.changed += 1
-    for name, desired in step["desired"].items():
-        if not same(answer["after"].get(name), desired):
-            what = f"{step['title']}: accepted without error, but {name} is {format_value(answer['after'].get(name))}"
+    for name, desired in step.desired.items():
+        if answer["after"].get(name) != desired:
+            what = f"{step.title}: accepted without error, but {name} is {format_value(answer['after'].get(name))}"
             raise BundleRefusal(1, "NotTaken", what, "", AGAIN)
 
 
-def brought(run: Run, step: State, answer: State) -> State:
+def brought(run: Run, step: Step, answer: State) -> State:
     """What a step before it has brought along needs nothing more: a package that starts its unit."""
     first = len(run.record.touched) == 1
-    if "drift" not in answer or first or any(not same(answer["before"].get(n), w) for n, w in step["desired"].items()):
+    if "drift" not in answer or first or any(answer["before"].get(n) != each for n, each in step.desired.items()):
         return answer
     return {"ok": True, "after": answer["before"]}
 
 
-def failed(step: State, answer: State) -> BundleRefusal:
+def failed(bundle: Bundle, step: Step, answer: State) -> BundleRefusal:
     if "drift" in answer:
         changes = [
             f"{n} was {format_value(d['expected'])}, is {format_value(d['found'])}" for n, d in answer["drift"].items()
         ]
-        return BundleRefusal(4, "Drifted", f"{step['title']}: changed by somebody meanwhile", "\n".join(changes), AGAIN)
+        return BundleRefusal(4, "Drifted", f"{step.title}: changed by somebody meanwhile", "\n".join(changes), AGAIN)
     meaning = "Steps before this one are done and journalled."
-    return BundleRefusal(1, "StepFailed", f"{step['title']}: {why(answer)}", meaning, AGAIN)
+    missing = answer_of(answer)
+    assert not isinstance(missing, tuple)
+    return BundleRefusal(1, "StepFailed", f"{step.title}: {why(bundle, missing)}", meaning, AGAIN)
 
 
+GO_BACK = "python3 -I run.py rollback"
 AGAIN = f"Mend that and type the same again to go on; or go back: {GO_BACK}"
 
 
-# ==== 6. what is put back, and what is kept
-
-
-class Undo(NamedTuple):
-    """lacks: what could not be read, so that it is neither put back nor kept."""
-
-    desired: State
-    keep: str = ""
-    unread: str = ""
+def note_dependents(run: Run, host: HostAnswers) -> None:
+    """What rests on what was changed: on the way back, it is told from what came since."""
+    dependents = []
+    for each in run.record.touched.values():
+        if each.dependents is None and host.rules[each.resource].rests:
+            with suppress(MissingFact):
+                users = [user for _, user in resting(each.resource, each.key, host).values()]
+                told = [{"resource": user.resource, "key": user.key} for user in users]
+                dependents.append({"resource": each.resource, "key": each.key, "users": told})
+    if dependents:
+        run.write("dependents", resting=dependents)
 
 
 class Back(NamedTuple):
@@ -683,7 +586,7 @@ class Back(NamedTuple):
     only when what came since is taken back. open: all that stays for that.
     """
 
-    goals: list[State]
+    goals: list[DesiredResource]
     kept: list[str]
     missing: list[State]
     waits: bool
@@ -694,257 +597,83 @@ class Back(NamedTuple):
         return [*self.kept, *(f"{each['title']}: not judged: {each['why']}" for each in self.missing)]
 
 
-class Unread(Exception):
-    """Something that has to be known cannot be read."""
+def find_back(run: Run, host: HostAnswers) -> Back:
+    verdicts, back = judge(run.record, host), Back([], [], [], False, [])
+    for id_, each in run.record.touched.items():
+        known_as = {"resource": each.resource, "key": each.key}
+        rest = verdicts.rests(id_)
+        if rest:
+            back.goals.append(DesiredResource(each.resource, each.key, rest, each.title, "As it was found."))
+        if id_ in verdicts.kept:
+            back.kept.append(f"{each.title}: kept: {verdicts.kept[id_]}")
+        if id_ in verdicts.missing:
+            unread = why_unread(run.bundle, verdicts.missing[id_], each.resource)
+            back.missing.append({**known_as, "title": each.title, "why": unread})
+        if rest or id_ in verdicts.kept or id_ in verdicts.missing:
+            back.open.append(known_as)
+    return back._replace(waits=bool(verdicts.waiting))
 
 
-def undone(run: Run, facts: Facts) -> Back:
-    touched = run.record.touched
-    undos = {
-        id_: Undo({}) if id_ in run.record.given else undo_of(each, run.record, facts) for id_, each in touched.items()
-    }
-    used: dict[str, list[str]] = {}
-    while keeps_more(touched, undos, used, facts):
-        pass
-    back = Back([], [], [], bool(used), [])
-    for id_, each in touched.items():
-        known_as = {name: each[name] for name in ("resource", "key", "title")}
-        undo = undos[id_]
-        keep = undo.keep
-        if id_ in used:
-            keep = f"for {', '.join(used[id_])}, which came since; take that back, then this again"
-        elif undo.unread:
-            back.missing.append({**known_as, "why": undo.unread})
-        elif undo.desired:
-            back.goals.append({**known_as, "desired": undo.desired})
-        if keep:
-            back.kept.append(f"{each['title']}: kept: {keep}")
-        if keep or undo.unread or undo.desired:
-            back.open.append({"resource": each["resource"], "key": each["key"]})
-    return back
+# ==== 8. the journal: each line on disk before the next thing happens
 
 
-def keeps_more(touched: State, undos: dict[str, Undo], used: dict[str, list[str]], facts: Facts) -> bool:
-    """Everything that goes back goes back together: what is kept keeps what it rests on."""
-    found = False
-    for id_, each in touched.items():
-        if id_ in used or not undos[id_].desired:
-            continue
-        try:
-            names = kept_for(each, touched, undos, used, facts)
-        except Unread as unread:
-            undos[id_], found = Undo({}, "", str(unread)), True
-            continue
-        if names:
-            used[id_], found = names, True
-    return found
+LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
 
 
-def kept_for(
-    each: State, touched: State, undos: dict[str, Undo], used: dict[str, list[str]], facts: Facts
-) -> list[str]:
-    """Names of what rests on it and did not when this run came to its end."""
-    names: list[str] = []
-    for user in resting(each["resource"], facts):
-        id_ = identity(user)
-        if id_ in used:
-            names += used[id_]
-        elif id_ in touched:
-            others = undos[id_].keep and not undos[id_].desired and is_others(touched[id_], facts)
-            names += [touched[id_]["title"]] if others else []
-        elif each["dependents"] is not None and id_ not in map(identity, each["dependents"]):
-            names.append(next(iter(user["key"].values()), TITLES[user["resource"]]))
-    return list(dict.fromkeys(names))
+@dataclass(frozen=True)
+class BundleRun(Changes):
+    """What the lines tell. stage: its steps are done. waits: it is to go back once more, later."""
+
+    stage: bool = False
+    waits: bool = False
+    outcome: str = ""
 
 
-def resting(resource: str, facts: Facts) -> list[State]:
-    found: dict[str, State] = {}
-    for rule in RESTS.get(resource, ()):
-        answer = facts[rule["resource"]]
-        if not answer["ok"] and "unavailable" not in answer:
-            raise Unread(f"{TITLES[rule['resource']]}: {why(answer)}")
-        for each in answer["instances"] if answer["ok"] else ():
-            value = each["state"][rule["property"]]
-            if isinstance(value, dict) and "unknown" in value:
-                raise Unread(f"{TITLES[rule['resource']]} ({rule['property']}): {why(value)}")
-            if (value in rule["values"]) is rule["with"]:
-                user = {"resource": rule["resource"], "key": each["key"]}
-                found.setdefault(identity(user), user)
-    return list(found.values())
+def fold(record: BundleRun, entry: State) -> BundleRun:
+    kind = entry["event"]
+    return FOLDS[kind](record, entry) if kind in FOLDS else record
 
 
-def is_others(touched: State, facts: Facts) -> bool:
-    """Neither as it was found nor as this run left it."""
-    now = state_of(facts, touched)
-    left = [touched["before"], touched["after"], *touched["transitional"]]
-    changed = touched["changed"]
-    return now is not None and any(all(n in each and not same(now[n], each[n]) for each in left) for n in changed)
+def id_of(each: State) -> Id:
+    return identity(each["resource"], each["key"])
 
 
-def note_dependents(run: Run, facts: Facts) -> None:
-    """What rests on what was changed: on the way back, it is told from what came since."""
-    dependents = []
-    for each in run.record.touched.values():
-        if each["dependents"] is None and each["resource"] in RESTS:
-            with suppress(Unread):
-                dependents.append(
-                    {"resource": each["resource"], "key": each["key"], "users": resting(each["resource"], facts)}
-                )
-    if dependents:
-        run.write("dependents", resting=dependents)
+def step_of(told: State) -> Step:
+    return Step(id="", why="", **{**told, "risks": tuple(told["risks"])})
 
 
-def undo_of(touched: State, record: BundleRunState, facts: Facts) -> Undo:
-    answer = facts[touched["resource"]]
-    if not answer["ok"]:
-        # What is there only since we installed what it needs went with that, once we are on the way back from it.
-        ours = {each["resource"] for each in record.touched.values() if record.back and each["transitional"]}
-        return Undo({}) if answer.get("unavailable") in ours else Undo({}, "", why(answer))
-    now = state_of(facts, touched)
-    if now is None:
-        return Undo({}, "it is not there any more")
-    for name in touched["changed"]:
-        if isinstance(now[name], dict) and "unknown" in now[name]:
-            return Undo({}, "", f"{name}: {why(now[name])}")
-    return RULES[RESOURCES[touched["resource"]]](touched, now)
+def after_step(record: BundleRun, entry: State) -> BundleRun:
+    return replace(left(record, id_of(entry), entry["after"]), in_flight=None)
 
 
-def undo_properties(touched: State, now: State) -> Undo:
-    """Put back what still stands as we left it; what somebody changed since is theirs."""
-    desired, foreign = {}, []
-    for name in touched["changed"]:
-        before = touched["before"][name]
-        left = [touched["after"][name], *(state.get(name) for state in touched["transitional"])]
-        if same(now[name], before):
-            continue
-        if missing(now[name]):
-            return Undo({}, "", f"{name}: {why(now[name])}")
-        if any(same(now[name], each) for each in left):
-            desired[name] = before
-        else:
-            foreign.append(name)
-    return Undo(desired, f"{', '.join(foreign)} changed since by somebody else" if foreign else "")
+def after_dependents(record: BundleRun, entry: State) -> BundleRun:
+    users = {id_of(each): tuple(Dependent(u["resource"], u["key"]) for u in each["users"]) for each in entry["resting"]}
+    return noted(record, users)
 
 
-def undo_file(touched: State, now: State) -> Undo:
-    """As a whole or not at all: without its text there is no mode to put back."""
-    undo = undo_properties(touched, now)
-    return undo._replace(desired={}) if undo.keep else undo
+def after_outcome(record: BundleRun, entry: State) -> BundleRun:
+    stays = map(id_of, entry["open"]) if "open" in entry else set(record.touched) - record.restored
+    restored = frozenset(record.touched) - frozenset(stays)
+    return replace(record, outcome=entry["outcome"], waits=entry.get("waits", False), restored=restored)
 
 
-def undo_source(touched: State, now: State) -> Undo:
-    """A source that we added goes as a whole; its parts cannot stand at `null` while it is there."""
-    undo = undo_properties(touched, now)
-    came = "present" in touched["changed"] and touched["before"]["present"] is False
-    return Undo({"present": False}) if came and now["present"] and not undo.keep and not undo.unread else undo
-
-
-def undo_package(touched: State, now: State) -> Undo:
-    """Others that need it now and did not when it came keep it."""
-    since = sorted(set(now["needed_by"]) - set(touched["after"]["needed_by"]))
-    if since and "version" in touched["changed"] and touched["before"]["version"] is None:
-        return Undo({}, f"{', '.join(since)} needs it now")
-    return undo_properties(touched, now)
-
-
-def undo_unit(touched: State, now: State) -> Undo:
-    """A unit that is no longer there went with its file or package."""
-    gone = isinstance(now["enabled"], dict) and now["active"] is not True
-    return Undo({}) if gone else undo_properties(touched, now)
-
-
-def undo_spec(touched: State, now: State) -> Undo:
-    if "present" in touched["changed"] and touched["before"]["present"] is False:
-        return Undo({"present": False} if now["present"] else {})
-    return Undo({}, "a spec that did not match the driver is of no use to anybody")
-
-
-RULES = {
-    "file": undo_file,
-    "source": undo_source,
-    "package": undo_package,
-    "unit": undo_unit,
-    "spec": undo_spec,
+FOLDS: dict[str, Callable[[BundleRun, State], BundleRun]] = {
+    "begin": lambda record, entry: replace(begun(record, step_of(entry["step"]), entry["found"]), outcome=""),
+    "end": after_step,
+    "failed": after_step,
+    "stage": lambda record, entry: replace(record, stage=True),
+    "back": lambda record, entry: replace(record, going_back=True, outcome=""),
+    "dependents": after_dependents,
+    "outcome": after_outcome,
 }
 
 
-# ==== 7. the journal: each line on disk before the next thing happens, with a hash of itself and of the line before
-
-
-class BundleRunState:
-    """What the lines tell. touched: what this run changed, from its first state (before) to the one it was left in
-    (after); transitional: states that are our doing as well, because the run was on its way from or to them.
-    setting: what the
-    step in flight sets. back: it is going back. stage: its steps are done. waits: it is to go back once more, later.
-    given: what was given back for good.
-    """
-
-    def __init__(self) -> None:
-        self.touched: dict[str, State] = {}
-        self.setting: list[str] = []
-        self.back = self.stage = self.waits = False
-        self.given: set[str] = set()
-        self.outcome = ""
-
-    def add(self, entry: State) -> None:
-        kind = entry["event"]
-        if kind == "begin":
-            self.outcome = ""
-            self._begin(entry["step"], entry["found"])
-        elif kind in ("end", "failed") and entry["after"] is not None:
-            self._left(self.touched[identity(entry)], entry["after"])
-        elif kind == "stage":
-            self.stage = True
-        elif kind == "back":
-            self.back, self.outcome = True, ""
-        elif kind == "dependents":
-            for each in entry["resting"]:
-                self.touched[identity(each)]["dependents"] = each["users"]
-        elif kind == "outcome":
-            self._ended(entry)
-
-    def _ended(self, entry: State) -> None:
-        self.outcome, self.waits = entry["outcome"], entry.get("waits", False)
-        if "open" in entry:
-            self.given = set(self.touched) - set(map(identity, entry["open"]))
-
-    def _begin(self, step: State, found: State) -> None:
-        self.setting = list(step["desired"])
-        known = self.touched.get(identity(step))
-        if self.back and known:
-            known["transitional"] = [step["before"], step["desired"]]
-            return
-        if not self.back:
-            # What this step brings with it is nobody else's; what rests on what is told anew after it.
-            for each in self.touched.values():
-                each["dependents"] = None
-        known_as = {name: step[name] for name in ("resource", "key", "title")}
-        touched = known or {**known_as, "before": found, "changed": [], "after": dict(found), "dependents": None}
-        touched["changed"] = list(dict.fromkeys([*touched["changed"], *step["desired"]]))
-        touched["after"] = {**touched["after"], **step["desired"]}
-        touched["transitional"] = [step["before"]]
-        self.touched[identity(step)] = touched
-
-    def _left(self, touched: State, after: State) -> None:
-        if self.back:
-            # Only what was set back is our doing: the rest of it may be what somebody else changed since.
-            touched["transitional"] = [{name: after[name] for name in self.setting}]
-        else:
-            touched["after"], touched["transitional"] = {**touched["after"], **after}, []
-
-
 class BundleJournal(NamedTuple):
-    """As it was read; previous: the hash of its last whole line; length: bytes up to its end."""
+    """As it was read. length: bytes up to the end of its last whole line."""
 
-    record: BundleRunState
-    previous: str
-    entries: int
+    record: BundleRun
+    entries: list[Any]
     length: int
-
-
-def hashed(line: str) -> str:
-    """Of the line without it, so that an edited line is known although none follows it."""
-    return '{},"hash":"{}"}}'.format(line[:-1], hashlib.sha256(line.encode("ascii")).hexdigest()[:16])
 
 
 def from_version_1(data: Any) -> Any:
@@ -958,25 +687,21 @@ def from_version_1(data: Any) -> Any:
 
 
 def parse_journal(name: str, data: bytes) -> BundleJournal:
-    record, previous, length, number, old = BundleRunState(), "", 0, 0, False
-    # What follows the last line feed is what a killed run leaves; nothing was done upon it.
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        entry = None
-        with suppress(ValueError):
-            text = line.decode("ascii")
-            if hashed(re.sub(r',"hash":"[0-9a-f]{16}"\}$', "}", text)) == text:
-                entry = json.loads(text)
-        if entry is None or (entry["n"], entry["previous"]) != (number, previous):
-            what = f"{name}: line {number} is not as winhost wrote it"
-            meaning = "It cannot be relied on for going on or going back. Nothing was changed."
-            raise BundleRefusal(2, "Damaged", what, meaning, "Restore the file from a copy.")
-        old = old or entry.get("schema") == "winhost.bundle-journal/1"
-        record.add(from_version_1(entry) if old else entry)
-        previous, length = entry["hash"], length + len(line) + 1
-    return BundleJournal(record, previous, number, length)
+    record, old = BundleRun(), False
+    try:
+        entries: list[Any] = list(LINES.entries(data))
+        for entry in entries:
+            old = old or entry.get("schema") == "winhost.bundle-journal/1"
+            record = fold(record, from_version_1(entry) if old else entry)
+    except (DamagedLine, Unfitting) as error:
+        which = f"line {error.number} is" if isinstance(error, DamagedLine) else f"the lines are ({error})"
+        meaning = "It cannot be relied on for going on or going back. Nothing was changed."
+        what = f"{name}: {which} not as winhost wrote it"
+        raise BundleRefusal(2, "Damaged", what, meaning, "Restore the file from a copy.") from None
+    return BundleJournal(record, entries, data.rfind(b"\n") + 1)
 
 
-# ==== 8. a run: its folder, its journal, and that it is alone
+# ==== 9. a run: its folder, its journal, and that it is alone
 
 
 class Run:
@@ -990,11 +715,12 @@ class Run:
         self.quiet: bool = given.json
         self.changed = 0
         self.name = ""
-        self.record = BundleRunState()
+        self.record = BundleRun()
         self.asked_to_stop = False
         self._folder = folder
         self._file: int | None = None
-        self._previous, self._entries = "", 0
+        self._entries: list[Any] = []
+        self._length = 0
 
     @property
     def begun(self) -> bool:
@@ -1019,7 +745,7 @@ class Run:
     def go_on(self, name: str, journal: BundleJournal) -> None:
         """With a journal that is there, behind its last whole line."""
         self.name, self.record = name, journal.record
-        self._previous, self._entries, self._length = journal.previous, journal.entries, journal.length
+        self._entries, self._length = journal.entries, journal.length
 
     def write(self, kind: str, **fields: Any) -> None:
         if self._file is None:
@@ -1043,14 +769,13 @@ class Run:
 
     def _begin(self) -> int:
         if self.begun:
-            file = self._open(self.name, os.O_WRONLY)
+            file = self._open(self.name, os.O_WRONLY | os.O_APPEND)
             os.ftruncate(file, self._length)
-            os.lseek(file, 0, os.SEEK_END)
             return file
         now = time.time()
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
         self.name = f"{self.bundle.sum}.{stamp}-{int(now * 1000) % 1000:03d}"
-        file = self._open(self.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        file = self._open(self.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
         if self._folder is not None:
             os.fsync(self._folder)
         return file
@@ -1059,17 +784,14 @@ class Run:
         return os.open(name + ending, flags | os.O_NOFOLLOW, 0o600, dir_fd=self._folder)
 
     def _line(self, kind: str, fields: State) -> None:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        entry = {"n": self._entries + 1, "at": at, "event": kind, **fields, "previous": self._previous}
-        line = hashed(json.dumps(entry, separators=(",", ":")))
         assert self._file is not None
-        data = line.encode("ascii") + b"\n"
-        while data:
-            data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        line = LINES.line(LINES.following(self._entries, at, kind, fields))
+        append(self._file, line, self._length)
         written = json.loads(line)
-        self._previous, self._entries = written["hash"], self._entries + 1
-        self.record.add(written)
+        self._length += len(line)
+        self._entries.append(written)
+        self.record = fold(self.record, written)
 
 
 @contextmanager
@@ -1130,10 +852,180 @@ def stop_gently(run: Run) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
+# ==== 10. apply, rollback, verify
+
+
+def apply(bundle: Bundle, given: argparse.Namespace) -> Result:
+    return as_run(bundle, given, forward)
+
+
+def rollback(bundle: Bundle, given: argparse.Namespace) -> Result:
+    return as_run(bundle, given, backward)
+
+
+def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
+    with running(bundle, given) as run:
+        result = result_of(lambda: action(run))
+        run.keep(result)
+        return result
+
+
+def forward(run: Run) -> Result:
+    resume(run)
+    host, goals = host_of(run.bundle), goals_of(run.bundle)
+    if run.check or not run.record.stage:
+        refuse_drift(run, host)
+        steps = find_steps(run.bundle, goals, host, "desired")
+        if run.check:
+            return preview(run, steps, [])
+        do(run, steps, host)
+        if run.begun:
+            run.write("stage", number=run.bundle.stage["number"])
+        host = host_of(run.bundle)
+    note_dependents(run, host)
+    return applied(run, compared(run.bundle, goals, host))
+
+
+def resume(run: Run) -> None:
+    """A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run."""
+    for name in reversed(run.names()):
+        if not name.startswith(f"{run.bundle.sum}."):
+            continue
+        journal = run.read(name)
+        if not journal.entries:
+            continue  # begun, nothing done
+        if journal.record.going_back and journal.record.outcome != "rolled back":
+            raise BundleRefusal(2, "OneWay", "the last run of this plan is going back", "Nothing was changed.", GO_BACK)
+        if not journal.record.outcome:
+            run.go_on(name, journal)
+        return
+
+
+def applied(run: Run, checks: list[Check]) -> Result:
+    outcome = "applied" if all(each.holds for each in checks) else "differs"
+    if run.begun:
+        run.write("outcome", outcome=outcome)
+    elif outcome == "applied":
+        outcome = "nothing to do"
+    following = [f"Go back at any time: {GO_BACK}"] if run.begun else []
+    if run.bundle.stage["deferred"]:
+        following.append("What could not be read before this can be planned now: carry what `facts` says back.")
+    return ended(run, outcome, checks, [], following)
+
+
+def backward(run: Run) -> Result:
+    older = find_standing(run)
+    host = host_of(run.bundle)
+    back = find_back(run, host)
+    steps = find_steps(run.bundle, back.goals, host, "undo")
+    if run.check:
+        return preview(run, steps, back.sentences)
+    if not run.record.going_back:
+        run.write("back", accepted=[])
+    do(run, steps, host)
+    host = host_of(run.bundle)
+    back = find_back(run, host)
+    checks = [each for each in compared(run.bundle, back.goals, host) if not each.holds]
+    outcome = "not all rolled back" if checks or back.missing else "rolled back"
+    run.write("outcome", outcome=outcome, waits=back.waits, open=back.open)
+    following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
+    following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(back.missing)
+    result = ended(run, outcome, checks, back.sentences, following)
+    document = {**result.document, "kept": back.kept, "missing": back.missing}
+    return Result(1 if back.missing else result.code, document, result.lines)
+
+
+def find_standing(run: Run) -> bool:
+    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Is there an
+    earlier one?
+    """
+    mine: list[tuple[str, BundleJournal]] = []
+    later = never = ""
+    for name in run.names():
+        journal = run.read(name)
+        ours = name.startswith(f"{run.bundle.sum}.")
+        if not journal.entries:
+            never = name if ours else never
+        elif journal.record.outcome != "rolled back" or journal.record.waits:
+            later = "" if ours else name
+            mine += [(name, journal)] if ours else []
+    if not mine and never:
+        what = "It ended before its first line was on disk, so nothing was changed and there is nothing to undo."
+        raise BundleRefusal(2, "NeverBegun", f"{never}: begun, nothing done", what, "Apply the plan again.")
+    if not mine:
+        raise BundleRefusal(2, "UnknownRun", "no run of this plan stands here", f"Looked in {run.journals}.")
+    if later:
+        what = "another plan was applied after this one, and still stands"
+        raise BundleRefusal(
+            2, "LaterRun", what, f"Its journal: {later}. Nothing was changed.", "Go back with that first."
+        )
+    run.go_on(*mine[-1])
+    return len(mine) > 1
+
+
+def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
+    refuse_others(bundle)
+    checks = compared(bundle, goals_of(bundle), host_of(bundle))
+    holds = all(each.holds for each in checks)
+    host = bundle.plan["host"]
+    lines = [*check_lines(checks, every=True), f"{host}: {'as planned' if holds else 'not as planned'}."]
+    if bundle.stage["deferred"]:
+        lines.append("  This says nothing of later stages, which this plan could not know.")
+    return Result(0 if holds else 4, {"host": host, "holds": holds, "checks": list(map(asdict, checks))}, lines)
+
+
+COMMANDS = {"apply": apply, "rollback": rollback, "verify": verify, "facts": tell_facts}
+
+
+def preview(run: Run, steps: tuple[Step, ...], kept: list[str]) -> Result:
+    result = ended(run, "nothing was changed", [], kept, [])
+    lines = step_lines(steps) or ["Nothing to do."]
+    return Result(0, {**result.document, "steps": list(map(as_document, steps))}, [*lines, *result.lines])
+
+
+def ended(run: Run, outcome: str, checks: list[Check], kept: list[str], following: list[str]) -> Result:
+    plan = run.bundle.plan
+    document = {
+        "schema": "winhost.bundle-result/2",
+        "host": plan["host"],
+        "machine_id": plan["machine_id"],
+        "run": run.name,
+        "outcome": outcome,
+        "changed": run.changed,
+        "checks": list(map(asdict, checks)),
+        "kept": kept,
+        "next": following,
+    }
+    lines = [f"{plan['host']}: {outcome}, changes: {run.changed}", *check_lines(checks, every=False)]
+    lines += [f"  {line}" for line in (*kept, *following)]
+    return Result(0 if all(each.holds for each in checks) else 4, document, lines)
+
+
+def step_lines(steps: tuple[Step, ...]) -> list[str]:
+    lines = []
+    for number, step in enumerate(steps, 1):
+        moves = [
+            f"{name} {format_value(step.before[name])} -> {format_value(desired)}"
+            for name, desired in step.desired.items()
+        ]
+        lines.append(f"[{number}/{len(steps)}] {step.title}: {', '.join(moves)}")
+    return lines
+
+
+def check_lines(checks: list[Check], every: bool) -> list[str]:
+    lines = []
+    for each in checks:
+        if not each.holds:
+            text = f"{each.property} should be {format_value(each.desired)}, is {format_value(each.found)}"
+            lines.append(f"  NOT SO  {each.title}: {text}")
+        elif every:
+            lines.append(f"  ok      {each.title}: {each.property} is {format_value(each.desired)}")
+    return lines
+
+
+def main(given: argparse.Namespace, files: Files) -> Result:
+    return COMMANDS[given.command](bundle_of(files), given)
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.umask(0o022)
-    asked = words().parse_args()
-    ended_so = main(asked, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-    show(ended_so, asked.json)
-    sys.exit(ended_so.code)
+    leave(result_of(lambda: main(ASKED, HERE)), ASKED.json)

@@ -63,7 +63,7 @@ def _write(output: Path, files: Mapping[str, bytes], signing: tuple[str, ...]) -
         folder = Path(temporary) / "bundle"
         folder.mkdir()
         for name, content in files.items():
-            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
         for script in sorted(folder.glob("*.ps1")) if signing else ():
             _sign(signing, script)
