@@ -115,8 +115,12 @@ class Person:
         said = self._engine.ask({"script": f"& {_quoted(script)} {' '.join(words)}\n$LASTEXITCODE"})
         return Done(int(said[-1]), "\n".join(said[:-1]))
 
-    def alone(self, machine: Machine, script: Path, *words: str, kill_at: str = "") -> Done:
-        """In a process of its own, as on Windows; `script` must bring its stand-ins. It may be killed, as `end`."""
+    def alone(
+        self, machine: Machine, script: Path, *words: str, kill_at: str = "", kill_after: float | None = None
+    ) -> Done:
+        """In a process of its own, as on Windows; `script` must bring its stand-ins. It may be killed: at a line of
+        the journal, as `end`, or after so many seconds.
+        """
         self._loopback.machine = machine
         command = [find_engine(), "-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File"]
         with started(
@@ -132,7 +136,13 @@ class Person:
                     process.wait(60)
 
             with listening(kill):
-                output = process.communicate(timeout=BUSY_S)[0]
+                try:
+                    output = process.communicate(timeout=kill_after or BUSY_S)[0]
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    output = process.communicate(timeout=BUSY_S)[0]
+                    if kill_after is None:
+                        raise
         return Done(process.returncode, output)
 
     def hold(self, path: Path) -> None:
