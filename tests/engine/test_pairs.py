@@ -133,9 +133,20 @@ TWO_VMS = Pair(
 BACKWARDS = Pair(
     HOSTS[0], (RequestedRun("llm-01", CARDS[:1]), RequestedRun("llm-01", CARDS[:2])), apart=True, order=(1, 0)
 )
+# The second run only stops the VM, and the role goes first: then no VM is left that could be started again.
+STOPPED = Pair(
+    HOSTS[0],
+    (RequestedRun("llm-01", CARDS[1:2]), RequestedRun("llm-01", CARDS[1:2], power="off")),
+    apart=False,
+    order=(0,),
+)
 
 
-@pytest.mark.parametrize("pair", [ISSUE, TWO_VMS, BACKWARDS], ids=["the issue's", "two VMs", "the last one first"])
+@pytest.mark.parametrize(
+    "pair",
+    [ISSUE, TWO_VMS, BACKWARDS, STOPPED],
+    ids=["the issue's", "two VMs", "the last one first", "one that only stops the VM"],
+)
 def test_two_runs_of_dda_go_back_to_what_was_found(tmp_path: Path, pair: Pair) -> None:
     dda_pair(pair, tmp_path)
 

@@ -194,10 +194,14 @@ def _undo(touched: ChangedResource, host: HostAnswers, record: Changes) -> Undo:
 def _undo_unread(touched: ChangedResource, host: HostAnswers, record: Changes, missing: MissingFact) -> Undo:
     """What is there only since we installed the role went with it, once we are on the way back from that.
 
-    And what lay in a distro is gone for certain where there is no such distro. Raises the MissingFact.
+    And no VM runs without the role, whoever removed it; and what lay in a distro is gone for certain where there is no
+    such distro. Raises the MissingFact.
     """
     if not isinstance(missing.missing, Unavailable):
         raise missing
+    rules = host.rules[touched.resource]
+    if rules.undo.ends_with_required and missing.missing.unavailable == rules.requires:
+        return {}
     ours = {other.resource for other in record.touched.values() if record.going_back and other.transitional}
     if missing.missing.unavailable in ours:
         return {}

@@ -70,7 +70,8 @@ class UndoRule:
     whole: all properties or none. unless_changed: nothing of what others changed is taken away as a whole.
     unconditional: put back whatever it was changed to since. transitional_states: values of a property with
     which the resource is on its way, and so put back whatever stands. instead: values that were found, and what is put
-    back in their place. not_restored: values that do not come back.
+    back in their place. not_restored: values that do not come back. ends_with_required: its state ends where what it
+    requires is taken away, so that nothing is left to undo then.
     """
 
     gone_if: tuple[tuple[Condition, ...], ...] = ()
@@ -84,6 +85,7 @@ class UndoRule:
     transitional_states: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[Json, Json]] = field(default_factory=dict)
     not_restored: tuple[NotRestored, ...] = ()
+    ends_with_required: bool = False
 
 
 BY_PROPERTY = UndoRule()

@@ -437,7 +437,13 @@ function Find-WinhostUndoUnread {
     if ($until -cne '' -and $ours -ccontains $until) {
         return @{ keep = ''; desired = @{}; lacks = '' }
     }
-    $within = (Find-WinhostResource $Touched.resource).within
+    $row = Find-WinhostResource $Touched.resource
+    $rule = ConvertFrom-Json -InputObject $row.undo -ErrorAction Stop
+    if ($until -cne '' -and $until -ceq $row.requires -and (Read-WinhostField $rule 'ends_with_required')) {
+        # No VM runs without the role, whoever removed it.
+        return @{ keep = ''; desired = @{}; lacks = '' }
+    }
+    $within = $row.within
     if ($until -ceq '' -or $within -ceq '') {
         return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostWhy $Answer)" $until
     }

@@ -1,6 +1,6 @@
 """Power of VMs."""
 
-from winhost.core.rules import Condition, ConsentRule, NeedRule
+from winhost.core.rules import Condition, ConsentRule, NeedRule, UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import one_of
 
@@ -20,6 +20,7 @@ _RUNNING = Condition("state", of="before", one_of=(RUNNING,))
         after=("VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "AssignableDevice"),
         requires="HyperVRole",
         asks=("vm-stop", "vm-turn-off"),
+        undo=UndoRule(ends_with_required=True),
         risks=(ConsentRule("vm-stop", (_RUNNING,)),),
         may_need=(ConsentRule("vm-turn-off", (_RUNNING,)),),
     )
