@@ -36,7 +36,7 @@ class WayIn:
         self._wsl = wsl
         distro = wsl.images[STAGED]
         self.root, self.key, self.run = distro.root, distro.key, distro.run
-        self.read, self.there, self.enabled = distro.read, distro.there, distro.enabled
+        self.read, self.exists, self.enabled = distro.read, distro.exists, distro.enabled
 
     def restart(self) -> None:
         assert self._wsl.run(ACCOUNT, "--terminate", NAME).returncode == 0
@@ -179,7 +179,7 @@ def test_packages_that_cannot_be_had_are_told_as_that_and_nothing_stays(addresse
     assert (code, why[:3]) == (100, "E: ")
     addressed.script("close")
     assert told(addressed.script("look"), "port") == []
-    assert not any(map(addressed.there, (SSHD_FILE, SSH_UNIT_FILE, "/root/.ssh/authorized_keys")))
+    assert not any(map(addressed.exists, (SSHD_FILE, SSH_UNIT_FILE, "/root/.ssh/authorized_keys")))
     sources.write_text(there)
 
 
@@ -263,7 +263,7 @@ def test_closed_it_is_as_it_was_found(open_: WayIn) -> None:
     open_.script("close")
     assert told(open_.script("look"), "port") == []
     assert open_.read("/root/.ssh/authorized_keys") == f"{THEIRS}\n"
-    assert not any(map(open_.there, (SSHD_FILE, SSH_UNIT_FILE, "/usr/sbin/sshd")))
+    assert not any(map(open_.exists, (SSHD_FILE, SSH_UNIT_FILE, "/usr/sbin/sshd")))
     left = open_.read("/var/lib/winhost.found").splitlines()
     assert {each.split(" ")[0] for each in left} <= {"network", "networkd"}
 
