@@ -293,7 +293,7 @@ def test_not_back_says_how_long_and_how_far(passing: Time, look: Look, what: str
     with raises("NotBack") as caught:
         reboot.wait(Scripted([look], passing, takes=1), OLD, Patience())
     assert caught.value.what == f"gpu-01 {what}"
-    assert "may still be on its way" in str(caught.value.meaning)
+    assert "may still be starting" in str(caught.value.meaning)
     assert "winhost resume" in str(caught.value.hint)
 
 
