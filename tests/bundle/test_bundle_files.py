@@ -171,3 +171,12 @@ def test_what_users_copy_from_is_in_the_wheel() -> None:
 )
 def test_a_value_is_shown_in_words(value: object, text: str) -> None:
     assert format_value(value) == text  # type: ignore[arg-type]
+
+
+def test_the_scripts_know_every_file_of_a_bundle(tmp_path: Path) -> None:
+    """A file that they do not know is refused as not winhost's, and is not copied for a run after a restart."""
+    with_linux = bundle(wsl2_world(tmp_path).plan())
+    listed = re.search(r"^\$script:WinhostFiles = @\((.*)\)$", with_linux[SHARED].decode(), re.M)
+    assert listed
+    assert "linux/core/__init__.py" in with_linux
+    assert sorted(re.findall("'([^']+)'", listed[1])) == sorted(with_linux)

@@ -244,7 +244,7 @@ def unpack(plan: Plan, folder: Path, *, watched: bool = False, alone: bool = Fal
         made[SHARED].decode(), standins() if alone else CONNECTED, WATCHED if watched else ""
     )
     for name, content in (*made.items(), (SUMS, sums(made))):
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 SUMS = "SHA256SUMS"
+PLAN = "plan.json"
+README = "README.md"
 LINUX_FOLDER = "linux"  # the folder of what runs there
 _LONGEST = 80  # characters of a value in a table
 SHARED = "Winhost.ps1"  # what the scripts that people start have in common: nearly everything
@@ -73,7 +75,7 @@ def bundle(plan: Plan) -> dict[str, bytes]:
     """All files of a bundle but the sums, by name. Raises UsageError: WhichLinux."""
     written = write_document(plan).encode()
     readme = _environment().get_template("README.md.j2").render(_readme(plan)).encode()
-    return {**scripts(), "plan.json": written, "README.md": readme, **_linux_files(plan, written)}
+    return {**scripts(), PLAN: written, README: readme, **_linux_files(plan, written)}
 
 
 def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
@@ -87,7 +89,7 @@ def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
         )
     if not _is_for_linux(plan.stages[0]):
         return {}
-    files = {**linux_sources(), "plan.json": written}
+    files = {**linux_sources(), PLAN: written}
     return {f"{LINUX_FOLDER}/{name}": content for name, content in {**files, SUMS: sums(files)}.items()}
 
 
@@ -124,7 +126,7 @@ def _in_linux(rules: ResourceRules) -> str:
 def facts_bundle() -> dict[str, bytes]:
     """What a host needs that nobody has read yet: what reads it, and how it goes on."""
     readme = _environment().get_template("FACTS.md.j2").render(version=__version__).encode()
-    return {**{name: scripts()[name] for name in ("Facts.ps1", SHARED)}, "README.md": readme}
+    return {**{name: scripts()[name] for name in ("Facts.ps1", SHARED)}, README: readme}
 
 
 def sums(files: Mapping[str, bytes]) -> bytes:
@@ -168,7 +170,15 @@ def _part(text: str) -> _Part:
 def _tables() -> str:
     template = _environment().get_template("tables.ps1.j2")
     resources = [_row(resource) for resource in WINDOWS.values()]
-    return template.render(version=__version__, resources=resources, linux=LINUX, risks=RISKS.items())
+    return template.render(
+        version=__version__, files=_file_names(), resources=resources, linux=LINUX, risks=RISKS.items()
+    )
+
+
+def _file_names() -> list[str]:
+    """Of all files but its own sums that a bundle may have."""
+    linux = (f"{LINUX_FOLDER}/{name}" for name in (*linux_sources(), PLAN, SUMS))
+    return [*HEADS, SHARED, PLAN, README, *sorted(linux)]
 
 
 @once
@@ -233,7 +243,7 @@ def _readme(plan: Plan) -> dict[str, object]:
         "needed": _meanings(plan.risks),
         "possible": _meanings(plan.possible_risks),
         "accept": f" -Accept {','.join(plan.risks)}" if plan.risks else "",
-        "roles": {"desired": "", "need": "for the steps below", "restore": "given back", "undo": ""},
+        "roles": {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""},
         "version": __version__,
         "digest": agent_digest(),
     }
@@ -241,7 +251,7 @@ def _readme(plan: Plan) -> dict[str, object]:
 
 def _step_for_scripts(step: Step) -> dict[str, object]:
     changes = [(name, step.before[name], desired) for name, desired in step.desired.items()]
-    asks = (*step.risks, *(f"perhaps {risk}" for risk in step.may_need))
+    asks = (*step.risks, *(f"possibly {risk}" for risk in step.may_need))
     return {"step": step, "changes": changes, "asks": ", ".join(asks)}
 
 

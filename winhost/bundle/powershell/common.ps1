@@ -2,7 +2,6 @@
 
 # 0 done, 1 failure, 2 wrong usage or a consent that lacks, 4 the host is not as planned, 3010 a restart is needed.
 $script:WinhostCode = 0
-$script:WinhostFiles = @('Facts.ps1', 'Apply.ps1', 'Verify.ps1', 'Rollback.ps1', 'Winhost.ps1', 'plan.json', 'README.md', 'linux/SHA256SUMS', 'linux/agent.py', 'linux/plan.json', 'linux/run.py')
 
 function Assert-WinhostUsage {
     # PowerShell itself would end with 1, as if something had failed.
@@ -18,7 +17,7 @@ function Assert-WinhostSums {
         $path = Join-WinhostPath $Folder $name
         $there = $sums.ContainsKey($name) -and [System.IO.File]::Exists($path)
         if (-not $there -or (Measure-WinhostBytes ([System.IO.File]::ReadAllBytes($path))) -cne $sums[$name]) {
-            Stop-WinhostScript 2 'Changed' "$name is not as SHA256SUMS says" 'It was changed, or lost, since the bundle was made. Nothing was done.' 'Copy the whole folder again, or make the bundle anew.'
+            Stop-WinhostScript 2 'Changed' "$name is not as SHA256SUMS says" 'It was changed, or lost, since the bundle was made. Nothing was done.' 'Copy the whole folder again, or make the bundle again.'
         }
     }
 }
@@ -31,7 +30,7 @@ function Read-WinhostSums {
     }
     $sums = @{}
     foreach ($line in [System.IO.File]::ReadAllLines($path)) {
-        if ($line -cnotmatch '^([0-9a-f]{64})  ([A-Za-z0-9./]+)$' -or $script:WinhostFiles -cnotcontains $Matches[2]) {
+        if ($line -cnotmatch '^([0-9a-f]{64})  (.+)$' -or $script:WinhostFiles -cnotcontains $Matches[2]) {
             Stop-WinhostScript 2 'Changed' "SHA256SUMS has a line that is not winhost's: $line" 'Nothing was done.' 'Copy the whole folder again.'
         }
         $sums[$Matches[2]] = $Matches[1]

@@ -25,7 +25,7 @@ finally {
     }
 }
 if (-not $winhostLoaded) {
-    $winhostError = [ordered]@{ kind = 'Changed'; exit_code = 2; what = 'Winhost.ps1 is not as SHA256SUMS says, or one of them is missing'; meaning = 'It was changed, or lost, since the bundle was made. Nothing was done.'; hint = 'Copy the whole folder again, or make the bundle anew.' }
+    $winhostError = [ordered]@{ kind = 'Changed'; exit_code = 2; what = 'Winhost.ps1 is not as SHA256SUMS says, or one of them is missing'; meaning = 'It was changed, or lost, since the bundle was made. Nothing was done.'; hint = 'Copy the whole folder again, or make the bundle again.' }
     if ($script:Json) {
         ConvertTo-Json -InputObject @{ error = $winhostError } -Compress -ErrorAction Stop
     }
