@@ -74,7 +74,13 @@ PARTS = {
         is_root_of_linux,
     ),
     "debian": Part(
-        [f"{LINUX}test_debian.py", f"{LINUX}test_way_in.py", f"{LINUX}test_wsl.py", WSL_JOB],
+        [
+            f"{LINUX}test_debian.py",
+            f"{LINUX}test_debian_sets.py",
+            f"{LINUX}test_way_in.py",
+            f"{LINUX}test_wsl.py",
+            WSL_JOB,
+        ],
         {
             "debootstrap": "debootstrap",
             "systemd-nspawn": "systemd-container",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.linux.debian import NoDebian
+from tests.linux.debian import Debian, NoDebian
 from tests.linux.distro import STAGED, Distro
 from tests.linux.sandbox import NoSandbox, Sandbox
 from tests.linux.wsl import Wsl
@@ -30,6 +30,24 @@ def agent(sandbox: Sandbox) -> Iterator[Agent]:
     asked = sandbox.agent()
     yield asked
     asked.close()
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Debian]:
+    try:
+        made = Debian(pytestconfig.cache.mkdir("debian") / "base", tmp_path_factory.mktemp("debian"))
+    except NoDebian as why:
+        pytest.skip(f"no Debian with systemd can be made here: {why}")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def asked(debian: Debian) -> Iterator[Agent]:
+    """The agent of the Debian, through its sshd."""
+    made = debian.agent()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.linux.debian import INSIDE, Debian, Keyring, NoDebian, make_repository, wait_for
+from tests.linux.debian import INSIDE, Debian, Keyring, make_repository, wait_for
 from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
@@ -45,16 +45,6 @@ SCRIPTS = {
     # As a machine that goes down in the middle of it, the first time.
     "wh-frail": "#!/bin/sh\nif [ ! -e /var/down ]; then touch /var/down; kill -9 $PPID; fi\n",
 }
-
-
-@pytest.fixture(scope="module")
-def debian(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Debian]:
-    try:
-        made = Debian(pytestconfig.cache.mkdir("debian") / "base", tmp_path_factory.mktemp("debian"))
-    except NoDebian as why:
-        pytest.skip(f"no Debian with systemd can be made here: {why}")
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
         put("DebianPackage", {"package": "no-such-package"}, {"version": "; reboot"}),
         put("DebianPackage", {"package": "no-such-package"}, {"held": False}),
     ],
+    "sets of packages that cannot be meant": [
+        get("AptPackages", {"packages": "b a"}),
+        get("AptPackages", {"packages": "a a=1"}),
+        get("AptPackages", {"packages": "--purge"}),
+        get("AptPackages", {"packages": "docker.io; reboot"}),
+    ],
     "no systemd, and no nvidia-ctk": [get("SystemdUnit"), get("CdiSpec"), put("CdiSpec", {}, {"fresh": True})],
 }
 
@@ -151,6 +157,7 @@ def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
     assert scripts["KNOWN_FILES"] == model.FILES
     assert scripts["KNOWN_SOURCES"] == model.SOURCES
     assert scripts["KNOWN_PACKAGES"] == model.PACKAGES
+    assert scripts["KNOWN_PACKAGE_SETS"] == model.PACKAGE_SETS
     assert scripts["KNOWN_UNITS"] == model.UNITS
 
 
@@ -199,6 +206,34 @@ def test_a_package_takes_what_it_brought_along_and_only_ours_goes(served: TwoMac
     inside(served, "DebianPackage", key, {"version": None})
     assert served.inside.linux.packages == {}
     assert served.inside.linux.unit_state("docker.service")["enabled"] == {"unavailable": "DebianPackage"}
+
+
+def test_a_set_of_packages_comes_and_goes_as_one(served: TwoMachines) -> None:
+    key, linux = {"packages": "containerd.io docker-ce docker-ce-cli"}, served.inside.linux
+    state = answered(served.inside.invoke, get("AptPackages", key))["state"]
+    assert (state["installed"], state["to_add"]) == (False, {"unavailable": "AptSource"})
+    linux.sources["winhost-docker"] = {}
+    before = answered(served.inside.invoke, get("AptPackages", key))["state"]
+    assert before["to_add"] == ["containerd.io 1.0-1", "docker-ce 1.0-1", "docker-ce-cli 1.0-1"]
+    assert inside(served, "AptPackages", key, {"installed": True, "held": True, "to_add": []})["after"]["held"] is True
+    assert inside(served, "AptPackages", key, {"installed": False})["after"] == before
+    assert linux.packages == {}
+    assert inside(served, "AptPackages", key, {"installed": False})["ok"] is True
+
+
+def test_what_others_installed_changes_only_with_approval(served: TwoMachines) -> None:
+    key, linux = {"packages": "docker.io=27.0"}, served.inside.linux
+    linux.packages["docker.io"] = model.LabPackage("26.1")
+    assert inside(served, "AptPackages", key, {"installed": True})["error"]["code"] == "Winhost.ChangesForeign"
+    call = {**put("AptPackages", key, {"installed": True}), "how": {"accept": ["packages"]}}
+    answer = answered(served.inside.invoke, call)
+    assert answer["before"]["to_change_foreign"] == ["docker.io 26.1 -> 27.0"]
+    inside(served, "AptPackages", key, {"installed": False})
+    assert linux.packages["docker.io"].version == "26.1"
+    assert (
+        inside(served, "AptPackages", {"packages": "docker.io"}, {"installed": False})["error"]["code"]
+        == "Winhost.NotOurs"
+    )
 
 
 def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:

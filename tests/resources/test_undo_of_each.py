@@ -21,6 +21,25 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("AccountTasks", {"logon": "refused"}, {"logon": "password"}, {"logon": "password"}),
         Keep("they log on again"),
     ),
+    "packages that were installed": (
+        *("AptPackages", {"installed": False, "held": False, "to_add": ["a 1"]}, {"installed": True, "needed_by": []}),
+        {"installed": True, "held": True, "to_add": [], "needed_by": []},
+        {"installed": False},
+    ),
+    "packages of a transaction that was broken off": (
+        *("AptPackages", {"installed": False, "to_add": ["a 1"]}, {"installed": True, "needed_by": []}),
+        {"installed": None, "to_add": ["a 1"], "needed_by": []},
+        {"installed": False},
+    ),
+    "packages that others need now": (
+        *("AptPackages", {"installed": False}, {"installed": True, "needed_by": []}),
+        {"installed": True, "needed_by": ["b"]},
+        Keep("b needs it now"),
+    ),
+    "packages that were there and are held": (
+        *("AptPackages", {"held": False}, {"held": True, "needed_by": []}, {"held": True, "needed_by": []}),
+        "back",
+    ),
     "a source that was added": (
         *("AptSource", {"present": False, "uri": None}, {"present": True, "uri": "a"}, {"present": True, "uri": "a"}),
         {"present": False},

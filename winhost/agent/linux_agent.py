@@ -16,8 +16,10 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from grp import getgrgid, getgrnam
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
@@ -103,6 +105,19 @@ WARNINGS: list[str] = []
 def warn(text: str) -> None:
     """Goes with the answer of the running call."""
     WARNINGS.append(text)
+
+
+WAITS: list[str] = []
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Meanwhile the signs of life say what is waited for."""
+    WAITS.append(text)
+    try:
+        yield
+    finally:
+        WAITS.remove(text)
 
 
 # ---- what resources are
@@ -371,6 +386,69 @@ def read_packages() -> dict[str, Package]:
     return found
 
 
+# What every change by apt has in common. Whoever asks has seen what goes, and nobody is there to be asked.
+APT_GET = (
+    "-q",
+    "-y",
+    "--no-install-recommends",
+    "--allow-downgrades",
+    "-oDpkg::Options::=--force-confdef",
+    "-oDpkg::Options::=--force-confold",
+)
+LONG = 1800  # seconds: a slow mirror and a slow disk
+DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
+
+
+def await_packages(how: State) -> None:
+    """Until cloud-init has ended and nobody else installs anything. What was broken off is finished then: a machine
+    that went down half-way leaves packages unpacked, and apt would refuse everything.
+    """
+    wait_while(first_boot, "cloud-init", how)
+    wait_while(installing, "another installation of packages", how)
+    if any(Path("/var/lib/dpkg/updates").iterdir()):
+        warn("An installation that was broken off was finished first.")
+        must("dpkg", "--force-confdef", "--force-confold", "--configure", "--pending", within=seconds(how, LONG))
+        ONCE.clear()
+
+
+def wait_while(busy: Callable[[], bool], what: str, how: State) -> None:
+    limit = float(how.get("within") or 600)
+    over = time.monotonic() + limit
+    with waiting(f"waiting for {what} to end, for up to {limit:.0f} s"):
+        while busy():
+            if time.monotonic() > over:
+                message = f"{what} has not ended within {limit:.0f} s."
+                raise AgentFault("Winhost.PackagesBusy", "ResourceBusy", message)
+            time.sleep(0.5)
+
+
+def first_boot() -> bool:
+    """cloud-init was started with this boot and has not said how it ended."""
+    return status("/run/cloud-init/enabled") is not None and status("/run/cloud-init/result.json") is None
+
+
+def installing() -> bool:
+    """Somebody holds the lock that apt and dpkg take."""
+    if status(DPKG_LOCK) is None:
+        return False
+    with folder_of(DPKG_LOCK) as (folder, name):
+        lock = os.open(name, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def apt_get(how: State, *arguments: str) -> str:
+    lock = f"-oDPkg::Lock::Timeout={seconds(how, LONG):.0f}"
+    return must("apt-get", *APT_GET, lock, *arguments, within=seconds(how, LONG) + 60)
+
+
 # ---- one call
 
 
@@ -506,12 +584,15 @@ class LineWire:
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """Meanwhile an empty line now and then: a slow call and a dead machine must not look the same."""
+        """Meanwhile a line now and then: a slow call and a dead machine must not look the same. It is empty, or says
+        what is waited for.
+        """
         done = threading.Event()
 
         def beat() -> None:
             while not done.wait(BEAT):
-                self.send(b"\n")
+                said = [json.dumps({"waiting": text}) for text in WAITS[-1:]]
+                self.send("".join(said).encode("ascii") + b"\n")
 
         beating = threading.Thread(target=beat, daemon=True)
         beating.start()

@@ -101,7 +101,8 @@ accept_option = click.option(
     metavar="RISK[,RISK...]",
     callback=_risks,
     **completion.CONSENTS,
-    help="Approve a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, data.",
+    help="Approve a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, packages, "
+    "data.",
 )
 
 

@@ -39,6 +39,7 @@ START = 'exec python3 -I -c \'import json,sys;exec(compile(json.loads(sys.stdin.
 """The only command: it takes the program as its first line of input. Nothing of ours is ever quoted for a shell."""
 
 _ANSWER = b'{"answers"'
+_WAITS = b'{"waiting"'
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # what a shell says of a program that it cannot start
 
 
@@ -136,17 +137,23 @@ class SshConnector:
         target = self.target
         with logged(log, target.name, f"open ssh, {place(target.address, target.port)}, as {brief(target.user)}"):
             wire = SshWire(target, self.program)
-        return Agent(wire, target.call_timeout, self.fits)
+        agent = Agent(wire, target.call_timeout, self.fits)
+        wire.hear = lambda text: agent.hear(text)
+        return agent
 
 
 class SshWire:
-    """One process on the machine. What it was asked it brings to its end, whether we are there or not."""
+    """One process on the machine. What it was asked it brings to its end, whether we are there or not.
+
+    hear: of what it says that it waits for.
+    """
 
     def __init__(self, target: SshTarget, program: str) -> None:
         from paramiko import SSHClient
 
         _quieten()
         self.host = target.name
+        self.hear: Callable[[str], None] = lambda text: None
         self._target = target
         self._unsent = json.dumps(program) + "\n"
         self._received = b""
@@ -234,15 +241,24 @@ class SshWire:
                 raise TimedOut(self.host, f"it takes nothing for {silence} s", at=self._at) from None
 
     def _line(self) -> bytes:
-        """The next line that says something; an empty one is a sign of life."""
+        """The next line that is no mere sign of life."""
         while True:
             line, ended, rest = self._received.partition(b"\n")
             if not ended:
                 self._received = line + self._more()
                 continue
             self._received = rest
-            if line:
+            if line.startswith(_WAITS):
+                self._hear(line)
+            elif line:
                 return line
+
+    def _hear(self, line: bytes) -> None:
+        """What it waits for is for people, so half a line of it costs nothing."""
+        with suppress(ValueError):
+            said = json.loads(line).get("waiting")
+            if isinstance(said, str):
+                self.hear(one_line(said)[:200])
 
     def _more(self) -> bytes:
         silence = self._target.operation_timeout

@@ -144,7 +144,9 @@ class WindowsWithLinuxAgent(Agent):
 
     def _enter(self, answers: Mapping[str, Answer], doing: str) -> Agent:
         target = linux_target(self._connector.target, answers, doing)
-        return self._connector.open_linux(target, self._connector.program)
+        linux = self._connector.open_linux(target, self._connector.program)
+        linux.hear = lambda text: self.hear(text)
+        return linux
 
     def _leave_linux(self) -> None:
         if self._linux is not None:

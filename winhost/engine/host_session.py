@@ -208,7 +208,9 @@ class HostSession:
     def _calling(self, action: Callable[[Agent], T]) -> T:
         try:
             with self._cuttable():
-                return action(self._open())
+                agent = self._open()
+                agent.hear = self._tell_of_waiting
+                return action(agent)
         except (SessionDropped, TimedOut):
             self.close()  # whatever is asked next is asked in a new session
             raise
@@ -217,3 +219,6 @@ class HostSession:
         if self._agent is None:
             self._agent = self._connector.open()
         return self._agent
+
+    def _tell_of_waiting(self, text: str) -> None:
+        self._tell(ProgressEvent(self.host, "waiting", text))

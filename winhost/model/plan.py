@@ -18,6 +18,7 @@ RISKS: Mapping[str, str] = {
     "force-dismount": "take a device from the host without a driver or ACS that contains it: its VM must be trusted, "
     "because it can then attack the host",
     "network": "interrupt the host's network",
+    "packages": "upgrade or downgrade packages on a Linux that winhost did not install",
     "data": "change or delete data",
 }
 

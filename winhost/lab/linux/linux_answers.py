@@ -63,6 +63,7 @@ class LinuxAnswers(CallBatch):
             raise bad_request(f"{', '.join(foreign)} cannot be set.")
         change = self._known(resource).set
         assert change is not None
+        self.linux.accepted = tuple((call.get("how") or {}).get("accept", ()))
         return self._changed(resource, key, before, [], partial(change, self.linux, key, missing))
 
 

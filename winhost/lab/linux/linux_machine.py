@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
 
 State = dict[str, Json]
@@ -38,6 +38,7 @@ PACKAGES = (
     "nvidia-container-toolkit-base",
     "openssh-server",
 )
+PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit")
 UNITS = (
     "containerd.service",
     "docker.service",
@@ -163,10 +164,14 @@ class Linux:
     sources: dict[str, State] = field(default_factory=dict)
     packages: dict[str, LabPackage] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
+    brought: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    """What a set of packages brought, and the versions that were there before."""
     written: dict[str, Unit] = field(default_factory=dict)
     """Units of files that somebody wrote, not of a package."""
     spec: str | None = None
     """The driver that the CDI spec is for."""
+    accepted: tuple[str, ...] = ()
+    """What a person approved for the change that is made now."""
     started: int = -1
 
     def __post_init__(self) -> None:
@@ -331,6 +336,82 @@ class Linux:
             for unit in _BRINGS_UNITS.get(each, ()):
                 self.units.pop(unit, None)
 
+    # ---- sets of packages
+
+    def package_set(self, asked: Mapping[str, str]) -> State:
+        """As apt's simulation says. Raises NotYet where no source has one of them."""
+        found = self._installed()
+        coming = {} if self._has(asked) else self._coming(asked)
+        changed = {name: f"{name} {found[name].version} -> {new}" for name, new in coming.items() if name in found}
+        ours = self._ours()
+        brought = self.brought.get(_set_name(asked), {})
+        needing = (other for other in found if brought.keys() & set(_NEEDS.get(other, ())))
+        return {
+            "installed": self._has(asked),
+            "held": all(name in found and found[name].held for name in asked),
+            "to_add": sorted(f"{name} {new}" for name, new in coming.items() if name not in found),
+            "to_change": sorted(text for name, text in changed.items() if name in ours),
+            "to_change_foreign": sorted(text for name, text in changed.items() if name not in ours),
+            "to_remove": [],
+            "needed_by": sorted(other for other in needing if other not in brought),
+        }
+
+    def _has(self, asked: Mapping[str, str]) -> bool:
+        found = self._installed()
+        return all(name in found and version in ("", found[name].version) for name, version in asked.items())
+
+    def _coming(self, asked: Mapping[str, str]) -> dict[str, str]:
+        found = self._installed()
+        for name in asked:
+            source = next((source for prefix, source in _FROM.items() if name.startswith(prefix)), None)
+            if source is not None and source not in self.sources:
+                raise NotYet("AptSource")
+        needs = {each: _VERSION for name in asked for each in _with_needs(name) if each not in found}
+        new = {name: version or _VERSION for name, version in asked.items() if name not in found or version}
+        return {**needs, **new}
+
+    def _ours(self) -> set[str]:
+        singly = {
+            each
+            for name, found in self.packages.items()
+            for each in (*(found.brought or ()), name)
+            if found.brought is not None
+        }
+        return singly.union(*self.brought.values())
+
+    def install_set(self, asked: Mapping[str, str]) -> None:
+        """In one transaction. Raises CmdletError."""
+        state, found = self.package_set(asked), self._installed()
+        if state["to_change_foreign"] and "packages" not in self.accepted:
+            raise refused("ChangesForeign", "ResourceExists", "It would change packages of others.", "apt-get")
+        self._check_repositories()
+        self.machine.clock.sleep(_APT_SECONDS)
+        coming = self._coming(asked)
+        before = {name: found[name].version if name in found else None for name in coming}
+        self.brought[_set_name(asked)] = {**before, **self.brought.get(_set_name(asked), {})}
+        for name, version in coming.items():
+            self.packages[name] = LabPackage(version, name in found and found[name].held)
+            for unit in _BRINGS_UNITS.get(name, ()):
+                self.units.setdefault(unit, Unit("enabled", active=True))
+
+    def take_set_back(self, asked: Mapping[str, str]) -> None:
+        """Raises CmdletError."""
+        brought = self.brought.get(_set_name(asked))
+        if not brought:
+            raise refused("NotOurs", "PermissionDenied", "winhost did not install these packages; they stay.")
+        others = self.package_set(asked)["needed_by"]
+        if others:
+            raise refused("InUse", "ResourceBusy", f"It would take along {', '.join(others)}.", "apt-get")
+        self.machine.clock.sleep(_APT_SECONDS)
+        for name, version in brought.items():
+            if version is not None:
+                self.packages[name].version = version
+                continue
+            self.packages.pop(name, None)
+            for unit in _BRINGS_UNITS.get(name, ()):
+                self.units.pop(unit, None)
+        del self.brought[_set_name(asked)]
+
     # ---- where packages come from
 
     def source(self, name: str) -> State:
@@ -420,6 +501,10 @@ class Linux:
 
 def _plain(text: str, mode: str = "0644", owner: str = "root:root") -> State:
     return {"text": text, "link": None, "mode": mode, "owner": owner}
+
+
+def _set_name(asked: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={version}" if version else name for name, version in asked.items())
 
 
 def _with_needs(name: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.linux.linux_machine import FILES, PACKAGES, SOURCES, UNITS, Linux, State, refused
+from winhost.lab.linux.linux_machine import FILES, PACKAGE_SETS, PACKAGES, SOURCES, UNITS, Linux, State, refused
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
 Get = Callable[[Linux, Key | None], Iterable[Record]]
@@ -16,6 +16,8 @@ _FILES = ("/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
 _FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
 _NAMED = r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*"
 _UNIT = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"
+_ASKED = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?"
+_TO_DO = ("to_add", "to_change", "to_change_foreign", "to_remove")
 _ARMOURED = r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n[\n -~]*-----END PGP PUBLIC KEY BLOCK-----\n?"
 
 
@@ -119,6 +121,42 @@ def _set_package(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
         linux.hold(name, held=True)
 
 
+def _package_sets(linux: Linux, key: Key | None) -> Iterable[Record]:
+    for wanted in [key["packages"]] if key else PACKAGE_SETS:
+        asked = _asked(wanted)
+        try:
+            state = linux.package_set(asked)
+        except NotYet as waits:
+            waiting = {name: {"unavailable": waits.resource} for name in _TO_DO}
+            state = {"installed": False, "held": False, **waiting, "needed_by": []}
+        yield Record(state, {"packages": wanted})
+
+
+def _asked(wanted: str) -> dict[str, str]:
+    words = wanted.split(" ")
+    asked = {word.partition("=")[0]: word.partition("=")[2] for word in words}
+    if not all(re.fullmatch(_ASKED, word) for word in words) or words != sorted(set(words)) or len(asked) < len(words):
+        raise bad_request(f"{wanted!r} is not a sorted list of packages.")
+    return asked
+
+
+def _set_packages(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
+    asked = _asked(key["packages"])
+    if any(desired.get(name) for name in _TO_DO):
+        raise bad_request("What apt has to do can only be wanted to be nothing.")
+    if desired.get("installed") is False:
+        linux.take_set_back(asked)
+        return
+    if desired.get("held") is False:
+        for name in asked:
+            linux.hold(name, held=False)
+    if desired.get("installed") is True or any(name in desired for name in _TO_DO):
+        linux.install_set(asked)
+    if desired.get("held") is True:
+        for name in asked:
+            linux.hold(name, held=True)
+
+
 # ---- units
 
 
@@ -162,6 +200,7 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "LinuxFile": LinuxResource(("path",), _files, _set_file),
     "AptSource": LinuxResource(("name",), _sources, _set_source),
     "DebianPackage": LinuxResource(("package",), _packages, _set_package),
+    "AptPackages": LinuxResource(("packages",), _package_sets, _set_packages),
     "SystemdUnit": LinuxResource(("unit",), _units, _set_unit),
     "CdiSpec": LinuxResource((), _cdi, _set_cdi),
 }

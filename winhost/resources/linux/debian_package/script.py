@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 from winhost.agent.linux_agent import (
     KEPT,
@@ -13,6 +12,8 @@ from winhost.agent.linux_agent import (
     Key,
     NotThereYet,
     State,
+    apt_get,
+    await_packages,
     changes,
     content,
     matching,
@@ -23,9 +24,7 @@ from winhost.agent.linux_agent import (
     reads,
     remove,
     run,
-    seconds,
     status,
-    warn,
     wrong_place,
 )
 
@@ -41,15 +40,6 @@ KNOWN_PACKAGES = (
     "nvidia-container-toolkit-base",
     "openssh-server",
 )
-APT_GET = (
-    "-q",
-    "-y",
-    "--no-install-recommends",
-    "--allow-downgrades",
-    "-oDpkg::Options::=--force-confdef",
-    "-oDpkg::Options::=--force-confold",
-)
-LONG = 1800  # seconds: a slow mirror and a slow disk
 
 
 @reads("DebianPackage", "package")
@@ -77,7 +67,7 @@ def change_debian_package(key: Key, desired: State, how: State) -> None:
         must("apt-mark", "unhold", name)
         ONCE.clear()
     if "version" in desired:
-        repair(how)
+        await_packages(how)
         if desired["version"] is None:
             purge(name, how)
         else:
@@ -86,18 +76,6 @@ def change_debian_package(key: Key, desired: State, how: State) -> None:
             )
     if desired.get("held") is True:
         must("apt-mark", "hold", name)
-
-
-def apt_get(how: State, *arguments: str) -> str:
-    lock = f"-oDPkg::Lock::Timeout={seconds(how, LONG):.0f}"
-    return must("apt-get", *APT_GET, lock, *arguments, within=seconds(how, LONG) + 60)
-
-
-def repair(how: State) -> None:
-    """A machine that went down half-way leaves packages unpacked, and apt then refuses everything."""
-    if any(Path("/var/lib/dpkg/updates").iterdir()):
-        warn("An installation that was broken off was finished first.")
-        must("dpkg", "--force-confdef", "--force-confold", "--configure", "--pending", within=seconds(how, LONG))
 
 
 def install(name: str, version: str, how: State) -> None:

@@ -1,0 +1,61 @@
+"""Sets of packages on a Linux, installed and taken back in one transaction each."""
+
+from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import ACCESS, DISTROS, SPEC, UNITS
+from winhost.resources.values import FLAG, Value
+
+_NOTHING = Value("an empty list: what apt would do can only be done", lambda value: value in ([], ()))
+
+
+@resource(
+    ResourceType(
+        "AptPackages",
+        title="sets of packages",
+        order=55,
+        key=("packages",),
+        sets={
+            "installed": FLAG,
+            "held": FLAG,
+            "to_add": _NOTHING,
+            "to_change": _NOTHING,
+            "to_change_foreign": _NOTHING,
+            "to_remove": _NOTHING,
+        },
+        after=("AptSource", "LinuxFile"),
+        requires=ACCESS,
+        asks=("packages",),
+        risks=(ConsentRule("packages", (Condition("to_change_foreign", of="before"),)),),
+        rests=(UNITS, SPEC),
+        within=DISTROS,
+        undo=UndoRule(
+            keep_if=(
+                KeepIf(
+                    (Condition("needed_by", gained=True), Condition("installed", of="before", one_of=(False,))),
+                    "{needed_by} needs it now",
+                ),
+            ),
+            remove_if_created={"installed": False},
+        ),
+    )
+)
+class AptPackages(State):
+    """The packages of the key, each with or without a version (`docker.io nvidia-utils-580=580.1-1`), sorted.
+
+    installed: all of them are, or null where a transaction was broken off. held: upgrades leave all of them alone.
+    to_add, to_change, to_change_foreign, to_remove: what apt would do now to install what lacks, as a simulation says:
+    `NAME VERSION`, `NAME OLD -> NEW`; foreign are packages that winhost did not install. A desired state has them
+    empty. So a plan shows the transaction as what they were before, and whatever else apt would do by then is drift.
+    What would be removed and is not of winhost's is refused. needed_by: others that depend on what the set brought.
+
+    Undoing takes away what the transaction added, and gives versions back, as far as a source still has them, holds,
+    and the marks of what was installed by itself.
+    """
+
+    installed: bool | None
+    held: bool
+    to_add: tuple[str, ...]
+    to_change: tuple[str, ...]
+    to_change_foreign: tuple[str, ...]
+    to_remove: tuple[str, ...]
+    needed_by: tuple[str, ...]
