@@ -184,7 +184,8 @@ def _undo(touched: ChangedResource, host: HostAnswers, record: Changes) -> Undo:
     if now is None:
         return Keep(_GONE)
     before = touched.original
-    moved = {name: now[name] for name in before for state in touched.transitional if state.get(name) == now[name]}
+    passed = [(name, value) for state in touched.transitional for name, value in state.items()]
+    moved = {name: now[name] for name in before if (name, now[name]) in passed}
     undo = find_undo(host.rules[touched.resource], before, {**touched.after, **moved}, now)
     if _rest(undo) and _has_lost_its_whole(touched, host):
         return _undo_of_what_is_gone(touched, host, record)

@@ -125,10 +125,13 @@ function Find-WinhostBack {
             }
             $found = Find-WinhostKeptFor $each.touched $verdicts $Facts
             if ($found.lacks -cne '') {
+                # Names that were found before that say nothing: what could not be read may be this run's own.
                 $each.undo = New-WinhostLacks $found.lacks ''
+                $more = $true
+                continue
             }
             $each.used = $found.names
-            $more = $more -or $found.lacks -cne '' -or $found.names.Count -gt 0
+            $more = $more -or $found.names.Count -gt 0
         }
     } while ($more)
     foreach ($each in $verdicts) {
@@ -369,7 +372,18 @@ function Test-WinhostIn {
 
 function Test-WinhostMade {
     param($Whole)
-    Test-WinhostSame $Whole.before (ConvertFrom-Json -InputObject (Find-WinhostResource $Whole.resource).absent -ErrorAction Stop)
+    # Property by property: a host and a declaration do not name them in the same order.
+    $absent = ConvertFrom-Json -InputObject (Find-WinhostResource $Whole.resource).absent -ErrorAction Stop
+    $names = @(foreach ($property in @($Whole.before.PSObject.Properties)) { $property.Name })
+    if ($null -eq $absent -or $names.Count -ne @($absent.PSObject.Properties).Count) {
+        return $false
+    }
+    foreach ($name in $names) {
+        if ($null -eq $absent.PSObject.Properties[$name] -or -not (Test-WinhostSame $Whole.before.$name $absent.$name)) {
+            return $false
+        }
+    }
+    $true
 }
 
 function Test-WinhostAsFound {
