@@ -191,7 +191,7 @@ def test_what_ctrl_c_answers_stays_above_the_live_lines(line: Line, tmp_path: Pa
             got = read_until(main, lambda got: sum(" reading" in row for row in stays(got)) == 2)
             process.send_signal(signal.SIGINT)
             got += read_until(main, lambda more: said in more)
-            got += read_until(main, lambda more: more.count("gpu-01 reading") > 2)  # drawn anew
+            got += read_until(main, lambda more: more.count("gpu-01 reading") > 2)  # drawn again
         os.close(main)
     assert said in stays(got)
     assert [" reading" in row for row in stays(got)[-2:]] == [True, True]

@@ -1,4 +1,4 @@
-"""What only a later stage could find wrong is chosen anew in the middle of a run; what was used already is not."""
+"""What only a later stage could find wrong is chosen again in the middle of a run; what was used already is not."""
 
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def test_a_vm_that_has_been_changed_is_left_to_rollback(tmp_path: Path) -> None:
     made = here.state()
     with raises("AlreadyUsed") as used:
         amended(here, otherwise(here, vm="files-01", allow_unverified=True))
-    assert "vm cannot be chosen anew: Power of llm-01" in used.value.what
+    assert "vm cannot be chosen again: Power of llm-01" in used.value.what
     assert here.state() == made
     assert amended(here, otherwise(here, high=256 << 30)).holds
     vm = here.machine.vms[here.vm()]
@@ -205,7 +205,7 @@ def test_a_setting_that_was_not_used_yet_is_chosen_anew(stuck: Wsl2World) -> Non
 def test_a_setting_that_a_finished_stage_used_is_not(stuck: Wsl2World) -> None:
     made = stuck.state()
     for name in ("account", "distro"):
-        with raises("AlreadyUsed", match=f"{name} cannot be chosen anew"):
+        with raises("AlreadyUsed", match=f"{name} cannot be chosen again"):
             preview_amended(stuck.run, with_settings(stuck, **{name: "other"}), stuck.context)
     assert stuck.state() == made
 

@@ -341,7 +341,7 @@ LEFT = {
 @pytest.mark.parametrize(("left", "pieces"), LEFT.values(), ids=LEFT)
 def test_what_lies_there_is_used_only_if_it_is_a_beginning(here: Sent, left: bytes, pieces: int) -> None:
     here.machine.software.write_registry(f"part {KEY['sha256']}-{NAME}", KEY["source"])
-    here.machine.files.append(part_of(here), left, anew=True)
+    here.machine.files.append(part_of(here), left, restart=True)
     assert here.apply(here.plan()).holds
     assert here.pieces == pieces
     assert here.rollback().holds
@@ -407,7 +407,7 @@ def test_a_file_that_gets_shorter_while_it_is_sent_is_told(here: Sent) -> None:
 def test_somebody_s_file_of_before_the_run_is_drift(here: Sent) -> None:
     plan = here.plan()
     here.machine.software.write_registry(f"part {KEY['sha256']}-{NAME}", KEY["source"])
-    here.machine.files.append(part_of(here), CONTENT[:9], anew=True)
+    here.machine.files.append(part_of(here), CONTENT[:9], restart=True)
     with pytest.raises(Exception, match="present"):
         here.apply(plan)
     assert here.pieces == 0

@@ -200,7 +200,7 @@ DAYS = {
         [("ExternalSwitch", {"adapter"}), *MENDED],
         BRIDGED,
     ),
-    "the switch was made anew under a vm that runs": Day(make_switch_anew, CUT, MENDED, BRIDGED),
+    "the switch was made again under a vm that runs": Day(make_switch_anew, CUT, MENDED, BRIDGED),
     "mirrored fell back to nat for once": Day(fall_back, {("WslVm", "mode")}, [("WslVm", {"mode"})]),
     "the task that keeps it alive was disabled": Day(
         disable, {("AccountTasks", "keep_alive")}, [("AccountTasks", {"keep_alive"})]

@@ -1,4 +1,4 @@
-"""MMIO windows: cases are data, the properties are checked against an allocator written anew for the test."""
+"""MMIO windows: cases are data, the properties are checked against an allocator written independently for the test."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

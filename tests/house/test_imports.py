@@ -114,7 +114,7 @@ def test_what_only_the_lab_needs_is_declared_and_imported_by_it_alone(library: s
     assert any(re.match(rf"{DECLARED[library]}\b", line) for line in project["dependencies"])
 
 
-# What a tab may load beside that: each press starts winhost anew, and whoever waits for it types on.
+# What a tab may load beside that: each press starts winhost again, and whoever waits for it types on.
 TAB_MAY_LOAD = {"yaml", "_yaml", "platformdirs"}
 TOO_HEAVY = {
     "winhost.lab",

@@ -1,4 +1,4 @@
-"""A reader of VHDX, written anew from [MS-VHDX] for tests: it takes nothing on trust from the writer."""
+"""A reader of VHDX, written independently from [MS-VHDX] for tests: it takes nothing on trust from the writer."""
 
 import struct
 from uuid import UUID

@@ -72,9 +72,9 @@ def test_what_cannot_be_fetched_leaves_what_was_there(engine: Scripts, tmp_path:
 def test_pieces_make_the_file_and_one_at_its_beginning_begins_anew(engine: Scripts, tmp_path: Path) -> None:
     part = tmp_path / "part"
     assert engine.run(f"Read-WinhostLength '{part}'") == ["0"]
-    for anew, begin, end in ((True, 0, 700_000), (False, 700_000, len(CONTENT))):
+    for restart, begin, end in ((True, 0, 700_000), (False, 700_000, len(CONTENT))):
         text = b64encode(CONTENT[begin:end]).decode()
-        engine.run(f"Add-WinhostPiece '{part}' ${anew} (ConvertFrom-WinhostBase64 '{text}')")
+        engine.run(f"Add-WinhostPiece '{part}' ${restart} (ConvertFrom-WinhostBase64 '{text}')")
         assert part.read_bytes() == CONTENT[:end]
     assert engine.run(f"Read-WinhostLength '{part}'") == [str(len(CONTENT))]
     engine.run(f"Add-WinhostPiece '{part}' $true (ConvertFrom-WinhostBase64 'YQ==')")

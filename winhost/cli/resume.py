@@ -65,7 +65,7 @@ def _planned_again(
         say(f"{record.host}: {changed}. The rest, planned again:")
     show_stage(stage)
     asking = asking_for(
-        replace(record.plan, request=request.document), [stage], run=record.run, changed=True, anew=words
+        replace(record.plan, request=request.document), [stage], run=record.run, changed=True, retry_options=words
     )
     return Amendment(request, stage, words), consents(asking, given, yes)
 

@@ -66,7 +66,7 @@ class Asking:
     run: str | None = None
     going_back: bool = False
     changed: bool = False
-    anew: str | None = None
+    retry_options: str | None = None
 
 
 def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
@@ -112,7 +112,9 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
         if risk in given:
             continue
         if not click.confirm(_question(asking, risk, titles), err=True):
-            raise ConsentNeeded(asking.host, asking.run, (risk,), asking.going_back, asking.changed, asking.anew)
+            raise ConsentNeeded(
+                asking.host, asking.run, (risk,), asking.going_back, asking.changed, asking.retry_options
+            )
         given.append(risk)
     return tuple(given)
 
@@ -329,7 +331,13 @@ def resume_or_roll_back(
         outcome = watched(accepted)
     except ConsentNeeded as needed:
         asking = Asking(needed.host, dict.fromkeys(needed.risks, (verb.lower(),)), vm=record.plan.request.vm)
-        asking = replace(asking, run=run_name, going_back=needed.going_back, changed=needed.changed, anew=needed.anew)
+        asking = replace(
+            asking,
+            run=run_name,
+            going_back=needed.going_back,
+            changed=needed.changed,
+            retry_options=needed.retry_options,
+        )
         more = consents(asking, accepted, yes)
         if set(more) == set(accepted):
             raise

@@ -217,6 +217,6 @@ class Agent:
             differences = {name: (each.expected, each.found) for name, each in answer.drift.items()}
             return Drifted(self.host, doing, differences)
         if answer.error.code == COME_BACK:
-            return SessionDropped(self.host, "the host wants to be reached anew")
+            return SessionDropped(self.host, "the host wants to be reached again")
         made = not_found if answer.error.code == NOT_FOUND else RemoteError
         return made(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)

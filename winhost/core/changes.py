@@ -88,7 +88,7 @@ def begun(changes: C, step: Step, found: Mapping[str, Json], users: tuple[Depend
         users=known.users if known else users,
         first_dependents=known.first_dependents if known else None,
     )
-    # What this step brings with it is nobody else's; what rests on what is told anew after it.
+    # What this step brings with it is nobody else's; what rests on what is told again after it.
     others = {other: replace(known, dependents=None) for other, known in changes.touched.items()}
     if changes.going_back:
         others = dict(changes.touched)

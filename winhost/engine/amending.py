@@ -1,4 +1,4 @@
-"""What was asked for and only a later stage can check: chosen anew in the middle of a run, unless it was used."""
+"""What was asked for and only a later stage can check: chosen again in the middle of a run, unless it was used."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ def not_as_shown(host: str) -> UsageError:
     )
 
 
-def _nothing_anew(run: str, why: str, hint: str) -> UsageError:
+def _nothing_to_choose(run: str, why: str, hint: str) -> UsageError:
     return UsageError("NothingAnew", what=f"{run}: {visible(why)}", hint=hint)
 
 
@@ -69,13 +69,13 @@ def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
 def refuse_pointless(record: RunState, request: PathRequest) -> None:
     """Raises UsageError: NothingAnew."""
     if record.unchanged:
-        hint = f"Plan anew: winhost plan {visible(record.host)}"
-        raise _nothing_anew(record.run, "it has changed nothing, so there is nothing to go on with", hint)
+        hint = f"Plan again: winhost plan {visible(record.host)}"
+        raise _nothing_to_choose(record.run, "it has changed nothing, so there is nothing to go on with", hint)
     if record.restart_due or record.in_flight:
         hint = f"Bring that to its end first: winhost resume {record.run}"
-        raise _nothing_anew(record.run, "it was cut off in the middle of a step or a restart", hint)
+        raise _nothing_to_choose(record.run, "it was cut off in the middle of a step or a restart", hint)
     if not changes(record.plan.request, request.document):
-        raise _nothing_anew(record.run, "it is asked for so already", f"Continue: winhost resume {record.run}")
+        raise _nothing_to_choose(record.run, "it is asked for so already", f"Continue: winhost resume {record.run}")
 
 
 def as_found(record: RunState, facts: Facts) -> Facts:
@@ -101,7 +101,7 @@ def refuse_used(record: RunState, request: PathRequest, stage: Stage) -> None:
         names = tuple(change.name for change in changes(record.plan.request, request.document))
         raise EndOfRun(
             "AlreadyUsed",
-            what=f"{record.host}: {', '.join(map(visible, names))} cannot be chosen anew: {'; '.join(used)}: "
+            what=f"{record.host}: {', '.join(map(visible, names))} cannot be chosen again: {'; '.join(used)}: "
             "changed by this run already",
             meaning="To have it otherwise, go back, then plan and apply again.",
             host=record.host,

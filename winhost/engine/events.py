@@ -184,7 +184,7 @@ class RunStopped(JournalEvent):
 
 @dataclass(frozen=True)
 class AmendedValue:
-    """A value of the request that was chosen anew. old: as the request had it, null where it said nothing."""
+    """A value of the request that was chosen again. old: as the request had it, null where it said nothing."""
 
     name: str
     old: Json
@@ -193,7 +193,7 @@ class AmendedValue:
 
 @dataclass(frozen=True)
 class RequestAmended(JournalEvent):
-    """What was asked for, and no stage had used yet, was chosen anew.
+    """What was asked for, and no stage had used yet, was chosen again.
 
     request: from here on; stage: planned from it, instead of what was not finished. accepted: consents given for that;
     those for the request before do not count.

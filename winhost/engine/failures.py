@@ -44,18 +44,18 @@ def next_steps_of(
     run: str,
     going_back: bool = False,
     accept: tuple[str, ...] = (),
-    anew: str | None = None,
+    retry_options: str | None = None,
     going_on: str | None = None,
 ) -> tuple[NextStep, ...]:
     """On and back, as a label and a command each.
 
-    accept: consents that the first of them needs; anew: the options of `resume` that choose another value; going_on:
-    the same, where it was chosen and only the consents are missing.
+    accept: consents that the first of them needs; retry_options: the options of `resume` that choose another value;
+    going_on: the same, where it was chosen and only the consents are missing.
     """
     given = (f" {going_on}" if going_on else "") + (f" --accept {','.join(accept)}" if accept else "")
     if going_back:
         return (("Continue the rollback", f"winhost rollback {run}{given}"),)
-    otherwise = (("Choose otherwise", f"winhost resume {run} {anew}"),) if anew else ()
+    otherwise = (("Choose otherwise", f"winhost resume {run} {retry_options}"),) if retry_options else ()
     return *otherwise, ("Continue", f"winhost resume {run}{given}"), ("Roll back", f"winhost rollback {run}")
 
 
@@ -63,7 +63,7 @@ class ConsentNeeded(EndOfRun):
     """Steps that need a consent which was not given. Nothing was changed since the last stage.
 
     changed: the same run has changed something before that in this direction, so that it is not an error of usage;
-    anew: the options of `resume` that choose another value, for which the consents are needed.
+    retry_options: the options of `resume` that choose another value, for which the consents are needed.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ConsentNeeded(EndOfRun):
         risks: tuple[str, ...],
         going_back: bool = False,
         changed: bool = False,
-        anew: str | None = None,
+        retry_options: str | None = None,
     ) -> None:
         super().__init__(
             "ConsentNeeded",
@@ -82,12 +82,12 @@ class ConsentNeeded(EndOfRun):
             host=host,
             run=run,
             going_back=going_back,
-            next_steps=next_steps_of(run, going_back, risks, going_on=anew) if run else (),
+            next_steps=next_steps_of(run, going_back, risks, going_on=retry_options) if run else (),
             exit_code=Exit.FAILURE if changed else Exit.USAGE,
         )
         if not run:
             self.hint = f"Add --accept {','.join(risks)}"
-        self.risks, self.changed, self.anew = risks, changed, anew
+        self.risks, self.changed, self.retry_options = risks, changed, retry_options
 
 
 def wrong_host(host: str, planned: str, found: str) -> UsageError:
@@ -129,12 +129,12 @@ def step_failed(
     going_back: bool,
     lacking: Sequence[str],
     alone: bool,
-    anew: str | None,
+    retry_options: str | None,
 ) -> EndOfRun:
     """The host refused a step, or what the step needs is gone.
 
-    lacking: consents that could have helped; alone: it was the first step of its run; anew: the options of `resume`
-    that choose another value, where only this step could tell that the old one does not work.
+    lacking: consents that could have helped; alone: it was the first step of its run; retry_options: the options of
+    `resume` that choose another value, where only this step could tell that the old one does not work.
     """
     before = "It was the first step." if alone else "Steps before this one are done and journalled."
     when = ((risk, _HELPS.get(risk, "If the host asks for it")) for risk in lacking)
@@ -146,7 +146,7 @@ def step_failed(
         host=host,
         run=run,
         going_back=going_back,
-        next_steps=next_steps_of(run, going_back, anew=anew),
+        next_steps=next_steps_of(run, going_back, retry_options=retry_options),
     )
 
 
@@ -162,10 +162,12 @@ def not_taken(host: str, run: str, step: Step, lacking: Mapping[str, tuple[Json,
     )
 
 
-def halted(host: str, run: str, error: WinhostError, going_back: bool = False, anew: str | None = None) -> EndOfRun:
+def halted(
+    host: str, run: str, error: WinhostError, going_back: bool = False, retry_options: str | None = None
+) -> EndOfRun:
     """Something unusable or unplanned came to light when the run had changed something already.
 
-    anew: the options of `resume` that choose another value, where that may help.
+    retry_options: the options of `resume` that choose another value, where that may help.
     """
     # How to correct what was given; what else an error advises is for somebody who has changed nothing yet.
     correction = error.hint if isinstance(error, UsageError) else None
@@ -176,7 +178,7 @@ def halted(host: str, run: str, error: WinhostError, going_back: bool = False, a
         host=host,
         run=run,
         going_back=going_back,
-        next_steps=next_steps_of(run, going_back, anew=anew),
+        next_steps=next_steps_of(run, going_back, retry_options=retry_options),
         exit_code=Exit.FAILURE if error.exit_code == Exit.USAGE else error.exit_code,  # 2 says that nothing was done
     )
 

@@ -84,26 +84,28 @@ class RefusalGrounds:
 class PlanRefused(EndOfRun):
     """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
 
-    anew: the options of `resume` that choose another value.
+    retry_options: the options of `resume` that choose another value.
     """
 
-    def __init__(self, host: str, grounds: RefusalGrounds, run: str | None = None, anew: str | None = None) -> None:
+    def __init__(
+        self, host: str, grounds: RefusalGrounds, run: str | None = None, retry_options: str | None = None
+    ) -> None:
         super().__init__(
             "Refused",
             what=f"{grounds.path} is {grounds.verdict} on {host}",
             meaning="\n".join(grounds.because),
             host=host,
             run=run,
-            next_steps=next_steps_of(run, anew=anew) if run else (),
+            next_steps=next_steps_of(run, retry_options=retry_options) if run else (),
             exit_code=Exit.REFUSED,
         )
         commands = (f"{label}: {command}" for label, command in self.next_steps)
         self.hint = "\n".join((*_advice(host, grounds, fresh=not run), *commands))
         self.grounds = grounds
 
-    def in_run(self, run: str, anew: str) -> "PlanRefused":
+    def in_run(self, run: str, retry_options: str) -> "PlanRefused":
         """The same of a later stage of a run."""
-        return PlanRefused(self.host, self.grounds, run, anew)
+        return PlanRefused(self.host, self.grounds, run, retry_options)
 
 
 def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]:
@@ -114,7 +116,7 @@ def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]
         path = path_of(grounds.path)
         yield visible(f"It would work with: winhost plan {visible(host)} --path {path} {grounds.choices}")
     if grounds.codes:
-        yield f"The whole story: winhost explain {grounds.codes[0]}"
+        yield f"Details: winhost explain {grounds.codes[0]}"
     if grounds.verdict == NOT_PLANNABLE:
         yield f"Read it from the host, as an administrator: winhost detect {visible(host)} -o facts"
     if grounds.verdict == Verdict.UNVERIFIED and fresh:

@@ -136,7 +136,7 @@ def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stag
     with context.store.lock(context.connector.host, f"resume {run}"):
         runner = _forward(run, context)
         with runner.reaching(looking=True):
-            return runner.planned_anew(runner.seen(), request)
+            return runner.planned_again(runner.seen(), request)
 
 
 def check(checked: CheckedPlan, context: RunContext) -> tuple[Step, ...]:
@@ -323,7 +323,7 @@ class Runner:
         make_plan(HostFacts(facts), self.request)
         return self._steps(self.record.stages[0], facts)
 
-    def planned_anew(self, facts: Facts, request: PathRequest) -> Stage:
+    def planned_again(self, facts: Facts, request: PathRequest) -> Stage:
         """What is left to do with another request.
 
         Raises WinhostError (NothingAnew, AlreadyUsed), and as `next_stage` does.
@@ -342,12 +342,12 @@ class Runner:
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
         """Consents are given for what is changed: the old ones are not for this."""
         request, record = amendment.request, self.record
-        stage = self.planned_anew(facts, request)
+        stage = self.planned_again(facts, request)
         if amendment.shown not in (None, stage):
             raise amending.not_as_shown(record.host)
         needed = in_order(risk for step in stage.steps for risk in step.risks)
         if lacking := tuple(risk for risk in needed if risk not in accepted):
-            raise ConsentNeeded(record.host, self.run, lacking, changed=True, anew=amendment.words)
+            raise ConsentNeeded(record.host, self.run, lacking, changed=True, retry_options=amendment.words)
         self.write(
             "amend",
             changes=[plain(change) for change in amending.changes(record.plan.request, request.document)],
@@ -385,13 +385,13 @@ class Runner:
         return stage
 
     def _to_choose(self, error: WinhostError) -> WinhostError:
-        """What a later stage finds wrong of the request may be chosen anew by then, where something was changed."""
+        """What a later stage finds wrong of the request may be chosen again by then, where something was changed."""
         if self._journal is None:
             return error
-        anew = amending.words(self.record.plan.request.path, error)
+        retry_options = amending.words(self.record.plan.request.path, error)
         if isinstance(error, PlanRefused):
-            return error.in_run(self.run, anew)
-        return halted(self.record.host, self.run, error, anew=anew)
+            return error.in_run(self.run, retry_options)
+        return halted(self.record.host, self.run, error, retry_options=retry_options)
 
     def _run_stage(self, stage: Stage, facts: Facts) -> None:
         self.do(self._steps(stage, facts), facts)
@@ -520,9 +520,16 @@ class Runner:
             lacking = tuple(risk for risk in step.may_need if risk not in self.record.accepted)
             alone = len(self.record.touched) == 1
             back = self.record.going_back
-            anew = None if back else amending.words_for(self.record.plan, step.resource)
+            retry_options = None if back else amending.words_for(self.record.plan, step.resource)
             raise step_failed(
-                self.record.host, self.run, step, error, going_back=back, lacking=lacking, alone=alone, anew=anew
+                self.record.host,
+                self.run,
+                step,
+                error,
+                going_back=back,
+                lacking=lacking,
+                alone=alone,
+                retry_options=retry_options,
             ) from error
         for warning in answer.warnings:
             self.tell("note", f"{step.title}: the host warns: {warning}", step)

@@ -73,7 +73,7 @@ def fetch_text(url: str) -> bytes:
 
 
 def download(image: RemoteImage, cache: Path, progress: Progress | None = None) -> Path:
-    """The file in the cache, checked anew each time. Raises UsageError (NotThisImage), WinhostError (DownloadFailed)
+    """The file in the cache, checked again each time. Raises UsageError (NotThisImage), WinhostError (DownloadFailed)
     and OSError.
     """
     from filelock import FileLock, Timeout

@@ -34,7 +34,7 @@ _COMPRESSED = 1 << 62
 _ZERO = 1
 
 _CONVERT = "qemu-img can make a plain one of it: qemu-img convert -O qcow2 OLD NEW"
-_REPAIR = "Get it anew; or qemu-img can tell more: qemu-img check -r all FILE"
+_REPAIR = "Get it again; or qemu-img can tell more: qemu-img check -r all FILE"
 _COMPRESSION_BIT = 3
 _INCOMPATIBLE = {
     0: ("was not closed by whoever wrote it (it is marked dirty)", _REPAIR),

@@ -53,8 +53,8 @@ class HostKey:
 
 @dataclass(frozen=True)
 class GuestSeed:
-    """What the guest is told. instance: which never changes, or cloud-init begins anew with other keys; mac: of its one
-    network adapter, as Hyper-V or Linux writes it; address: None for DHCP. Raises UsageError (SeedUnusable).
+    """What the guest is told. instance: which never changes, or cloud-init starts over with other keys; mac: of its
+    one network adapter, as Hyper-V or Linux writes it; address: None for DHCP. Raises UsageError (SeedUnusable).
     """
 
     instance: UUID

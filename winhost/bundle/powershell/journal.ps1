@@ -278,7 +278,7 @@ function Add-WinhostBegin {
         return
     }
     if (-not $Record.back) {
-        # What this step brings with it is nobody else's; what rests on what is told anew after it.
+        # What this step brings with it is nobody else's; what rests on what is told again after it.
         foreach ($other in $Record.touched) {
             $other.dependents = $null
         }

@@ -57,7 +57,7 @@ def upload_staged(machine: Machine, key: Key, piece: Mapping[str, Json] | None) 
     elif at != received:
         message = f"{received} bytes of it are here, and this piece begins at {at}."
         raise own_error("OutOfStep", "InvalidOperation", message)
-    machine.files.append(part, content, anew=at == 0)
+    machine.files.append(part, content, restart=at == 0)
     return {"received": machine.files.length(part), "sha256": None}
 
 

@@ -112,7 +112,7 @@ class LinuxHost:
         self._known: list[LinuxAnswers] = []
 
     def answers(self, distro: Distro) -> LinuxAnswers:
-        """Of this very distro: one that is made anew knows nothing of what was in another."""
+        """Of this very distro: one that is made again knows nothing of what was in another."""
         found = next((each for each in self._known if each.linux.distro is distro), None)
         if found is None:
             found = LinuxAnswers(Linux(self._machine, distro))

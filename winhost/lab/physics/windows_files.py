@@ -35,9 +35,9 @@ class Files:
         """In bytes; 0 where there is none."""
         return len(self._files.get(_same(path), ("", b""))[1])
 
-    def append(self, path: str, piece: bytes, *, anew: bool) -> None:
+    def append(self, path: str, piece: bytes, *, restart: bool) -> None:
         """At its end, or as all of it."""
-        found = None if anew else self._files.get(_same(path))
+        found = None if restart else self._files.get(_same(path))
         if found is not None and isinstance(found[1], bytearray):
             found[1].extend(piece)  # large ones come in many pieces
         else:

@@ -178,8 +178,8 @@ function Copy-WinhostSource {
 }
 
 function Add-WinhostPiece {
-    param([string]$Path, [bool]$Anew, [byte[]]$Bytes)
-    Read-Lab 'Add-WinhostPiece' @{ Path = $Path; Anew = $Anew; Bytes = [System.Convert]::ToBase64String($Bytes) }
+    param([string]$Path, [bool]$Restart, [byte[]]$Bytes)
+    Read-Lab 'Add-WinhostPiece' @{ Path = $Path; Restart = $Restart; Bytes = [System.Convert]::ToBase64String($Bytes) }
 }
 
 function Read-WinhostProgramData {

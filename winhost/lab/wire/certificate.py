@@ -1,4 +1,4 @@
-"""A throw-away certificate for this machine's loopback names, made anew for each endpoint."""
+"""A throw-away certificate for this machine's loopback names, made again for each endpoint."""
 
 from __future__ import annotations
 

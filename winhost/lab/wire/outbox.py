@@ -60,7 +60,7 @@ class Outbox:
         """Waits for output as long as the request says.
 
         Raises the fault of WinRM when there is none by then; ConnectionDropped when the machine goes down or the same
-        output is asked for anew. A message that is sent again, as clients do after a read timeout, gets its answer
+        output is asked for again. A message that is sent again, as clients do after a read timeout, gets its answer
         again: output taken by the first one would be lost otherwise.
         """
         deadline = time.monotonic() + request.operation_timeout

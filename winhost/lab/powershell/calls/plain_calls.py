@@ -89,8 +89,8 @@ CHANGES: Mapping[str, Call] = {
     "Write-WinhostFile Path Bytes": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
     "Remove-WinhostFile Path": lambda m, g: m.files.remove(g["Path"]),
     "Remove-WinhostFolder Path": lambda m, g: m.files.remove_folder(g["Path"]),
-    "Add-WinhostPiece Path Anew Bytes": lambda m, g: m.files.append(
-        g["Path"], base64.b64decode(g["Bytes"]), anew=g["Anew"]
+    "Add-WinhostPiece Path Restart Bytes": lambda m, g: m.files.append(
+        g["Path"], base64.b64decode(g["Bytes"]), restart=g["Restart"]
     ),
     "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
 }

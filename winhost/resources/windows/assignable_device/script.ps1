@@ -136,7 +136,7 @@ function Move-WinhostToHost {
 
 function Wait-WinhostMounted {
     param($Key)
-    # Windows meets the device anew, under another instance id, some moments after the cmdlet returned.
+    # Windows meets the device again, under another instance id, some moments after the cmdlet returned.
     for ($second = 0; $second -lt 30; $second++) {
         $script:WinhostOnce = @{}
         foreach ($function in @(Find-WinhostPciFunctions)) {

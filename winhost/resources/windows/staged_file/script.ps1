@@ -262,9 +262,9 @@ function Read-WinhostLength {
 }
 
 function Add-WinhostPiece {
-    param([string]$Path, [bool]$Anew, [byte[]]$Bytes)
+    param([string]$Path, [bool]$Restart, [byte[]]$Bytes)
     $how = 'Append'
-    if ($Anew) {
+    if ($Restart) {
         $how = 'Create'
     }
     $stream = [System.IO.File]::Open($Path, $how, 'Write', 'None')

@@ -40,7 +40,7 @@ class WslVm(State):
     config: SHA-256 of the text of .wslconfig (as UTF-8) that it was made with: the file's text, or its text before
     winhost changed it. A file that somebody else wrote since the VM's kernel started, or a VM that winhost never saw
     start, has null. mode: of its network, as `wslinfo` reports it, which is `nat` where mirrored could not be
-    had, and `none` where a bridge could not, or has lost its link since, as when its switch was made anew under it
+    had, and `none` where a bridge could not, or has lost its link since, as when its switch was made again under it
     (that the link shows that: inferred). It gets another one only by starting again. Of a VM that does not run, both
     are what winhost last ended it for.
     """

@@ -59,7 +59,7 @@ function Read-WinhostVmMode {
     $inside = @{ account = $Account; distro = $Running[0] }
     $mode = (Invoke-WinhostInDistro $inside @('wslinfo', '--networking-mode') '' 120).output.Trim()
     if ($mode -eq 'bridged' -and -not (Test-WinhostVmLink $inside)) {
-        # WSL tells what it once set up. A switch that went, or was made anew, leaves the VM without a cable.
+        # WSL tells what it once set up. A switch that went, or was made again, leaves the VM without a cable.
         return 'none'
     }
     $mode
