@@ -76,6 +76,7 @@ PARTS = {
     "debian": Part(
         [
             f"{LINUX}test_debian.py",
+            f"{LINUX}test_debian_serving.py",
             f"{LINUX}test_debian_sets.py",
             f"{LINUX}test_way_in.py",
             f"{LINUX}test_wsl.py",
@@ -106,6 +107,9 @@ PARTS = {
             "gpgv": "gpgv",
         },
         can_install,
+    ),
+    "containers": Part(
+        [f"{LINUX}test_container_image.py"], {"podman": "podman", "unshare": "util-linux"}, is_root_of_linux
     ),
     "powershell": Part(["tests/powershell", "tests/lab/powershell", WSL_JOB], {}, has_powershell),
 }

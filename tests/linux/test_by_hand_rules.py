@@ -44,7 +44,8 @@ def test_each_resource_has_all_that_is_declared_of_it_but_windows() -> None:
         ours = RULES[name]
         assert {rule.resource for rule in ours.rests} <= LINUX.keys()
         assert (rules.undo, rules.rests, rules.sets, rules.key) == (ours.undo, ours.rests, ours.sets, ours.key)
-        assert (rules.needs, rules.risks, rules.may_need, rules.absent) == ((), (), (), None)
+        assert (rules.needs, rules.risks, rules.may_need) == (ours.needs, ours.risks, ours.may_need)
+        assert (rules.absent, rules.credential) == (ours.absent, ours.credential)
         assert not rules.restarts
 
 

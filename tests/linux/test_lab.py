@@ -11,11 +11,14 @@ from tests.engine.two_machines import TwoMachines, two_machines
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.lab.linux import linux_machine as model
+from winhost.lab.linux.container_store import ContainerStore
+from winhost.lab.linux.docker_daemon import DockerDaemon
 from winhost.lab.linux.linux_resources import ENTRIES
 from winhost.resources.linux.linux_scripts import agent_text
 from winhost.resources.registry import LINUX, LINUX_STATES
 
 DAEMON = {"path": "/etc/docker/daemon.json"}
+CDI = {"pointer": "/features/cdi"}
 DROP_IN = {"path": "/etc/systemd/system/x.service.d/winhost.conf"}
 RESOLVER = {"path": "/etc/resolv.conf"}
 SOURCE = {"name": "winhost-docker"}
@@ -101,6 +104,39 @@ CASES: dict[str, list[dict[str, Any]]] = {
         get("AptPackages", {"packages": "--purge"}),
         get("AptPackages", {"packages": "docker.io; reboot"}),
     ],
+    "a setting of Docker comes and goes, and what others wrote stays as it was": [
+        put("LinuxFile", DAEMON, {"text": '{\n    "debug": false}'}, NONE),
+        put("DockerSetting", CDI, {"value": True}, {"value": None}),
+        put("DockerSetting", {"pointer": "/runtimes/nvidia"}, {"value": {"path": "x", "runtimeArgs": []}}),
+        get("LinuxFile", DAEMON),
+        get("DockerSetting"),
+        put("DockerSetting", {"pointer": "/runtimes/nvidia"}, {"value": None}),
+        put("DockerSetting", CDI, {"value": None}),
+        get("LinuxFile", DAEMON),
+        put("LinuxFile", DAEMON, NONE),
+        put("DockerSetting", {"pointer": "/a~1b/c~0d"}, {"value": {}}),
+        put("LinuxFile", DAEMON, {"text": '{"a/b": {"c~d": {}}, "e": 1}'}),
+        put("DockerSetting", {"pointer": "/a~1b/c~0d"}, {"value": None}),
+        get("LinuxFile", DAEMON),
+        put("DockerSetting", {"pointer": "/e"}, {"value": None}),
+        get("LinuxFile", DAEMON),
+    ],
+    "images that cannot be meant": [
+        get("ContainerImage", {"engine": "docker"}),
+        get("ContainerImage", {"engine": "docker", "image": "docker.io/a:latest"}),
+        put("ContainerImage", {"engine": "rkt", "image": "docker.io/a@sha256:0"}, {"present": True}),
+    ],
+    "settings of Docker that cannot be meant": [
+        get("DockerSetting", {"pointer": "features"}),
+        get("DockerSetting", {"pointer": "/"}),
+        get("DockerSetting", {"pointer": "/a~2"}),
+        put("LinuxFile", DAEMON, {"text": '{"features": 1}'}),
+        put("DockerSetting", CDI, {"value": True}),
+        put("LinuxFile", DAEMON, {"text": "[1"}),
+        get("DockerSetting"),
+        put("DockerSetting", CDI, {"value": True}),
+        put("LinuxFile", DAEMON, NONE),
+    ],
     "no systemd, and no nvidia-ctk": [get("SystemdUnit"), get("CdiSpec"), put("CdiSpec", {}, {"fresh": True})],
 }
 
@@ -169,7 +205,8 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
         name for name, resource in LINUX.items() if resource.sets
     }
     here.distro.systemd = True
-    here.inside.linux.packages["nvidia-container-toolkit-base"] = model.LabPackage("1.17.8-1")
+    for package in ("nvidia-container-toolkit-base", "docker.io"):
+        here.inside.linux.packages[package] = model.LabPackage("1.17.8-1")
     for state in LINUX_STATES:
         for record in ENTRIES[state.resource_type.name].get(here.inside.linux, None):
             assert set(record.state) == set(state.__annotations__), state.resource_type.name
@@ -180,6 +217,34 @@ def test_the_way_in_shows_as_the_files_that_it_writes(here: TwoMachines, listen:
     here.distro.listen, here.distro.port = listen, 2222
     shown = [here.inside.linux.file(path)["text"] for path in (model.SSHD_FILE, model.SSH_UNIT_FILE)]
     assert shown == [model.sshd_file(ip_address(listen), 2222), model.SSH_UNIT]
+
+
+def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMachines) -> None:
+    key = {"engine": "podman", "image": "docker.io/vllm/vllm-openai@sha256:" + "0" * 64}
+    here.inside.linux.packages["podman"] = model.LabPackage("4.9.3")
+    store = here.inside.linux.part(ContainerStore)
+    found = inside(here, "ContainerImage", key, {"present": True, "bytes": 9})["after"]
+    assert (found["present"], found["bytes"], found["used_by"]) == (True, 9, [])
+    assert answered(here.inside.invoke, get("ContainerImage"))["instances"] == [{"key": key, "state": found}]
+    store.images["podman", key["image"]].used_by.append("llm-01")
+    assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.InUse"
+    store.images["podman", key["image"]].used_by.clear()
+    assert inside(here, "ContainerImage", key, {"present": False})["after"]["id"] is None
+    inside(here, "ContainerImage", key, {"present": True})
+    store.images["podman", key["image"]].ours = False
+    assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.NotOurs"
+
+
+def test_a_restart_of_docker_ends_containers_with_consent_only(served: TwoMachines) -> None:
+    docker = served.inside.linux.part(DockerDaemon)
+    served.inside.linux.units["docker.service"] = model.Unit("enabled", active=True)
+    docker.containers.append("llm-01")
+    assert inside(served, "DockerSetting", CDI, {"value": True})["error"]["code"] == "Winhost.EndsContainers"
+    call = {**put("DockerSetting", CDI, {"value": True}), "how": {"accept": ["containers"]}}
+    assert answered(served.inside.invoke, call)["after"] == {"value": True}
+    assert docker.containers == []
+    docker.snap = True
+    assert inside(served, "DockerSetting", CDI, {"value": None})["error"]["code"] == "Winhost.OtherEngine"
 
 
 # ---- packages, units and CDI, as the real ones were seen to behave

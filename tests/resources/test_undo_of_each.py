@@ -86,6 +86,24 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("DebianPackage", {"held": False}, {"held": True, "needed_by": []}, {"held": True, "needed_by": ["a"]}),
         "back",
     ),
+    "an image that was pulled": (
+        *("ContainerImage", {"present": False}, {"present": True}, {"present": True, "used_by": []}),
+        {"present": False},
+    ),
+    "an image that is used now": (
+        *("ContainerImage", {"present": False}, {"present": True, "used_by": []}),
+        {"present": True, "used_by": ["llm-01"]},
+        Keep("llm-01 uses it now"),
+    ),
+    "an image that was there": (
+        *("ContainerImage", {"bytes": None}, {"bytes": 1, "used_by": []}, {"bytes": 1, "used_by": ["a"]}),
+        "back",
+    ),
+    "a setting of Docker": ("DockerSetting", {"value": None}, {"value": True}, {"value": True}, "back"),
+    "a setting of Docker that others changed": (
+        *("DockerSetting", {"value": None}, {"value": True}, {"value": False}),
+        Keep("value changed since by somebody else"),
+    ),
     "a switch that was made": (
         *("ExternalSwitch", {"adapter": None}, {"adapter": "a"}, {"adapter": "a", "phase": "settled", "vms": 0}),
         "back",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import pwd
@@ -20,7 +21,7 @@ import time
 from contextlib import contextmanager, suppress
 from grp import getgrgid, getgrnam
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +34,20 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
 
 LOCK = "/run/winhost.lock"
 KEPT = "/var/lib/winhost"  # what we must remember on the machine itself
-PROGRAMS = ("apt-cache", "apt-get", "apt-mark", "dpkg", "dpkg-query", "nvidia-ctk", "sshd", "systemctl", "wslinfo")
+PROGRAMS = (
+    "apt-cache",
+    "apt-get",
+    "apt-mark",
+    "docker",
+    "dockerd",
+    "dpkg",
+    "dpkg-query",
+    "nvidia-ctk",
+    "podman",
+    "sshd",
+    "systemctl",
+    "wslinfo",
+)
 PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 ENVIRONMENT = {
     "PATH": ":".join(PLACES),
@@ -205,18 +219,23 @@ def place_of(program: str) -> str | None:
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
-def run(program: str, *arguments: str, within: float = 60) -> Done:
-    """One of our programs, without a shell. It ends within so many seconds, or is ended."""
+def run(
+    program: str, *arguments: str, within: float = 60, more: dict[str, str] | None = None, given: int | None = None
+) -> Done:
+    """One of our programs, without a shell. It ends within so many seconds, or is ended.
+
+    more: of its environment; given: an open file, to read from its stdin.
+    """
     path = place_of(program)
     if path is None:
         raise AgentFault("Winhost.NoProgram", "ObjectNotFound", f"{program} is not there.", program)
     process = subprocess.Popen(  # noqa: S603 - no shell; the program is one of ours
         [path, *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if given is None else given,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd="/",
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **(more or {})},
         start_new_session=True,
     )
     try:
@@ -238,9 +257,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def must(program: str, *arguments: str, within: float = 60) -> str:
+def must(
+    program: str, *arguments: str, within: float = 60, more: dict[str, str] | None = None, given: int | None = None
+) -> str:
     """What a program says when it succeeds."""
-    done = run(program, *arguments, within=within)
+    done = run(program, *arguments, within=within, more=more, given=given)
     if done.code != 0:
         message = (done.errors.strip() or done.output.strip())[-2000:]
         raise AgentFault("Winhost.ProgramFailed", "InvalidResult", message, program, (f"exit {done.code}",))
@@ -287,17 +308,34 @@ def link(path: str) -> str:
         return os.readlink(name, dir_fd=folder)
 
 
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A regular file, to read."""
+    with folder_of(path) as (folder, name):
+        number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    with os.fdopen(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise wrong_place(f"{path} is no file.")
+        yield file
+
+
 def content(path: str) -> bytes:
     """Of a regular file."""
-    with folder_of(path) as (folder, name):
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        with os.fdopen(opened, "rb") as file:
-            if not stat.S_ISREG(os.fstat(opened).st_mode):
-                raise wrong_place(f"{path} is no file.")
-            data = file.read(LARGEST + 1)
+    with opened(path) as file:
+        data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise wrong_place(f"{path} is larger than 1 MiB.")
     return data
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """Of all of it; it is at its beginning again then."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    for piece in iter(lambda: file.read(LARGEST), b""):
+        digest.update(piece)
+    file.seek(0)
+    return digest.hexdigest()
 
 
 def put(path: str, text: str, mode: int = 0o644, owner: str = "root:root") -> None:
@@ -339,6 +377,16 @@ def remove(path: str) -> None:
     with suppress(FileNotFoundError), folder_of(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
         os.fsync(folder)
+
+
+def check_room(path: str, needed: int) -> None:
+    """On the file system of a folder that may not be there yet. Some stays free: one without any room stops much."""
+    folder = next(each for each in (Path(path), *Path(path).parents) if each.is_dir())
+    found = os.statvfs(folder)
+    free, spare = found.f_bavail * found.f_frsize, min(found.f_blocks * found.f_frsize // 20, 5 << 30)
+    if needed + spare > free:
+        message = f"{folder} has {free:,} bytes left, and {needed:,} are needed, with {spare:,} to spare."
+        raise AgentFault("Winhost.NoRoom", "ResourceUnavailable", message)
 
 
 def ids(owner: str) -> tuple[int, int]:

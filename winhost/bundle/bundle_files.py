@@ -18,7 +18,7 @@ from winhost.core.steps import Change, Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
-from winhost.model.plan import RISKS, Plan, Stage
+from winhost.model.plan import RISKS, Plan, Stage, in_order
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources.base import Attachment, ResourceType
@@ -230,6 +230,7 @@ def _rule(rule: Rests) -> dict[str, Json]:
 
 def _readme(plan: Plan) -> dict[str, object]:
     first = plan.stages[0]
+    inside = in_order(risk for step in first.steps if step.resource in LINUX for risk in step.risks)
     return {
         "plan": plan,
         "stage": first,
@@ -243,6 +244,7 @@ def _readme(plan: Plan) -> dict[str, object]:
         "needed": _meanings(plan.risks),
         "possible": _meanings(plan.possible_risks),
         "accept": f" -Accept {','.join(plan.risks)}" if plan.risks else "",
+        "accept_inside": f" --accept {','.join(inside)}" if inside else "",
         "roles": {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""},
         "version": __version__,
         "digest": agent_digest(),

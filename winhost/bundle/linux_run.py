@@ -117,6 +117,7 @@ def words() -> argparse.ArgumentParser:
             command.add_argument("--check", action="store_true", help="show the steps; change and write nothing")
             command.add_argument("--journals", metavar="FOLDER", default=JOURNALS, help=f"by default {JOURNALS}")
             command.add_argument("--within", metavar="SECONDS", type=int, default=300, help="for a slow change")
+            command.add_argument("--accept", metavar="RISK[,RISK...]", default="", help="approve what a step asks for")
         if name == "facts":
             command.add_argument("facts", metavar="FACTS", help="what Facts.ps1 wrote; - reads it from standard input")
             command.add_argument("-o", dest="output", metavar="WHOLE", help="a new file; by default it is printed")
@@ -184,6 +185,10 @@ class Bundle(NamedTuple):
 
     def titled(self, resource: str) -> str:
         return str(self.resources[resource]["title"])
+
+    def credential_of(self, resource: str) -> str:
+        """The property that holds a secret reference, if one does."""
+        return str(self.resources[resource].get("credential", ""))
 
 
 def bundle_of(files: Files) -> Bundle:
@@ -478,7 +483,7 @@ def find_steps(bundle: Bundle, goals: list[DesiredResource], host: HostAnswers, 
 
 def as_document(step: Step) -> State:
     names = ("resource", "key", "role", "before", "desired", "title")
-    return {**{name: getattr(step, name) for name in names}, "risks": []}
+    return {**{name: getattr(step, name) for name in names}, "risks": list(step.risks)}
 
 
 def refuse_drift(run: Run, host: HostAnswers) -> None:
@@ -514,6 +519,11 @@ def state_of(bundle: Bundle, each: DesiredResource | Step, host: HostAnswers) ->
 
 
 def do(run: Run, steps: tuple[Step, ...], host: HostAnswers) -> None:
+    lacking = sorted({risk for step in steps for risk in step.risks} - {*run.accepted})
+    if lacking:
+        again = ",".join((*run.accepted, *lacking))
+        what, meaning = f"this needs your consent: {', '.join(lacking)}", "Nothing was changed."
+        raise BundleRefusal(2, "ConsentNeeded", what, meaning, f"The readme says what for. Then add --accept {again}")
     for step, line in zip(steps, step_lines(steps)):
         if run.asked_to_stop:
             what = f"stopped as you asked, changes: {run.changed}"
@@ -522,10 +532,29 @@ def do(run: Run, steps: tuple[Step, ...], host: HostAnswers) -> None:
         do_step(run, step, state_of(run.bundle, step, host))
 
 
+def secret(reference: str) -> str:
+    """What a reference leads to here. It goes to the agent of this very process, and nowhere else."""
+    scheme, _, target = reference.partition(":")
+    found = None
+    if scheme == "env":
+        found = os.environ.get(target)
+    elif scheme == "file":
+        with suppress(OSError), open(os.path.expanduser(target), encoding="utf-8") as file:  # noqa: PTH111, PTH123
+            found = file.read().rstrip("\r\n")
+    if not found:
+        meaning = "Here, a secret is an environment variable (env:NAME) or a file (file:/PATH)."
+        raise BundleRefusal(2, "SecretUnreadable", f"the secret {reference} cannot be read", meaning)
+    return found
+
+
 def do_step(run: Run, step: Step, found: State) -> None:
     run.write("begin", step=as_document(step), found={**found, **step.before})
     known_as = {"resource": step.resource, "key": step.key}
-    how = {"accept": [], "within": run.within}
+    asked = {*step.risks, *step.may_need}
+    how = {"accept": [each for each in run.accepted if each in asked], "within": run.within}
+    reference = step.desired.get(run.bundle.credential_of(step.resource))
+    if reference:
+        how["secret"] = secret(reference)
     call = {"verb": "set", **known_as, "desired": step.desired, "expect": step.before, "how": how}
     answer = brought(run, step, ask(run.bundle, [call])[0])
     for warning in answer.get("warnings", []):
@@ -711,6 +740,7 @@ class Run:
         self.bundle = bundle
         self.journals: str = given.journals
         self.within: int = given.within
+        self.accepted = tuple(filter(None, given.accept.split(",")))
         self.check: bool = given.check
         self.quiet: bool = given.json
         self.changed = 0
@@ -921,7 +951,7 @@ def backward(run: Run) -> Result:
     if run.check:
         return preview(run, steps, back.sentences)
     if not run.record.going_back:
-        run.write("back", accepted=[])
+        run.write("back", accepted=list(run.accepted))
     do(run, steps, host)
     host = host_of(run.bundle)
     back = find_back(run, host)

@@ -102,7 +102,7 @@ accept_option = click.option(
     callback=_risks,
     **completion.CONSENTS,
     help="Approve a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, packages, "
-    "data.",
+    "containers, data.",
 )
 
 

@@ -141,7 +141,8 @@ class ResourceRules:
 
     title: what sentences call it; key: the parts of its key; place: in the order of changes; sets: the properties that
     can be changed; requires: without what it cannot be read; restarts: a change takes effect with a restart; absent:
-    the state of what the host does not list, where it can be made; within: what it lies in, and goes with.
+    the state of what the host does not list, where it can be made; within: what it lies in, and goes with; credential:
+    the property that holds a secret reference.
     """
 
     name: str
@@ -157,6 +158,7 @@ class ResourceRules:
     may_need: tuple[ConsentRule, ...] = ()
     rests: tuple[Rests, ...] = ()
     within: Rests | None = None
+    credential: str = ""
     undo: UndoRule = BY_PROPERTY
 
 

@@ -117,6 +117,7 @@ def unfinished(host: str, run: str, going_back: bool) -> EndOfRun:
 _HELPS = {
     "force-dismount": "If the host says that nothing contains this device",
     "vm-turn-off": "If the guest does not shut down by itself",
+    "containers": "If containers run that would end with Docker",
 }
 
 

@@ -13,11 +13,14 @@ from winhost.connect.logged import brief, failure, log_retry, logged
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, not_found
 from winhost.core.answers import Json, Key, RemoteFault
+from winhost.core.order import change_of
 from winhost.core.steps import Step
 from winhost.engine import uploads
 from winhost.engine.detect import read_facts
 from winhost.model.facts import Facts
+from winhost.model.secrets import SecretRef
 from winhost.resources.base import Attachment
+from winhost.resources.registry import RESOURCE_TYPES
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +92,7 @@ class HostSession:
 
         What the step takes from beside the plan is sent first. Raises UploadInterrupted, UsageError (NotBeside).
         """
-        how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self._within}
+        how = self._how(step, accepted)
         desired = uploads.attachment_of(step)
         expect = self._send(step, desired) if desired else step.before
         try:
@@ -98,6 +101,14 @@ class HostSession:
             log.info("%s: set %s: its answer is lost, so reading what is so", self.host, step.resource)
             self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
             return self._settle(step, how)
+
+    def _how(self, step: Step, accepted: frozenset[str]) -> Mapping[str, Json]:
+        """Raises UsageError: SecretUnreadable."""
+        declared = RESOURCE_TYPES[step.resource]
+        within = max(self._within, declared.lasts(change_of(step)))
+        how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": within}
+        reference = step.desired.get(declared.credential)
+        return {**how, "secret": SecretRef.parse(reference).resolve().reveal()} if reference else how
 
     def _send(self, step: Step, desired: Attachment) -> Mapping[str, Json]:
         """What the step's properties are, once all of the file is there."""

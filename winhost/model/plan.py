@@ -19,6 +19,7 @@ RISKS: Mapping[str, str] = {
     "because it can then attack the host",
     "network": "interrupt the host's network",
     "packages": "upgrade or downgrade packages on a Linux that winhost did not install",
+    "containers": "end the containers that run in a Linux, as a restart of Docker does",
     "data": "change or delete data",
 }
 

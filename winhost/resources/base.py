@@ -53,6 +53,8 @@ class ResourceType:
     may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
     since; within: what it lies in, and goes with; upload: the file next to the plan that a change takes, sent to the
     host before it, or nothing;
+    credential: the property that holds a secret reference, whose value goes to the host with a change and nowhere else;
+    lasts: seconds that a change may take, where that is more than others get;
     irreversible: why a change cannot be taken back, or nothing; undo: how rollback takes it back.
     """
 
@@ -72,6 +74,8 @@ class ResourceType:
     rests: tuple[Rests, ...] = ()
     within: Rests | None = None
     upload: Callable[[Change], Attachment | None] = lambda change: None
+    credential: str = ""
+    lasts: Callable[[Change], float] = lambda change: 0
     irreversible: Callable[[Change], str | None] = lambda change: None
     undo: UndoRule = BY_PROPERTY
     state: type[State] = field(default=State)

@@ -53,6 +53,7 @@ def _rules(resource: ResourceType, place: int) -> ResourceRules:
         may_need=resource.may_need,
         rests=resource.rests,
         within=resource.within,
+        credential=resource.credential,
         undo=resource.undo,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from winhost.core.answers import Json
+from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, size
 
 
@@ -46,6 +47,18 @@ def sizes(step: Bytes) -> Value:
 def or_nothing(value: Value) -> Value:
     """The same, or null."""
     return Value(f"{value.expected}, or nothing", lambda given: given is None or value.fits(given))
+
+
+def secret_reference(of: str) -> Value:
+    """Where the controller finds a secret, never the secret."""
+
+    def fits(value: Json) -> bool:
+        try:
+            return bool(SecretRef.parse(value))
+        except ValueError:
+            return False
+
+    return Value(f"a secret reference to {of} (env:NAME, file:/PATH …)", fits)
 
 
 SHA256_OR_NOTHING = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TypeVar
 
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.simulated_machine import Machine
@@ -14,6 +15,7 @@ from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
 
 State = dict[str, Json]
+P = TypeVar("P")
 
 # What is told without being asked for by name: the same as the scripts say.
 FILES = (
@@ -171,7 +173,9 @@ class Linux:
     spec: str | None = None
     """The driver that the CDI spec is for."""
     accepted: tuple[str, ...] = ()
-    """What a person approved for the change that is made now."""
+    """Consents to the change that is being made."""
+    parts: dict[type, object] = field(default_factory=dict)
+    """What else there is in it, each made when it is first asked for."""
     started: int = -1
 
     def __post_init__(self) -> None:
@@ -193,6 +197,14 @@ class Linux:
         for record in self.machine.instances("LinuxFile"):
             if record.state != NO_FILE:
                 self.files[record.key["path"]] = dict(record.state)
+
+    def part(self, kind: type[P]) -> P:
+        """Made of this machine, once."""
+        if kind not in self.parts:
+            self.parts[kind] = kind(self)  # type: ignore[call-arg]
+        made = self.parts[kind]
+        assert isinstance(made, kind)
+        return made
 
     def _of_facts(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
         """What the facts that this machine was made of tell of its Linux."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from winhost.core.answers import Json, Key, Record
+from winhost.lab.linux.container_store import container_images, set_container_image
+from winhost.lab.linux.docker_daemon import docker_settings, set_docker_setting
 from winhost.lab.linux.linux_machine import FILES, PACKAGE_SETS, PACKAGES, SOURCES, UNITS, Linux, State, refused
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
@@ -202,5 +204,7 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "DebianPackage": LinuxResource(("package",), _packages, _set_package),
     "AptPackages": LinuxResource(("packages",), _package_sets, _set_packages),
     "SystemdUnit": LinuxResource(("unit",), _units, _set_unit),
+    "ContainerImage": LinuxResource(("engine", "image"), container_images, set_container_image),
+    "DockerSetting": LinuxResource(("pointer",), docker_settings, set_docker_setting),
     "CdiSpec": LinuxResource((), _cdi, _set_cdi),
 }

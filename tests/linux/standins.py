@@ -1,0 +1,50 @@
+"""Programs that stand in for ones that cannot run in the Debian of the tests."""
+
+import stat
+from pathlib import Path
+
+# What dockerd answers to --validate, and how it ends with settings that it does not know.
+DOCKERD = """\
+#!/usr/bin/python3
+import json, os, signal, socket, sys
+try:
+    settings = json.load(open("/etc/docker/daemon.json"))
+except FileNotFoundError:
+    settings = {}
+unknown = set(settings) - {"debug", "default-runtime", "features", "runtimes"}
+if unknown:
+    sys.exit("unable to configure the Docker daemon: the following directives don't match any configuration option: "
+             + ", ".join(unknown))
+if "--validate" in sys.argv:
+    sys.exit()
+if settings.get("default-runtime", "runc") not in ("runc", *settings.get("runtimes", {})):
+    sys.exit("specified default runtime does not exist")  # only seen when it starts
+with open("/run/docker.settings", "w") as file:
+    json.dump(settings, file)
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+signal.pause()
+"""
+DOCKER_UNIT = """\
+[Service]
+Type=notify
+ExecStart=/usr/bin/dockerd
+"""
+DOCKER = """\
+#!/bin/sh
+[ "$1" = ps ] && cat /run/docker.containers 2>/dev/null
+exit 0
+"""
+
+
+def put_program(root: Path, name: str, text: str) -> None:
+    """In /usr/bin, for everybody to run."""
+    file = root / "usr/bin" / name
+    file.write_text(text)
+    file.chmod(file.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+
+def put_docker(root: Path) -> None:
+    """A Docker that takes its settings when it starts, and has the containers of a list."""
+    put_program(root, "dockerd", DOCKERD)
+    put_program(root, "docker", DOCKER)
+    (root / "etc/systemd/system/docker.service").write_text(DOCKER_UNIT)

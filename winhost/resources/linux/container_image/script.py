@@ -1,0 +1,259 @@
+# key {engine: docker | podman, image: text}   state {present: bool, id: text | null, archive: text | null,
+# archive_sha256: text | null, bytes: number | null, credentials: text | null, used_by: [text]}
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import platform
+import re
+import tarfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from winhost.agent.linux_agent import (
+    KEPT,
+    AgentFault,
+    Found,
+    Key,
+    NotThereYet,
+    State,
+    bad_request,
+    changes,
+    check_room,
+    content,
+    matching,
+    must,
+    once,
+    opened,
+    place_of,
+    put,
+    reads,
+    remove,
+    run,
+    seconds,
+    sha256_of,
+    status,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+IMAGES = KEPT + "/images"
+ENGINES = ("docker", "podman")
+CREDENTIALS = "/run/winhost-registry"  # in memory; only while an image is pulled
+ASKED_OF_IMAGE = ("archive", "archive_sha256", "bytes", "credentials")
+PULLING = 4 * 3600  # seconds
+# Of what is sent: it is kept packed until it is unpacked to about twice as much (inferred).
+ROOM_FOR_IMAGE = 3
+
+
+@reads("ContainerImage", "engine", "image")
+def container_images(key: Key | None) -> Found:
+    places = {"docker": place_of("docker"), "podman": place_of("podman")}
+    engines = [engine for engine in ENGINES if places[engine]]
+    engine, image = (engine_name(key["engine"]), image_name(key["image"])) if key else ("", "")
+    if not engines or (engine and engine not in engines):
+        raise NotThereYet("DebianPackage")
+    if key:
+        yield key, container_image(engine, image)
+        return
+    for engine in engines:
+        ids = images_of(engine)
+        loaded = {record["image"] for record in image_records(engine) if record["id"] in ids.values()}
+        for image in sorted({name for name in ids if "@sha256:" in name} | loaded):
+            yield {"engine": engine, "image": image}, container_image(engine, image)
+
+
+def engine_name(engine: str) -> str:
+    return matching("|".join(ENGINES), engine, "docker or podman")
+
+
+def image_name(image: str) -> str:
+    """With its registry: without it each engine takes another."""
+    pattern = r"(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+)(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
+    return matching(pattern + "@sha256:[0-9a-f]{64}", image, "an image with registry and digest (R/NAME@sha256:...)")
+
+
+def read_images(engine: str) -> dict[str, str]:
+    """The id of each that the engine has, by reference and digest."""
+    ids = sorted(set(must(engine, "image", "ls", "--quiet", "--no-trunc").split()))
+    shown = json.loads(must(engine, "image", "inspect", *ids)) if ids else []
+    return {full_name(name): each["Id"][-64:] for each in shown for name in each.get("RepoDigests") or [each["Id"]]}
+
+
+def full_name(name: str) -> str:
+    """As image_name wants it: Docker leaves its own registry out."""
+    if re.match(r"[^/]*[.:][^/]*/|localhost/", name):
+        return name
+    return "docker.io/" + (name if "/" in name else "library/" + name)
+
+
+def images_of(engine: str) -> dict[str, str]:
+    found: dict[str, str] = once("images of " + engine, lambda: read_images(engine))
+    return found
+
+
+def users_of(engine: str) -> list[tuple[str, str]]:
+    """Containers, running or not, each with the id of its image."""
+
+    def read() -> list[tuple[str, str]]:
+        ids = must(engine, "container", "ls", "--all", "--quiet", "--no-trunc").split()
+        shown = json.loads(must(engine, "container", "inspect", *ids)) if ids else []
+        return [(each["Name"].lstrip("/"), each["Image"][-64:]) for each in shown]
+
+    found: list[tuple[str, str]] = once("containers of " + engine, read)
+    return found
+
+
+def container_image(engine: str, image: str) -> State:
+    record = image_record(engine, image)
+    ids = images_of(engine)
+    id_ = ids.get(image) or (record["id"] if record["id"] in ids.values() else None)
+    asked = {name: record[name] if id_ else None for name in ASKED_OF_IMAGE}
+    used_by = sorted(name for name, used in users_of(engine) if used == id_)
+    return {"present": id_ is not None, "id": id_, **asked, "used_by": used_by}
+
+
+def image_file(engine: str, image: str) -> str:
+    return f"{IMAGES}/{engine}-{hashlib.sha256(image.encode('ascii')).hexdigest()}.json"
+
+
+def image_record(engine: str, image: str) -> dict[str, Any]:
+    """What winhost was asked for, and whether it brought the image."""
+    nothing = {
+        "engine": engine,
+        "image": image,
+        "id": None,
+        "name": None,
+        "ours": False,
+        **dict.fromkeys(ASKED_OF_IMAGE),
+    }
+    file = image_file(engine, image)
+    return nothing if status(file) is None else {**nothing, **json.loads(content(file))}
+
+
+def image_records(engine: str) -> list[dict[str, Any]]:
+    records = [json.loads(content(str(path))) for path in Path(IMAGES).glob(engine + "-*.json")]
+    return [record for record in records if record["id"] is not None]
+
+
+@changes("ContainerImage", "present", "archive", "archive_sha256", "bytes", "credentials")
+def change_container_image(key: Key, desired: State, how: State) -> None:
+    engine, image = engine_name(key["engine"]), image_name(key["image"])
+    found, record = container_image(engine, image), image_record(engine, image)
+    if desired.get("present") is False:
+        remove_image(engine, image, found, record, how)
+        return
+    record.update({name: desired[name] for name in ASKED_OF_IMAGE if name in desired})
+    file = image_file(engine, image)
+    if found["present"]:
+        put(file, json.dumps({**record, "id": found["id"]}), 0o600)
+        return
+    # Before it comes: what is there when the machine goes down half-way is ours too.
+    put(file, json.dumps({**record, "ours": True}), 0o600)
+    try:
+        name = load_image(engine, record, how) if record["archive"] else pull_image(engine, image, record, how)
+    except BaseException:
+        remove(file)
+        raise
+    id_ = json.loads(must(engine, "image", "inspect", name))[0]["Id"][-64:]
+    # Without a name of its own it is one that was there already.
+    ours = name[-64:] != id_ or id_ not in images_of(engine).values()
+    put(file, json.dumps({**record, "ours": ours, "name": name, "id": id_}), 0o600)
+
+
+def pull_image(engine: str, image: str, record: dict[str, Any], how: State) -> str:
+    with credentials_for(image, how.get("secret")) as more:
+        check_room_for_image(engine, record["bytes"] or ROOM_FOR_IMAGE * size_of_image(engine, image, more))
+        within = seconds(how, PULLING)
+        must(engine, "pull", "--quiet", image, more=more, within=within)
+    if image not in read_images(engine):
+        raise AgentFault("Winhost.NotThisImage", "InvalidResult", f"{engine} pulled it, and does not list it.", engine)
+    return image
+
+
+@contextmanager
+def credentials_for(image: str, secret: str | None) -> Iterator[dict[str, str]]:
+    """The environment in which an engine finds them, for this registry alone."""
+    file = CREDENTIALS + "/config.json"
+    remove(file)  # of a call that was killed
+    if secret is None:
+        yield {}
+        return
+    if ":" not in secret:
+        raise bad_request("The credentials are no USER:PASSWORD.")
+    registry = image.split("/")[0]
+    names = ("https://index.docker.io/v1/", registry) if registry == "docker.io" else (registry,)
+    auth = {"auth": base64.b64encode(secret.encode("utf-8")).decode("ascii")}
+    with suppress(FileExistsError):
+        Path(CREDENTIALS).mkdir(0o700)
+    try:
+        put(file, json.dumps({"auths": dict.fromkeys(names, auth)}), 0o600)
+        yield {"DOCKER_CONFIG": CREDENTIALS, "REGISTRY_AUTH_FILE": file}
+    finally:
+        remove(file)
+        with suppress(OSError):
+            Path(CREDENTIALS).rmdir()
+
+
+def size_of_image(engine: str, image: str, more: dict[str, str]) -> int:
+    """Bytes that are sent for it, as its registry tells Docker. Podman asks only for lists of images."""
+    done = run(engine, "manifest", "inspect", image, more=more)
+    with suppress(ValueError, KeyError, TypeError):
+        manifest = json.loads(done.output)
+        for each in manifest.get("manifests", ()):
+            if (each["platform"]["os"], each["platform"]["architecture"]) == ("linux", architecture()):
+                return size_of_image(engine, image.split("@")[0] + "@" + each["digest"], more)
+        return sum(layer["size"] for layer in manifest["layers"])
+    warn(f"{engine} does not tell how large it is; without `bytes` the room for it is not checked.")
+    return 0
+
+
+def architecture() -> str:
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def check_room_for_image(engine: str, needed: int) -> None:
+    shown = json.loads(must(engine, "info", "--format={{json .}}"))
+    root = shown["DockerRootDir"] if engine == "docker" else shown["store"]["graphRoot"]
+    check_room(root, needed)
+
+
+def load_image(engine: str, record: dict[str, Any], how: State) -> str:
+    path = matching(r"/[^\0]+", record["archive"], "the path of an archive")
+    with opened(path) as file:
+        if sha256_of(file) != record["archive_sha256"]:
+            raise AgentFault("Winhost.NotThisImage", "InvalidData", f"{path} has another SHA-256.", engine)
+        refuse_taken_names(engine, file, record)
+        check_room_for_image(engine, record["bytes"] or ROOM_FOR_IMAGE * os.fstat(file.fileno()).st_size)
+        said = must(engine, "load", "--quiet", given=file.fileno(), within=seconds(how, PULLING))
+    names = [line.split(": ", 1)[1] for line in said.splitlines() if line.startswith("Loaded image")]
+    if len(names) != 1:
+        raise AgentFault("Winhost.NotThisImage", "InvalidData", f"{path} holds {len(names)} images.", engine)
+    return names[0]
+
+
+def refuse_taken_names(engine: str, file: BinaryIO, record: dict[str, Any]) -> None:
+    """Loading would take these names from other images."""
+    with suppress(KeyError), tarfile.open(fileobj=file) as archive:
+        index = archive.extractfile("manifest.json")
+        assert index is not None
+        for name in [name for each in json.load(index) for name in each.get("RepoTags") or ()]:
+            if name != record["name"] and run(engine, "image", "inspect", name).code == 0:
+                raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{engine} has another image {name}.", engine)
+            put(image_file(engine, record["image"]), json.dumps({**record, "ours": True, "name": name}), 0o600)
+    file.seek(0)
+
+
+def remove_image(engine: str, image: str, found: State, record: dict[str, Any], how: State) -> None:
+    if not record["ours"]:
+        raise AgentFault("Winhost.NotOurs", "PermissionDenied", f"{image} was not brought by winhost; it stays.")
+    if found["used_by"]:
+        raise AgentFault("Winhost.InUse", "ResourceBusy", "Used by {}.".format(", ".join(found["used_by"])), engine)
+    must(engine, "image", "rm", record["name"] or image, within=seconds(how, 300))
+    remove(image_file(engine, image))
