@@ -64,7 +64,7 @@ PARTS = {
         can_install,
     ),
     "ssh": Part(
-        ["tests/connect/test_ssh.py", "tests/connect/test_slow.py"],
+        ["tests/connect/test_ssh.py", "tests/connect/test_linux_hosts.py", "tests/connect/test_slow.py"],
         {"sshd": "openssh-server", "ssh-keygen": "openssh-client", "ps": "procps"},
         can_install,
     ),
@@ -78,6 +78,7 @@ PARTS = {
             f"{LINUX}test_debian.py",
             f"{LINUX}test_debian_serving.py",
             f"{LINUX}test_debian_sets.py",
+            f"{LINUX}test_sudo.py",
             f"{LINUX}test_way_in.py",
             f"{LINUX}test_wsl.py",
             WSL_JOB,

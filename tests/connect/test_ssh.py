@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.connect.sshd import NoSshd, Sshd, free_port, keypair, until
 from tests.errors import raises
 from winhost.cli.output import error_text
-from winhost.connect.ssh import HostKeyRefused, SshWire
+from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.model.secrets import SecretRef
 from winhost.resources.linux.linux_scripts import session_text

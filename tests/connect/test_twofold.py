@@ -12,7 +12,8 @@ from tests.connect.served import QUICK
 from tests.errors import raises
 from winhost.cli.live_hosts import connector_for
 from winhost.connect.agent import Agent
-from winhost.connect.ssh import HostKeyRefused, SshTarget
+from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.ssh import SshTarget
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import (
     AuthenticationFailed,

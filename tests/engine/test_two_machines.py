@@ -199,7 +199,7 @@ def test_a_run_whose_linux_is_down_says_so_and_goes_on_later(here: TwoMachines) 
     here.distro.running = False
     with raises("CannotTell") as caught:
         here.resume(CONSENTS)
-    assert "files in the distro cannot be read before SSH access to the distro is there" in caught.value.what
+    assert "files in Linux cannot be read before SSH access to the distro is there" in caught.value.what
     here.distro.running = True
     assert here.resume(CONSENTS).holds
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from tests.engine.world import QUICK, World
 from winhost.connect.agent import Agent
-from winhost.connect.ssh import HostKeyRefused, SshTarget, key_refused, not_there
+from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.ssh import SshTarget
+from winhost.connect.ssh_logon import key_refused, not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Id
@@ -16,7 +18,7 @@ from winhost.engine.planning import make_plan
 from winhost.engine.run import RunContext
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.linux_answers import LinuxAnswers, LinuxHost, Listening
+from winhost.lab.linux.linux_answers import DistrosOfHost, LinuxAnswers, Listening
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
@@ -149,7 +151,7 @@ class TwoMachines(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.linux = LinuxHost(self.machine)
+        self.linux = DistrosOfHost(self.machine)
 
     @property
     def connector(self) -> WindowsWithLinux:

@@ -12,16 +12,17 @@ HOUSE = Path(winhost.__file__).parent
 # Those of version 0.1, and whatever came since.
 CODES = """
 AlreadyUsed AuthenticationFailed BundleUnusable Busy CannotTell CannotWrite CardShared CardsDoNotMatch
-CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect DownloadFailed Drifted FileFaults
-ForeignJournal Gone Halted HostKeyRefused ImageRefused ImageUnusable InTheWay KeyRefused KeyUnusable Nameless
-NeverBegun NeverCame NoEngine NoFactsOf NoFileName NoFleet NoLinuxKey NoPlan NoPlaybook NoProfile NoSession NoShell
-NoStore NoSuchImage NoSuchThing NobodyThere NotAPlan NotAsShown NotAsked NotAvailable NotBack NotBegun NotBeside
-NotChosen NotFound NotKnown NotOfPath NotPrivate NotReadable NotSigned NotTaken NotThere NotThisImage NotVerified
-NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay OnlyThere OtherKind OtherPath OutOfReach
-Redirected Refused RemoteError SaidTwice SameHost SecretUnreadable SeedUnusable SessionDropped SeveralFiles
-SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault TimedOut TooOld Unfinished UnknownCapability UnknownCode
-UnknownHost UnknownHostFile UnknownPath UnknownRemedy UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux
-WhichVm WrongDocument WrongHost WrongState WrongUsage WslConfigRefused
+CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect DownloadFailed Drifted
+FileFaults ForeignJournal Gone Halted HostKeyRefused HostKeyUnknown ImageRefused ImageUnusable InTheWay KeyRefused
+KeyUnusable Nameless NeverBegun NeverCame NoEngine NoFactsOf NoFileName NoFleet NoLinuxKey NoPlan NoPlaybook
+NoProfile NoSession NoShell NoStore NoSuchImage NoSuchThing NobodyThere NotAPlan NotAsShown NotAsked NotAvailable
+NotBack NotBegun NotBeside NotChosen NotForwarded NotFound NotKnown NotOfPath NotPrivate NotReadable NotSigned
+NotTaken NotThere NotThisImage NotVerified NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay
+OnlyThere OtherKind OtherPath OtherSystem OutOfReach Redirected Refused RemoteError SaidTwice SameHost
+SecretUnreadable SeedUnusable SessionDropped SeveralFiles SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault
+TimedOut TooOld Unfinished UnknownCapability UnknownCode UnknownHost UnknownHostFile UnknownPath UnknownRemedy
+UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage
+WslConfigRefused
 """
 
 

@@ -25,7 +25,7 @@ from winhost.resources.linux.linux_scripts import session_text
 # Addresses of the documentation (TEST-NET-3), the last ones.
 OUTSIDE, INSIDE, PREFIX = "203.0.113.253", "203.0.113.254", 30
 TOOLS = ("debootstrap", "systemd-nspawn", "systemctl", "ip", "gpg", "dpkg-deb", "ssh-keygen", "mount")
-PACKAGES = "systemd,systemd-sysv,dbus,python3,openssh-server,gpgv,iproute2"
+PACKAGES = "systemd,systemd-sysv,dbus,python3,openssh-server,gpgv,iproute2,sudo"
 KEPT = "srv/packages"
 
 
@@ -161,7 +161,8 @@ def layers(lower: Path, upper: Path, at: Path) -> Iterator[None]:
 
 def make_base(base: Path) -> None:
     """The Debian of all, with the packages that it was made of as a source of its own: it never has a network."""
-    if (base / "complete").exists():
+    complete = base / "complete"
+    if complete.exists() and complete.read_text() == PACKAGES:
         return
     shutil.rmtree(base.parent, ignore_errors=True)
     base.parent.mkdir(exist_ok=True)
@@ -173,7 +174,7 @@ def make_base(base: Path) -> None:
         if done.returncode:
             raise NoDebian(f"debootstrap: {done.stdout[-300:]}")
         keep_packages(at)
-    (base / "complete").touch()
+    complete.write_text(PACKAGES)
 
 
 def keep_packages(root: Path) -> None:

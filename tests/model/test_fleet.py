@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.errors import faults, raises
 from winhost.model.durations import parse_duration, render_duration
 from winhost.model.errors import Exit
-from winhost.model.fleet import Fleet, Host, Transport, find_fleet
+from winhost.model.fleet import AnyHost, Fleet, LinuxHost, Transport, find_fleet
 from winhost.model.fleetfile import FleetFile, load_fleet
 from winhost.model.secrets import SecretRef
 
@@ -36,15 +36,23 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def shown(host: Host, folder: Path) -> dict[str, Any]:
-    linux = {f"ssh.{key}": value for key, value in vars(host.ssh).items()} if host.ssh else {}
-    values = {"address": host.address, **vars(host.transport), **linux}
+def shown(host: AnyHost, folder: Path) -> dict[str, Any]:
+    if isinstance(host, LinuxHost):
+        values = {**vars(host.login), **part("jump", host.jump), **part("sudo", host.sudo)}
+    else:
+        values = {"address": host.address, **vars(host.transport), **part("ssh", host.ssh)}
     for key, value in values.items():
         if isinstance(value, Path):
             values[key] = value.as_posix().replace(folder.as_posix(), "{folder}")
         elif isinstance(value, SecretRef):
             values[key] = str(value)
     return values
+
+
+def part(name: str, said: Any) -> dict[str, Any]:
+    return (
+        {f"{name}.{key}": value for key, value in vars(said).items()} if said else {name: None, f"{name}.address": None}
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
@@ -68,6 +76,7 @@ def test_a_fleet_file_means_what_its_case_says(case: Path, tmp_path: Path, monke
 
 def test_the_example_is_valid_and_uses_every_option() -> None:
     assert [host.name for host in EXAMPLE.select(["@dda", "gpu-*"])] == ["gpu-01", "gpu-02", "gpu-03.corp.example"]
+    assert EXAMPLE.hosts[3].name == "llm-01"
     assert EXAMPLE.hosts[0].transport.verify == ROOT / "examples/corp-ca.pem"
     assert EXAMPLE.hosts[2].transport.verify is False
     text = EXAMPLE.file.read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources.base import Attachment, ResourceType
 from winhost.resources.linux import linux_scripts
-from winhost.resources.registry import LINUX, RULES, WINDOWS, label, titled
+from winhost.resources.registry import LINUX, RULES, RULES_OF_LINUX, WINDOWS, label, titled
 from winhost.resources.windows.windows_scripts import agent_digest, agent_text
 
 if TYPE_CHECKING:
@@ -113,14 +113,14 @@ def linux_sources() -> Mapping[str, bytes]:
 
 
 def _linux_rules() -> Mapping[str, Json]:
-    """Of Linux alone, in the order of changes: what they lie in and wait for is in Windows."""
-    rules = sorted((RULES[name] for name in LINUX), key=lambda each: each.place)
-    return {each.name: as_json(replace(each, title=_in_linux(each), requires="", within=None)) for each in rules}
+    """Of Linux alone, in the order of changes."""
+    rules = sorted((RULES_OF_LINUX[name] for name in LINUX), key=lambda each: each.place)
+    return {each.name: as_json(replace(each, title=_in_linux(each))) for each in rules}
 
 
 def _in_linux(rules: ResourceRules) -> str:
     """What somebody calls it who is in the distro."""
-    return "a Linux with apt and systemd" if rules.name == "LinuxSystem" else rules.title.removesuffix(" in the distro")
+    return "a Linux with apt and systemd" if rules.name == "LinuxSystem" else rules.title.removesuffix(" in Linux")
 
 
 def facts_bundle() -> dict[str, bytes]:

@@ -5,14 +5,15 @@ from contextlib import closing
 from dataclasses import replace
 
 from winhost.cli.watch import Watch
+from winhost.connect.agent import Connector
 from winhost.connect.reboot import Patience
-from winhost.connect.ssh import SshConnector
+from winhost.connect.ssh import SshConnector, target_of
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.windows_with_linux import WindowsWithLinux, linux_target, no_linux_key
 from winhost.engine.host_session import HostSession
 from winhost.engine.probe import probe
 from winhost.model.facts import Facts
-from winhost.model.fleet import Host
+from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.model.plan import Plan
 from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX
@@ -20,8 +21,10 @@ from winhost.resources.shape import misfit
 from winhost.resources.windows import windows_scripts
 
 
-def connector_for(host: Host) -> WindowsWithLinux:
+def connector_for(host: AnyHost) -> Connector:
     """How to reach it and its Linux, with the agents that go there."""
+    if isinstance(host, LinuxHost):
+        return SshConnector(target_of(host), linux_scripts.session_text(), misfit)
     windows = WindowsConnector(host, windows_scripts.session_text(), misfit)
     return WindowsWithLinux(
         windows,
@@ -32,22 +35,25 @@ def connector_for(host: Host) -> WindowsWithLinux:
     )
 
 
-def probe_live(host: Host, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
+def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
     """What a host says of itself, with what its Linux was measured to do. Raises as `linux_target` and `probe` do."""
     facts = read_live(host, watch)
     with watch.at(host.name, "probing"):
-        measured = probe(linux_target(host, facts.resources, "probe"), "wsl2", also, image)
+        if isinstance(host, LinuxHost):
+            measured = probe(target_of(host), "linux", also, image)
+        else:
+            measured = probe(linux_target(host, facts.resources, "probe"), "wsl2", also, image)
     return replace(facts, measured=(measured,))
 
 
-def check_reach(host: Host, plan: Plan) -> None:
+def check_reach(host: AnyHost, plan: Plan) -> None:
     """Raises UsageError (NoLinuxKey) for a plan that goes on to the host's Linux, which is known to end before that."""
     resources = {*(step.resource for step in plan.steps), *(deferred.resource for deferred in plan.deferred)}
-    if host.ssh is None and resources & set(LINUX):
+    if isinstance(host, Host) and host.ssh is None and resources & set(LINUX):
         raise no_linux_key(host.name)
 
 
-def read_live(host: Host, watch: Watch) -> Facts:
+def read_live(host: AnyHost, watch: Watch) -> Facts:
     """What a host says of itself and its Linux."""
     with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), tell=watch)) as session:
         return session.facts()

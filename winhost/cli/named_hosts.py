@@ -8,13 +8,13 @@ import click
 
 from winhost.cli.output import say
 from winhost.model.errors import UsageError
-from winhost.model.fleet import Host, find_fleet
+from winhost.model.fleet import AnyHost, Host, find_fleet
 from winhost.model.fleetfile import UNVERIFIED, load_fleet
 
 log = logging.getLogger(__name__)
 
 
-def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[Host]:
+def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
     """Those that are to be reached; warns of each whose certificate is not checked.
 
     Raises UsageError for no words, no fleet file, faults in it, or an unknown host.
@@ -39,11 +39,13 @@ def nothing_named(*, offline: bool) -> UsageError:
     )
 
 
-def _warn_of_unverified(hosts: Iterable[Host]) -> None:
+def _warn_of_unverified(hosts: Iterable[AnyHost]) -> None:
     """On every command, once for each host."""
     context = click.get_current_context(silent=True)
     warned: set[str] = context.meta.setdefault("winhost.unverified", set()) if context else set()
     for host in hosts:
+        if not isinstance(host, Host):
+            continue  # what SSH does not know it refuses
         transport = host.transport
         if transport.tls and transport.verify is False and host.name not in warned:
             warned.add(host.name)

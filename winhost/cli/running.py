@@ -28,7 +28,7 @@ from winhost.engine.run import Outcome, RunContext
 from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import Exit, UsageError, visible
-from winhost.model.fleet import Host
+from winhost.model.fleet import AnyHost
 from winhost.model.plan import RISKS, Plan, Stage, in_order
 
 
@@ -251,7 +251,7 @@ class Deadlines:
 
 
 def run_context(
-    host: Host,
+    host: AnyHost,
     deadlines: Deadlines,
     stop: Stop,
     watch: Callable[[Any], None],

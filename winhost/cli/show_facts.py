@@ -28,6 +28,25 @@ def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False)
     host = HostFacts(facts)
     simulated = "  (simulated)" if facts.origin == "synthetic" else ""
     say(f"{facts.host}{simulated}", bold=True)
+    if host.is_linux:
+        _show_linux(host)
+    else:
+        _show_windows(host, wide)
+    _show_missing(facts)
+    if written_to is not None:
+        say(f"  Written to {written_to / (facts.host + '.json')}")
+
+
+def _show_linux(host: HostFacts) -> None:
+    say(f"  {format_fact(lambda: _linux(host))}")
+
+
+def _linux(host: HostFacts) -> str:
+    system = host.linux
+    return f"{system.id} {system.version or ''}, kernel {system.kernel}, {system.architecture}"
+
+
+def _show_windows(host: HostFacts, wide: bool) -> None:
     for line in (format_fact(lambda: _system(host)), format_fact(lambda: _virtualization(host))):
         say(f"  {line}")
     try:
@@ -39,9 +58,6 @@ def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False)
     vms = ("VM", "state", "generation", "MMIO low / high", "id", *(_VM_WIDE if wide else ()))
     _show_listed("VMs", vms, lambda: _vms(host, wide))
     _show_listed("Distros", ("distro", "account", "state", "network", "SSH access"), lambda: _distros(host))
-    _show_missing(facts)
-    if written_to is not None:
-        say(f"  Written to {written_to / (facts.host + '.json')}")
 
 
 def _system(host: HostFacts) -> str:
@@ -106,8 +122,11 @@ def _distro(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:
 
 
 def _for_lack_of_rights(facts: Facts) -> str:
+    host = HostFacts(facts)
+    if host.is_linux:
+        return ""
     try:
-        session = HostFacts(facts).session
+        session = host.session
         return "" if session.administrator else f", because {session.user} is not an administrator there"
     except MissingFact:
         return ""

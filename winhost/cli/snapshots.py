@@ -19,7 +19,7 @@ from winhost.compat.remedy import named
 from winhost.engine.many import stream
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
-from winhost.model.fleet import Host
+from winhost.model.fleet import AnyHost
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.stated import Statement, parse
@@ -57,7 +57,7 @@ def read_hosts(words: Sequence[str], fleet_file: Path | None, at_once: int, watc
     return _each_host(hosts, at_once, watch)
 
 
-def _each_host(hosts: Sequence[Host], at_once: int, watch: Watch) -> Iterator[Snapshot]:
+def _each_host(hosts: Sequence[AnyHost], at_once: int, watch: Watch) -> Iterator[Snapshot]:
     from winhost.cli.live_hosts import read_live  # with all that speaks over networks, which facts files do without
 
     read = partial(read_live, watch=watch)

@@ -107,8 +107,8 @@ def _verified(file: Path, checked: CheckedPlan, read: Snapshot) -> Verified | Wi
     plan = checked.plan
     try:
         facts = HostFacts(read.known)
-        if facts.os.machine_id != plan.machine_id:
-            raise wrong_host(plan.host, plan.machine_id, facts.os.machine_id)
+        if facts.machine_id != plan.machine_id:
+            raise wrong_host(plan.host, plan.machine_id, facts.machine_id)
         checks = verify_plan(checked, facts)
     except WinhostError as error:
         return error

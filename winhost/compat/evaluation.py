@@ -13,6 +13,8 @@ from winhost.model.facts import Facts
 from winhost.model.path import is_meant
 from winhost.model.reason import Assessment, Remedy
 from winhost.model.workload import Workload
+from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.registry import is_linux
 from winhost.resources.stated import Statement, stated
 
 
@@ -70,7 +72,9 @@ class Evaluation:
 
 
 def evaluate(facts: Facts, asked: Requirements) -> Evaluation:
-    """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere."""
+    """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere, OtherSystem."""
+    if is_linux(facts):
+        raise of_other_system(HostFacts(facts), "the assessment")
     known, facts = facts, stated(facts, asked.assumed)
     assessment = assess_as_if(facts, asked.remedies, asked.stated)
     if asked.assumed:

@@ -86,13 +86,14 @@ class Agent:
     """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included.
 
     fits: what makes of records those of a resource. Every answer is held against that and `answers` here, and
-    nowhere else. hear: of what the host says that it waits for.
+    nowhere else. system: windows or linux, whose resources it knows; hear: of what the host says that it waits for.
     """
 
-    def __init__(self, wire: Wire, call_timeout: float, fits: Fits = anything) -> None:
+    def __init__(self, wire: Wire, call_timeout: float, fits: Fits = anything, system: str = "windows") -> None:
         self.wire = wire
         self.call_timeout = call_timeout
         self.fits = fits
+        self.system = system
         self.hear: Callable[[str], None] = lambda text: None
 
     @property

@@ -45,7 +45,8 @@ _Address = tuple[int, int, int, Any]  # family, type, protocol, and what `connec
 class Guard:
     """The limits of one wire. `host` and `at` name it in errors; `begin` says how long the next piece of work may take.
 
-    at_once: bytes that may come in answer to one request of several that a call consists of.
+    at_once: bytes that may come in answer to one request of several that a call consists of; timeouts: the part of a
+    host in fleet.yaml that has them.
 
     Sockets that are made with it obey it whatever library reads them: a host that sends a byte a second is never
     silent for long, and would keep a library for days.
@@ -54,6 +55,7 @@ class Guard:
     host: str
     at: str
     at_once: int = MOST
+    timeouts: str = "transport"
     _opening: bool = field(default=False, init=False)
     _within: float = field(default=0, init=False)
     _end: float = field(default=0, init=False)
@@ -75,7 +77,8 @@ class Guard:
         """Seconds. Raises TimedOut."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise TimedOut(self.host, f"no answer after {self._within:.0f} s", at=self.at, opening=self._opening)
+            late = f"no answer after {self._within:.0f} s"
+            raise TimedOut(self.host, late, at=self.at, opening=self._opening, timeouts=self.timeouts)
         return left
 
     def cap(self, seconds: float | None) -> float:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer
+from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.logged import failure
-from winhost.connect.ssh import HostKeyRefused, SshConnector, SshTarget
+from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     NotAvailable,

@@ -224,10 +224,14 @@ class AuthenticationFailed(WireError):
 
 
 class TimedOut(WireError):
-    """No answer in time. What was asked may still be running on the host. opening: nothing was asked yet."""
+    """No answer in time. What was asked may still be running on the host. opening: nothing was asked yet; timeouts: the
+    part of the host in fleet.yaml that has them.
+    """
 
-    def __init__(self, host: str, detail: str, *, at: str = "", opening: bool = False) -> None:
-        setting = f"hosts.{host.partition('/')[0]}.transport.call_timeout"
+    def __init__(
+        self, host: str, detail: str, *, at: str = "", opening: bool = False, timeouts: str = "transport"
+    ) -> None:
+        setting = f"hosts.{host.partition('/')[0]}.{timeouts}.call_timeout"
         super().__init__(
             "TimedOut",
             what=f"{self.named(host, at)} did not answer in time: {detail}",

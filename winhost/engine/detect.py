@@ -1,29 +1,31 @@
 """Reading a host: one batch, one document."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from winhost import __version__
 from winhost.connect.agent import Agent
 from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer, Facts
-from winhost.resources.registry import WINDOWS
+from winhost.resources.registry import SYSTEMS
 
 
 def read_facts(agent: Agent, *, settled: bool = False) -> Facts:
     """Every resource of the host. With `settled`, after a call that may still be running there has ended."""
-    resources = agent.read(tuple(WINDOWS), settled=settled)
+    resources = agent.read(SYSTEMS[agent.system], settled=settled)
     return Facts(
         host=agent.host,
-        origin="synthetic" if _simulated(resources["Session"]) else "recorded",
+        origin="synthetic" if _simulated(resources) else "recorded",
         read_at=datetime.now(UTC).isoformat(timespec="seconds"),
         winhost=__version__,
         resources=resources,
     )
 
 
-def _simulated(session: Answer) -> bool:
-    return isinstance(session, tuple) and any(record.state.get("simulated") is True for record in session)
+def _simulated(resources: Mapping[str, Answer]) -> bool:
+    """Windows says so of the session, a Linux of its own of itself."""
+    said = resources.get("Session", resources.get("LinuxSystem"))
+    return isinstance(said, tuple) and any(record.state.get("simulated") is True for record in said)
 
 
 def not_yet(facts: Facts) -> dict[str, list[str]]:

@@ -16,14 +16,14 @@ from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.facts import Facts
-from winhost.model.path import path_of, variant_name
+from winhost.model.path import PATHS_OF_LINUX, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage, Unchecked
 from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
 from winhost.paths.expansion import expand
 from winhost.paths.path_request import PathRequest, parse_request
 from winhost.paths.playbook import WrongPlaybook
-from winhost.resources.host import HostFacts
+from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import RESOURCE_TYPES, answer, host_answers, unread
 from winhost.resources.shared import ACCESS
 
@@ -208,7 +208,11 @@ def _check_fits(host: str, each: DesiredResource | Step) -> None:
 
 
 def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
-    """Raises PlanRefused, and UsageError for a VM or card that is not there, or for a value that cannot be."""
+    """Raises PlanRefused, and UsageError for a VM or card that is not there, for a value that cannot be, or for a path
+    of another system.
+    """
+    if facts.is_linux != (request.path in PATHS_OF_LINUX):
+        raise of_other_system(facts, f"the path {request.path}")
     try:
         return _make_plan(facts, request)
     except MissingFact as missing:
@@ -223,7 +227,7 @@ def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     stage = _stage(facts, request, planned, number=1)
     return Plan(
         host=facts.host,
-        machine_id=facts.os.machine_id,
+        machine_id=facts.machine_id,
         origin=facts.document.origin,
         facts_read_at=facts.document.read_at,
         winhost=__version__,

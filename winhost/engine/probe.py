@@ -32,7 +32,7 @@ def probe(target: SshTarget, path: str, also: Sequence[str], image: str | None) 
         answer = _answer(target.name, wire.invoke(json.dumps(request), WITHIN))
     return Measurement(
         path=path,
-        target=target.name.partition("/")[2],
+        target=target.name.partition("/")[2] or target.name,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         script=sha256(program.encode("ascii")).hexdigest(),
         found=answer,

@@ -312,7 +312,7 @@ class Runner:
     def seen(self) -> Facts:
         """The host as it is, and the very machine of the plan. Raises UsageError: WrongHost."""
         facts = self.session.facts(settled=self._journal is not None)
-        machine = HostFacts(facts).os.machine_id
+        machine = HostFacts(facts).machine_id
         if machine != self.record.plan.machine_id:
             raise wrong_host(self.record.host, self.record.plan.machine_id, machine)
         return facts

@@ -6,7 +6,7 @@ from typing import Self
 
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.contract.call_batch import PipelineStopped
-from winhost.lab.linux.linux_answers import LinuxHost
+from winhost.lab.linux.linux_answers import DistrosOfHost
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
@@ -59,7 +59,7 @@ class LabHost:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.answers = AgentAnswers(machine)
-        self.linux = LinuxHost(machine)
+        self.linux = DistrosOfHost(machine)
 
     @property
     def boot(self) -> int:

@@ -64,6 +64,40 @@ class Ssh:
 
 
 @dataclass(frozen=True)
+class Login:
+    """How one sshd is entered: its place, the key that it must show, and what is shown to it. Timeouts in seconds.
+
+    host_key: a fingerprint (`SHA256:…`) or a key as in a .pub file; without it `known_hosts` must know the machine.
+    key, agent, password: what of these there is, in this order.
+    """
+
+    address: str
+    user: str
+    port: int = 22
+    host_key: str | None = None
+    known_hosts: Path | None = None
+    key: SecretRef | None = None
+    passphrase: SecretRef | None = None
+    agent: bool = False
+    password: SecretRef | None = None
+    connect_timeout: int = 10
+    operation_timeout: int = 20
+    call_timeout: int = 600
+    key_at: str | None = field(default=None, compare=False)
+    """Where fleet.yaml says how to log on: `hosts.llm-01.ssh.key (fleet.yaml:18)`."""
+    host_key_at: str | None = field(default=None, compare=False)
+    """Likewise, by what the machine is known."""
+
+
+@dataclass(frozen=True)
+class Sudo:
+    """Becoming root with sudo. password: none where sudoers asks for none."""
+
+    password: SecretRef | None = None
+    password_at: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
 class Host:
     """A Windows machine that winhost manages. ssh: none, where nobody is to go on to its Linux."""
 
@@ -75,23 +109,43 @@ class Host:
 
 
 @dataclass(frozen=True)
+class LinuxHost:
+    """A Linux that winhost manages by itself, on metal or in a VM. jump: the machine through which it is reached;
+    sudo: none where the user is root, or is not to become root.
+    """
+
+    name: str
+    login: Login
+    groups: tuple[str, ...] = ()
+    jump: Login | None = None
+    sudo: Sudo | None = None
+
+    @property
+    def address(self) -> str:
+        return self.login.address
+
+
+AnyHost = Host | LinuxHost
+
+
+@dataclass(frozen=True)
 class Fleet:
     """The hosts of one fleet.yaml, in its order."""
 
     file: Path
-    hosts: tuple[Host, ...]
+    hosts: tuple[AnyHost, ...]
 
-    def select(self, words: Sequence[str]) -> list[Host]:
+    def select(self, words: Sequence[str]) -> list[AnyHost]:
         """The hosts meant by names, patterns (`gpu-*`) and groups (`@dda`), each once, in the order of the words.
 
         Raises UsageError: UnknownHost, for a word that means no host.
         """
-        chosen: dict[str, Host] = {}
+        chosen: dict[str, AnyHost] = {}
         for word in words:
             chosen.update((host.name, host) for host in self._meant(word))
         return list(chosen.values())
 
-    def _meant(self, word: str) -> list[Host]:
+    def _meant(self, word: str) -> list[AnyHost]:
         if word.startswith("@"):
             found = [host for host in self.hosts if word[1:].lower() in host.groups]
             known = {f"@{group}" for host in self.hosts for group in host.groups}

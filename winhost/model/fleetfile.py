@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
-from winhost.model.fleet import Auth, Fleet, Host, Ssh, Transport, WireKind
+from winhost.model.fleet import AnyHost, Auth, Fleet, Host, LinuxHost, Login, Ssh, Sudo, Transport, WireKind
 from winhost.model.secrets import SecretRef
 from winhost.model.written import Duration, Text, Written, text_schema
 from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
@@ -26,7 +26,7 @@ def _address(text: str) -> str:
     except ValueError:
         if re.fullmatch(r"\w[\w.-]*", text):
             return text
-    raise ValueError("should be a host name or an IP address alone; a port goes to transport.port")
+    raise ValueError("should be a host name or an IP address alone; a port goes to transport.port or ssh.port")
 
 
 def _verify(value: object) -> bool | Path:
@@ -118,24 +118,71 @@ def _key(value: object) -> SecretRef:
 _Key = Annotated[SecretRef, PlainValidator(_key, json_schema_input_type=SecretRef)]
 
 
-class SshOptions(Written):
-    """How the Linux in a host's WSL distro is reached. Where it listens and what it shows the host tells itself."""
+def _host_key(text: str) -> str:
+    kind, _, data = text.partition(" ")
+    if re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text) or (kind.startswith(("ssh-", "ecdsa-")) and data):
+        return text
+    raise ValueError("should be a fingerprint (SHA256:…), or a public key as in a .pub file")
+
+
+_HostKey = Annotated[Text, AfterValidator(_host_key)]
+
+
+class LogonOptions(Written):
+    """How an sshd is entered, and by what it is known."""
 
     key: _Key | None = None
-    """Where the private key is whose public key the distro lets in: file:/PATH, env:NAME, keyring:SERVICE/USER."""
+    """Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER."""
     passphrase: SecretRef | None = None
     """Where the key's passphrase is, if it has one."""
     user: Text | None = None
-    """Account in Linux. Default: the one that the host tells, which is root."""
+    """Account in Linux. Default for a WSL distro: the one that the host tells, which is root."""
+    agent: bool | None = None
+    """Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux."""
+    password: SecretRef | None = None
+    """Where the account's password is, for an sshd that takes no key. For kind: linux."""
+    known_hosts: Text | None = None
+    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. For kind: linux."""
+
+
+class JumpOptions(LogonOptions):
+    """The machine through which a host is reached. user, key, agent and known_hosts: where it says none, the host's."""
+
+    address: _Address
+    """DNS name or IP address."""
+    port: _Port | None = None
+    """TCP port. Default: 22."""
+    host_key: _HostKey | None = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."""
+
+
+class SshOptions(LogonOptions):
+    """How a Linux is reached: the one in a host's WSL distro, of which Windows says where it listens and which key it
+    shows, or a host with kind: linux."""
+
+    jump: JumpOptions | None = None
+    """The machine through which it is reached. For kind: linux."""
+    sudo: bool | None = None
+    """Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux."""
+    sudo_password: SecretRef | None = None
+    """Where the password is that sudo asks for, if it asks for one. For kind: linux."""
+    connect_timeout: Duration | None = None
+    """How long reaching it may take. Default: 10s. For kind: linux; else see transport."""
+    operation_timeout: Duration | None = None
+    """How long it may be silent while it works. Default: 20s. For kind: linux; else see transport."""
+    call_timeout: Duration | None = None
+    """How long one whole call may take. Default: 10m. For kind: linux; else see transport."""
 
 
 class HostSshOptions(SshOptions):
     """How the Linux of this host is reached."""
 
     address: _Address | None = None
-    """Where it is reached from here. Default: where the host says that it listens, or what it forwards."""
+    """Where a WSL distro is reached from here. Default: where the host says that it listens, or what it forwards."""
     port: _Port | None = None
-    """TCP port. Default: likewise."""
+    """TCP port. Default: likewise; with kind: linux, 22."""
+    host_key: _HostKey | None = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file. For kind: linux."""
 
 
 class LayerOptions(Written):
@@ -144,12 +191,14 @@ class LayerOptions(Written):
     transport: TransportOptions | None = None
     """How these hosts are reached."""
     ssh: SshOptions | None = None
-    """How the Linux in their WSL distros is reached."""
+    """How their Linux is reached."""
 
 
 class HostOptions(Written):
     """One host."""
 
+    kind: Literal["windows", "linux"] | None = None
+    """windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone."""
     address: _Address | None = None
     """DNS name or IP address. Default: the host's own name."""
     groups: tuple[_GroupName, ...] = ()
@@ -157,11 +206,11 @@ class HostOptions(Written):
     transport: HostTransportOptions | None = None
     """How this host is reached."""
     ssh: HostSshOptions | None = None
-    """How the Linux in its WSL distro is reached."""
+    """How its Linux is reached."""
 
 
 class FleetFile(Written):
-    """fleet.yaml: the Windows hosts that winhost manages, and how each is reached."""
+    """fleet.yaml: the hosts that winhost manages, and how each is reached."""
 
     schema_: Literal["winhost.fleet/1"] = Field(alias="schema")
     """The version of this format."""
@@ -182,8 +231,10 @@ def load_fleet(path: Path) -> Fleet:
     return Fleet(path, tuple(_host(loaded, name) for name in loaded.value.hosts))
 
 
-def _host(loaded: Loaded[FleetFile], name: str) -> Host:
+def _host(loaded: Loaded[FleetFile], name: str) -> AnyHost:
     options = loaded.value.hosts[name] or HostOptions()
+    if options.kind == "linux":
+        return _linux_host(loaded, name, options)
     given = _given(loaded.value, name)
     values: dict[str, Any] = {key: value for key, (_, value) in given.items()}
     if values.get("kind") is WireKind.WINRS:
@@ -199,10 +250,56 @@ def _host(loaded: Loaded[FleetFile], name: str) -> Host:
 
 
 def _ssh(loaded: Loaded[FleetFile], name: str) -> Ssh | None:
-    given = _given(loaded.value, name, "ssh")
-    if not given:
+    given = {key: value for key, value in _given(loaded.value, name, "ssh").items() if key in _OF_DISTROS}
+    if "key" not in given:
         return None
     return Ssh(**{key: value for key, (_, value) in given.items()}, key_at=loaded.where(given["key"][0]))
+
+
+_OF_DISTROS = ("key", "passphrase", "user", "address", "port")
+_LOGON = ("user", "port", "host_key", "key", "passphrase", "agent", "password")
+_TIMEOUTS = ("connect_timeout", "operation_timeout", "call_timeout")
+
+
+def _linux_host(loaded: Loaded[FleetFile], name: str, options: HostOptions) -> LinuxHost:
+    given = _given(loaded.value, name, "ssh")
+    said: dict[str, Any] = {key: value for key, (_, value) in given.items()}
+
+    def where(*keys: str) -> str:
+        found = next((given[key][0] for key in keys if key in given), ("hosts", name, "ssh", keys[0]))
+        return loaded.where(found)
+
+    login = Login(
+        options.address or name,
+        **{key: said[key] for key in (*_LOGON, *_TIMEOUTS) if key in said},
+        known_hosts=_known_hosts(loaded, said.get("known_hosts")),
+        key_at=where("key", "password", "agent"),
+        host_key_at=where("host_key", "known_hosts"),
+    )
+    jump = _jump(loaded, login, said["jump"], where("jump")) if "jump" in said else None
+    becomes_root = said.get("sudo", login.user != "root")
+    sudo = Sudo(said.get("sudo_password"), where("sudo_password")) if becomes_root else None
+    return LinuxHost(name, login, options.groups, jump, sudo)
+
+
+def _jump(loaded: Loaded[FleetFile], login: Login, options: JumpOptions, where: str) -> Login:
+    """What it does not say of the logon is as on the host; a password is never shown to both."""
+    said = {key: getattr(options, key) for key in options.model_fields_set}
+    own = {"key", "agent", "password"} & said.keys()
+    inherited = () if own else ("key", "passphrase", "agent")
+    known_hosts = said.get("known_hosts")
+    values = {key: getattr(login, key) for key in ("user", *inherited, *_TIMEOUTS)}
+    return Login(
+        options.address,
+        **values | {key: said[key] for key in _LOGON if key in said},
+        known_hosts=_known_hosts(loaded, known_hosts) if known_hosts else login.known_hosts,
+        key_at=where,
+        host_key_at=where,
+    )
+
+
+def _known_hosts(loaded: Loaded[FleetFile], said: str | None) -> Path:
+    return loaded.path.absolute().parent / Path(said or "~/.ssh/known_hosts").expanduser()
 
 
 def _given(file: FleetFile, name: str, part: Part = "transport") -> dict[str, tuple[Loc, Any]]:
@@ -231,9 +328,14 @@ def _disagreements(file: FleetFile) -> Iterator[Finding]:
     """What is wrong only when the parts are seen together."""
     yield from _same_names(file)
     for name in file.hosts:
+        options = file.hosts[name] or HostOptions()
+        if options.kind == "linux":
+            yield from _linux_logon(file, name, options)
+            continue
         yield from _unsafe_logon(file, name)
         yield from _remote_shell(file, name)
         yield from _keyless(file, name)
+        yield from _of_linux_hosts(name, options)
 
 
 def _same_names(file: FleetFile) -> Iterator[Finding]:
@@ -272,9 +374,31 @@ def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Fin
 
 
 def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:
+    """What layers say for hosts with kind: linux is not meant for this one."""
     given = _given(file, name, "ssh")
-    if given and "key" not in given:
+    if "key" not in given and not given.keys().isdisjoint(_OF_DISTROS):
         yield ("hosts", name, "ssh", "key"), "is missing: nobody comes into Linux without one"
+
+
+def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:
+    """What a distro of WSL does not need: Windows says where it is and what it shows, and winhost is root there."""
+    for key in sorted(options.ssh.model_fields_set - {*_OF_DISTROS}) if options.ssh else ():
+        yield ("hosts", name, "ssh", key), "is for a host with kind: linux"
+
+
+def _linux_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+    given = {key: value for key, (_, value) in _given(file, name, "ssh").items()}
+    here = ("hosts", name, "ssh")
+    if options.transport is not None:
+        yield ("hosts", name, "transport"), "is for Windows: a host with kind: linux is reached by ssh alone"
+    if "address" in given:
+        yield (*here, "address"), f"belongs to hosts.{name}.address: a host with kind: linux has one"
+    if "user" not in given:
+        yield (*here, "user"), "is missing: which account to log on with"
+    if not ({"key", "password"} & given.keys() or given.get("agent")):
+        yield (*here, "key"), "is missing: give it a key, agent: true, or a password"
+    if given.get("sudo") is False and "sudo_password" in given:
+        yield (*here, "sudo_password"), "contradicts sudo: false"
 
 
 def _is_loopback(address: str) -> bool:

@@ -3,6 +3,9 @@
 # In the order of preference among equally good ones: what gives the guest most first, previews last.
 PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal", "wslc")
 
+# What is planned on a Linux of its own; the paths above begin at Windows.
+PATHS_OF_LINUX = ("linux",)
+
 # Configurations of a path that differ in what they support; winhost prefers the first.
 VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 

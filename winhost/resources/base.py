@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform,
 
 from packaging.version import Version
 
-from winhost.core.answers import Json, Key, MissingFact, Unavailable, Unknown
+from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.rules import BY_PROPERTY, ConsentRule, NeedRule, Rests, UndoRule
 from winhost.core.steps import Change
 from winhost.model.facts import OrMissing
@@ -132,6 +132,8 @@ class Form:
         return text
 
 
+# Of a property that facts of an earlier winhost lack: reading it raises as if the host had not told it.
+ADDED_SINCE: Any = NOT_THERE
 VERSION = Form(Version, "a version such as 2.6.1")
 ADDRESS = Form(ip_address, "an IP address")
 
@@ -154,6 +156,7 @@ def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
 
 
 __all__ = [
+    "ADDED_SINCE",
     "ADDRESS",
     "VERSION",
     "Attachment",

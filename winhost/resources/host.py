@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from winhost.core.answers import NOT_THERE, MissingFact, Record
-from winhost.model.errors import UsageError
+from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts, Instance
 from winhost.resources.base import State
-from winhost.resources.registry import answer
+from winhost.resources.linux.linux_system.resource import LinuxSystem
+from winhost.resources.registry import answer, is_linux
 from winhost.resources.shape import adapter, faults
 from winhost.resources.windows.assignable_device.resource import AssignableDevice
 from winhost.resources.windows.device_assignment_policy.resource import DeviceAssignmentPolicy
@@ -68,6 +69,18 @@ class Card:
         return (self.gpu, *self.companions)
 
 
+def of_other_system(facts: "HostFacts", what: str) -> UsageError:
+    """Something that Windows hosts have was asked of a Linux, or the other way round."""
+    here = visible(facts.host)
+    if facts.is_linux:
+        known, hint = "a Linux of its own", f"What it is: winhost detect {here}; what can be planned: --path linux"
+        other = "a Windows host"
+    else:
+        known, hint = "a Windows host", f"What works on it: winhost assess {here}; a Linux in it: --path wsl2"
+        other = "a host with kind: linux"
+    return UsageError("OtherSystem", what=f"{here} is {known}, and {what} is for {other}", hint=hint, host=facts.host)
+
+
 class HostFacts:
     """The facts of one host, resource by resource. Reading what could not be read raises `MissingFact`."""
 
@@ -78,6 +91,20 @@ class HostFacts:
     @property
     def host(self) -> str:
         return self.document.host
+
+    @property
+    def is_linux(self) -> bool:
+        """It is a Linux of its own, of which there is no Windows to read."""
+        return is_linux(self.document)
+
+    @cached_property
+    def machine_id(self) -> str:
+        """By what a host is known that may have got another name or address."""
+        return self.linux.machine_id if self.is_linux else self.os.machine_id
+
+    @cached_property
+    def linux(self) -> LinuxSystem:
+        return self.the(LinuxSystem)
 
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
         """Every instance of a resource."""

@@ -1,5 +1,7 @@
-"""Every resource that winhost knows: those of Windows, and those of the Linux in its WSL distro."""
+"""Every resource that winhost knows: those of Windows, and those of Linux, in its WSL or on a machine of its own."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from graphlib import TopologicalSorter
 from importlib import import_module
 from importlib.resources import files
@@ -35,6 +37,7 @@ LINUX_STATES = discover("linux")
 WINDOWS: dict[str, ResourceType] = {state.resource_type.name: state.resource_type for state in WINDOWS_STATES}
 LINUX: dict[str, ResourceType] = {state.resource_type.name: state.resource_type for state in LINUX_STATES}
 RESOURCE_TYPES: dict[str, ResourceType] = {**WINDOWS, **LINUX}
+SYSTEMS: Mapping[str, tuple[str, ...]] = {"windows": tuple(WINDOWS), "linux": tuple(LINUX)}
 
 
 def _rules(resource: ResourceType, place: int) -> ResourceRules:
@@ -70,7 +73,18 @@ RULES: dict[str, ResourceRules] = {
 }
 
 
+# On a machine of its own nothing of Linux waits for Windows, or goes with a distro.
+RULES_OF_LINUX: dict[str, ResourceRules] = {
+    name: replace(rules, requires="", within=None) if name in LINUX else rules for name, rules in RULES.items()
+}
+
+
 _NO_LINUX = dict.fromkeys(LINUX, Unavailable(ACCESS))
+
+
+def is_linux(facts: Facts) -> bool:
+    """Whether the host is a Linux of its own: then its facts hold nothing of Windows, not even why not."""
+    return not facts.resources.keys().isdisjoint(LINUX) and facts.resources.keys().isdisjoint(WINDOWS)
 
 
 def answer(facts: Facts, resource: str) -> Answer:
@@ -80,6 +94,8 @@ def answer(facts: Facts, resource: str) -> Answer:
 
 def host_answers(facts: Facts) -> HostAnswers:
     """A host whose Linux lets nobody in has nothing to tell of it, and its facts lack it."""
+    if is_linux(facts):
+        return HostAnswers(facts.resources, RULES_OF_LINUX)
     return HostAnswers({**_NO_LINUX, **facts.resources}, RULES)
 
 

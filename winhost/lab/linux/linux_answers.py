@@ -104,7 +104,7 @@ class Listening:
         return answer
 
 
-class LinuxHost:
+class DistrosOfHost:
     """The Linuxes of one simulated host."""
 
     def __init__(self, machine: Machine) -> None:

@@ -6,6 +6,7 @@ Sources: systemd's and apt's manual pages, the NVIDIA container toolkit's docume
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
 
@@ -237,7 +238,9 @@ class Linux:
         yield Record(
             {
                 "architecture": "x86_64",
+                "machine_id": sha256(self.distro.seed).hexdigest()[:32],
                 **known,
+                "simulated": True,
                 "wsl": True,
                 "wsl_networking": modes[0] if modes else None,
                 "systemd": self.distro.systemd,

@@ -9,7 +9,7 @@ from winhost.resources.values import FLAG, Value, or_nothing, text
 @resource(
     ResourceType(
         "AptSource",
-        title="package sources in the distro",
+        title="package sources in Linux",
         order=40,
         key=("name",),
         sets={

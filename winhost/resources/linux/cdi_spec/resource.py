@@ -9,7 +9,7 @@ from winhost.resources.values import FLAG
 @resource(
     ResourceType(
         "CdiSpec",
-        title="the CDI spec in the distro",
+        title="the CDI spec in Linux",
         order=70,
         sets={"present": FLAG, "fresh": FLAG},
         after=("DebianPackage", "LinuxFile"),

@@ -9,7 +9,7 @@ from winhost.resources.values import FLAG, or_nothing, text
 @resource(
     ResourceType(
         "DebianPackage",
-        title="packages in the distro",
+        title="packages in Linux",
         order=50,
         key=("package",),
         sets={

@@ -9,7 +9,7 @@ from winhost.resources.values import or_nothing, text
 @resource(
     ResourceType(
         "LinuxFile",
-        title="files in the distro",
+        title="files in Linux",
         order=30,
         key=("path",),
         sets={

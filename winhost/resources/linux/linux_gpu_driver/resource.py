@@ -4,7 +4,7 @@ from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
-@resource(ResourceType("LinuxGpuDriver", title="GPU drivers in the distro", order=20, requires=ACCESS))
+@resource(ResourceType("LinuxGpuDriver", title="GPU drivers in Linux", order=20, requires=ACCESS))
 class LinuxGpuDriver(State):
     """packages: installed ones that bring a Linux GPU driver; libraries: each libcuda that is not WSL's.
 

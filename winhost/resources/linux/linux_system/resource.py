@@ -1,14 +1,15 @@
 """What a Linux machine is."""
 
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
-@resource(ResourceType("LinuxSystem", title="the Linux in the distro", order=10, requires=ACCESS))
+@resource(ResourceType("LinuxSystem", title="the Linux", order=10, requires=ACCESS))
 class LinuxSystem(State):
     """id, version: as in os-release (`ubuntu`, `24.04`); kernel: its release; architecture: the output of `uname -m`.
 
-    wsl_networking: the output of `wslinfo --networking-mode`, null where this is no WSL; systemd: it runs as init.
+    wsl_networking: the output of `wslinfo --networking-mode`, null where this is no WSL; systemd: it runs as init;
+    machine_id: as in /etc/machine-id; simulated: it is in the lab, so its facts are `synthetic`.
     """
 
     id: str
@@ -18,3 +19,5 @@ class LinuxSystem(State):
     wsl: bool
     wsl_networking: str | None
     systemd: bool
+    machine_id: str = ADDED_SINCE
+    simulated: bool = ADDED_SINCE

@@ -1,5 +1,5 @@
 # key {}   state {id: text, version: text | null, kernel: text, architecture: text, wsl: bool,
-# wsl_networking: text | null, systemd: bool}
+# wsl_networking: text | null, systemd: bool, machine_id: text, simulated: bool}
 from __future__ import annotations
 
 import os
@@ -21,8 +21,14 @@ def linux_system(key: Key | None) -> Found:
         "wsl": wsl,
         "wsl_networking": value(networking_mode) if wsl else None,
         "systemd": Path("/run/systemd/system").is_dir(),
+        "machine_id": value(machine_id),
+        "simulated": False,
     }
     yield {}, state
+
+
+def machine_id() -> str:
+    return content("/etc/machine-id").decode("ascii").strip()
 
 
 def networking_mode() -> str:

@@ -9,7 +9,7 @@ from winhost.resources.values import FLAG, text
 @resource(
     ResourceType(
         "SystemdUnit",
-        title="units in the distro",
+        title="units in Linux",
         order=60,
         key=("unit",),
         sets={"enabled": text(r"[a-z-]+", "enabled, disabled, masked, or what it was"), "active": FLAG},

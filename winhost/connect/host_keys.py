@@ -1,0 +1,146 @@
+"""By which key a machine is known before anything is told to it. A key is never trusted because it was shown first."""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from winhost.connect.wire_errors import WireError
+from winhost.model.errors import UsageError, visible
+from winhost.model.fleet import Login
+
+if TYPE_CHECKING:
+    from paramiko import PKey  # type: ignore[import-untyped]  # it brings no types
+
+# The algorithms by which keys of each type sign, in the order of preference.
+_ALGORITHMS = {
+    "ssh-ed25519": ("ssh-ed25519",),
+    "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
+    "ecdsa-sha2-nistp384": ("ecdsa-sha2-nistp384",),
+    "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
+    "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"),
+}
+
+
+class HostKeyRefused(WireError):
+    """The machine answers, but shows another key than the known one, or one that nobody vouches for."""
+
+    def __init__(self, host: str, detail: str, *, at: str = "", unknown: str = "", kind: str = "ssh-ed25519") -> None:
+        """unknown: where its key may be named, if none was known; kind: of the key that it showed."""
+        on_the_machine = f"ssh-keygen -lf /etc/ssh/ssh_host_{_file_of(kind)}_key.pub"
+        if unknown:
+            super().__init__(
+                "HostKeyUnknown",
+                what=f"{self.named(host, at)} presented a host key that is not known here: {detail}",
+                meaning="Nothing was sent to it. winhost never trusts a key because it is the first one shown.",
+                hint=f"On the machine's console: {on_the_machine}. Only if it shows the same, name it at {unknown}",
+                host=host,
+            )
+            return
+        super().__init__(
+            "HostKeyRefused",
+            what=f"{self.named(host, at)} presented a host key other than the known one: {detail}",
+            meaning="Your key was not offered to it. Either the machine was reinstalled, or this is not your machine.",
+            hint=f"Compare with the key on the machine itself: {on_the_machine}",
+            host=host,
+        )
+
+
+def _file_of(kind: str) -> str:
+    return "ecdsa" if kind.startswith("ecdsa") else kind.removeprefix("ssh-")
+
+
+def key_unusable(host: str, which: str, why: str, hint: str | None = None) -> UsageError:
+    """A key from the fleet file, or that of the host, is not one. Names it, never shows it."""
+    what = f"the {which} for {host} cannot be used: {visible(why)}"
+    return UsageError("KeyUnusable", what=what, hint=hint, host=host)
+
+
+@dataclass(frozen=True)
+class KnownKeys:
+    """The policy of an SSH client: what it is shown is one of these, by key or fingerprint, or it is refused.
+
+    paramiko asks it of every key, because it is given none to compare with itself.
+    """
+
+    host: str
+    at: str
+    keys: tuple["PKey", ...] = ()
+    fingerprint: str | None = None
+    unknown: str = ""
+
+    def missing_host_key(self, client: Any, hostname: str, key: "PKey") -> None:
+        """Raises HostKeyRefused, before anything of ours is offered."""
+        if key in self.keys or key.fingerprint == self.fingerprint:
+            return
+        shown = f"{key.get_name()} {key.fingerprint}"
+        if self.known:
+            raise HostKeyRefused(self.host, f"{shown}, known is {self.known}", at=self.at, kind=key.get_name())
+        raise HostKeyRefused(self.host, shown, at=self.at, unknown=self.unknown, kind=key.get_name())
+
+    @property
+    def known(self) -> str:
+        return self.fingerprint or " or ".join(key.fingerprint for key in self.keys)
+
+    @property
+    def unasked(self) -> dict[str, list[str]]:
+        """Algorithms of keys that are not known: of several keys that a machine has it shall show one that is."""
+        asked = {key.get_name() for key in self.keys} & _ALGORITHMS.keys()
+        return {"keys": [each for kind in _ALGORITHMS.keys() - asked for each in _ALGORITHMS[kind]]} if asked else {}
+
+
+def known_keys(host: str, at: str, login: Login) -> KnownKeys:
+    """What may be shown. Raises UsageError: KeyUnusable."""
+    named = login.host_key_at or "ssh.host_key in fleet.yaml"
+    if login.host_key is None:
+        assert login.known_hosts is not None
+        keys = _of_file(host, login.known_hosts, login.address, login.port)
+        return KnownKeys(host, at, keys, unknown=f"{named}, or in {visible(str(login.known_hosts))}")
+    if login.host_key.startswith("SHA256:"):
+        return KnownKeys(host, at, fingerprint=login.host_key)
+    return KnownKeys(host, at, (_public(host, login.host_key),))
+
+
+def _public(host: str, text: str) -> "PKey":
+    from paramiko import PKey, SSHException
+    from paramiko.pkey import UnknownKeyType  # type: ignore[import-untyped]
+
+    kind, _, rest = text.strip().partition(" ")
+    try:
+        return PKey.from_type_string(kind, base64.b64decode(rest.split(" ")[0], validate=True))
+    except (UnknownKeyType, SSHException, binascii.Error, ValueError, EOFError):
+        raise key_unusable(host, "host key", "it should be a type and its base64, as in a .pub file") from None
+
+
+def _of_file(host: str, path: Path, address: str, port: int) -> tuple["PKey", ...]:
+    """Keys of a known_hosts file, hashed names too; what it marks as revoked is none. No file is as good as empty."""
+    from paramiko import HostKeys, SSHException
+    from paramiko.hostkeys import HostKeyEntry  # type: ignore[import-untyped]
+
+    name = address if port == 22 else f"[{address}]:{port}"
+    try:
+        lines = [line.split() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise key_unusable(host, "known_hosts file", f"{path}: {error.strerror}") from None
+    revoked = {words[3] for words in lines if words[:1] == ["@revoked"] and len(words) > 3}
+    found = []
+    for words in lines:
+        if len(words) < 3 or words[0].startswith(("@", "#")) or words[2] in revoked:
+            continue
+        try:
+            entry = HostKeyEntry.from_line(" ".join(words[:3]))
+        except SSHException:
+            continue  # a key that is none lets nobody in
+        if entry and any(one == name or _is_hash_of(HostKeys, one, name) for one in entry.hostnames):
+            found.append(entry.key)
+    return tuple(found)
+
+
+def _is_hash_of(kind: Any, listed: str, name: str) -> bool:
+    try:
+        return listed.startswith("|1|") and kind.hash_host(name, listed) == listed
+    except (ValueError, AssertionError, binascii.Error):
+        return False

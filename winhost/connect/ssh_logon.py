@@ -1,0 +1,231 @@
+"""Logging on to an sshd: through a jump host where there is one, and to nobody whose key is not known."""
+
+import io
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from winhost.connect.guard import Guard, connected, place
+from winhost.connect.host_keys import HostKeyRefused, KnownKeys, key_unusable, known_keys
+from winhost.connect.wire_errors import (
+    NO_SESSION,
+    AuthenticationFailed,
+    Failure,
+    TimedOut,
+    Unreachable,
+    WireError,
+    one_line,
+)
+from winhost.model.errors import WinhostError, visible
+from winhost.model.fleet import Login
+from winhost.model.secrets import Secret
+
+if TYPE_CHECKING:
+    from paramiko import PKey, SSHClient  # type: ignore[import-untyped]  # it brings no types
+
+T = TypeVar("T")
+
+
+def not_there(host: str, detail: str, *, at: str = "", failure: Failure = Failure.OTHER) -> Unreachable:
+    """No connection to sshd."""
+    hint = "Check that this Linux runs, that its sshd listens at that port, and that firewalls let winhost through."
+    return Unreachable(host, detail, at=at, failure=failure, code="NotThere", hint=hint)
+
+
+def no_shell(host: str, detail: str, *, at: str) -> Unreachable:
+    """sshd answers, and opens no session, or not one with Python."""
+    return Unreachable(
+        host,
+        detail,
+        at=at,
+        code="NoShell",
+        problem=NO_SESSION,
+        meaning="Nothing was changed there. It may still be starting, or it is not SSH at all, or Python is missing.",
+        hint="Wait a little; then check on the machine itself: python3 --version, and systemctl status ssh",
+    )
+
+
+def key_refused(
+    host: str, detail: str, key_at: str | None = None, *, at: str = "", proof: str = "this key"
+) -> AuthenticationFailed:
+    """key_at: where the fleet file says how to log on; proof: what was shown to it."""
+    return AuthenticationFailed(
+        host,
+        detail,
+        at=at,
+        code="KeyRefused",
+        meaning=f"It is the right machine, but it does not accept {proof} for this user.",
+        hint=f"Check {key_at or 'ssh.key in fleet.yaml'}; then: winhost detect {host.partition('/')[0]}",
+    )
+
+
+def _not_forwarded(host: str, detail: str, jump: str) -> Unreachable:
+    return Unreachable(
+        host,
+        detail,
+        code="NotForwarded",
+        problem=f"cannot be reached through the jump host {jump}",
+        meaning="The jump host let winhost in and did not connect it further. Nothing was sent to the host itself.",
+        hint="On the jump host: check that it reaches that address and port, and that sshd_config has "
+        "AllowTcpForwarding yes; then: winhost detect " + host,
+    )
+
+
+@dataclass
+class SshConnection:
+    """Clients that are logged on, the last one to the machine itself. `close` may come from another thread."""
+
+    _clients: list["SSHClient"] = field(default_factory=list)
+
+    def open(self, name: str, login: Login, jump: Login | None, guard: Guard) -> None:
+        """Raises WireError, and UsageError (KeyUnusable, SecretUnreadable)."""
+        quieten()
+        if jump is None:
+            self._log_on(login, guard, lambda: _tcp(login, guard))
+            return
+        at = place(jump.address, jump.port)
+        first = Guard(f"{name}/jump", at, timeouts=guard.timeouts)
+        first.begin(login.call_timeout, opening=True)
+        self._log_on(jump, first, lambda: _tcp(jump, first))
+        self._log_on(login, guard, lambda: _forwarded(self._clients[0], login, name, at))
+
+    def transport(self) -> Any:
+        """paramiko's, to the machine itself."""
+        return self._clients[-1].get_transport()
+
+    def close(self) -> None:
+        for client in reversed(self._clients):
+            with suppress(Exception):
+                client.close()
+
+    def _log_on(self, login: Login, guard: Guard, connect: Callable[[], Any]) -> None:
+        from paramiko import SSHClient
+
+        known = known_keys(guard.host, guard.at, login)
+        key = private_key(guard.host, login)
+        password = login.password.resolve() if login.password else None
+        _refuse_empty_agent(guard.host, login)
+        client = SSHClient()
+        self._clients.append(client)
+        connecting(login, guard, lambda: _log_on(client, login, known, (key, password), connect()), known)
+
+
+def _tcp(login: Login, guard: Guard) -> Any:
+    return connected(guard, login.address, login.port, login.connect_timeout, lost=not_there)
+
+
+def _forwarded(client: "SSHClient", login: Login, name: str, jump: str) -> Any:
+    from paramiko import ChannelException
+
+    transport = client.get_transport()
+    assert transport is not None
+    try:
+        return transport.open_channel(
+            "direct-tcpip", (login.address, login.port), ("127.0.0.1", 0), timeout=login.connect_timeout
+        )
+    except ChannelException as error:
+        raise _not_forwarded(name, one_line(error.text) or f"code {error.code}", jump) from None
+
+
+def _log_on(
+    client: "SSHClient", login: Login, known: KnownKeys, proof: tuple["PKey | None", Secret | None], sock: Any
+) -> None:
+    key, password = proof
+    client.set_missing_host_key_policy(known)
+    seconds = login.connect_timeout
+    client.connect(
+        login.address,
+        port=login.port,
+        username=login.user,
+        pkey=key,
+        password=password.reveal() if password else None,
+        sock=sock,
+        timeout=seconds,
+        banner_timeout=seconds,
+        auth_timeout=seconds,
+        channel_timeout=seconds,
+        disabled_algorithms=known.unasked,
+        allow_agent=login.agent,
+        look_for_keys=False,
+    )
+
+
+def connecting(login: Login, guard: Guard, action: Callable[[], T], known: KnownKeys | None = None) -> T:
+    """What `action` returns, with our errors for the library's; ours are raised when theirs are gone, with their
+    frames, which hold keys."""
+    began = time.monotonic()
+    try:
+        return action()
+    except WinhostError as error:
+        ours = error.with_traceback(None)
+    except Exception as error:  # noqa: BLE001 - what the library stumbles over when something else than SSH answers
+        late = time.monotonic() - began >= login.connect_timeout
+        ours = _ours(login, guard, error, late, known)
+    raise ours
+
+
+def _ours(login: Login, guard: Guard, error: Exception, late: bool, known: KnownKeys | None) -> WireError:
+    from paramiko import AuthenticationException
+    from paramiko.ssh_exception import IncompatiblePeer  # type: ignore[import-untyped]
+
+    try:
+        guard.left()
+    except TimedOut as over:
+        return over.with_traceback(None)
+    if isinstance(error, IncompatiblePeer) and known and known.unasked and "host key" in str(error):
+        return HostKeyRefused(guard.host, f"none of the kind that is known; known is {known.known}", at=guard.at)
+    if isinstance(error, AuthenticationException) and not late:
+        detail = f"user {visible(login.user)}"
+        return key_refused(guard.host, detail, login.key_at, at=guard.at, proof=_proof(login))
+    return no_shell(guard.host, one_line(error) or type(error).__name__, at=guard.at)
+
+
+def _proof(login: Login) -> str:
+    shown = {"this key": login.key, "any key of the ssh-agent": login.agent, "this password": login.password}
+    return " or ".join(name for name, given in shown.items() if given)
+
+
+def quieten() -> None:
+    """It writes traces of what we tell in words to stderr."""
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+def _refuse_empty_agent(host: str, login: Login) -> None:
+    """paramiko would say that no way to log on was given. Raises UsageError: KeyUnusable."""
+    from paramiko import Agent
+
+    if not login.agent or login.key or login.password:
+        return
+    agent = Agent()
+    try:
+        if not agent.get_keys():
+            raise key_unusable(host, "ssh-agent", "it has no key, or SSH_AUTH_SOCK names none", "ssh-add -l shows them")
+    finally:
+        agent.close()
+
+
+def private_key(host: str, login: Login) -> "PKey | None":
+    """Raises UsageError: KeyUnusable, SecretUnreadable."""
+    from paramiko import ECDSAKey, Ed25519Key, PasswordRequiredException, RSAKey, SSHException
+
+    if login.key is None:
+        return None
+    text = login.key.resolve()
+    passphrase = login.passphrase.resolve() if login.passphrase else None
+    why = "it is no private key of a kind that we know"
+    for kind in (Ed25519Key, ECDSAKey, RSAKey):
+        try:
+            key: PKey = kind.from_private_key(
+                io.StringIO(text.reveal() + "\n"), passphrase.reveal() if passphrase else None
+            )
+        except PasswordRequiredException:
+            why = "it needs a passphrase"
+        except (SSHException, ValueError):
+            if passphrase:
+                why = "it is no private key of a kind that we know, or the passphrase is not its own"
+        else:
+            return key
+    raise key_unusable(host, "controller key", f"{login.key}: {why}")
