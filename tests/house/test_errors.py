@@ -14,7 +14,7 @@ CODES = """
 AlreadyUsed AuthenticationFailed BundleUnusable Busy CannotTell CannotWrite CardShared CardsDoNotMatch
 CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect DownloadFailed Drifted
 FileFaults ForeignJournal Gone Halted HostKeyRefused HostKeyUnknown ImageRefused ImageUnusable InTheWay KeyRefused
-KeyUnusable Nameless NeverBegun NeverCame NoEngine NoFactsOf NoFileName NoFleet NoLinuxKey NoPlan NoPlaybook
+KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName NoFleet NoLinuxKey NoPlan NoPlaybook
 NoProfile NoSession NoShell NoStore NoSuchImage NoSuchThing NobodyThere NotAPlan NotAsShown NotAsked NotAvailable
 NotBack NotBegun NotBeside NotChosen NotForwarded NotFound NotKnown NotOfPath NotPrivate NotReadable NotSigned
 NotTaken NotThere NotThisImage NotVerified NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay

@@ -11,6 +11,7 @@ from tests.linux.debian import INSIDE, Debian, Keyring, make_repository, wait_fo
 from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
+from winhost.core.answers import Unavailable
 from winhost.core.steps import DesiredResource
 from winhost.core.undo import Keep, find_undo
 from winhost.engine.host_steps import steps_on
@@ -117,8 +118,11 @@ def listening(debian: Debian) -> Iterator[str]:
 
 def test_every_resource_is_read_and_fits_its_state(agent: Agent) -> None:
     answers = agent.read([state.resource_type.name for state in LINUX_STATES])
-    for state in LINUX_STATES[:-1]:
+    for state in LINUX_STATES:
         answer = answers[state.resource_type.name]
+        if answer == Unavailable("DebianPackage"):
+            assert state.resource_type.name in ("CdiSpec", "ContainerImage")
+            continue
         assert isinstance(answer, tuple), answer
         assert {frozenset(record.state) for record in answer} == {frozenset(state.__annotations__)}
 

@@ -1,6 +1,7 @@
 """What a stack is served with, on a real Debian with systemd: Docker's settings."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +12,15 @@ from tests.linux.standins import put_docker
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.undo import find_undo
+from winhost.paths.linux_driver import UNATTENDED, UNATTENDED_FILE, choose_driver
 from winhost.resources.registry import RULES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
 
 DAEMON = "etc/docker/daemon.json"
 THEIRS = '{\n    "debug": true\n}'
+LEFT_ALONE = ["linux-(generic|headers|image|modules|virtual)", "libnvidia-", "nvidia-"]
+SET = "linux-modules-nvidia-580-server-open-generic nvidia-headless-no-dkms-580-server-open nvidia-utils-580-server"
 CDI = {"pointer": "/features/cdi"}
 
 
@@ -93,3 +97,19 @@ def test_docker_of_a_snap_has_settings_of_its_own(debian: Debian, agent: Agent) 
     (snap / "docker").symlink_to("/usr/bin/snap")
     assert refused(agent, "DockerSetting", CDI, {"value": False}) == "Winhost.OtherEngine"
     (snap / "docker").unlink()
+
+
+# ---- the driver
+
+
+def test_unattended_upgrades_leave_kernel_and_driver_alone(agent: Agent, debian: Debian) -> None:
+    found = debian.root / "etc/apt/apt.conf.d/50unattended-upgrades"
+    found.write_text('Unattended-Upgrade::Package-Blacklist {\n    "theirs";\n};\n')
+    desired = {"text": UNATTENDED, "mode": "0644", "owner": "root:root"}
+    answer = change(agent, "LinuxFile", {"path": UNATTENDED_FILE}, desired)
+    told = debian.run("apt-config", "dump", "Unattended-Upgrade::Package-Blacklist")
+    listed = [line.split('"')[1] for line in told.splitlines()]
+    assert [each for each in listed if each] == ["theirs", *LEFT_ALONE]
+    assert all(re.match("|".join(LEFT_ALONE), each) for each in choose_driver(["10de:26b9"], [SET]).packages.split(" "))
+    taken_back(agent, "LinuxFile", {"path": UNATTENDED_FILE}, answer, desired)
+    assert "linux-" not in debian.run("apt-config", "dump", "Unattended-Upgrade::Package-Blacklist")

@@ -410,6 +410,23 @@ def owner_of(found: os.stat_result) -> str:
 
 # ---- packages
 
+# What brings a kernel module or a libcuda of its own.
+GPU_DRIVERS = re.compile(
+    r"cuda-drivers.*|libcuda1|libnvidia-compute-\d+.*|linux-modules-nvidia-.*"
+    r"|nvidia-(dkms|driver|headless|kernel|open)(-.*)?|xserver-xorg-video-nvidia.*"
+)
+
+
+def in_wsl() -> bool:
+    return "microsoft" in os.uname().release.lower()
+
+
+def refuse_gpu_driver_in_wsl(coming: Iterable[str]) -> None:
+    drivers = sorted(name for name in coming if GPU_DRIVERS.fullmatch(name))
+    if drivers and in_wsl():
+        message = "WSL uses the driver of Windows; {} would hide it.".format(", ".join(drivers))
+        raise AgentFault("Winhost.DriverInWsl", "InvalidOperation", message, "apt-get")
+
 
 class Package(NamedTuple):
     version: str

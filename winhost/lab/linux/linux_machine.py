@@ -20,6 +20,7 @@ P = TypeVar("P")
 
 # What is told without being asked for by name: the same as the scripts say.
 FILES = (
+    "/etc/apt/apt.conf.d/52winhost",
     "/etc/docker/daemon.json",
     "/etc/resolv.conf",
     "/etc/wsl.conf",

@@ -14,7 +14,7 @@ from winhost.lab.physics.windows_errors import CmdletError, NotYet
 Get = Callable[[Linux, Key | None], Iterable[Record]]
 Set = Callable[[Linux, Key, Mapping[str, Json]], None]
 
-_FILES = ("/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
+_FILES = ("/etc/apt/apt.conf.d/52winhost", "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
 _FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
 _NAMED = r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*"
 _UNIT = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,11 +23,13 @@ from winhost.agent.linux_agent import (
     bad_request,
     changes,
     content,
+    in_wsl,
     must,
     packages,
     place_of,
     put,
     reads,
+    refuse_gpu_driver_in_wsl,
     remove,
     run,
     status,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
 
 # A call without a key lists these, installed or not.
 KNOWN_PACKAGE_SETS = ("containerd.io docker-ce docker-ce-cli", "docker.io", "nvidia-container-toolkit")
+BRANCH = "580-server"  # kept up for long, and the last one for cards before Turing
 TO_DO = ("to_add", "to_change", "to_change_foreign", "to_remove")
 NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?"
 VERSION = r"[A-Za-z0-9][A-Za-z0-9.+:~-]*"
@@ -69,8 +73,25 @@ class Ledger(NamedTuple):
 def apt_packages(key: Key | None) -> Found:
     if place_of("apt-get") is None:
         raise NotThereYet("LinuxSystem")
-    for wanted in [key["packages"]] if key else KNOWN_PACKAGE_SETS:
+    for wanted in [key["packages"]] if key else (*KNOWN_PACKAGE_SETS, *driver_sets()):
         yield {"packages": wanted}, package_set(wanted)
+
+
+def driver_sets() -> list[str]:
+    """NVIDIA's driver for the kernel that runs, with the modules that Ubuntu builds and signs for it, open and closed.
+
+    By their metapackages, which take the modules of the next kernel along.
+    """
+    flavour = os.uname().release.rsplit("-", 1)[-1]
+    if in_wsl() or not re.fullmatch("[a-z]+", flavour):
+        return []
+    newer = [re.fullmatch(r"linux-(?:image-)?(?:generic|virtual)-(hwe-[0-9.]+)", name) for name in packages()]
+    if flavour == "generic":
+        flavour = "-".join([flavour, *sorted({found[1] for found in newer if found})[-1:]])
+    return [
+        f"linux-modules-nvidia-{BRANCH}{open_}-{flavour} nvidia-headless-no-dkms-{BRANCH}{open_} nvidia-utils-{BRANCH}"
+        for open_ in ("-open", "")
+    ]
 
 
 def versions_asked(wanted: str) -> dict[str, str]:
@@ -224,6 +245,7 @@ def install_set(wanted: str, how: State) -> None:
 
 
 def refuse_transaction(doing: Transaction, how: State) -> None:
+    refuse_gpu_driver_in_wsl({**doing.added, **doing.changed})
     ours = installed_by_us()
     foreign = ", ".join(sorted(set(doing.removed) - ours))
     if foreign:

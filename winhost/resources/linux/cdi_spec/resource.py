@@ -12,7 +12,7 @@ from winhost.resources.values import FLAG
         title="the CDI spec in Linux",
         order=70,
         sets={"present": FLAG, "fresh": FLAG},
-        after=("DebianPackage", "LinuxFile"),
+        after=("AptPackages", "DebianPackage", "LinuxFile"),
         requires=ACCESS,
         within=DISTROS,
         undo=UndoRule(
@@ -23,7 +23,7 @@ from winhost.resources.values import FLAG
     )
 )
 class CdiSpec(State):
-    """/run/cdi/nvidia.yaml. fresh: it is what nvidia-ctk would write now, for the driver that is mounted now.
+    """/run/cdi/nvidia.yaml. fresh: it is what nvidia-ctk would write now, for the driver of now.
 
     devices: all that the specs of this machine name, as `nvidia.com/gpu=all`. A desired state holds `present` and
     `fresh`.

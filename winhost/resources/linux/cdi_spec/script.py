@@ -11,6 +11,7 @@ from winhost.agent.linux_agent import (
     bad_request,
     changes,
     content,
+    in_wsl,
     must,
     place_of,
     reads,
@@ -23,7 +24,10 @@ from winhost.agent.linux_agent import (
 # Where nvidia-cdi-refresh writes too: the same device in two files would be a conflict, and then no device at all.
 # /var/run is a link to it, and it is gone after a restart, as the driver store of before may be.
 SPEC = "/run/cdi/nvidia.yaml"
-GENERATE = ("cdi", "generate", "--mode=wsl", "--format=yaml")
+
+
+def generate() -> tuple[str, ...]:
+    return ("cdi", "generate", "--mode=wsl" if in_wsl() else "--mode=nvml", "--format=yaml")
 
 
 @reads("CdiSpec")
@@ -41,7 +45,7 @@ def cdi_spec(key: Key | None) -> Found:
 
 def matches() -> bool:
     """Whether the file is what nvidia-ctk would write now: a former driver store stays next to the one in use."""
-    return lines(content(SPEC).decode("utf-8")) == lines(must("nvidia-ctk", "--quiet", *GENERATE))
+    return lines(content(SPEC).decode("utf-8")) == lines(must("nvidia-ctk", "--quiet", *generate()))
 
 
 def lines(spec: str) -> list[str]:
@@ -59,4 +63,4 @@ def change_cdi_spec(key: Key, desired: State, how: State) -> None:
     elif desired.get("fresh") is False:
         raise bad_request("A spec is made fresh or taken away, never stale.")
     else:
-        must("nvidia-ctk", "--quiet", *GENERATE, "--output=" + SPEC, within=seconds(how, 120))
+        must("nvidia-ctk", "--quiet", *generate(), "--output=" + SPEC, within=seconds(how, 120))

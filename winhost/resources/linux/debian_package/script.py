@@ -22,6 +22,7 @@ from winhost.agent.linux_agent import (
     place_of,
     put,
     reads,
+    refuse_gpu_driver_in_wsl,
     remove,
     run,
     status,
@@ -88,6 +89,7 @@ def install(name: str, version: str, how: State) -> None:
     leaving = listed("Remv|Purg", planned)
     if leaving:
         raise AgentFault("Winhost.WouldRemove", "ResourceExists", f"It would remove {', '.join(leaving)}.", "apt-get")
+    refuse_gpu_driver_in_wsl(listed("Inst", planned))
     by_themselves = set(must("apt-mark", "showauto").split())
     if name in before:
         apt_get(how, "install", *asked)

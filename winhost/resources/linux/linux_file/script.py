@@ -26,7 +26,7 @@ from winhost.agent.linux_agent import (
 )
 
 # Only these are written and read: other files may hold secrets.
-FILES = ("/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
+FILES = ("/etc/apt/apt.conf.d/52winhost", "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
 FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
 NAMED = re.compile(r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*")
 KNOWN_FILES = (

@@ -1,16 +1,10 @@
 # key {}   state {packages: [text], libraries: [text], wsl_libcuda: bool}
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from winhost.agent.linux_agent import Found, Key, packages, reads, value
+from winhost.agent.linux_agent import GPU_DRIVERS, Found, Key, packages, reads, value
 
-# What brings a kernel module or a libcuda of its own. The driver of a WSL distro is the one of Windows.
-GPU_DRIVERS = re.compile(
-    r"cuda-drivers.*|libcuda1|libnvidia-compute-\d+.*|nvidia-(dkms|driver|headless|kernel|open)(-.*)?"
-    r"|xserver-xorg-video-nvidia.*"
-)
 LIBRARIES = (
     "lib*/libcuda.so.1",
     "usr/lib*/libcuda.so.1",

@@ -6,13 +6,13 @@ import os
 import shlex
 from pathlib import Path
 
-from winhost.agent.linux_agent import Found, Key, content, must, reads, value
+from winhost.agent.linux_agent import Found, Key, content, in_wsl, must, reads, value
 
 
 @reads("LinuxSystem")
 def linux_system(key: Key | None) -> Found:
     kernel = os.uname()
-    wsl = "microsoft" in kernel.release.lower()
+    wsl = in_wsl()
     state = {
         "id": value(lambda: os_release().get("ID", "linux")),
         "version": value(lambda: os_release().get("VERSION_ID")),

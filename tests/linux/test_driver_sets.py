@@ -1,0 +1,71 @@
+"""Which sets of packages a Linux names as NVIDIA's driver, by its kernel; and that WSL gets none."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from winhost.resources.linux.linux_scripts import agent_text
+
+WSL = "6.6.87.2-microsoft-standard-WSL2"
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    scripts: dict[str, Any] = {}
+    exec(compile(agent_text(), "the agent", "exec"), scripts)  # definitions only
+    return scripts
+
+
+def on(agent: dict[str, Any], kernel: str, *packages: str) -> list[str]:
+    agent["os"] = SimpleNamespace(uname=lambda: SimpleNamespace(release=kernel))
+    agent["packages"] = lambda: dict.fromkeys(packages)
+    found: list[str] = agent["driver_sets"]()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kernel", "packages", "flavour"),
+    [
+        ("6.8.0-117-generic", ("linux-image-virtual",), "generic"),
+        ("6.11.0-26-generic", ("linux-image-generic-hwe-24.04",), "generic-hwe-24.04"),
+        ("6.11.0-26-generic", ("linux-virtual-hwe-24.04",), "generic-hwe-24.04"),
+        ("6.8.0-1030-azure", ("linux-azure", "linux-generic-hwe-24.04"), "azure"),
+    ],
+)
+def test_modules_are_those_of_the_kernel_that_runs(
+    agent: dict[str, Any], kernel: str, packages: tuple[str, ...], flavour: str
+) -> None:
+    open_ = f"linux-modules-nvidia-580-server-open-{flavour} nvidia-headless-no-dkms-580-server-open"
+    closed = f"linux-modules-nvidia-580-server-{flavour} nvidia-headless-no-dkms-580-server"
+    assert on(agent, kernel, *packages) == [f"{each} nvidia-utils-580-server" for each in (open_, closed)]
+    for each in on(agent, kernel, *packages):
+        agent["versions_asked"](each)  # as keys of sets are
+
+
+@pytest.mark.parametrize("kernel", [WSL, "6.18.44-fc-v595", "6.1"])
+def test_a_kernel_of_nobody_has_none(agent: dict[str, Any], kernel: str) -> None:
+    assert on(agent, kernel) == []
+
+
+def test_wsl_never_gets_a_driver_of_linux(agent: dict[str, Any]) -> None:
+    on(agent, WSL)
+    for name in (
+        "nvidia-headless-no-dkms-580-server",
+        "libnvidia-compute-580-server",
+        "cuda-drivers",
+        "nvidia-driver-580",
+    ):
+        with pytest.raises(agent["AgentFault"], match="driver of Windows") as caught:
+            agent["refuse_gpu_driver_in_wsl"](["docker.io", name])
+        assert caught.value.code == "Winhost.DriverInWsl"
+    agent["refuse_gpu_driver_in_wsl"](["nvidia-container-toolkit", "docker.io", "nvidia-utils-580-server"])
+    on(agent, "6.8.0-117-generic")
+    agent["refuse_gpu_driver_in_wsl"](["cuda-drivers"])
+
+
+def test_a_set_asks_before_it_installs(agent: dict[str, Any]) -> None:
+    on(agent, WSL)
+    coming = agent["Transaction"]({"linux-modules-nvidia-580-server-generic": "1"}, {}, {})
+    with pytest.raises(agent["AgentFault"], match="driver of Windows"):
+        agent["refuse_transaction"](coming, {})
