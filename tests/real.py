@@ -76,6 +76,7 @@ PARTS = {
     "debian": Part(
         [
             f"{LINUX}test_debian.py",
+            f"{LINUX}test_debian_cut.py",
             f"{LINUX}test_debian_serving.py",
             f"{LINUX}test_debian_sets.py",
             f"{LINUX}test_sudo.py",

@@ -120,7 +120,8 @@ UNDO = st.builds(
         tuple
     ),
 )
-ON_CHANGES = st.lists(conditions("before", "desired"), max_size=2).map(tuple)
+ON_KEY = (Condition("vm", of="key", starts_with="of the"), Condition("vm", of="key", none_of=("of the key",)))
+ON_CHANGES = st.lists(conditions("before", "desired") | st.sampled_from(ON_KEY), max_size=2).map(tuple)
 RISKS = st.lists(
     st.builds(ConsentRule, st.sampled_from(["restart", "network"]), when=ON_CHANGES, unless=ON_CHANGES), max_size=3
 ).map(tuple)

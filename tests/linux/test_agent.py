@@ -20,7 +20,7 @@ from winhost.resources.registry import LINUX_STATES, RULES
 
 pytestmark = pytest.mark.real
 
-DAEMON = "/etc/docker/daemon.json"
+FILE = "/etc/systemd/network/winhost.d/winhost.conf"
 NONE = {"text": None, "link": None, "mode": None, "owner": None}
 OURS = {"text": "{}\n", "link": None, "mode": "0644", "owner": "root:root"}
 
@@ -30,10 +30,10 @@ def put(agent: Agent, path: str, desired: dict[str, Any], expect: dict[str, Any]
 
 
 @pytest.fixture
-def no_daemon(sandbox: Sandbox) -> Iterator[str]:
-    sandbox.path(DAEMON).unlink(missing_ok=True)
-    yield DAEMON
-    sandbox.path(DAEMON).unlink(missing_ok=True)
+def no_file(sandbox: Sandbox) -> Iterator[str]:
+    sandbox.path(FILE).unlink(missing_ok=True)
+    yield FILE
+    sandbox.path(FILE).unlink(missing_ok=True)
 
 
 # ---- the protocol
@@ -54,24 +54,24 @@ def test_every_resource_is_read_at_once_and_fits_its_state(agent: Agent) -> None
         assert {frozenset(record.state) for record in answer} == {frozenset(state.__annotations__)}
 
 
-def test_what_a_set_answers_is_what_was_and_what_is(agent: Agent, no_daemon: str) -> None:
-    answer = put(agent, no_daemon, {"text": "{}\n"}, NONE)
+def test_what_a_set_answers_is_what_was_and_what_is(agent: Agent, no_file: str) -> None:
+    answer = put(agent, no_file, {"text": "{}\n"}, NONE)
     assert (answer.before, answer.after) == (NONE, OURS)
 
 
-def test_a_set_of_what_is_so_already_writes_nothing(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
-    put(agent, no_daemon, {"text": "{}\n"})
-    before = sandbox.path(no_daemon).stat().st_ino
-    put(agent, no_daemon, OURS)
-    assert sandbox.path(no_daemon).stat().st_ino == before
+def test_a_set_of_what_is_so_already_writes_nothing(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
+    put(agent, no_file, {"text": "{}\n"})
+    before = sandbox.path(no_file).stat().st_ino
+    put(agent, no_file, OURS)
+    assert sandbox.path(no_file).stat().st_ino == before
 
 
-def test_drift_is_told_and_changes_nothing(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
-    sandbox.write(no_daemon, "theirs")
+def test_drift_is_told_and_changes_nothing(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
+    sandbox.write(no_file, "theirs")
     with pytest.raises(Drifted) as caught:
-        put(agent, no_daemon, {"text": "ours"}, {"text": None})
+        put(agent, no_file, {"text": "ours"}, {"text": None})
     assert caught.value.differences == {"text": (None, "theirs")}
-    assert sandbox.path(no_daemon).read_text() == "theirs"
+    assert sandbox.path(no_file).read_text() == "theirs"
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -84,19 +84,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "Winhost.BadRequest",
     ),
     "a set without a request": (
-        {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}},
+        {"resource": "LinuxFile", "verb": "set", "key": {"path": FILE}},
         "Winhost.BadRequest",
     ),
     "a property that is not there": (
-        {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "desired": {"colour": 1}},
+        {"resource": "LinuxFile", "verb": "set", "key": {"path": FILE}, "desired": {"colour": 1}},
         "Winhost.BadRequest",
     ),
     "a mode that is a number": (
-        {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "desired": {"text": "x", "mode": 644}},
+        {"resource": "LinuxFile", "verb": "set", "key": {"path": FILE}, "desired": {"text": "x", "mode": 644}},
         "Winhost.BadRequest",
     ),
     "an owner that nobody is": (
-        {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "desired": {"text": "x", "owner": "no:body"}},
+        {"resource": "LinuxFile", "verb": "set", "key": {"path": FILE}, "desired": {"text": "x", "owner": "no:body"}},
         "Winhost.BadRequest",
     ),
     "a package that is an option": (
@@ -117,14 +117,14 @@ def calls(agent: Agent, *asked: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("call", "code"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_asked_is_refused(agent: Agent, no_daemon: str, call: dict[str, Any], code: str) -> None:
+def test_what_cannot_be_asked_is_refused(agent: Agent, no_file: str, call: dict[str, Any], code: str) -> None:
     (answer,) = calls(agent, call)
     assert (answer["ok"], answer["error"]["code"]) == (False, code)
 
 
-def test_after_a_change_that_failed_no_other_is_begun(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
-    sandbox.write(no_daemon, "theirs")
-    key = {"path": no_daemon}
+def test_after_a_change_that_failed_no_other_is_begun(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
+    sandbox.write(no_file, "theirs")
+    key = {"path": no_file}
     first = {"resource": "LinuxFile", "verb": "set", "key": key, "desired": {"owner": "no:body"}}
     second = {"resource": "LinuxFile", "verb": "set", "key": key, "desired": {"text": "ours"}}
     failed, skipped, read = calls(agent, first, second, {"resource": "LinuxFile", "verb": "get", "key": key})
@@ -143,18 +143,18 @@ def test_one_is_not_true(agent: Agent) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_comes_through_and_goes_again(agent: Agent, sandbox: Sandbox, no_daemon: str, text: str) -> None:
-    assert put(agent, no_daemon, {"text": text}).after["text"] == text
-    assert sandbox.path(no_daemon).read_bytes() == text.encode("utf-8")
-    put(agent, no_daemon, NONE)
-    assert not sandbox.path(no_daemon).exists()
+def test_any_text_comes_through_and_goes_again(agent: Agent, sandbox: Sandbox, no_file: str, text: str) -> None:
+    assert put(agent, no_file, {"text": text}).after["text"] == text
+    assert sandbox.path(no_file).read_bytes() == text.encode("utf-8")
+    put(agent, no_file, NONE)
+    assert not sandbox.path(no_file).exists()
 
 
-def test_half_a_character_is_refused_and_leaves_nothing(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+def test_half_a_character_is_refused_and_leaves_nothing(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
     with pytest.raises(RemoteError) as caught:
-        put(agent, no_daemon, {"text": "\ud800"})
+        put(agent, no_file, {"text": "\ud800"})
     assert caught.value.fault.code == "UnicodeEncodeError"
-    assert list(sandbox.path("/etc/docker").iterdir()) == []
+    assert list(sandbox.path(FILE).parent.iterdir()) == []
 
 
 NOT_OURS = (
@@ -200,21 +200,21 @@ def test_a_folder_that_is_a_link_is_not_followed(agent: Agent, sandbox: Sandbox)
     assert list(sandbox.path("/etc/elsewhere").iterdir()) == []
 
 
-def test_what_is_no_text_is_unknown_and_is_not_overwritten(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
-    sandbox.write(no_daemon, "")
-    sandbox.path(no_daemon).write_bytes(b"\xff\xfe")
-    state = agent.get("LinuxFile", {"path": no_daemon}) or {}
+def test_what_is_no_text_is_unknown_and_is_not_overwritten(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
+    sandbox.write(no_file, "")
+    sandbox.path(no_file).write_bytes(b"\xff\xfe")
+    state = agent.get("LinuxFile", {"path": no_file}) or {}
     assert state["text"]["unknown"]["code"] == "UnicodeDecodeError"
     with pytest.raises(RemoteError):
-        put(agent, no_daemon, {"text": "x"})
-    assert sandbox.path(no_daemon).read_bytes() == b"\xff\xfe"
+        put(agent, no_file, {"text": "x"})
+    assert sandbox.path(no_file).read_bytes() == b"\xff\xfe"
 
 
-def test_mode_and_owner_stay_where_nobody_asks_for_others(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
-    sandbox.write(no_daemon, "theirs", 0o600)
-    assert put(agent, no_daemon, {"text": "ours"}).after["mode"] == "0600"
-    assert put(agent, no_daemon, {"mode": "0640"}).after["mode"] == "0640"
-    assert stat.S_IMODE(sandbox.path(no_daemon).stat().st_mode) == 0o640
+def test_mode_and_owner_stay_where_nobody_asks_for_others(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
+    sandbox.write(no_file, "theirs", 0o600)
+    assert put(agent, no_file, {"text": "ours"}).after["mode"] == "0600"
+    assert put(agent, no_file, {"mode": "0640"}).after["mode"] == "0640"
+    assert stat.S_IMODE(sandbox.path(no_file).stat().st_mode) == 0o640
 
 
 def test_a_drop_in_that_sshd_refuses_is_taken_back(agent: Agent, sandbox: Sandbox) -> None:
@@ -322,25 +322,25 @@ def test_who_waits_and_is_left_goes_without_changing_anything(toolkit: Sandbox) 
     first, second = toolkit.wire(), toolkit.wire()
     first.ask(SLOW)
     begun(toolkit)
-    change = {"resource": "LinuxFile", "verb": "set", "key": {"path": DAEMON}, "desired": {"text": "x"}}
+    change = {"resource": "LinuxFile", "verb": "set", "key": {"path": FILE}, "desired": {"text": "x"}}
     second.ask(json.dumps({"calls": [change]}))
     second.leave()
     assert second.ended() == 0
-    assert not toolkit.path(DAEMON).exists()
+    assert not toolkit.path(FILE).exists()
     toolkit.path("/run/slow").unlink()
     assert json.loads(first.answer())["answers"][0]["ok"] is True
     first.close()
 
 
-def test_without_its_lock_nothing_is_changed(agent: Agent, sandbox: Sandbox, no_daemon: str) -> None:
+def test_without_its_lock_nothing_is_changed(agent: Agent, sandbox: Sandbox, no_file: str) -> None:
     lock = sandbox.path("/run/winhost.lock")
     lock.unlink(missing_ok=True)
     lock.symlink_to("/run/elsewhere")
-    change = {"resource": "LinuxFile", "verb": "set", "key": {"path": no_daemon}, "desired": {"text": "x"}}
+    change = {"resource": "LinuxFile", "verb": "set", "key": {"path": no_file}, "desired": {"text": "x"}}
     answers = calls(agent, change, {"resource": "LinuxFile", "verb": "get"})
     lock.unlink()
     assert [answer["error"]["code"] for answer in answers] == ["ELOOP", "ELOOP"]
-    assert not sandbox.path(no_daemon).exists()
+    assert not sandbox.path(no_file).exists()
     assert not sandbox.path("/run/elsewhere").exists()
 
 

@@ -17,6 +17,7 @@ from winhost.lab.linux.linux_resources import ENTRIES
 from winhost.resources.linux.linux_scripts import agent_text
 from winhost.resources.registry import LINUX, LINUX_STATES
 
+FILE = {"path": "/etc/cdi/winhost.yaml"}
 DAEMON = {"path": "/etc/docker/daemon.json"}
 CDI = {"pointer": "/features/cdi"}
 DROP_IN = {"path": "/etc/systemd/system/x.service.d/winhost.conf"}
@@ -37,13 +38,26 @@ def put(resource: str, key: Any, desired: Any, expect: Any = None) -> dict[str, 
 
 CASES: dict[str, list[dict[str, Any]]] = {
     "a file comes, changes and goes": [
-        get("LinuxFile", DAEMON),
+        get("LinuxFile", FILE),
+        put("LinuxFile", FILE, {"text": "{}\n"}, NONE),
+        put("LinuxFile", FILE, {"text": "{}\n", "mode": "0644"}),
+        put("LinuxFile", FILE, {"mode": "0600"}),
+        put("LinuxFile", FILE, {"text": "ours"}, {"text": "theirs", "mode": "0644"}),
+        put("LinuxFile", FILE, NONE),
+        get("LinuxFile", FILE),
+    ],
+    "a file that its program refuses": [
         put("LinuxFile", DAEMON, {"text": "{}\n"}, NONE),
-        put("LinuxFile", DAEMON, {"text": "{}\n", "mode": "0644"}),
-        put("LinuxFile", DAEMON, {"mode": "0600"}),
-        put("LinuxFile", DAEMON, {"text": "ours"}, {"text": "theirs", "mode": "0644"}),
-        put("LinuxFile", DAEMON, NONE),
+        put("LinuxFile", DAEMON, {"text": "{"}),
+        put("LinuxFile", DAEMON, {"text": "[]"}),
         get("LinuxFile", DAEMON),
+        put("LinuxFile", DAEMON, NONE),
+    ],
+    "files of others in folders of ours": [
+        get("LinuxFile", {"path": "/etc/sudoers.d/admins"}),
+        get("LinuxFile", {"path": "/etc/sudoers.d/winhost.bak"}),
+        get("LinuxFile", {"path": "/etc/netplan/50-cloud-init.yaml"}),
+        get("LinuxFile", {"path": "/etc/netplan/90-winhost.yaml"}),
     ],
     "a link and a file at its place": [
         put("LinuxFile", RESOLVER, {**NONE, "link": "../run/somewhere"}),
@@ -58,14 +72,14 @@ CASES: dict[str, list[dict[str, Any]]] = {
         get("LinuxFile", DROP_IN),
     ],
     "what a file cannot be": [
-        put("LinuxFile", DAEMON, {"text": "x", "mode": 644}),
-        put("LinuxFile", DAEMON, {"text": "x", "mode": "rw"}),
-        put("LinuxFile", DAEMON, {"text": 1}),
-        put("LinuxFile", DAEMON, {"text": "x", "owner": "root"}),
-        put("LinuxFile", DAEMON, {"text": "x", "owner": "nobody.is:called.so"}),
-        put("LinuxFile", DAEMON, {"colour": "red"}),
-        put("LinuxFile", DAEMON, {"text": "x"}, {"colour": "red"}),
-        get("LinuxFile", DAEMON),
+        put("LinuxFile", FILE, {"text": "x", "mode": 644}),
+        put("LinuxFile", FILE, {"text": "x", "mode": "rw"}),
+        put("LinuxFile", FILE, {"text": 1}),
+        put("LinuxFile", FILE, {"text": "x", "owner": "root"}),
+        put("LinuxFile", FILE, {"text": "x", "owner": "nobody.is:called.so"}),
+        put("LinuxFile", FILE, {"colour": "red"}),
+        put("LinuxFile", FILE, {"text": "x"}, {"colour": "red"}),
+        get("LinuxFile", FILE),
     ],
     "half a request": [
         get("LinuxFile", {}),
@@ -73,14 +87,14 @@ CASES: dict[str, list[dict[str, Any]]] = {
         get("LinuxFile", {"path": "/etc/wsl.conf", "more": ""}),
         get("Nothing"),
         {"resource": "LinuxFile", "verb": "drop"},
-        {"resource": "LinuxFile", "verb": "set", "key": DAEMON},
+        {"resource": "LinuxFile", "verb": "set", "key": FILE},
         put("LinuxSystem", {}, {"id": "x"}),
         put("Nothing", {}, {}),
     ],
     "after a change that failed no other is begun": [
-        put("LinuxFile", DAEMON, {"text": "x", "owner": "no:body"}),
-        put("LinuxFile", DAEMON, {"text": "x"}),
-        get("LinuxFile", DAEMON),
+        put("LinuxFile", FILE, {"text": "x", "owner": "no:body"}),
+        put("LinuxFile", FILE, {"text": "x"}),
+        get("LinuxFile", FILE),
     ],
     "sources that apt could not read": [
         get("AptSource", SOURCE),
@@ -153,7 +167,7 @@ Invoke = Callable[[str], str]
 
 @pytest.fixture
 def _as_the_lab_begins(sandbox: Sandbox) -> None:
-    for path in (DAEMON["path"], RESOLVER["path"]):
+    for path in (DAEMON["path"], FILE["path"], RESOLVER["path"]):
         sandbox.path(path).unlink(missing_ok=True)
     sandbox.path(RESOLVER["path"]).symlink_to(model.RESOLVER)
 

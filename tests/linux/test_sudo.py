@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.errors import raises
-from tests.linux.debian import INSIDE, Debian, NoDebian
+from tests.linux.debian import INSIDE, Debian, NoDebian, wait_for
 from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import SshConnector, SshTarget
@@ -71,7 +71,7 @@ def opened(debian: Debian, sudoers: str, sudo: Sudo | None, **changes: Any) -> A
     return SshConnector(target, session_text()).open()
 
 
-FILE = {"path": "/etc/docker/daemon.json"}
+FILE = {"path": "/etc/systemd/network/winhost.d/winhost.conf"}
 
 
 def changes_as_root(agent: Agent, text: str) -> None:
@@ -107,6 +107,29 @@ def test_a_session_outlives_what_sudo_remembers_and_answers_long(debian: Debian,
     agent.set("LinuxFile", FILE, {"text": text}, {}, {})
     assert (agent.get("LinuxFile", FILE) or {})["text"] == text
     agent.close()
+
+
+def test_a_rule_that_takes_sudo_away_is_undone_by_the_machine_itself(debian: Debian) -> None:
+    key = {"path": "/etc/sudoers.d/winhost-x"}
+    agent = opened(debian, FREE, Sudo())
+    with raises("RemoteError"):
+        agent.set("LinuxFile", key, {"text": "winhost is no rule\n"}, {}, {"within": 5})
+    with raises("SessionDropped"):
+        agent.set("LinuxFile", key, {"text": f"{USER} ALL=(ALL) !ALL\n"}, {"text": None}, {"within": 5})
+    agent.close()
+    with raises("SudoNeedsPassword"):
+        opened(debian, FREE, Sudo())
+    wait_for(lambda: not (debian.root / "var/lib/winhost/undo/agent.py").exists())
+    assert not (debian.root / key["path"].lstrip("/")).exists()
+    kept = opened(debian, FREE, Sudo())
+    rule = f"Defaults:{USER} !lecture\n"
+    with raises("SessionDropped"):
+        kept.set("LinuxFile", key, {"text": rule}, {"text": None}, {"within": 60})
+    kept.close()
+    again = opened(debian, FREE, Sudo())
+    after = again.set("LinuxFile", key, {"text": rule}, {"text": None}, {"within": 60}).after
+    assert (after["text"], after["mode"]) == (rule, "0440")
+    again.close()
 
 
 REFUSALS = {

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
     Found = Iterable[tuple[Key, State]]
     Get = Callable[[Key | None], Found]
     Set = Callable[[Key, State, State], None]
+    Cuts = Callable[[Key], bool]
 
 LOCK = "/run/winhost.lock"
 KEPT = "/var/lib/winhost"  # what we must remember on the machine itself
@@ -42,10 +43,14 @@ PROGRAMS = (
     "dockerd",
     "dpkg",
     "dpkg-query",
+    "netplan",
+    "nft",
     "nvidia-ctk",
     "podman",
     "sshd",
     "systemctl",
+    "systemd-analyze",
+    "visudo",
     "wslinfo",
 )
 PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -142,6 +147,7 @@ class Entry(NamedTuple):
     get: Get
     set: Set | None
     sets: tuple[str, ...]
+    cuts: Cuts
 
 
 RESOURCES: dict[str, Entry] = {}
@@ -151,17 +157,21 @@ def reads(resource: str, *key: str) -> Callable[[Get], Get]:
     """Declares what finds the instances of a resource: of one key, or of all that it knows without being asked."""
 
     def declare(get: Get) -> Get:
-        RESOURCES[resource] = Entry(key, get, None, ())
+        RESOURCES[resource] = Entry(key, get, None, (), lambda key: False)
         return get
 
     return declare
 
 
-def changes(resource: str, *properties: str) -> Callable[[Set], Set]:
-    """Declares what changes these properties of an instance; it gets the key, the request, and how to go about it."""
+def changes(resource: str, *properties: str, cuts: Cuts = lambda key: False) -> Callable[[Set], Set]:
+    """Declares what changes these properties of an instance; it gets the key, the request, and how to go about it.
+
+    cuts: of which instances a change may cut off whoever makes it. Such a change is undone by the machine itself
+    unless it is asked for again through a new connection; `how` has `undoing` then.
+    """
 
     def declare(change: Set) -> Set:
-        RESOURCES[resource] = RESOURCES[resource]._replace(set=change, sets=properties)
+        RESOURCES[resource] = RESOURCES[resource]._replace(set=change, sets=properties, cuts=cuts)
         return change
 
     return declare
@@ -271,6 +281,10 @@ def must(
 def seconds(how: State, least: float) -> float:
     """How long a slow change may take."""
     return max(least, float(how.get("within") or 0))
+
+
+def systemd_runs() -> bool:
+    return Path("/run/systemd/system").is_dir()
 
 
 # ---- files: no symbolic link is followed, whatever part of the path it is
@@ -522,7 +536,7 @@ def instances(resource: str, key: Key | None) -> list[State]:
     if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
         # Half a key would name several things; changing the first of them is not what anybody asked for.
         raise bad_request("The key is {}.".format(", ".join(sorted(known.key))))
-    found = [{"key": each, "state": state} for each, state in known.get(key)]
+    found = [{"key": each, "state": as_kept(resource, each, state)} for each, state in known.get(key)]
     return [each for each in found if key is None or each["key"] == key]
 
 
@@ -561,26 +575,22 @@ def refuse_old_python(version: tuple[int, int, int]) -> None:
 def set_answer(call: State) -> State:
     refuse_old_python(sys.version_info[:3])
     ONCE.clear()
-    resource, key, desired = call["resource"], call.get("key"), call.get("desired")
+    before = state_before(call)
+    resource, key, desired = call["resource"], call["key"], call["desired"]
     known = entry(resource)
-    if known.set is None:
-        raise bad_request(f"{resource} cannot be asked to set.")
-    if key is None or desired is None:
-        raise bad_request("A set says of what, and what it wants.")
-    before = state_of(resource, key)
-    if before is None:
-        raise AgentFault("Winhost.NotFound", "ObjectNotFound", f"There is no such {resource}.")
     drift = differences(call.get("expect") or {}, before)
     if drift:
         return {"ok": False, "drift": drift, "before": before}
     missing = {name: desired[name] for name in differences(desired, before)}
     if not missing:
+        if awaiting(resource, key):
+            undo_unkept()  # as it was found is what is wanted now
         return {"ok": True, "before": before, "after": before, "restart": []}
     foreign = sorted(set(missing) - set(known.sets))
     if foreign:
         raise bad_request("{} cannot be set.".format(", ".join(foreign)))
     try:
-        known.set(key, missing, call.get("how") or {})
+        (set_revocably if known.cuts(key) else set_for_good)(call, before, missing)
     except Exception as error:  # noqa: BLE001 - with what it left behind
         ONCE.clear()
         return {
@@ -591,6 +601,23 @@ def set_answer(call: State) -> State:
         }
     ONCE.clear()
     return {"ok": True, "before": before, "after": state_of(resource, key), "restart": []}
+
+
+def state_before(call: State) -> State:
+    if entry(call["resource"]).set is None:
+        raise bad_request("{} cannot be asked to set.".format(call["resource"]))
+    if call.get("key") is None or call.get("desired") is None:
+        raise bad_request("A set says of what, and what it wants.")
+    before = state_of(call["resource"], call["key"])
+    if before is None:
+        raise AgentFault("Winhost.NotFound", "ObjectNotFound", "There is no such {}.".format(call["resource"]))
+    return before
+
+
+def set_for_good(call: State, before: State, missing: State) -> None:
+    change = entry(call["resource"]).set
+    assert change is not None
+    change(call["key"], missing, call.get("how") or {})
 
 
 VERBS = {"get": get_answer, "set": set_answer}
@@ -607,6 +634,169 @@ def answer(call: State) -> State:
     except Exception as error:  # noqa: BLE001 - errors are data
         given = {"ok": False, "error": describe_error(error)}
     return dict(given, warnings=list(WARNINGS))
+
+
+# ---- changes that may cut off whoever makes them: the machine undoes them unless they are asked for again
+
+UNDO = f"{KEPT}/undo"
+RECORD, UNDOER = f"{UNDO}/record.json", f"{UNDO}/agent.py"
+UNDO_UNIT = "/etc/systemd/system/winhost-undo"
+UNDO_SERVICE = """\
+# Written by winhost. A change that may have cut SSH access is undone, unless winhost comes back over a new connection.
+[Unit]
+Description=Undo what winhost changed and nobody kept
+StartLimitIntervalSec=0
+
+[Service]
+Type=oneshot
+ExecStart={} -I {}
+Restart=on-failure
+RestartSec=10
+"""
+# Enabled, so that a restart meanwhile puts it off and does not end it.
+UNDO_TIMER = """\
+# Written by winhost.
+[Unit]
+Description=The time within which winhost comes back
+
+[Timer]
+OnActiveSec={}
+AccuracySec=1s
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def set_revocably(call: State, before: State, missing: State) -> None:
+    """The first call changes and never ends well; the same once more, through a new connection, keeps it."""
+    resource, key, how = call["resource"], call["key"], call.get("how") or {}
+    record = unkept()
+    if record and record["phase"] == "undone" and is_of(record, resource, key):
+        remove(RECORD)
+        if same(record["desired"], missing):
+            message = "Nobody came back within {} s of this change, so it was undone.".format(record["within"])
+            raise AgentFault("Winhost.Undone", "OperationStopped", message)
+    elif record and record["phase"] == "awaiting":
+        if not is_of(record, resource, key):
+            message = "Another change waits to be kept or undone: {}.".format(record["resource"])
+            raise AgentFault("Winhost.Awaiting", "ResourceBusy", message)
+        if same(record["desired"], missing):
+            keep(record, how)
+            return
+        undo_unkept()
+    begin(resource, key, {name: before[name] for name in missing}, missing, how)
+
+
+def begin(resource: str, key: Key, before: State, missing: State, how: State) -> None:
+    if not systemd_runs():
+        raise wrong_place("Without systemd nothing would undo this change if it cut SSH access.")
+    within = max(5, int(float(how.get("within") or 300)))
+    record = {"resource": resource, "key": key, "before": before, "desired": missing, "within": within}
+    record["accept"] = list(how.get("accept", ()))
+    arm(dict(record, phase="awaiting", connection=connection(), changed_at=None))
+    try:
+        set_for_good({"resource": resource, "key": key, "how": how}, before, missing)
+    except BaseException:
+        undo_unkept()
+        remove(RECORD)
+        raise
+    save_record(dict(record, phase="awaiting", connection=connection(), changed_at=since_boot()))
+    raise come_back(within)
+
+
+def come_back(within: int) -> AgentFault:
+    message = f"It stands, and is undone in {within} s unless the same is asked for through a new connection."
+    return AgentFault("Winhost.ComeBack", "OperationStopped", message)
+
+
+def keep(record: State, how: State) -> None:
+    """Only who got in since has shown that one still can; at the machine itself, whoever says that they looked."""
+    here = connection()
+    new = here and here["id"] != (record["connection"] or {}).get("id")
+    since = record["changed_at"] is not None and (here or {}).get("began", 0) >= record["changed_at"]
+    if not (new and since) and not (not here and how.get("keep")):
+        raise come_back(record["within"])
+    remove(RECORD)
+    disarm()
+
+
+def undo_unkept() -> None:
+    """Put back what was found before. Raises what that raises, and then it is tried again."""
+    record = unkept()
+    if record is None or record["phase"] != "awaiting":
+        return
+    set_for_good({**record, "how": {"undoing": True, "accept": record["accept"]}}, {}, record["before"])
+    save_record(dict(record, phase="undone"))
+    disarm()
+
+
+def undo_by_timer() -> None:
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    undo_unkept()
+
+
+def unkept() -> State | None:
+    found: State | None = None if status(RECORD) is None else json.loads(content(RECORD))
+    return found
+
+
+def is_of(record: State, resource: str, key: Key) -> bool:
+    return bool(record["resource"] == resource and record["key"] == key)
+
+
+def awaiting(resource: str, key: Key) -> State | None:
+    record = once("unkept", unkept)
+    return record if record and record["phase"] == "awaiting" and is_of(record, resource, key) else None
+
+
+def as_kept(resource: str, key: Key, state: State) -> State:
+    """What nobody has kept yet may go back to how it was."""
+    record = awaiting(resource, key)
+    return {**state, **record["before"]} if record else state
+
+
+def save_record(record: State) -> None:
+    put(RECORD, json.dumps(record) + "\n", 0o600)
+    ONCE.clear()
+
+
+def arm(record: State) -> None:
+    program = globals().get("PROGRAM")
+    if not isinstance(program, str):
+        raise wrong_place("This agent was started in a way in which it cannot undo a change by itself.")
+    put(UNDOER, re.sub(r"serve\(\)\n\Z", "", program) + f"\n{undo_by_timer.__name__}()\n", 0o600)
+    put(f"{UNDO_UNIT}.service", UNDO_SERVICE.format(sys.executable, UNDOER))
+    put(f"{UNDO_UNIT}.timer", UNDO_TIMER.format(record["within"]))
+    save_record(record)
+    must("systemctl", "daemon-reload")
+    must("systemctl", "enable", "--quiet", "winhost-undo.timer")
+    must("systemctl", "restart", "winhost-undo.timer")
+
+
+def disarm() -> None:
+    run("systemctl", "disable", "--now", "--quiet", "winhost-undo.timer")
+    for path in (f"{UNDO_UNIT}.timer", f"{UNDO_UNIT}.service", UNDOER):
+        remove(path)
+    run("systemctl", "daemon-reload")
+
+
+def since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def connection() -> State | None:
+    """The sshd process of this very connection, and when it began; nothing at the machine itself."""
+    boot = content("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
+    process = os.getpid()
+    while process > 1:
+        name, _, rest = content(f"/proc/{process}/stat").decode("utf-8", "replace").rpartition(")")
+        fields = rest.split()
+        if name.partition("(")[2].startswith("sshd"):
+            return {"id": f"{boot} {process} {fields[19]}", "began": int(fields[19]) / os.sysconf("SC_CLK_TCK")}
+        process = int(fields[1])
+    return None
 
 
 # ---- a batch

@@ -117,6 +117,7 @@ def words() -> argparse.ArgumentParser:
             command.add_argument("--check", action="store_true", help="show the steps; change and write nothing")
             command.add_argument("--journals", metavar="FOLDER", default=JOURNALS, help=f"by default {JOURNALS}")
             command.add_argument("--within", metavar="SECONDS", type=int, default=300, help="for a slow change")
+            command.add_argument("--keep", action="store_true", help="keep a change after which you saw that SSH works")
             command.add_argument("--accept", metavar="RISK[,RISK...]", default="", help="approve what a step asks for")
         if name == "facts":
             command.add_argument("facts", metavar="FACTS", help="what Facts.ps1 wrote; - reads it from standard input")
@@ -223,6 +224,7 @@ def opened(path: str, folder: int | None = None) -> Iterator[int]:
 def load(text: bytes) -> Any:
     """Not by its name: Python would take what it once compiled of another text."""
     agent = types.ModuleType("agent")
+    agent.__dict__["PROGRAM"] = text.decode("ascii")  # what undoes a change that nobody keeps
     exec(compile(text, "agent.py", "exec", dont_inherit=True), agent.__dict__)  # noqa: S102 - its sum was checked
     return agent
 
@@ -552,6 +554,8 @@ def do_step(run: Run, step: Step, found: State) -> None:
     known_as = {"resource": step.resource, "key": step.key}
     asked = {*step.risks, *step.may_need}
     how = {"accept": [each for each in run.accepted if each in asked], "within": run.within}
+    if run.keeps:
+        how["keep"] = True
     reference = step.desired.get(run.bundle.credential_of(step.resource))
     if reference:
         how["secret"] = secret(reference)
@@ -587,12 +591,16 @@ def failed(bundle: Bundle, step: Step, answer: State) -> BundleRefusal:
             f"{n} was {format_value(d['expected'])}, is {format_value(d['found'])}" for n, d in answer["drift"].items()
         ]
         return BundleRefusal(4, "Drifted", f"{step.title}: changed by somebody meanwhile", "\n".join(changes), AGAIN)
+    if answer.get("error", {}).get("code") == "Winhost.ComeBack":
+        what = f"{step.title}: done, and undone by this machine itself unless you keep it"
+        return BundleRefusal(1, "NotKept", what, answer["error"]["message"], KEEP)
     meaning = "Steps before this one are done and journalled."
     missing = answer_of(answer)
     assert not isinstance(missing, tuple)
     return BundleRefusal(1, "StepFailed", f"{step.title}: {why(bundle, missing)}", meaning, AGAIN)
 
 
+KEEP = "Log in again over SSH, then type the same there. At the machine itself: look whether SSH works, then add --keep"
 GO_BACK = "python3 -I run.py rollback"
 AGAIN = f"Mend that and type the same again to go on; or go back: {GO_BACK}"
 
@@ -740,6 +748,7 @@ class Run:
         self.bundle = bundle
         self.journals: str = given.journals
         self.within: int = given.within
+        self.keeps: bool = given.keep
         self.accepted = tuple(filter(None, given.accept.split(",")))
         self.check: bool = given.check
         self.quiet: bool = given.json

@@ -23,7 +23,7 @@ from winhost.connect.checked_answers import (
     parsed,
 )
 from winhost.connect.logged import doing_of, logged, named, refusals
-from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, RemoteError, SessionDropped, not_found
+from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, not_found
 from winhost.core.answers import Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer
 
@@ -218,6 +218,6 @@ class Agent:
             differences = {name: (each.expected, each.found) for name, each in answer.drift.items()}
             return Drifted(self.host, doing, differences)
         if answer.error.code == COME_BACK:
-            return SessionDropped(self.host, "the host wants to be reached again")
+            return ReachAnew(self.host, "the host wants to be reached again")
         made = not_found if answer.error.code == NOT_FOUND else RemoteError
         return made(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)

@@ -18,9 +18,11 @@ from winhost.model.fleet import LinuxHost, Login, Sudo
 
 log = logging.getLogger(__name__)
 
-_TAKE = 'exec(compile(json.loads(sys.stdin.buffer.readline()),"winhost","exec"))'
+_TAKE = 'PROGRAM=json.loads(sys.stdin.buffer.readline());exec(compile(PROGRAM,"winhost","exec"))'
 START = f"exec python3 -I -c 'import json,sys;{_TAKE}'"
-"""The only command: it takes the program as its first line of input. Nothing of ours is ever quoted for a shell."""
+"""The only command: it takes the program as its first line of input, and lets it know its own text. Nothing of ours is
+ever quoted for a shell.
+"""
 _AS_ROOT = f"python3 -I -c 'import json,sys;print(sys.argv[1],flush=True);{_TAKE}'"
 
 _ANSWER = b'{"answers"'

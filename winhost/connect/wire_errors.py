@@ -255,6 +255,10 @@ class SessionDropped(WireError):
         )
 
 
+class ReachAnew(SessionDropped):
+    """The host undoes the change by itself unless it is asked for again in a new session."""
+
+
 class RemoteError(WinhostError):
     """The script on the host failed. `before` and `after`: the state around it, where the host could report it."""
 

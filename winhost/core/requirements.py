@@ -18,7 +18,7 @@ def needs_of(rules: Iterable[NeedRule], change: Change) -> tuple[Need, ...]:
 
 def consents_of(rules: Iterable[ConsentRule], change: Change) -> tuple[str, ...]:
     """Each once, in the order of the rules."""
-    states = {"before": change.before, "desired": change.desired}
+    states = {"before": change.before, "desired": change.desired, "key": change.key}
     asked = (rule for rule in rules if hold(rule.when, states) and not (rule.unless and hold(rule.unless, states)))
     return tuple(dict.fromkeys(rule.consent for rule in asked))
 

@@ -15,10 +15,10 @@ R = TypeVar("R")
 class Condition:
     """A condition on a property, or on any property where none is named. All that it names must hold.
 
-    of: which state has it: now, before or after the run; of a change, before or desired. `before` and `desired` have
-    only what is changed; what a state does not have fits no condition. one_of, none_of: values; starts_with: of text;
-    unavailable: it cannot be there yet, or any more; differs_from: states in which the property is another; gained:
-    more than the run left, a larger number or new things in a list.
+    of: which state has it: now, before or after the run; of a change, before or desired, or its key. `before` and
+    `desired` have only what is changed; what a state does not have fits no condition. one_of, none_of: values;
+    starts_with: of text; unavailable: it cannot be there yet, or any more; differs_from: states in which the property
+    is another; gained: more than the run left, a larger number or new things in a list.
     """
 
     property: str = ""

@@ -1,6 +1,7 @@
 """One host in reach: opens the wire when it is needed, settles a lost answer by reading again, restarts."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -11,7 +12,14 @@ from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector, Received, SetAnswer
 from winhost.connect.logged import brief, failure, log_retry, logged
 from winhost.connect.reboot import Patience
-from winhost.connect.wire_errors import AuthenticationFailed, SessionDropped, TimedOut, Unreachable, not_found
+from winhost.connect.wire_errors import (
+    AuthenticationFailed,
+    ReachAnew,
+    SessionDropped,
+    TimedOut,
+    Unreachable,
+    not_found,
+)
 from winhost.core.answers import Json, Key, RemoteFault
 from winhost.core.order import change_of
 from winhost.core.steps import Step
@@ -25,6 +33,8 @@ from winhost.resources.registry import RESOURCE_TYPES
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_UNDOING = 5  # seconds that a host may take to undo a change, beside the time that it waits
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,8 @@ class HostSession:
         except (SessionDropped, TimedOut) as lost:
             log.info("%s: set %s: its answer is lost, so reading what is so", self.host, step.resource)
             self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
+            if isinstance(lost, ReachAnew):
+                self._get_in_again(step)
             return self._settle(step, how)
 
     def _how(self, step: Step, accepted: frozenset[str]) -> Mapping[str, Json]:
@@ -198,6 +210,20 @@ class HostSession:
     def _put_off_if_asked(self) -> None:
         if self._stop():
             raise uploads.UploadInterrupted
+
+    def _get_in_again(self, step: Step) -> None:
+        """Who is not let in any more is let in again once the host has undone the change. One more logon is tried, not
+        many: they might lock the account.
+        """
+        try:
+            self._waiting(self._open)
+        except AuthenticationFailed as refused:
+            self._tell(ProgressEvent(self.host, "waiting", f"{refused.what}; waiting for the host to undo it", step))
+            over = time.monotonic() + self._within + _UNDOING
+            while time.monotonic() < over:
+                self._put_off_if_asked()
+                with self._cuttable():
+                    time.sleep(min(1, self._within))
 
     def _settle(self, step: Step, how: Mapping[str, Json]) -> SetAnswer:
         # By the way to the very machine that has it: the host may answer long before the Linux on it does.

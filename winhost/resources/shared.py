@@ -42,6 +42,11 @@ WITHIN_DISTRO = Rests("WslDistro", on=("account", "distro"), disks=True)
 RESTART = (ConsentRule("restart"),)
 # Whatever it changes, somebody may be on the other end of it.
 CUTS_THE_WIRE = (ConsentRule("network"),)
+# The machine undoes it by itself unless somebody gets in again: until then nobody knows.
+ON_FILES_OF_SSH = tuple(
+    ConsentRule("network", (Condition("path", of="key", starts_with=folder),))
+    for folder in ("/etc/ssh/", "/etc/sudoers.d/", "/etc/netplan/")
+)
 # It takes effect with the next start. What has never been set is that of a distro, or of a VM, just made.
 ENDS_DISTROS = (ConsentRule("vm-stop", (Condition(of="before", none_of=(None,)),)),)
 

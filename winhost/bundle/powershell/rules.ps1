@@ -132,7 +132,9 @@ function Find-WinhostVmsToStop {
 
 function Find-WinhostConsents {
     param($Goal, $Change)
-    $states = @{ before = $Change.before; desired = $Change.desired }
+    $key = @{}
+    Copy-WinhostState $Goal.key $key
+    $states = @{ before = $Change.before; desired = $Change.desired; key = $key }
     $asked = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Goal.resource).risks -ErrorAction Stop)) {
         $unless = Read-WinhostProperty $rule 'unless'
         $spared = $null -ne $unless -and (Test-WinhostConditions $unless $states)

@@ -10,6 +10,7 @@ from winhost.lab.contract.call_batch import Answer, Call, CallBatch
 from winhost.lab.linux.linux_machine import Linux, refused
 from winhost.lab.linux.linux_resources import ENTRIES, LinuxResource, bad_request
 from winhost.lab.linux.probe_answers import probe_answer
+from winhost.lab.linux.unkept_change import RevocableChanges
 from winhost.lab.physics.cmdlet_host import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_firewall import within
@@ -26,13 +27,15 @@ class LinuxAnswers(CallBatch):
     def __init__(self, linux: Linux) -> None:
         super().__init__(linux.machine)
         self.linux = linux
+        self.revocable = RevocableChanges(linux.machine.clock)
         self._alone = threading.RLock()
 
-    def invoke(self, json_text: str) -> str:
+    def invoke(self, json_text: str, connection: int = 0) -> str:
         """The answer to one request: of all of it, also where nobody waits for it any more."""
         request = json.loads(json_text)
         with self._alone:
-            self.linux.look()
+            self.look()
+            self.revocable.connection = connection
             return json.dumps({"answers": self._answers(request.get("calls") or [], threading.Event())})
 
     def probe(self, json_text: str) -> str:
@@ -41,11 +44,18 @@ class LinuxAnswers(CallBatch):
             self.linux.look()
             return json.dumps({"answers": [probe_answer(self.linux, json.loads(json_text))]})
 
+    def look(self) -> None:
+        """What happened since: a restart, and the time within which somebody had to come back."""
+        if self.linux.started != self.linux.distro.starts:
+            self.revocable.pass_time()
+        self.revocable.look()
+        self.linux.look()
+
     def _instances(self, resource: str, key: Key | None) -> list[Record]:
         known = self._known(resource)
         if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
             raise bad_request(f"The key is {', '.join(sorted(known.key))}.")
-        return list(known.get(self.linux, key))
+        return [self.revocable.as_kept(resource, record) for record in known.get(self.linux, key)]
 
     def _known(self, resource: str) -> LinuxResource:
         if resource not in ENTRIES:
@@ -64,7 +74,16 @@ class LinuxAnswers(CallBatch):
         change = self._known(resource).set
         assert change is not None
         self.linux.accepted = tuple((call.get("how") or {}).get("accept", ()))
+        if self._known(resource).cuts(self.linux, key):
+            return self._changed(resource, key, before, [], partial(self._revocably, call, before, missing))
         return self._changed(resource, key, before, [], partial(change, self.linux, key, missing))
+
+    def _revocably(self, call: Call, before: Answer, missing: Answer) -> None:
+        change = self._known(str(call["resource"])).set
+        assert change is not None
+        if not self.linux.distro.systemd:
+            raise refused("WrongPlace", "InvalidOperation", "Without systemd nothing would undo this change.")
+        self.revocable.change(call, before, missing, lambda desired, how: change(self.linux, call["key"], desired))
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,7 @@ class Listening:
     answers: LinuxAnswers
     starts: int
     boot: int
+    connection: int = 0
 
     user = "root"
 
@@ -98,7 +118,7 @@ class Listening:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
         if not self.alive():
             raise HostDown
-        answer = (self.answers.probe if probes else self.answers.invoke)(request)
+        answer = self.answers.probe(request) if probes else self.answers.invoke(request, self.connection)
         if not self.alive():
             raise HostDown
         return answer
@@ -127,5 +147,10 @@ class DistrosOfHost:
         sessions = [s for account, s in machine.distros.sessions.items() if machine.distros.linked(account)]
         for distro in [distro for session in sessions for distro in session.running]:
             if distro.listens and distro.port is not None and machine.network.lets_through(distro.port):
-                return Listening(machine, distro, self.answers(distro), distro.starts, machine.boot)
+                answers = self.answers(distro)
+                answers.look()
+                if answers.linux.cut_off():
+                    continue
+                answers.revocable.newest += 1
+                return Listening(machine, distro, answers, distro.starts, machine.boot, answers.revocable.newest)
         return None

@@ -284,6 +284,12 @@ class Linux:
             self.files[path] = dict(NO_FILE)
             self.written.pop(path.removeprefix(SYSTEM), None)
 
+    def cut_off(self) -> bool:
+        """A drop-in makes sshd listen elsewhere, or let nobody in."""
+        texts = (str(state["text"]) for path, state in self.files.items() if path.startswith("/etc/ssh/sshd_config.d/"))
+        found = [re.search(r"^\s*(?:Port (\d+)|DenyUsers root)", text, re.MULTILINE) for text in texts]
+        return any(each and each[1] != str(self.distro.port) for each in found)
+
     # ---- packages
 
     def package(self, name: str) -> State:

@@ -1,6 +1,7 @@
 """The resources of a simulated Linux: what is asked of each, and what it refuses, as the scripts there do."""
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ Set = Callable[[Linux, Key, Mapping[str, Json]], None]
 
 _FILES = ("/etc/apt/apt.conf.d/52winhost", "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
 _FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
+_OURS = (
+    r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
+    r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
+)
 _NAMED = r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*"
 _UNIT = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"
 _ASKED = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?"
@@ -30,6 +35,7 @@ class LinuxResource:
     key: tuple[str, ...]
     get: Get
     set: Set | None = None
+    cuts: Callable[[Linux, Key], bool] = lambda linux, key: False
 
 
 def bad_request(message: str) -> CmdletError:
@@ -59,7 +65,7 @@ def _files(linux: Linux, key: Key | None) -> Iterable[Record]:
 def _writable(path: str) -> str:
     folder = next((each for each in _FOLDERS if path.startswith(f"{each}/")), None)
     named = folder is not None and re.fullmatch(_NAMED, path[len(folder) + 1 :]) is not None and ".." not in path
-    if path in _FILES or named:
+    if path in _FILES or named or re.fullmatch(_OURS, path):
         return path
     raise bad_request(f"{path} is not among the files that winhost writes.")
 
@@ -76,7 +82,27 @@ def _set_file(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
         owner = _matching(r"[^:]+:[^:]+", after["owner"] or "root:root", "an owner as root:root")
         if owner != "root:root":
             raise bad_request(f"{owner}: nobody is called so.")
+        if "text" in desired:
+            _validate(path, after["text"])
     linux.write(path, after)
+
+
+def _validate(path: str, text: str) -> None:
+    """Of the validators only that of Docker's settings: the others are programs that the lab has not."""
+    if path != "/etc/docker/daemon.json":
+        return
+    try:
+        good = isinstance(json.loads(text), dict)
+    except ValueError:
+        good = False
+    if not good:
+        raise refused("NotValid", "InvalidData", f"json refuses the new {path}.", "json")
+
+
+def _cuts_ssh(linux: Linux, key: Key) -> bool:
+    if key["path"].startswith("/etc/ssh/"):
+        return linux.distro.systemd
+    return key["path"].startswith(("/etc/sudoers.d/", "/etc/netplan/"))
 
 
 # ---- packages
@@ -199,7 +225,7 @@ def _set_cdi(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
 ENTRIES: Mapping[str, LinuxResource] = {
     "LinuxSystem": LinuxResource((), lambda linux, key: linux.system()),
     "LinuxGpuDriver": LinuxResource((), lambda linux, key: linux.gpu_driver()),
-    "LinuxFile": LinuxResource(("path",), _files, _set_file),
+    "LinuxFile": LinuxResource(("path",), _files, _set_file, _cuts_ssh),
     "AptSource": LinuxResource(("name",), _sources, _set_source),
     "DebianPackage": LinuxResource(("package",), _packages, _set_package),
     "AptPackages": LinuxResource(("packages",), _package_sets, _set_packages),

@@ -2,7 +2,7 @@
 
 from winhost.core.rules import UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import ACCESS, DISTROS, PACKAGES, UNITS
+from winhost.resources.shared import ACCESS, DISTROS, ON_FILES_OF_SSH, PACKAGES, UNITS
 from winhost.resources.values import or_nothing, text
 
 
@@ -19,6 +19,8 @@ from winhost.resources.values import or_nothing, text
             "owner": or_nothing(text(r"[^:]+:[^:]+", "an owner, as root:root")),
         },
         requires=ACCESS,
+        asks=("network",),
+        risks=ON_FILES_OF_SSH,
         rests=(PACKAGES, UNITS),
         within=DISTROS,
         # Without its text there is no mode to put back.
@@ -29,7 +31,9 @@ class LinuxFile(State):
     """A file by its path, of those that winhost writes; all null where there is none.
 
     link: where it leads, if it is a symbolic link. No link is followed, and a change that replaces one sets `link:
-    null`.
+    null`. A new text is judged by the program that will read it, before it takes the place of the old one: files of
+    sshd, sudo, netplan, nftables, systemd and Docker. What decides over SSH access (sshd, sudo, netplan) is undone by
+    the machine itself unless winhost gets in again.
     """
 
     text: str | None

@@ -1,8 +1,6 @@
 # key {unit: text}   state {loaded: bool, enabled: text, active: bool, failed: bool}
 from __future__ import annotations
 
-from pathlib import Path
-
 from winhost.agent.linux_agent import (
     Found,
     Key,
@@ -13,6 +11,7 @@ from winhost.agent.linux_agent import (
     must,
     reads,
     seconds,
+    systemd_runs,
 )
 
 KNOWN_UNITS = (
@@ -31,7 +30,7 @@ KNOWN_UNITS = (
 
 @reads("SystemdUnit", "unit")
 def systemd_units(key: Key | None) -> Found:
-    if not Path("/run/systemd/system").is_dir():
+    if not systemd_runs():
         raise NotThereYet("LinuxSystem")
     for name in [key["unit"]] if key else KNOWN_UNITS:
         yield {"unit": name}, unit_state(name)

@@ -1,0 +1,198 @@
+"""Changes that cut SSH access, on a real Debian with systemd and sshd: the old state comes back by itself."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.engine.world import QUICK
+from tests.linux.debian import Debian, wait_for
+from winhost.connect.agent import Agent
+from winhost.connect.reboot import Patience
+from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, Unreachable, WireError
+from winhost.core.steps import Step
+from winhost.engine.host_session import HostSession
+from winhost.lab.linux.linux_machine import SSHD_FILE
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
+
+SSHD = {"path": "/etc/ssh/sshd_config.d/50-winhost-more.conf"}
+UNDO = (
+    "etc/systemd/system/winhost-undo.timer",
+    "etc/systemd/system/winhost-undo.service",
+    "var/lib/winhost/undo/agent.py",
+)
+HARMLESS = "MaxAuthTries 3\n"
+CUTS = {
+    "no such user any more": "DenyUsers root\n",
+    "the key is looked for elsewhere": "AuthorizedKeysFile /nowhere\n",
+    "no key is good enough": "PubkeyAcceptedAlgorithms rsa-sha2-512\n",
+}
+PATIENT = Patience(deadline=60, first=0.5, longest=1)
+
+
+@pytest.fixture
+def agent(debian: Debian) -> Iterator[Agent]:
+    """Nothing waits to be kept, before and after."""
+    found = files(debian)
+    made = back(debian)
+    yield made
+    made.close()
+    wait_for(lambda: not any((debian.root / path).exists() for path in UNDO))
+    assert files(debian) == found
+    forget(debian)
+
+
+def forget(debian: Debian) -> None:
+    """What was undone is told once, to whoever wants the same again."""
+    (debian.root / "var/lib/winhost/undo/record.json").unlink(missing_ok=True)
+
+
+def files(debian: Debian) -> Any:
+    """Byte for byte, with mode and owner."""
+    folders = ("etc/ssh/sshd_config.d", "etc/sudoers.d", "root/.ssh")
+    every = [path for folder in folders for path in sorted((debian.root / folder).glob("*"))]
+    return [(str(path), path.read_bytes(), path.stat().st_mode, path.stat().st_uid) for path in every]
+
+
+def step(text: str | None) -> Step:
+    return Step(
+        "1.1", "LinuxFile", SSHD, "desired", {"text": None}, {"text": text}, "sshd", "For the test.", ("network",)
+    )
+
+
+def session(debian: Debian, patience: Patience, within: float) -> HostSession:
+    return HostSession(debian.connector(), patience, lambda event: None, within)
+
+
+def refusal(debian: Debian) -> WireError:
+    """sshd is away for a moment while it reads its files again."""
+    with pytest.raises(WireError) as caught:
+        debian.agent()
+    return refusal(debian) if isinstance(caught.value, Unreachable) else caught.value
+
+
+def back(debian: Debian) -> Agent:
+    """Once somebody is let in again."""
+    made: list[Agent] = []
+
+    def lets_in() -> bool:
+        try:
+            made.append(debian.agent())
+        except WireError:
+            return False
+        return True
+
+    wait_for(lets_in)
+    return made[0]
+
+
+@pytest.mark.parametrize("text", CUTS.values(), ids=CUTS.keys())
+def test_what_cuts_the_line_is_undone_by_the_machine_itself(agent: Agent, debian: Debian, text: str) -> None:
+    with pytest.raises(SessionDropped):
+        agent.set("LinuxFile", SSHD, {"text": text}, {"text": None}, {"within": 5})
+    assert isinstance(refusal(debian), AuthenticationFailed)
+    new = back(debian)
+    assert (new.get("LinuxFile", SSHD) or {})["text"] is None
+    with pytest.raises(RemoteError) as caught:
+        new.set("LinuxFile", SSHD, {"text": text}, {"text": None}, {"within": 5})
+    assert caught.value.fault.code == "Winhost.Undone"
+    new.close()
+
+
+def test_sshd_on_another_port_comes_back_to_its_own(agent: Agent, debian: Debian) -> None:
+    key = {"path": SSHD_FILE}
+    found = (agent.get("LinuxFile", key) or {})["text"]
+    with pytest.raises(SessionDropped):
+        agent.set("LinuxFile", key, {"text": found.replace(":22\n", ":2299\n")}, {"text": found}, {"within": 5})
+    with pytest.raises(Unreachable):
+        debian.agent()
+    back(debian).close()
+
+
+def test_the_engine_reports_what_was_undone(agent: Agent, debian: Debian) -> None:
+    opened = session(debian, PATIENT, within=5)
+    with pytest.raises(RemoteError) as caught:
+        opened.set(step(CUTS["no such user any more"]), frozenset({"network"}))
+    assert caught.value.fault.code == "Winhost.Undone"
+    opened.close()
+
+
+def test_the_engine_keeps_what_cuts_nothing(agent: Agent, debian: Debian) -> None:
+    opened = session(debian, QUICK, within=30)
+    assert opened.set(step(HARMLESS), frozenset({"network"})).after["text"] == HARMLESS
+    assert "maxauthtries 3" in debian.run("sshd", "-T")
+    assert [path for path in UNDO if (debian.root / path).exists()] == []
+    undo = Step("u1", "LinuxFile", SSHD, "undo", {"text": HARMLESS}, {"text": None}, "sshd", "As found.", ("network",))
+    assert opened.set(undo, frozenset({"network"})).after["text"] is None
+    opened.close()
+
+
+def test_an_old_connection_keeps_nothing_and_one_from_before_the_change_neither(agent: Agent, debian: Debian) -> None:
+    other = debian.agent()
+    other.get("LinuxFile", SSHD)
+    for each in (agent, agent, other):
+        with pytest.raises(SessionDropped):
+            each.set("LinuxFile", SSHD, {"text": HARMLESS}, {"text": None}, {"within": 8})
+    other.close()
+    assert (debian.root / SSHD["path"].lstrip("/")).read_text() == HARMLESS
+    assert (agent.get("LinuxFile", SSHD) or {})["text"] is None, "until it is kept, it may go back"
+    wait_for(lambda: not (debian.root / SSHD["path"].lstrip("/")).exists())
+
+
+def test_what_is_wanted_as_it_was_is_so_at_once(agent: Agent, debian: Debian) -> None:
+    with pytest.raises(SessionDropped):
+        agent.set("LinuxFile", SSHD, {"text": HARMLESS}, {"text": None}, {"within": 600})
+    agent.set("LinuxFile", SSHD, {"text": None}, {"text": None}, {})
+    assert not (debian.root / SSHD["path"].lstrip("/")).exists()
+
+
+def test_a_controller_that_went_away_leaves_the_undoing_to_the_timer(agent: Agent, debian: Debian) -> None:
+    with pytest.raises(SessionDropped):
+        agent.set("LinuxFile", SSHD, {"text": CUTS["no such user any more"]}, {"text": None}, {"within": 5})
+    agent.close()
+    back(debian).close()
+
+
+def test_a_restart_puts_the_undoing_off_and_does_not_end_it(debian: Debian) -> None:
+    agent = back(debian)
+    with pytest.raises(SessionDropped):
+        agent.set("LinuxFile", SSHD, {"text": CUTS["no such user any more"]}, {"text": None}, {"within": 20})
+    debian.stop()
+    debian.start()
+    back(debian).close()
+    assert not (debian.root / SSHD["path"].lstrip("/")).exists()
+
+
+# ---- validators
+
+
+REFUSED = {
+    "sshd": (SSHD["path"], "PasswordAuthentication perhaps\n", "sshd"),
+    "a unit": (
+        "/etc/systemd/system/winhost-x.service",
+        "[Service]\nTyp=oneshot\nExecStart=/bin/true\n",
+        "systemd-analyze",
+    ),
+    "a unit that does nothing": ("/etc/systemd/system/winhost-x.service", "[Service]\n", "systemd-analyze"),
+    "a drop-in": ("/etc/systemd/system/ssh.service.d/winhost-x.conf", "[Service]\nRestrat=always\n", "systemd-analyze"),
+    "JSON": ("/etc/docker/daemon.json", "{'a': 1}", "json"),
+}
+
+
+@pytest.mark.parametrize(("path", "text", "program"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_its_program_refuses_never_takes_the_place(
+    agent: Agent, debian: Debian, path: str, text: str, program: str
+) -> None:
+    with pytest.raises(RemoteError) as caught:
+        agent.set("LinuxFile", {"path": path}, {"text": text}, {}, {"within": 5})
+    assert (caught.value.fault.code, caught.value.fault.cmdlet) == ("Winhost.NotValid", program)
+    assert not (debian.root / path.lstrip("/")).exists()
+    assert list((debian.root / "run/winhost").glob("*")) == []
+
+
+def test_a_program_that_a_later_step_brings_is_no_fault_of_a_unit(agent: Agent) -> None:
+    key = {"path": "/etc/systemd/system/winhost-x.service"}
+    text = "[Service]\nExecStart=/usr/bin/brought-later\n"
+    assert agent.set("LinuxFile", key, {"text": text}, {}, {}).after["text"] == text
+    agent.set("LinuxFile", key, {"text": None}, {}, {})
