@@ -36,7 +36,8 @@ ASK_BACK |= {"Unregister-ScheduledTask"}
 FORCED = {("assignable_device/script.ps1", "Dismount-VMHostAssignableDevice")}
 FORCED |= {("external_switch/task.ps1", "Remove-VMSwitch")}
 FORCED |= {("vm_power/script.ps1", "Remove-Job")}  # one that still waits is not removed otherwise
-NAMES_ANEW = {"New-VMSwitch"}  # what it makes is called so
+FORCED |= {("own_vm/script.ps1", "Remove-VM")}  # the same, and nobody sits there; with consent
+NAMES_ANEW = {"New-VM", "New-VMSwitch"}  # what it makes is called so
 SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledExperimentalFeatures"}
 HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
 # Among the arguments of New-Object: their constructors with as many have a text there, and no number.

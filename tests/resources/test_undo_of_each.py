@@ -9,6 +9,7 @@ from winhost.core.answers import Json, MissingFact
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES
 from winhost.resources.shared import NO_PROFILE
+from winhost.resources.windows.own_vm.resource import NO_VM
 
 VM, OTHER_VM = (f"assigned:{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "12")
 MISSING = "cannot be judged"
@@ -153,6 +154,21 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("LocalAccount", {"there": False}, {}, {"there": True, "ours": False}),
         Keep("it is not the account that winhost made any more"),
     ),
+    "a VM that was made": (
+        *("OwnVm", {"made": False, "cpus": None, "memory": None}, {"made": True, "cpus": 8, "memory": 1}),
+        {**NO_VM, "made": True, "ours": True, "cpus": 16, "memory": 1},
+        {"made": False, "cpus": None, "memory": None},
+    ),
+    "a VM that lost its mark": (
+        *("OwnVm", {"made": False, "cpus": None}, {"made": True, "cpus": 8}),
+        {**NO_VM, "made": True, "ours": False, "cpus": 8},
+        Keep("its notes no longer have the mark that winhost put there"),
+    ),
+    "a VM that was begun": (
+        *("OwnVm", {"made": False, "cpus": None}, {"made": True, "cpus": 8}),
+        {**NO_VM, "made": None},
+        {"made": False},
+    ),
     "a forwarded port": ("PortForward", {"target": None}, {"target": "10.0.0.1"}, {"target": "10.0.0.1"}, "back"),
     "a power plan": ("PowerPlan", {"standby": 900}, {"standby": 0}, {"standby": 0}, "back"),
     "a file that came in part": (
@@ -177,6 +193,16 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
     "actions of a VM": ("VmActions", {"stop": "save"}, {"stop": "turn-off"}, {"stop": "turn-off"}, "back"),
     "checkpoints of a VM": ("VmCheckpoints", {"automatic": True}, {"automatic": False}, {"automatic": False}, "back"),
     "memory of a VM": ("VmMemory", {"dynamic": True}, {"dynamic": False}, {"dynamic": False}, "back"),
+    "a disk that was made": (
+        *("VmDisk", {"made": False, "image": None, "size": None}, {"made": True, "image": "a", "size": 1}),
+        {"made": True, "image": "a", "size": 2, "path": "p", "vm": None},
+        {"made": False, "image": None, "size": None},
+    ),
+    "a disk that is another's by now": (
+        *("VmDisk", {"made": False, "image": None}, {"made": True, "image": "a"}),
+        {"made": True, "image": "b", "size": 2, "path": "p", "vm": None},
+        Keep("it is not the disk that winhost made any more"),
+    ),
     "windows of a VM": (
         *("VmMmio", {"low": 1, "high": 1}, {"low": 2, "high": 2}, {"low": 2, "high": 3}),
         Keep("high changed since by somebody else", {"low": 1}),

@@ -59,6 +59,7 @@ class _Row:
     risks: str
     rests: str
     within: str
+    known_as: str
     requires: str
     undo: str
 
@@ -214,6 +215,7 @@ def _row(resource: ResourceType) -> _Row:
         risks=json.dumps(as_json(resource.risks)),
         rests=json.dumps([_rule(rule) for rule in resource.rests if rule.resource in WINDOWS]),
         within=resource.within.resource if resource.within else "",
+        known_as=" ".join(resource.known_as or ()),
         requires=resource.requires or "",
         undo=json.dumps(as_json(resource.undo)),
     )

@@ -182,7 +182,7 @@ def _undo(touched: ChangedResource, host: HostAnswers, record: Changes) -> Undo:
     except MissingFact as missing:
         return _undo_unread(touched, host, record, missing)
     if now is None:
-        return Keep(_GONE)
+        return {} if any(_is_named_by(whole, touched, host) for whole in record.touched.values()) else Keep(_GONE)
     before = touched.original
     passed = [(name, value) for state in touched.transitional for name, value in state.items()]
     moved = {name: now[name] for name in before if (name, now[name]) in passed}
@@ -221,6 +221,14 @@ def _undo_of_what_is_gone(part: ChangedResource, host: HostAnswers, record: Chan
     """It went with what this run had made, or with somebody else's."""
     made = (whole for whole in record.touched.values() if _was_made(whole, host))
     return {} if any(_is_in(part, whole, host) for whole in made) else Keep(_GONE)
+
+
+def _is_named_by(whole: ChangedResource, part: ChangedResource, host: HostAnswers) -> bool:
+    """It is a part of something that the run made, and went with it: a setting of a VM."""
+    known_as = host.rules[whole.resource].known_as
+    if known_as is None or known_as[0] not in part.key or not _was_made(whole, host):
+        return False
+    return whole.after.get(known_as[1]) == part.key[known_as[0]]
 
 
 def _was_made(whole: ChangedResource, host: HostAnswers) -> bool:

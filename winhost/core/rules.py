@@ -142,7 +142,8 @@ class ResourceRules:
     title: what sentences call it; key: the parts of its key; place: in the order of changes; sets: the properties that
     can be changed; requires: without what it cannot be read; restarts: a change takes effect with a restart; absent:
     the state of what the host does not list, where it can be made; within: what it lies in, and goes with; credential:
-    the property that holds a secret reference.
+    the property that holds a secret reference; known_as: the part of others' keys that names it, and its property with
+    that name, where others are parts of it.
     """
 
     name: str
@@ -159,6 +160,7 @@ class ResourceRules:
     rests: tuple[Rests, ...] = ()
     within: Rests | None = None
     credential: str = ""
+    known_as: tuple[str, str] | None = None
     undo: UndoRule = BY_PROPERTY
 
 

@@ -51,8 +51,9 @@ class ResourceType:
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
-    since; within: what it lies in, and goes with; upload: the file next to the plan that a change takes, sent to the
-    host before it, or nothing;
+    since; within: what it lies in, and goes with; known_as: the part of others' keys that names it, and its property
+    with that name, where others are parts of it and go with it; upload: the file next to the plan that a change takes,
+    sent to the host before it, or nothing;
     credential: the property that holds a secret reference, whose value goes to the host with a change and nowhere else;
     lasts: seconds that a change may take, where that is more than others get;
     irreversible: why a change cannot be taken back, or nothing; undo: how rollback takes it back.
@@ -73,6 +74,7 @@ class ResourceType:
     may_need: tuple[ConsentRule, ...] = ()
     rests: tuple[Rests, ...] = ()
     within: Rests | None = None
+    known_as: tuple[str, str] | None = None
     upload: Callable[[Change], Attachment | None] = lambda change: None
     credential: str = ""
     lasts: Callable[[Change], float] = lambda change: 0

@@ -57,6 +57,7 @@ def _rules(resource: ResourceType, place: int) -> ResourceRules:
         rests=resource.rests,
         within=resource.within,
         credential=resource.credential,
+        known_as=resource.known_as,
         undo=resource.undo,
     )
 

@@ -82,13 +82,14 @@ function Read-WinhostFileTime {
 
 $script:WinhostOnlyAdministrators = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
 # What else may be done there. By everybody who has logged on, or by one account: reads what we write; answers into files
-# that we made, and neither makes nor removes any; keeps what it wants.
+# that we made, and neither makes nor removes any; keeps what it wants. Of all VMs: comes by, on the way to its own files.
 $script:WinhostFolderUses = @{
     ours = ''
     everybody = '(A;OICI;FRFX;;;AU)'
     read = '(A;OI;FRFX;;;SID)'
     answered = '(A;;FRFX;;;SID)(A;OIIO;0x120196;;;SID)'
     kept = '(A;OICI;0x1301bf;;;SID)'
+    machines = '(A;CI;0x1200a9;;;S-1-5-83-0)'
 }
 
 function Initialize-WinhostFolder {

@@ -370,6 +370,16 @@ function Test-WinhostIn {
     $true
 }
 
+function Test-WinhostNamedBy {
+    param($Whole, $Part)
+    # A part of something that the run made, which went with it: a setting of a VM.
+    $theirs, $own = "$((Find-WinhostResource $Whole.resource).known_as)" -split ' '
+    if ($null -eq $own -or $null -eq $Part.key.PSObject.Properties[$theirs] -or -not (Test-WinhostMade $Whole)) {
+        return $false
+    }
+    "$($Part.key.$theirs)" -ceq "$($Whole.after[$own])"
+}
+
 function Test-WinhostMade {
     param($Whole)
     # Property by property: a host and a declaration do not name them in the same order.
@@ -413,7 +423,8 @@ function Find-WinhostUndoOf {
     }
     $now = Find-WinhostNow $Facts $Touched.resource $Touched.key
     if ($null -eq $now) {
-        return @{ keep = 'it is not there any more'; desired = @{}; lacks = '' }
+        $made = @(foreach ($whole in $Record.touched) { if (Test-WinhostNamedBy $whole $Touched) { $whole } })
+        return @{ keep = @('it is not there any more', '')[[int]($made.Count -gt 0)]; desired = @{}; lacks = '' }
     }
     $undo = Find-WinhostUndo $Touched $now
     if ($undo.desired.Count -gt 0 -and (Find-WinhostResource $Touched.resource).within -cne '') {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from winhost.core.answers import Json
-from winhost.lab.contract import account_changes, distro_changes, network_changes, software_changes
+from winhost.lab.contract import account_changes, distro_changes, network_changes, software_changes, vm_changes
 from winhost.lab.contract.device_changes import set_place
 from winhost.lab.contract.set_call import SetCall, SetOnHost, UploadToHost
 from winhost.lab.physics.feature_cmdlets import CLIENT_ROLE, CLIENT_TOOLS, PLATFORM, ROLE, TOOLS
@@ -100,6 +100,8 @@ SET_ON_HOST: dict[str, SetOnHost] = {
     "VmCheckpoints": _of_vm(Machine.set_vm, kind="checkpoint_type", automatic="automatic_checkpoints_enabled"),
     "VmMemory": _of_vm(Machine.set_vm_memory, dynamic="dynamic_memory_enabled"),
     "VmPower": _set_power,
+    "VmDisk": vm_changes.set_disk,
+    "OwnVm": vm_changes.set_own_vm,
     "StagedFile": software_changes.set_staged,
     "Wsl": software_changes.set_wsl,
     "GpuDriverModel": software_changes.set_driver_model,

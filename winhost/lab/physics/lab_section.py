@@ -87,6 +87,28 @@ class WslPhysics(Closed):
     disk_full: bool = Field(default=False, description="there is no room for an export")
 
 
+class DiskPhysics(Closed):
+    """Of one virtual disk that VMs are made of, by the SHA-256 of its file."""
+
+    size: int = Field(default=7 << 29, description="bytes that a guest sees; left out, 3.5 GiB as of Ubuntu's images")
+    format: Literal["VHDX", "VHD"] = "VHDX"
+    kind: Literal["Dynamic", "Fixed", "Differencing"] = "Dynamic"
+    sound: bool = Field(default=True, description="Test-VHD finds nothing wrong with it")
+
+
+class NewVmPhysics(Closed):
+    """Of what VMs are made of and where."""
+
+    store: str = Field(default="D:\\VHDs", description="Hyper-V's folder of virtual disks")
+    free: int = Field(default=1 << 40, description="bytes left on its volume")
+    attributes: tuple[Literal["SparseFile", "Compressed", "Encrypted", "IntegrityStream"], ...] = Field(
+        default=(), description="of that folder, which what is made in it has as well"
+    )
+    disks: Mapping[str, DiskPhysics] = Field(default_factory=dict)
+    refuses_template: bool = Field(default=False, description="Secure Boot stays with the template for Windows")
+    taken: tuple[str, ...] = Field(default=(), description="paths of files that were there before")
+
+
 class LabSection(Closed):
     """All times in lab seconds."""
 
@@ -114,6 +136,7 @@ class LabSection(Closed):
     accounts: AccountPhysics = Field(default_factory=AccountPhysics)
     sources: Mapping[str, SourcePhysics] = Field(default_factory=dict)
     wsl: WslPhysics = Field(default_factory=WslPhysics)
+    new_vms: NewVmPhysics = Field(default_factory=NewVmPhysics)
     found: Mapping[str, Mapping[str, Any]] = Field(
         default_factory=dict, description="of parts in lab/physics/found, by the names of their files"
     )

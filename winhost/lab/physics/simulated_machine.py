@@ -13,8 +13,9 @@ from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
 from winhost.lab.physics.found import found_parts
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.own_vms import OwnVms
 from winhost.lab.physics.switch_task import switch_task
-from winhost.lab.physics.vm_cmdlets import VmCmdlets
+from winhost.lab.physics.vm_making import VmMaking
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_files import Files
@@ -26,7 +27,7 @@ from winhost.model.facts import Facts
 _ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
 
 
-class Machine(VmCmdlets, FeatureCmdlets):
+class Machine(VmMaking, FeatureCmdlets):
     """A simulated Windows host with its cmdlets."""
 
     def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
@@ -44,6 +45,8 @@ class Machine(VmCmdlets, FeatureCmdlets):
         self.parts.append(self.software)
         self.network = Network(self, switch_task)
         self.parts.append(self.network)
+        self.own_vms = OwnVms(self)
+        self.parts.append(self.own_vms)
         self.parts += found_parts(self, self._initial)
         self.distros = Distros(self, self._initial)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running

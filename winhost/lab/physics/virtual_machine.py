@@ -21,7 +21,11 @@ class Assignment:
 
 @dataclass
 class VirtualMachine:
-    """`traits` are the properties of resource Vm that nobody changes here. Sizes in bytes."""
+    """`traits` are the properties of resource Vm that nobody changes of a VM that was found. Sizes in bytes.
+
+    What follows assignments is known of VMs that were made here: path is where its files are, com1 a pipe, disks the
+    paths of their files; cpus of others is not told by facts.
+    """
 
     guid: str
     traits: Mapping[str, Json]
@@ -39,6 +43,16 @@ class VirtualMachine:
     maximum: int = 1024 * GiB
     assignments: list[Assignment] = field(default_factory=list)
     was_running: bool = False
+    notes: str = ""
+    path: str = ""
+    cpus: int = 1
+    start_delay: int = 0
+    disks: list[str] = field(default_factory=list)
+    boots_from: str | None = None
+    com1: str | None = None
+    switch: str | None = None
+    vlan: int | None = None
+    mac: str = "000000000000"
 
     @property
     def name(self) -> str:

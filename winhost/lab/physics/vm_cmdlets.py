@@ -32,6 +32,8 @@ _KEPT_AS = {
     "automatic_start_action": "start_action",
     "checkpoint_type": "checkpoint_type",
     "automatic_checkpoints_enabled": "automatic_checkpoints",
+    "automatic_start_delay": "start_delay",
+    "notes": "notes",
 }
 _COLD = {"low_memory_mapped_io_space", "high_memory_mapped_io_space"}
 _COLD |= {"guest_controlled_cache_types", "automatic_stop_action"}

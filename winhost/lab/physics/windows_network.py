@@ -35,6 +35,7 @@ class Network(Firewalls):
         self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
         self.wire = 1
         self._made = 0
+        self.vm_ports: dict[str, str] = {}  # by the GUID of a VM that was made here: the switch that it is on
         self.ours = Records(host.files)
         self._task: Iterator[None] | None = None
         self._lock = threading.RLock()
@@ -142,6 +143,10 @@ class Network(Firewalls):
 
     def users(self, switch: Switch) -> int:
         """How many adapters of VMs are connected to it."""
+        return self.found_users(switch) + list(self.vm_ports.values()).count(switch.guid)
+
+    def found_users(self, switch: Switch) -> int:
+        """Those of VMs that were there from the beginning."""
         return self.host.lab.switch_vms.get(str(switch.state["name"]), 0)
 
     def restarted(self) -> bool:

@@ -141,8 +141,11 @@ class Software:
 
     def copy_source(self, source: str, path: str) -> str:
         """Download or copy it, and tell its SHA-256. Raises CmdletError."""
-        physics = self._source(source)
+        physics = self._brought.get(source) or self._source(source)
         with self._machine.changing("Copy-WinhostSource"):
+            if source in self._brought:  # a copy of what lies on the host already
+                self._keep(path, self.read_hash(source), physics)
+                return self.read_hash(path)
             if not physics.there:
                 raise own_error("NotFetched", "ReadError", "There is nothing.")
             asked = re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)

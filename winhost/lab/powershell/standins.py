@@ -34,6 +34,8 @@ _HANDED_ON = (
     "Test-WinhostLink Path",
     "Test-WinhostFolder Path",
     "Test-WinhostEmpty Path",
+    "Test-WinhostFile Path",
+    "Read-WinhostAttributes Path",
     "Read-WinhostOwner Path",
     "Read-WinhostFileTime Path",
     "Read-WinhostHash Path",

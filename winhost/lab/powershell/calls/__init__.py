@@ -7,6 +7,15 @@ from winhost.lab.powershell.calls import (
     plain_calls,
     software_calls,
     vm_calls,
+    vm_making_calls,
 )
 
-__all__ = ["account_calls", "host_calls", "network_calls", "plain_calls", "software_calls", "vm_calls"]
+__all__ = [
+    "account_calls",
+    "host_calls",
+    "network_calls",
+    "plain_calls",
+    "software_calls",
+    "vm_calls",
+    "vm_making_calls",
+]

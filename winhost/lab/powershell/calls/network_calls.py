@@ -5,6 +5,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from winhost.lab.physics.network_adapters import Adapter, Switch
+from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_firewall import ANY
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
@@ -169,16 +170,30 @@ def _remove_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[A
     return ()
 
 
-@answers("Get-VMNetworkAdapter", "All", "ManagementOS")
+@answers("Get-VMNetworkAdapter", "All", "ManagementOS", "VM")
 def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    network = process.machine.network
-    for each in network.switches:
-        if each.port is not None:
-            yield of_type(
-                "VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=True, DeviceId=f"{{{each.port.upper()}}}"
-            )
-        for _ in range(network.users(each) if bound.get("All") else 0):
-            yield of_type("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
+    network, vms = process.machine.network, process.machine.vms
+    if "VM" in bound:
+        return [_of_vm(vms[guid]) for guid in process.each_vm(bound)]
+    ports = [_of_host(each) for each in network.switches if each.port is not None]
+    if not bound.get("All"):
+        return ports
+    others = [
+        of_type("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
+        for each in network.switches
+        for _ in range(network.found_users(each))
+    ]
+    return [*ports, *others, *(_of_vm(vm) for vm in vms.values() if vm.path)]
+
+
+def _of_host(switch: Switch) -> WindowsObject:
+    device = f"{{{str(switch.port).upper()}}}"
+    return of_type("VMNetworkAdapter", SwitchId=switch.guid, IsManagementOs=True, DeviceId=device)
+
+
+def _of_vm(vm: VirtualMachine) -> WindowsObject:
+    """Of one that was made here: of others facts do not tell."""
+    return of_type("VMNetworkAdapter", VMId=vm.guid, SwitchId=vm.switch, IsManagementOs=False, MacAddress=vm.mac)
 
 
 # ---- firewalls

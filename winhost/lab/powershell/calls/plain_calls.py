@@ -57,6 +57,22 @@ def _new_rule(machine: Machine, bound: BoundParameters) -> None:
     machine.network.new_net_firewall_rule(bound["Name"])
 
 
+def _set_memory(machine: Machine, vm: str, bound: BoundParameters) -> None:
+    if "StartupBytes" in bound:
+        assert not bound["DynamicMemoryEnabled"]
+        machine.set_vm_startup_memory(vm, bound["StartupBytes"])
+    else:
+        machine.set_vm_memory(vm, dynamic_memory_enabled=bound["DynamicMemoryEnabled"])
+
+
+def _set_vlan(machine: Machine, port: Mapping[str, str], bound: BoundParameters) -> None:
+    """Of a VM that was made here, or of the host's own port, which has a device."""
+    if port["DeviceId"]:
+        machine.network.set_vm_network_adapter_vlan(port["DeviceId"].strip("{}").lower(), bound["VlanId"])
+    else:
+        machine.set_vm_vlan(port["VMId"], bound.get("VlanId"))
+
+
 # They give nothing.
 CHANGES: Mapping[str, Call] = {
     "Dismount-VMHostAssignableDevice LocationPath Force": lambda m, g: m.dismount_vm_host_assignable_device(
@@ -92,6 +108,9 @@ CHANGES: Mapping[str, Call] = {
     "Add-WinhostPiece Path Restart Bytes": lambda m, g: m.files.append(
         g["Path"], base64.b64decode(g["Bytes"]), restart=g["Restart"]
     ),
+    "Set-VMNetworkAdapter VMNetworkAdapter StaticMacAddress": lambda m, g: m.set_vm_mac(
+        g["VMNetworkAdapter"]["VMId"], g["StaticMacAddress"]
+    ),
     "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
 }
 
@@ -103,9 +122,11 @@ CHANGES_OF_EACH: Mapping[str, Callable[[Machine, Any, BoundParameters], object]]
     "Remove-VMAssignableDevice VMAssignableDevice": lambda m, device, g: m.remove_vm_assignable_device(
         device["VMId"], device["LocationPath"]
     ),
-    "Set-VMMemory VM DynamicMemoryEnabled": lambda m, vm, g: m.set_vm_memory(
-        vm["Id"], dynamic_memory_enabled=g["DynamicMemoryEnabled"]
-    ),
+    "Set-VMMemory VM DynamicMemoryEnabled StartupBytes": lambda m, vm, g: _set_memory(m, vm["Id"], g),
+    "Set-VMProcessor VM Count": lambda m, vm, g: m.set_vm_processor(vm["Id"], g["Count"]),
+    "Set-VMComPort VM Number Path": lambda m, vm, g: m.set_vm_com_port(vm["Id"], g["Path"]),
+    "Add-VMHardDiskDrive VM Path": lambda m, vm, g: m.add_vm_hard_disk_drive(vm["Id"], g["Path"]),
+    "Resize-VHD Path SizeBytes": lambda m, path, g: m.resize_vhd(path, g["SizeBytes"]),
     "Start-VM VM": lambda m, vm, g: m.start_vm(vm["Id"]),
     "Save-VM VM": lambda m, vm, g: m.save_vm(vm["Id"]),
     "Suspend-VM VM": lambda m, vm, g: m.suspend_vm(vm["Id"]),
@@ -126,9 +147,7 @@ CHANGES_OF_EACH: Mapping[str, Callable[[Machine, Any, BoundParameters], object]]
     "Set-NetConnectionProfile InterfaceIndex NetworkCategory": lambda m, index, g: m.network.set_net_connection_profile(
         index, our_word(g["NetworkCategory"])
     ),
-    "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId": lambda m, port, g: m.network.set_vm_network_adapter_vlan(
-        port["DeviceId"].strip("{}").lower(), g["VlanId"]
-    ),
+    "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId Untagged": lambda m, port, g: _set_vlan(m, port, g),
     "Remove-NetFirewallRule InputObject": lambda m, rule, g: m.network.remove_net_firewall_rule(rule["DeviceID"]),
     "Remove-NetFirewallHyperVRule InputObject": lambda m, rule, g: m.network.remove_net_firewall_hyper_v_rule(
         int(rule["DeviceID"].removeprefix("winhost-vm-port-"))
@@ -153,6 +172,8 @@ VALUES: Mapping[str, Call] = {
     "Read-WinhostFileTime Path": lambda m, g: m.distros.config_time(g["Path"]),
     "Read-WinhostHash Path": lambda m, g: m.software.read_hash(g["Path"]),
     "Read-WinhostLength Path": lambda m, g: m.files.length(g["Path"]),
+    "Test-WinhostFile Path": lambda m, g: m.files.read(g["Path"]) is not None,
+    "Test-VHD Path": lambda m, g: all(map(m.test_vhd, g["Path"])),
     "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count(g["Folder"], g["Name"]),
     "Copy-WinhostSource Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
 }
@@ -160,7 +181,6 @@ VALUES: Mapping[str, Call] = {
 # They tell of all instances of a resource: its name, their type, and for each property of an object the one of the
 # resource, of its key or of its state, as it is or as a word of Windows.
 OBJECTS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "Get-VMHost": ("HyperVHost", "VMHost", {"IovSupport": "iov_support", "IovSupportReasons": "iov_reasons"}),
     "Get-VMHostPartitionableGpu": (
         "PartitionableGpu",
         "VMHostPartitionableGpu",

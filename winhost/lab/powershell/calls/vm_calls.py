@@ -5,6 +5,7 @@ from typing import Any
 
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, our_word, windows_word
 
@@ -14,14 +15,17 @@ def _get_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     desired = bound.get("Id")
     if desired is not None and desired not in process.machine.vms:
         raise process.machine.fail("vm-unknown", "Get-VM", vm=desired)
-    return [_vm(vm) for vm in process.machine.vms.values() if desired in (None, vm.guid)]
+    return [virtual_machine(vm) for vm in process.machine.vms.values() if desired in (None, vm.guid)]
 
 
-def _vm(vm: VirtualMachine) -> WindowsObject:
+def virtual_machine(vm: VirtualMachine) -> WindowsObject:
+    """As Get-VM and New-VM give it."""
     return of_type(
         "VirtualMachine",
         Id=vm.guid,
         Name=vm.name,
+        Notes=vm.notes,
+        Path=vm.path,
         State=windows_word(vm.power),
         Generation=vm.known_or("generation", 2),
         Version=vm.known_or("version", None),
@@ -48,7 +52,9 @@ def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[Wi
 
 
 def _processor(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    yield of_type("VMProcessor", VMId=vm.guid, ExposeVirtualizationExtensions=vm.known_or("nested", False))
+    yield of_type(
+        "VMProcessor", VMId=vm.guid, Count=vm.cpus, ExposeVirtualizationExtensions=vm.known_or("nested", False)
+    )
 
 
 def _snapshots(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
@@ -60,7 +66,14 @@ def _firmware(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
     if vm.known_or("generation", 2) < 2:
         raise machine.fail("generation-1", "Get-VMFirmware", vm=vm.name)
     secure = "On" if vm.known_or("secure_boot", False) else "Off"
-    yield of_type("VMFirmware", SecureBoot=secure, SecureBootTemplate=vm.known_or("secure_boot_template", None))
+    template = vm.known_or("secure_boot_template", None)
+    id_ = next((guid for guid, name in TEMPLATES.items() if name == template), None)
+    yield of_type("VMFirmware", SecureBoot=secure, SecureBootTemplate=template, SecureBootTemplateId=id_)
+
+
+def _drives(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
+    for path in vm.disks:
+        yield of_type("HardDiskDrive", VMId=vm.guid, Path=path)
 
 
 def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
@@ -87,16 +100,22 @@ def _partitions(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]
 _of_each_vm("Get-VMProcessor", _processor)
 _of_each_vm("Get-VMSnapshot", _snapshots)
 _of_each_vm("Get-VMFirmware", _firmware)
+_of_each_vm("Get-VMHardDiskDrive", _drives)
 _of_each_vm("Get-VMAssignableDevice", _assigned)
 _of_each_vm("Get-VMGpuPartitionAdapter", _partitions)
 
 _SIZES = ("LowMemoryMappedIoSpace", "HighMemoryMappedIoSpace", "GuestControlledCacheTypes")
 _WORDS = ("AutomaticStopAction", "AutomaticStartAction", "CheckpointType", "AutomaticCheckpointsEnabled")
+_PLAIN = ("AutomaticStartDelay", "Notes")  # what is no word of Windows
 
 
-@answers("Set-VM", "VM", *_SIZES, *_WORDS)
+@answers("Set-VM", "VM", *_SIZES, *_WORDS, *_PLAIN)
 def _set_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    desired = {our_word(name).replace("-", "_"): our_word(value) for name, value in bound.items() if name != "VM"}
+    desired = {
+        our_word(name).replace("-", "_"): value if name in _PLAIN else our_word(value)
+        for name, value in bound.items()
+        if name != "VM"
+    }
     for guid in process.each_vm(bound):
         process.machine.set_vm(guid, **desired)
     return ()

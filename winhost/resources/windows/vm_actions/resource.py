@@ -17,6 +17,7 @@ from winhost.resources.windows.vm_power.resource import VM_OFF
             "start": one_of("nothing", "start-if-running", "start"),
         },
         requires="HyperVRole",
+        after=("OwnVm",),
         needs=(VM_OFF,),
         rests=DEVICES,
     )

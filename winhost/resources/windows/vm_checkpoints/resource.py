@@ -13,6 +13,7 @@ from winhost.resources.values import FLAG, one_of
         key=("vm",),
         sets={"kind": one_of("disabled", "production", "production-only", "standard"), "automatic": FLAG},
         requires="HyperVRole",
+        after=("OwnVm",),
         rests=DEVICES,
     )
 )

@@ -15,6 +15,7 @@ from winhost.resources.windows.vm_power.resource import VM_OFF
         key=("vm",),
         sets={"dynamic": FLAG},
         requires="HyperVRole",
+        after=("OwnVm",),
         needs=(VM_OFF,),
         rests=DEVICES,
     )

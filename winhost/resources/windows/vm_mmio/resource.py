@@ -15,6 +15,7 @@ from winhost.resources.windows.vm_power.resource import VM_OFF
         key=("vm",),
         sets={"low": sizes(2 * MiB), "high": sizes(2 * MiB), "cache": FLAG},
         requires="HyperVRole",
+        after=("OwnVm",),
         needs=(VM_OFF,),
         rests=DEVICES,
     )

@@ -17,7 +17,7 @@ _RUNNING = Condition("state", of="before", one_of=(RUNNING,))
         order=230,
         key=("vm",),
         sets={"state": one_of(OFF, RUNNING, "saved", "paused")},
-        after=("VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "AssignableDevice"),
+        after=("OwnVm", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory", "AssignableDevice"),
         requires="HyperVRole",
         asks=("vm-stop", "vm-turn-off"),
         undo=UndoRule(ends_with_required=True),

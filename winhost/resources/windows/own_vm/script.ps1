@@ -1,0 +1,292 @@
+# key {name: text}   state {made: bool or null, ours: bool, id: guid or null, cpus: int or null, memory: bytes or null, switch: guid or null, vlan: int or null, mac: text or null, secure_boot: bool or null}; how {accept: data}
+# Microsoft's UEFI certificate authority. By its id: some hosts do not know the template by its name.
+$script:WinhostSecureBootTemplate = '272e7447-90a4-4563-a4b9-8e4ab00526ce'
+
+function Get-WinhostOwnVm {
+    param($Key)
+    $null = @(Find-WinhostVms $null)
+    foreach ($entry in @(Find-WinhostMadeRecords 'vm' $Key)) {
+        $state = New-WinhostNoVm
+        $state.made = $null
+        $vm = Find-WinhostMadeVm $entry.name $entry.record
+        if ($null -ne $vm) {
+            $state.id = "$($vm.Id)"
+            $state.ours = Test-WinhostOurs $vm $entry.record
+            if ($entry.record.complete) {
+                $state.made = $true
+                Read-WinhostMadeVm $vm $state
+            }
+        }
+        @{ key = @{ name = $entry.name }; state = $state }
+    }
+    if ($null -ne $Key) {
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostNoVm }
+    }
+}
+
+function New-WinhostNoVm {
+    $state = @{ made = $false; ours = $false; id = $null; cpus = $null; memory = $null; switch = $null; vlan = $null; mac = $null; secure_boot = $null }
+    $state
+}
+
+function Read-WinhostMadeVm {
+    param($Vm, $State)
+    $State.cpus = Read-WinhostValue { [int](Get-VMProcessor -VM $Vm -ErrorAction Stop).Count }
+    $State.memory = [long]$Vm.MemoryStartup
+    $State.secure_boot = Read-WinhostValue { Test-WinhostLinuxBoot $Vm }
+    foreach ($adapter in @(Get-VMNetworkAdapter -VM $Vm -ErrorAction Stop)) {
+        if ($null -ne $adapter.SwitchId -and "$($adapter.SwitchId)" -cne "$([guid]::Empty)") {
+            $State.switch = "$($adapter.SwitchId)"
+        }
+        $State.mac = "$($adapter.MacAddress)"
+        $vlan = Get-VMNetworkAdapterVlan -VMNetworkAdapter $adapter -ErrorAction Stop
+        if ("$($vlan.OperationMode)" -ceq 'Access') {
+            $State.vlan = [int]$vlan.AccessVlanId
+        }
+        return
+    }
+}
+
+function Test-WinhostLinuxBoot {
+    param($Vm)
+    $firmware = Get-VMFirmware -VM $Vm -ErrorAction Stop
+    "$($firmware.SecureBoot)" -ceq 'On' -and "$($firmware.SecureBootTemplateId)" -eq $script:WinhostSecureBootTemplate
+}
+
+function Set-WinhostOwnVm {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('made', 'cpus', 'memory', 'switch', 'vlan', 'mac', 'secure_boot')
+    Assert-WinhostVmName $Key
+    Assert-WinhostVmDesired $Desired
+    $record = Find-WinhostMadeRecord 'vm' $Key
+    $name = "$($Key.name)"
+    if (-not (Test-WinhostDesired $Desired 'made')) {
+        $vm = Find-WinhostOurVm $name $record
+        Write-WinhostVmSettings $vm $Desired
+        return
+    }
+    if (-not $Desired.made) {
+        Remove-WinhostOwnVm $name $record $How
+        return
+    }
+    foreach ($part in @('cpus', 'memory', 'switch', 'mac', 'secure_boot')) {
+        if ($null -eq (Read-WinhostField $Desired $part)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A VM is made with all of these.'
+        }
+    }
+    Add-WinhostOwnVm $name $record $Desired
+}
+
+function Assert-WinhostVmDesired {
+    param($Desired)
+    foreach ($flag in @('made', 'secure_boot')) {
+        $asked = Read-WinhostField $Desired $flag
+        if ((Test-WinhostDesired $Desired $flag) -and $asked -isnot [bool] -and ($flag -ceq 'made' -or $null -ne $asked)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$flag is true or false."
+        }
+    }
+    Assert-WinhostWhole $Desired 'cpus' 1 2048
+    Assert-WinhostWhole $Desired 'memory' 2097152 1099511627776000
+    Assert-WinhostWhole $Desired 'vlan' 1 4094
+    $forms = @{ switch = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z'; mac = '^[0-9A-F]{12}\z' }
+    foreach ($name in @('switch', 'mac')) {
+        $text = Read-WinhostField $Desired $name
+        if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $forms[$name])) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is a GUID, or a MAC address of 12 hexadecimal digits."
+        }
+    }
+}
+
+# ---- whose it is
+
+function Find-WinhostMadeVm {
+    param([string]$Name, $Record)
+    # By the id in the record. Where we were cut off before we could note it, by a folder where nobody else makes any.
+    $folder = "$(Read-WinhostVmStore)\$Name"
+    foreach ($vm in @(Find-WinhostVms $null)) {
+        if ($null -ne $Record.id) {
+            if ("$($vm.Id)" -eq $Record.id) {
+                return $vm
+            }
+        }
+        elseif ((Test-WinhostText "$($vm.Name)" $Name 'OrdinalIgnoreCase') -and (Test-WinhostText "$($vm.Path)".TrimEnd('\') $folder 'OrdinalIgnoreCase')) {
+            return $vm
+        }
+    }
+}
+
+function Test-WinhostOurs {
+    param($Vm, $Record)
+    # Until the id is noted the folder alone says so; from then on the notes must, too.
+    $null -eq $Record.id -or -not $Record.marked -or "$($Vm.Notes)".Contains($Record.token)
+}
+
+function Find-WinhostOurVm {
+    param([string]$Name, $Record)
+    if ($null -ne $Record) {
+        $vm = Find-WinhostMadeVm $Name $Record
+        if ($null -ne $vm) {
+            if (Test-WinhostOurs $vm $Record) {
+                return $vm
+            }
+            Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "The notes of the VM $Name no longer have the mark of winhost, which leaves it alone."
+        }
+    }
+    Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made no VM $Name."
+}
+
+# ---- come and go
+
+function Add-WinhostOwnVm {
+    param([string]$Name, $Record, $Desired)
+    $disk = Find-WinhostMadeRecord 'disk' ([PSCustomObject]@{ name = $Name })
+    if ($null -eq $disk -or -not $disk.complete) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "There is no disk for the VM ${Name}: make that first."
+    }
+    $null = Find-WinhostVmSwitch $Desired.switch
+    $vm = $null
+    if ($null -ne $Record) {
+        $vm = Find-WinhostMadeVm $Name $Record
+    }
+    if ($null -ne $vm -and -not (Test-WinhostOurs $vm $Record)) {
+        $vm = Find-WinhostOurVm $Name $Record
+    }
+    Assert-WinhostFree $Name $vm $Desired.mac
+    if ($null -eq $vm) {
+        # Noted first: a VM in this folder is ours from its first moment.
+        $Record = @{ token = "$([guid]::NewGuid())"; id = $null; marked = $false; complete = $false }
+        Write-WinhostMadeRecord 'vm' $Name $Record
+        $vm = New-VM -Name $Name -Generation 2 -MemoryStartupBytes ([long]$Desired.memory) -NoVHD -Path (Read-WinhostVmStore) -ErrorAction Stop
+    }
+    $mine = @{ token = $Record.token; id = "$($vm.Id)"; marked = $false; complete = $false }
+    Write-WinhostMadeRecord 'vm' $Name $mine
+    Set-VM -VM $vm -Notes "Made by winhost, which knows it by $($mine.token)." -ErrorAction Stop
+    $mine.marked = $true
+    Write-WinhostMadeRecord 'vm' $Name $mine
+    Write-WinhostVmFixed $vm
+    Write-WinhostVmSettings $vm $Desired
+    Add-WinhostVmBootDisk $vm $disk.path
+    $mine.complete = $true
+    Write-WinhostMadeRecord 'vm' $Name $mine
+}
+
+function Assert-WinhostFree {
+    param([string]$Name, $Vm, [string]$Mac)
+    # Two VMs of one name nobody could tell apart, and two of one address nobody could reach.
+    $id = ''
+    if ($null -ne $Vm) {
+        $id = "$($Vm.Id)"
+    }
+    foreach ($other in @(Find-WinhostVms $null)) {
+        if ("$($other.Id)" -cne $id -and (Test-WinhostText "$($other.Name)" $Name 'OrdinalIgnoreCase')) {
+            Stop-Winhost 'Winhost.NameTaken' 'ResourceExists' "There is a VM $Name already, which winhost did not make."
+        }
+    }
+    foreach ($adapter in @(Get-VMNetworkAdapter -All -ErrorAction Stop)) {
+        if ("$($adapter.VMId)" -cne $id -and "$($adapter.MacAddress)" -eq $Mac) {
+            Stop-Winhost 'Winhost.AddressTaken' 'ResourceExists' "Another network adapter on this host has the MAC address $Mac."
+        }
+    }
+}
+
+function Find-WinhostVmSwitch {
+    param([string]$Id)
+    foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
+        if ("$($switch.Id)" -eq $Id) {
+            return $switch
+        }
+    }
+    Stop-Winhost 'Winhost.NoSwitch' 'ObjectNotFound' "There is no switch $Id."
+}
+
+function Write-WinhostVmFixed {
+    param($Vm)
+    # What never changes: a VM with an assigned device can neither be saved nor checkpointed.
+    Set-VM -VM $Vm -CheckpointType Disabled -AutomaticStopAction TurnOff -ErrorAction Stop
+    # The GPUs' drivers on the host need a moment.
+    Set-VM -VM $Vm -AutomaticStartAction StartIfRunning -AutomaticStartDelay 60 -ErrorAction Stop
+    if ($null -ne $Vm.PSObject.Properties['AutomaticCheckpointsEnabled']) {
+        Set-VM -VM $Vm -AutomaticCheckpointsEnabled $false -ErrorAction Stop
+    }
+    Set-VMComPort -VM $Vm -Number 1 -Path "\\.\pipe\$($Vm.Id)" -ErrorAction Stop
+}
+
+function Write-WinhostVmSettings {
+    param($Vm, $Desired)
+    if ($null -ne (Read-WinhostField $Desired 'cpus')) {
+        Set-VMProcessor -VM $Vm -Count $Desired.cpus -ErrorAction Stop
+    }
+    if ($null -ne (Read-WinhostField $Desired 'memory')) {
+        Set-VMMemory -VM $Vm -DynamicMemoryEnabled $false -StartupBytes $Desired.memory -ErrorAction Stop
+    }
+    if ($null -ne (Read-WinhostField $Desired 'secure_boot')) {
+        Write-WinhostSecureBoot $Vm $Desired.secure_boot
+    }
+    foreach ($adapter in @(Get-VMNetworkAdapter -VM $Vm -ErrorAction Stop)) {
+        Write-WinhostVmAdapter $adapter $Desired
+    }
+}
+
+function Write-WinhostVmAdapter {
+    param($Adapter, $Desired)
+    if ($null -ne (Read-WinhostField $Desired 'mac')) {
+        Set-VMNetworkAdapter -VMNetworkAdapter $Adapter -StaticMacAddress $Desired.mac -ErrorAction Stop
+    }
+    if ($null -ne (Read-WinhostField $Desired 'vlan')) {
+        Set-VMNetworkAdapterVlan -VMNetworkAdapter $Adapter -Access -VlanId $Desired.vlan -ErrorAction Stop
+    }
+    elseif (Test-WinhostDesired $Desired 'vlan') {
+        Set-VMNetworkAdapterVlan -VMNetworkAdapter $Adapter -Untagged -ErrorAction Stop
+    }
+    # Last, so that nothing of it is ever on another network.
+    if ($null -ne (Read-WinhostField $Desired 'switch')) {
+        Connect-VMNetworkAdapter -VMNetworkAdapter $Adapter -VMSwitch (Find-WinhostVmSwitch $Desired.switch) -ErrorAction Stop
+    }
+}
+
+function Write-WinhostSecureBoot {
+    param($Vm, [bool]$On)
+    if (-not $On) {
+        Set-VMFirmware -VM $Vm -EnableSecureBoot Off -ErrorAction Stop
+        return
+    }
+    Set-VMFirmware -VM $Vm -EnableSecureBoot On -SecureBootTemplateId $script:WinhostSecureBootTemplate -ErrorAction Stop
+    if (-not (Test-WinhostLinuxBoot $Vm)) {
+        $why = 'This host did not take the template for Linux. Secure Boot is not switched off for that: say so, and plan with new_vm.secure_boot=false.'
+        Stop-Winhost 'Winhost.TemplateRefused' 'InvalidResult' $why
+    }
+}
+
+function Add-WinhostVmBootDisk {
+    param($Vm, [string]$Path)
+    $drives = @(Get-VMHardDiskDrive -VM $Vm -ErrorAction Stop)
+    if ($drives.Count -eq 0) {
+        # Attaching it is what gives the VM the right to its file.
+        Add-VMHardDiskDrive -VM $Vm -Path $Path -ErrorAction Stop
+        $drives = @(Get-VMHardDiskDrive -VM $Vm -ErrorAction Stop)
+    }
+    Set-VMFirmware -VM $Vm -FirstBootDevice $drives[0] -ErrorAction Stop
+}
+
+function Remove-WinhostOwnVm {
+    param([string]$Name, $Record, $How)
+    if ($null -eq $Record) {
+        return
+    }
+    if (-not (Test-WinhostAccepted $How 'data')) {
+        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'A VM would go for good, without the consent for it.'
+    }
+    $vm = Find-WinhostMadeVm $Name $Record
+    if ($null -ne $vm) {
+        $vm = Find-WinhostOurVm $Name $Record
+        if ("$($vm.State)" -cne 'Off') {
+            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The VM is $($vm.State): shut it down first."
+        }
+        if (@(Get-VMAssignableDevice -VM $vm -ErrorAction Stop).Count -gt 0) {
+            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A device is assigned to the VM: take it back first, or the host has it no more.'
+        }
+        # Its disk stays: that is another thing of ours. It asks back whatever -Confirm says.
+        Remove-VM -VM $vm -Force -ErrorAction Stop
+    }
+    Write-WinhostMadeRecord 'vm' $Name $null
+}

@@ -1,0 +1,271 @@
+# key {name: text}   state {made: bool or null, image: sha256 or null, size: bytes or null, path: text or null, vm: guid or null}; set: made, image, size; how {accept: data}
+function Get-WinhostVmDisk {
+    param($Key)
+    # Also for whoever has none: who may not see VMs may not see this.
+    $null = @(Find-WinhostVms $null)
+    foreach ($entry in @(Find-WinhostMadeRecords 'disk' $Key)) {
+        $state = @{ made = $null; image = $null; size = $null; path = $entry.record.path; vm = $null }
+        if ($entry.record.complete) {
+            $state.made = Test-WinhostFile $entry.record.path
+        }
+        if ($state.made) {
+            $state.image = $entry.record.image
+            $state.size = Read-WinhostValue { [long](Get-VHD -Path $entry.record.path -ErrorAction Stop).Size }
+            $state.vm = Read-WinhostValue { Find-WinhostDiskUser $entry.record.path }
+        }
+        elseif ($entry.record.complete) {
+            # Somebody took it away; the record of it is still ours to remove.
+            $state.made = $null
+        }
+        @{ key = @{ name = $entry.name }; state = $state }
+    }
+    if ($null -ne $Key) {
+        $state = @{ made = $false; image = $null; size = $null; path = $null; vm = $null }
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = $state }
+    }
+}
+
+function Set-WinhostVmDisk {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('made', 'image', 'size')
+    Assert-WinhostVmName $Key
+    Assert-WinhostDiskDesired $Desired
+    $entry = Find-WinhostMadeRecord 'disk' $Key
+    if (Test-WinhostDesired $Desired 'made') {
+        if ($Desired.made) {
+            Add-WinhostVmDisk "$($Key.name)" $entry $Desired
+        }
+        else {
+            Remove-WinhostVmDisk "$($Key.name)" $entry $How
+        }
+        return
+    }
+    if ($null -eq $entry -or -not $entry.complete) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made no disk for $($Key.name)."
+    }
+    if (Test-WinhostDesired $Desired 'image') {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'The disk was made of another image: take it away first.'
+    }
+    if ($null -ne $Desired.size) {
+        Resize-WinhostDisk $entry.path $Desired.size
+    }
+}
+
+function Assert-WinhostDiskDesired {
+    param($Desired)
+    if ((Test-WinhostDesired $Desired 'made') -and $Desired.made -isnot [bool]) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'made is true or false.'
+    }
+    $image = Read-WinhostField $Desired 'image'
+    if ($null -ne $image -and "$image" -cnotmatch '^[0-9a-f]{64}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'image is the SHA-256 of a staged file.'
+    }
+    Assert-WinhostWhole $Desired 'size' 1048576 70368744177664
+}
+
+function Assert-WinhostWhole {
+    param($Desired, [string]$Name, [long]$Step, [long]$Most)
+    # A whole number of steps, or nothing.
+    $number = Read-WinhostField $Desired $Name
+    if ($null -eq $number) {
+        return
+    }
+    $whole = $number -is [int] -or $number -is [long]
+    if (-not $whole -or $number -le 0 -or $number -gt $Most -or $number % $Step -ne 0) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is a whole number in steps of $Step, and at most $Most."
+    }
+}
+
+# ---- what is whose: a record in the registry for each disk and each VM that winhost makes
+
+function Assert-WinhostVmName {
+    param($Key)
+    # It becomes a part of paths, and the name of the guest.
+    if ("$($Key.name)" -cnotmatch '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'That is no name for a VM: lower-case letters, digits and dashes between them.'
+    }
+    if ("$($Key.name)" -match '^(con|prn|aux|nul|com[0-9]|lpt[0-9])\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($Key.name) is a device of Windows."
+    }
+}
+
+function Find-WinhostMadeRecords {
+    param([string]$Kind, $Key)
+    $asked = Read-WinhostField $Key 'name'
+    $records = Open-WinhostRegistry $script:WinhostRecord
+    if ($null -eq $records) {
+        return
+    }
+    foreach ($entry in @($records.GetValueNames() | Sort-Object)) {
+        if ($entry -cnotmatch '^(vm|disk) ([a-z0-9-]{1,63})\z' -or $Matches[1] -cne $Kind) {
+            continue
+        }
+        $name = $Matches[2]
+        if ($null -eq $asked -or (Test-WinhostText $name $asked 'OrdinalIgnoreCase')) {
+            @{ name = $name; record = ConvertFrom-Json -InputObject "$($records.GetValue($entry))" -ErrorAction Stop }
+        }
+    }
+    $records.Close()
+}
+
+function Find-WinhostMadeRecord {
+    param([string]$Kind, $Key)
+    foreach ($entry in @(Find-WinhostMadeRecords $Kind $Key)) {
+        return $entry.record
+    }
+}
+
+function Write-WinhostMadeRecord {
+    param([string]$Kind, [string]$Name, $Record)
+    # Nothing as the record takes it away.
+    $text = $null
+    if ($null -ne $Record) {
+        $text = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Record -Depth 5 -Compress -ErrorAction Stop)
+    }
+    Write-WinhostRegistry $script:WinhostRecord "$Kind $Name" $text
+}
+
+function Read-WinhostVmStore {
+    "$((Get-VMHost -ErrorAction Stop).VirtualHardDiskPath)".TrimEnd('\') + '\winhost'
+}
+
+function Find-WinhostDiskUser {
+    param([string]$Path)
+    foreach ($vm in @(Find-WinhostVms $null)) {
+        foreach ($drive in @(Get-VMHardDiskDrive -VM $vm -ErrorAction Stop)) {
+            if (Test-WinhostText "$($drive.Path)" $Path 'OrdinalIgnoreCase') {
+                return "$($vm.Id)"
+            }
+        }
+    }
+}
+
+# ---- come and go
+
+function Add-WinhostVmDisk {
+    param([string]$Name, $Record, $Desired)
+    foreach ($part in @('image', 'size')) {
+        if ($null -eq (Read-WinhostField $Desired $part)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A disk is made of a staged file, and with a size.'
+        }
+    }
+    $staged = Find-WinhostStagedFile $Desired.image
+    $store = Read-WinhostVmStore
+    $folder = "$store\$Name"
+    $path = "$folder\disk.vhdx"
+    # What we began and were cut off from is nobody's work.
+    $begun = $null -ne $Record -and (Test-WinhostText "$($Record.path)" $path 'OrdinalIgnoreCase')
+    if (-not $begun -and -not (Test-WinhostEmpty $folder)) {
+        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "There is something in $folder that winhost did not make."
+    }
+    if ($begun -and $null -ne (Find-WinhostDiskUser $path)) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "$path is attached to a VM."
+    }
+    foreach ($each in @($store, $folder)) {
+        Initialize-WinhostFolder $each 'machines'
+    }
+    Assert-WinhostDiskPlace $folder
+    Assert-WinhostRoom $folder $Desired.size
+    Write-WinhostMadeRecord 'disk' $Name @{ image = $Desired.image; path = $path; complete = $false }
+    Remove-WinhostFile $path
+    # A copy, and no move: what is moved keeps the rights of the folder where everybody reads.
+    if ((Copy-WinhostSource $staged $path) -cne $Desired.image) {
+        Remove-WinhostFile $path
+        Stop-Winhost 'Winhost.WrongHash' 'InvalidData' "$staged changed while it was copied."
+    }
+    Assert-WinhostDiskPlace $path
+    Assert-WinhostDiskSound $path
+    Resize-WinhostDisk $path $Desired.size
+    Write-WinhostMadeRecord 'disk' $Name @{ image = $Desired.image; path = $path; complete = $true }
+}
+
+function Assert-WinhostDiskPlace {
+    param([string]$Path)
+    # Hyper-V starts no VM from such a file (0xC03A001A), and files have it from their folder.
+    $hindering = @(Read-WinhostAttributes $Path)
+    if ($hindering.Count -gt 0) {
+        $why = "$Path is $($hindering -join ', '), and Hyper-V uses no such disk. Take that from its folder: compact /u, cipher /d, Set-FileIntegrity."
+        Stop-Winhost 'Winhost.DiskAttributes' 'InvalidOperation' $why
+    }
+}
+
+function Assert-WinhostRoom {
+    param([string]$Folder, [long]$Size)
+    # All that the disk can grow to, and 4 GiB: on a full volume every VM pauses.
+    $free = [long](Get-Volume -FilePath $Folder -ErrorAction Stop).SizeRemaining
+    if ($free -lt $Size + 4294967296) {
+        Stop-Winhost 'Winhost.NoRoom' 'ResourceUnavailable' "$Folder has $free bytes left, and the disk can grow to $Size; 4 GiB must remain."
+    }
+}
+
+function Assert-WinhostDiskSound {
+    param([string]$Path)
+    $disk = Get-VHD -Path $Path -ErrorAction Stop
+    if ("$($disk.VhdFormat)" -cne 'VHDX' -or "$($disk.VhdType)" -ceq 'Differencing') {
+        Stop-Winhost 'Winhost.WrongDisk' 'InvalidData' "It is a $($disk.VhdFormat) of type $($disk.VhdType), and no VHDX that stands alone."
+    }
+    $null = Test-VHD -Path $Path -ErrorAction Stop
+}
+
+function Resize-WinhostDisk {
+    param([string]$Path, [long]$Size)
+    $now = [long](Get-VHD -Path $Path -ErrorAction Stop).Size
+    if ($now -gt $Size) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The disk has $now bytes already, and winhost makes none smaller."
+    }
+    if ($now -lt $Size) {
+        Resize-VHD -Path $Path -SizeBytes $Size -ErrorAction Stop
+    }
+}
+
+function Remove-WinhostVmDisk {
+    param([string]$Name, $Record, $How)
+    if ($null -eq $Record) {
+        return
+    }
+    if (-not (Test-WinhostAccepted $How 'data')) {
+        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'What is on the disk would be lost, without the consent for it.'
+    }
+    $path = "$($Record.path)"
+    $user = Find-WinhostDiskUser $path
+    if ($null -ne $user) {
+        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The disk is attached to the VM $user."
+    }
+    $folder = Split-WinhostPath $path
+    Assert-WinhostOurDisk $Name $path
+    Assert-WinhostNoLink $path
+    Remove-WinhostFile $path
+    # Hyper-V leaves these when a VM goes.
+    foreach ($left in @("$folder\Virtual Machines", "$folder\Snapshots", $folder)) {
+        if (-not (Remove-WinhostEmptyFolder $left)) {
+            Stop-Winhost 'Winhost.NotEmpty' 'ResourceExists' "$left is not empty: something else was put there."
+        }
+    }
+    Write-WinhostMadeRecord 'disk' $Name $null
+}
+
+function Assert-WinhostOurDisk {
+    param([string]$Name, [string]$Path)
+    # Whatever the record says: only in a folder of ours, and only this file.
+    if (-not $Path.EndsWith("\winhost\$Name\disk.vhdx", [System.StringComparison]::OrdinalIgnoreCase)) {
+        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "$Path is in no folder of winhost's."
+    }
+}
+
+# ---- what reaches past cmdlets
+
+function Test-WinhostFile {
+    param([string]$Path)
+    [System.IO.File]::Exists($Path)
+}
+
+function Read-WinhostAttributes {
+    param([string]$Path)
+    # Those of a file or folder that keep Hyper-V from using it, by their names in .NET.
+    $found = [System.IO.File]::GetAttributes($Path)
+    foreach ($name in @('SparseFile', 'Compressed', 'Encrypted', 'IntegrityStream')) {
+        if ($found -band [System.IO.FileAttributes]$name) {
+            $name
+        }
+    }
+}
