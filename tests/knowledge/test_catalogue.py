@@ -45,6 +45,12 @@ SEEN = {
     "gpu-compute.no-card",
     "dda.no-card",
     "dda.no-vm",
+    "vm.another-disk",
+    "vm.name-taken",
+    "vm.no-external-switch",
+    "vm.no-switch",
+    "vm.too-many-processors",
+    "vm.which-switch",
     "wsl.controller-outside",
     "wsl.distro-taken",
     "wsl.no-adapter",
@@ -67,12 +73,12 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
 
 def refusals() -> set[str]:
     """Codes that no rule finds: the decisions of a path refuse with them (Refusal)."""
-    return {code for code in catalogue.own_entries() if code.startswith(("mmio.", "wsl."))}
+    return {code for code in catalogue.own_entries() if code.startswith(("mmio.", "vm.", "wsl."))}
 
 
 def test_each_refusal_of_the_arithmetic_is_in_the_catalogue_and_each_of_those_is_raised() -> None:
     raised = {
-        code for file in REFUSING for code in re.findall(r'"((?:mmio|wsl)\.[a-z0-9-]+)"', file.read_text("utf-8"))
+        code for file in REFUSING for code in re.findall(r'"((?:mmio|vm|wsl)\.[a-z0-9-]+)"', file.read_text("utf-8"))
     }
     assert raised == refusals()
 

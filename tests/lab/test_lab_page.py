@@ -11,9 +11,11 @@ from winhost.lab.physics.lab_section import (
     AccountPhysics,
     AdapterPhysics,
     DevicePhysics,
+    DiskPhysics,
     GuestPhysics,
     ImagePhysics,
     LabSection,
+    NewVmPhysics,
     SourcePhysics,
     WslPhysics,
 )
@@ -47,7 +49,7 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
 
 
 PHYSICS = (AccountPhysics, AdapterPhysics, DevicePhysics, GuestPhysics, ImagePhysics, SourcePhysics, WslPhysics)
-PHYSICS += (PowerPlanPhysics,)
+PHYSICS += (PowerPlanPhysics, NewVmPhysics, DiskPhysics)
 
 
 @pytest.mark.parametrize("section", [LabSection, *PHYSICS])

@@ -64,6 +64,10 @@ RUNS = {
         "foreach ($each in 'file', 'full', 'empty', 'none') { Test-WinhostEmpty \"HERE/$each\" }",
         ["False", "False", "True", "True"],
     ),
+    "Test-WinhostFile": (
+        "foreach ($each in 'file', 'full', 'none') { Test-WinhostFile \"HERE/$each\" }",
+        ["True", "False", "False"],
+    ),
     "Read-WinhostFileTime": ("Read-WinhostFileTime 'HERE/file'", ["1700000000"]),
     "Measure-WinhostFiles": ("Measure-WinhostFiles 'HERE' 'inside'", ["1"]),
     "Read-WinhostHash": (
@@ -96,6 +100,7 @@ NEVER = {
     "Open-WinhostScheduler": "`Schedule.Service`",
     "Add-WinhostFolder": "folder permissions",
     "Write-WinhostFolderRights": "folder permissions",
+    "Read-WinhostAttributes": "attributes of NTFS and ReFS",
     "Read-WinhostOwner": "the owner of a folder",
     "Read-WinhostOwnSid": "who is logged on",
     "Test-WinhostAdministrator": "who is logged on",

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -410,6 +411,12 @@ def test_every_resource_has_its_script_and_every_script_its_resource() -> None:
     assert [s.name for s in scripts() if not is_part(s)] == [AGENT, *helpers(), *(f"{f}/script.ps1" for f in folders)]
     assert {s.name.partition("/")[0] for s in scripts() if is_part(s)} <= set(folders)
     assert {f for f in functions() if f.startswith("Get-")} == {f"Get-Winhost{resource}" for resource in WINDOWS}
+
+
+def test_no_function_takes_the_place_of_another() -> None:
+    """Agent, resources and the chapters of bundles are one text: of two with one name the last would be called."""
+    chapters = [name for script in bundle_scripts() if script.name == bundle_files.SHARED for name in defined(script)]
+    assert [name for name, times in Counter((*functions(), *chapters)).items() if times > 1] == []
 
 
 def test_what_can_be_set_has_a_set_and_nothing_else_has() -> None:

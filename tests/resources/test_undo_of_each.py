@@ -161,7 +161,7 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
     ),
     "a VM that lost its mark": (
         *("OwnVm", {"made": False, "cpus": None}, {"made": True, "cpus": 8}),
-        {**NO_VM, "made": True, "ours": False, "cpus": 8},
+        {**NO_VM, "made": None, "id": "a"},
         Keep("its notes no longer have the mark that winhost put there"),
     ),
     "a VM that was begun": (

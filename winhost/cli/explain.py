@@ -38,7 +38,7 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
 
     Raises UsageError: UnknownCode.
     """
-    order = (*PATHS, "mmio", "wsl", *CAPABILITIES, catalogue.ANY)
+    order = (*PATHS, "mmio", "vm", "wsl", *CAPABILITIES, catalogue.ANY)
     every = {**catalogue.own_entries(), **catalogue.gaps()}
     codes = [code for code in every if code.startswith(prefix)]
     if not codes:

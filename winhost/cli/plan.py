@@ -11,7 +11,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
-from winhost.cli.plan_options import PlanOptions, Power
+from winhost.cli.plan_options import PlanOptions, Power, pinned
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, statements, watched, worst
@@ -52,7 +52,7 @@ def plan(
         raise click.BadParameter(
             "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
         )
-    asked = PlanOptions(path, vm, cards, high, low, power, playbook, settings, allow_unverified)
+    asked = PlanOptions(path, vm, cards, high, low, power, playbook, pinned(settings), allow_unverified)
     named = asked.path
     if named:
         asked.request(named)  # what is wrong with the words themselves is told once, before any host is asked

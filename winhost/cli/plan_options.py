@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import file_digest
 from pathlib import Path
 from typing import Literal
 
@@ -68,6 +69,8 @@ class PlanOptions:
         if path in self._parsed:
             return self._parsed[path]
         playbook = decided(self._playbook(path), (*self._of_variant(path), *self.settings))
+        if self.vm and getattr(playbook.parsed_settings, "new_vm", None):
+            raise click.BadParameter("names a VM that is there; --new-vm makes one", param_hint="--vm")
         power = self.power or "as-found"
         document = PlanRequest(
             path, playbook.content, self.vm, self.cards, self.low, self.high, power, self.allow_unverified
@@ -130,6 +133,20 @@ def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> Us
         what=f"{visible(option)} belongs to {' or '.join(belongs)}, and not to {' or '.join(path)}",
         hint=f"Leave it out, or plan that path: --path {belongs[0]}",
     )
+
+
+def pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
+    """With the SHA-256 of a disk image that lies beside the plan, as it is now. Raises BadParameter."""
+    source, given = "new_vm.vhdx.source=./", "new_vm.vhdx.sha256="
+    names = [each[len(source) - 2 :] for each in settings if each.startswith(source)]
+    if not names or any(each.startswith(given) for each in settings):
+        return settings
+    try:
+        with Path(names[-1]).open("rb") as file:
+            return (*settings, given + file_digest(file, "sha256").hexdigest())
+    except OSError as error:
+        why = f"{visible(names[-1])} cannot be read: {error.strerror}"
+        raise click.BadParameter(why, param_hint="--vhdx") from None
 
 
 def decided(playbook: Playbook, settings: tuple[str, ...]) -> Playbook:

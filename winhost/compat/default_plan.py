@@ -57,7 +57,8 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
 
 def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:
     """Resources of the playbook that we ship, of which nothing at all could be read."""
-    resources = dict.fromkeys(entry.resource for entry in _playbook(path).resources)
+    later = VOCABULARIES[path].on_request
+    resources = dict.fromkeys(entry.resource for entry in _playbook(path).resources if entry.for_each not in later)
     return tuple(
         resource
         for resource in resources

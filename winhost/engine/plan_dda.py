@@ -16,6 +16,7 @@ from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.dda_selection import Selection, VmNotNamed, choose_cards, choose_vm
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
+from winhost.paths.new_vm import made_vm
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.pci_device.resource import PciDevice
@@ -119,8 +120,10 @@ class DdaPlanner:
 
     @cached_property
     def _vm(self) -> Instance[Vm] | None:
-        """None where VMs cannot be read; the rules tell why."""
+        """None where VMs cannot be read, of which the rules tell why, and of one that is still to be made."""
         try:
+            if self._settings.new_vm is not None:
+                return made_vm(self._facts, self._settings.new_vm)
             return choose_vm(self._facts, self._request.vm)
         except VmNotNamed as which:
             judged = judge(self._facts, self._request.path).vms

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from winhost.core.answers import MissingFact, RemoteFault, Unknown
+from winhost.core.answers import Json, MissingFact, RemoteFault, Unknown
 from winhost.core.steps import DesiredResource
 from winhost.hardware import mmio
 from winhost.hardware.cards import card_name
@@ -17,11 +17,12 @@ from winhost.paths.dda_mmio import MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import power_plans
+from winhost.paths.new_vm import ComingVm, desired_vm, made_vm, staged, the_made_vm
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.assignable_device.resource import DISMOUNTED, assigned
 from winhost.resources.windows.pci_device.resource import PciDevice
 from winhost.resources.windows.vm_mmio.resource import VmMmio
-from winhost.resources.windows.vm_power.resource import VmPower
+from winhost.resources.windows.vm_power.resource import RUNNING, VmPower
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,26 @@ class DdaDecisions:
 
     @cached_property
     def selection(self) -> Selection:
-        return Selection(self._cards, choose_vm(self._facts, self._request.vm))
+        new = self._settings.new_vm
+        vm = choose_vm(self._facts, self._request.vm) if new is None else the_made_vm(self._facts, new)
+        return Selection(self._cards, vm)
+
+    @cached_property
+    def new_vms(self) -> tuple[Mapping[str, Json], ...]:
+        """The one that is to be made, if one is."""
+        new = self._settings.new_vm
+        return () if new is None else (desired_vm(self._facts, new),)
+
+    @cached_property
+    def new_images(self) -> tuple[Mapping[str, str], ...]:
+        new = self._settings.new_vm
+        return () if new is None else (staged(new),)
 
     @cached_property
     def vm(self) -> Mapping[str, str]:
+        new = self._settings.new_vm
+        if new is not None and made_vm(self._facts, new) is None:
+            return ComingVm(name=new.name)
         vm = self.selection.vm
         assert vm is not None
         return {"id": vm.key["vm"], "name": visible(vm.state.name)}
@@ -113,9 +130,12 @@ class DdaDecisions:
 
     @cached_property
     def power(self) -> str:
-        """The power state after the run: as found, unless the user asks for another."""
+        """The power state after the run: as found, unless the user asks for another; one that was made runs."""
         if self._request.power != "as-found":
             return self._request.power
+        if self._settings.new_vm is not None:
+            _ = self.vm["id"]
+            return RUNNING
         found = self._facts.of(VmPower, {"vm": self.vm["id"]})
         if found is None:
             gone = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")

@@ -29,7 +29,7 @@ class VmNotNamed(UsageError):
             what=f"{host} has {len(known)} VMs: choose the one that gets the GPUs",
             hint=f"Add --vm with a name or id:\n{vms}"
             if known
-            else "winhost never creates a VM: create it on the host (generation 2), then plan again.",
+            else "Have one made with --new-vm NAME, or create it on the host (generation 2), then plan again.",
             host=host,
         )
         self.known = known

@@ -2,6 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict
 
+from winhost.paths.new_vm import NewVm
+
 
 class DdaSettings(BaseModel):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
@@ -10,3 +12,5 @@ class DdaSettings(BaseModel):
 
     never_sleep: bool = False
     """Whether the active power plan is set never to sleep or hibernate on AC power."""
+    new_vm: NewVm | None = None
+    """A VM that winhost makes for the GPUs. Left out, they go to one that is there already."""

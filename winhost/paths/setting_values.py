@@ -61,7 +61,8 @@ def matching(pattern: str, should: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _no_device(text: str) -> str:
+def no_device(text: str) -> str:
+    """Raises ValueError for what Windows takes for a device."""
     if is_device(text):
         raise ValueError("should be another name: this is a device of Windows, wherever it stands")
     return text
@@ -81,11 +82,11 @@ def _source(text: str) -> str:
 def _beside(name: str) -> str:
     if not _PLAIN.fullmatch(name):
         raise ValueError("should be ./ and a plain name without folders: letters, digits, dot, dash and underscore")
-    return _no_device(name)
+    return no_device(name)
 
 
-Name = Annotated[str, matching(_NAME, f"1 to 63 letters, digits, dots, - and _, {_ENDS}"), AfterValidator(_no_device)]
-Account = Annotated[str, matching(_ACCOUNT, f"1 to 20 letters, digits, - and _, {_ENDS}"), AfterValidator(_no_device)]
+Name = Annotated[str, matching(_NAME, f"1 to 63 letters, digits, dots, - and _, {_ENDS}"), AfterValidator(no_device)]
+Account = Annotated[str, matching(_ACCOUNT, f"1 to 20 letters, digits, - and _, {_ENDS}"), AfterValidator(no_device)]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a SHA-256: 64 digits of 0-9 and a-f, in small letters")]
 Debian = Annotated[str, matching(_VERSION, "the version of a package as apt writes it, as 1.20.0-1")]
 Source = Annotated[str, AfterValidator(_source)]

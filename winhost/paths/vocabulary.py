@@ -22,7 +22,7 @@ class Vocabulary:
     """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
 
     named: settings that may be a name, and what the names stand for; options: what of a Request says something to it;
-    variant: the setting that its variants are values of.
+    variant: the setting that its variants are values of; on_request: lists that are empty unless a setting asks.
     """
 
     decisions: tuple[str, ...]
@@ -31,16 +31,25 @@ class Vocabulary:
     named: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
     options: frozenset[str] = frozenset()
     variant: str | None = None
+    on_request: frozenset[str] = frozenset()
 
 
 _FUNCTION = ("location", "device", "name")
 _STAGED = ("sha256", "name", "source", "title")
+_NEW_VM = ("name", "image", "size", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
 VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
-        {"gpus": _FUNCTION, "companions": _FUNCTION, "power_plans": POWER_PLAN},
+        {
+            "gpus": _FUNCTION,
+            "companions": _FUNCTION,
+            "power_plans": POWER_PLAN,
+            "new_vms": _NEW_VM,
+            "new_images": _STAGED,
+        },
         DdaSettings,
         options=frozenset({"vm", "cards", "low", "high", "power"}),
+        on_request=frozenset({"new_vms", "new_images"}),
     ),
     "wsl2": Vocabulary(
         (

@@ -6,6 +6,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.new_vm_options import new_vm_options, with_new_vm
 from winhost.cli.options import (
     Size,
     assume_option,
@@ -39,9 +40,15 @@ from winhost.cli.outputs import answers
     type=click.Choice(["as-found", "running", "off"]),
     help="dda: the final state of the VM. Default: as-found.",
 )
+@new_vm_options
 @click.option("--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="wsl2: a setting, for example network=nat."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=with_new_vm,
+    help="A setting of the path, for example network=nat of wsl2.",
 )
 @assume_option
 @click.option(

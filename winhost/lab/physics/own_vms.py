@@ -99,7 +99,7 @@ class OwnVms:
             state: dict[str, Json] = {**NO_VM, "made": None}
             if vm := self.made(name, record):
                 state |= {"id": vm.guid, "ours": is_marked(vm, record)}
-                state |= {"made": True, **_settings(vm)} if record["complete"] else {}
+                state |= {"made": True, **_settings(vm)} if state["ours"] and record["complete"] else {}
             yield Record(state, {"name": name})
 
 

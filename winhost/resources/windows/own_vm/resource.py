@@ -36,7 +36,7 @@ def _up_to(most: int, expected: str) -> Value:
 @resource(
     ResourceType(
         "OwnVm",
-        title="VMs that winhost makes",
+        title="the new VM",
         order=185,
         key=("name",),
         sets={
@@ -59,7 +59,7 @@ def _up_to(most: int, expected: str) -> Value:
                 KeepIf(
                     (
                         Condition("made", of="before", one_of=(False,)),
-                        Condition("made", one_of=(True,)),
+                        Condition("id", none_of=(None,)),
                         Condition("ours", one_of=(False,)),
                     ),
                     "its notes no longer have the mark that winhost put there",
@@ -73,9 +73,9 @@ class OwnVm(State):
     """A VM that winhost made, by its name: generation 2, with its `VmDisk` and one network adapter.
 
     It is known by its id, which the host keeps a record of, and by a mark in the VM's notes; ours: it has both. made:
-    null while it was begun and not finished, or somebody took it away since. Static memory, no checkpoints, no nested
-    virtualization, turned off when the host stops; COM1 is the pipe \\\\.\\pipe\\<id>, the boot log. secure_boot: on,
-    with the template for Linux, Microsoft's UEFI certificate authority; it is asked for by its id and read back.
+    null while it was begun and not finished, or somebody took it or its mark away since. Static memory, no checkpoints,
+    no nested virtualization, turned off when the host stops; COM1 is the pipe \\\\.\\pipe\\<id>, for the boot log.
+    secure_boot: on, with the template for Linux, Microsoft's UEFI certificate authority, asked for by id and read back.
     switch: the GUID of the switch that it is on; mac: static. Taken away it must be off, with no device assigned.
     """
 

@@ -11,8 +11,8 @@ function Get-WinhostOwnVm {
         $vm = Find-WinhostMadeVm $entry.name $entry.record
         if ($null -ne $vm) {
             $state.id = "$($vm.Id)"
-            $state.ours = Test-WinhostOurs $vm $entry.record
-            if ($entry.record.complete) {
+            $state.ours = Test-WinhostMarked $vm $entry.record
+            if ($state.ours -and $entry.record.complete) {
                 $state.made = $true
                 Read-WinhostMadeVm $vm $state
             }
@@ -115,7 +115,7 @@ function Find-WinhostMadeVm {
     }
 }
 
-function Test-WinhostOurs {
+function Test-WinhostMarked {
     param($Vm, $Record)
     # Until the id is noted the folder alone says so; from then on the notes must, too.
     $null -eq $Record.id -or -not $Record.marked -or "$($Vm.Notes)".Contains($Record.token)
@@ -126,7 +126,7 @@ function Find-WinhostOurVm {
     if ($null -ne $Record) {
         $vm = Find-WinhostMadeVm $Name $Record
         if ($null -ne $vm) {
-            if (Test-WinhostOurs $vm $Record) {
+            if (Test-WinhostMarked $vm $Record) {
                 return $vm
             }
             Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "The notes of the VM $Name no longer have the mark of winhost, which leaves it alone."
@@ -148,7 +148,7 @@ function Add-WinhostOwnVm {
     if ($null -ne $Record) {
         $vm = Find-WinhostMadeVm $Name $Record
     }
-    if ($null -ne $vm -and -not (Test-WinhostOurs $vm $Record)) {
+    if ($null -ne $vm -and -not (Test-WinhostMarked $vm $Record)) {
         $vm = Find-WinhostOurVm $Name $Record
     }
     Assert-WinhostFree $Name $vm $Desired.mac

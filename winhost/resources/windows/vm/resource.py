@@ -1,4 +1,4 @@
-"""Virtual machines: adopted, never created, resized or deleted here."""
+"""Virtual machines, whoever made them. Those of winhost's own are resource OwnVm as well."""
 
 from winhost.resources.base import ResourceType, State, resource
 

@@ -16,7 +16,7 @@ _MADE = Condition("made", of="before", one_of=(False,))
 @resource(
     ResourceType(
         "VmDisk",
-        title="disks of winhost's VMs",
+        title="disks of new VMs",
         order=174,
         key=("name",),
         sets={"made": FLAG, "image": SHA256_OR_NOTHING, "size": or_nothing(sizes(MiB))},
@@ -25,6 +25,7 @@ _MADE = Condition("made", of="before", one_of=(False,))
         absent=NO_DISK,
         asks=("data",),
         risks=(ConsentRule("data", (Condition("made", of="desired", one_of=(False,)),)),),
+        lasts=lambda change: 3600,  # an image has GBs, and they are read again after they were written
         rests=(Rests("OwnVm", on=("name",), unless=("made", (False,))),),
         undo=UndoRule(
             keep_if=(

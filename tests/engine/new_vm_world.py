@@ -1,0 +1,71 @@
+"""A simulated Hyper-V on which winhost makes the VM that gets the GPUs."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World
+from winhost.engine.planning import make_plan
+from winhost.engine.run import Outcome
+from winhost.engine.store import Store
+from winhost.lab.hostfile import expand, find
+from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.model.plan import Plan, PlanRequest
+from winhost.paths.path_request import parse_request
+from winhost.resources.host import HostFacts
+
+NAME = "llm-02"
+CONTENT = b"as good as a VHDX to a simulated host"
+IMAGE = sha256(CONTENT).hexdigest()
+NEW_VM: Mapping[str, Any] = {
+    "name": NAME,
+    "cpus": 8,
+    "memory": "32 GiB",
+    "disk": "100 GiB",
+    "vhdx": {"source": "./noble.vhdx", "sha256": IMAGE},
+}
+CONSENTS = (*EVERY_CONSENT, "data")
+
+
+@dataclass
+class NewVmWorld(World):
+    """settings: of the new VM."""
+
+    settings: Mapping[str, Any] = field(default_factory=lambda: NEW_VM)
+
+    def plan(self, vm: str | None = None, **request: Any) -> Plan:
+        book = copy.deepcopy(PLAYBOOK)
+        book["settings"] = {"new_vm": dict(self.settings)}
+        return make_plan(HostFacts(self.facts()), parse_request(PlanRequest("dda", book, vm, **request)))
+
+    def rollback(self, accepted: Iterable[str] = CONSENTS) -> Outcome:
+        return super().rollback(accepted)
+
+    def state(self) -> dict[str, Any]:
+        """Also what no resource tells: winhost's records and files, and what is told of a VM without its mark."""
+        self.machine.settle()
+        files = sorted(path for path in self.machine.files.below("D:") if "winhost" in path)
+        record = {name: value for name, value in self.machine.software.record.items() if not name.startswith("vm ")}
+        return {**super().state(), "files": files, "record": record}
+
+    @property
+    def made(self) -> VirtualMachine:
+        return next(vm for vm in self.machine.vms.values() if vm.name == NAME)
+
+
+def new_vm_world(
+    folder: Path, host: str = "server2025-role-installed", lab: Mapping[str, Any] | None = None, **settings: Any
+) -> NewVmWorld:
+    """With the image beside the plan."""
+    facts, section = expand(find(host))
+    machine = Machine(facts, LabSection.model_validate({**section.model_dump(), **(lab or {})}), LabClock(0))
+    beside = folder / "beside"
+    beside.mkdir(parents=True, exist_ok=True)
+    (beside / "noble.vhdx").write_bytes(CONTENT)
+    return NewVmWorld(machine, Store(folder / "state"), facts.host, folder=beside, settings={**NEW_VM, **settings})

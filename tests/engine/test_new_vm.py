@@ -1,0 +1,169 @@
+"""A VM that winhost makes for the GPUs: made whole, taken back whole, and nobody else's is touched."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.engine.new_vm_world import CONSENTS, NAME, NewVmWorld, new_vm_world
+from tests.engine.test_crashes import abandon, crash_points, lines_of
+from winhost.connect.wire_errors import RemoteError
+from winhost.engine.failures import ConsentNeeded, EndOfRun
+from winhost.engine.planning import PlanRefused, check_plan
+from winhost.engine.verify import verify_plan
+from winhost.knowledge import catalogue
+from winhost.model.units import GiB
+from winhost.resources.host import HostFacts
+
+CASES = yaml.safe_load((Path(__file__).parents[1] / "data" / "plans" / "new_vm_refused.yaml").read_text("utf-8"))
+SOME = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.crash)])
+
+
+def gives_back(here: NewVmWorld, found: dict[str, Any], at: object = "") -> None:
+    outcome = here.rollback()
+    assert (outcome.outcome, outcome.kept, outcome.missing) == ("rolled back", (), ()), at
+    assert here.state() == found, at
+    assert not here.machine.software.record, at
+
+
+def test_a_vm_is_made_gets_the_gpus_runs_and_goes_as_it_came(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path)
+    found, plan = here.state(), here.plan()
+    assert [step.resource for step in plan.steps] == ["StagedFile", "VmDisk", "OwnVm"]
+    assert {each.until for each in plan.deferred} == {"OwnVm"}
+    assert here.apply(plan).holds
+    made = here.made
+    assert (made.power, made.cpus, made.startup, made.dynamic_memory) == ("running", 8, 32 * GiB, False)
+    assert (made.stop_action, made.start_action, made.checkpoint_type) == ("turn-off", "start", "disabled")
+    assert (made.traits["secure_boot"], made.traits["secure_boot_template"]) == (
+        True,
+        "MicrosoftUEFICertificateAuthority",
+    )
+    assert made.com1 == f"\\\\.\\pipe\\{made.guid}"
+    assert made.disks == [made.boots_from] == [f"D:\\VHDs\\winhost\\{NAME}\\disk.vhdx"]
+    assert len(here.machine.guest_sees(made.guid)) == 3
+    assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
+    gives_back(here, found)
+
+
+def test_without_the_role_it_is_made_after_the_restart(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path, "server2025-3gpu")
+    found = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.made.power == "running"
+    gives_back(here, found)
+
+
+def test_it_is_planned_again_as_it_is_and_nothing_is_left_to_do(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path)
+    here.apply(here.plan())
+    assert list(here.plan().steps) == []
+
+
+def test_it_has_the_vlan_and_switch_that_are_asked_for(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path, switch="LAN", vlan=20, secure_boot=False)
+    here.apply(here.plan())
+    assert (here.made.vlan, here.made.traits["secure_boot"]) == (20, False)
+
+
+def test_going_back_asks_for_the_consent_before_its_first_step(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path)
+    here.apply(here.plan())
+    made = here.state()
+    with pytest.raises(ConsentNeeded) as caught:
+        here.rollback(set(CONSENTS) - {"data"})
+    assert "data" in str(caught.value)
+    assert here.state() == made
+
+
+def test_one_that_lost_its_mark_is_not_taken_away(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path)
+    here.apply(here.plan())
+    here.made.notes = "mine now"
+    outcome = here.rollback()
+    assert "New VM llm-02: kept: its notes no longer have the mark that winhost put there" in outcome.kept
+    assert any("Disk of the new VM" in each for each in outcome.kept)
+    assert here.made.disks
+
+
+def test_one_that_somebody_took_away_leaves_only_its_disk_to_undo(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path)
+    found = here.state()
+    here.apply(here.plan())
+    here.machine.turn_vm_off(here.made.guid)
+    for location in [each.location for each in here.made.assignments]:
+        here.machine.remove_vm_assignable_device(here.made.guid, location)
+    here.machine.remove_vm(here.made.guid)
+    gives_back(here, found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
+    case = dict(CASES[name])
+    here = new_vm_world(tmp_path, case.pop("host", "server2025-role-installed"), **case.pop("settings", {}))
+    for switch in case.pop("without_switches", ()):
+        here.machine.network.switches = [e for e in here.machine.network.switches if e.state["name"] != switch]
+    with pytest.raises(PlanRefused) as caught:
+        here.plan()
+    assert caught.value.grounds.codes == (case.pop("refused"),)
+    assert case.pop("says", "") in str(caught.value.meaning)
+    assert not case
+    assert all(catalogue.entry(code) for code in caught.value.grounds.codes)
+
+
+FAILING = {
+    "no room": ({"new_vms": {"free": 50 << 30}}, "Winhost.NoRoom"),
+    "a compressed folder": ({"new_vms": {"attributes": ["Compressed"]}}, "Winhost.DiskAttributes"),
+    "something is there": ({"new_vms": {"taken": [f"D:\\VHDs\\winhost\\{NAME}\\notes.txt"]}}, "Winhost.NotOurs"),
+    "the template is refused": ({"new_vms": {"refuses_template": True}}, "Winhost.TemplateRefused"),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_only_the_host_finds_ends_the_run_and_all_of_it_goes_back(tmp_path: Path, name: str) -> None:
+    lab, code = FAILING[name]
+    here = new_vm_world(tmp_path, lab=lab)
+    found = here.state()
+    with pytest.raises(EndOfRun) as caught:
+        here.apply(here.plan())
+    cause = caught.value.__cause__
+    assert isinstance(cause, RemoteError)
+    assert cause.fault.code == code
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == found
+
+
+@SOME
+def test_a_crash_at_any_line_ends_as_the_straight_run_or_as_it_began(tmp_path: Path, every: int) -> None:
+    straight = new_vm_world(tmp_path / "straight")
+    found, plan = straight.state(), straight.plan()
+    straight.apply(plan)
+    made, there = straight.state(), lines_of(straight)
+    for line, when in crash_points(1, there)[::every]:
+        here = new_vm_world(tmp_path / f"{line}-{when}")
+        abandon(here, line, when, partial(here.apply, plan))
+        if here.store.runs():
+            assert here.resume().holds, (line, when)
+            assert here.state() == made, (line, when)
+            gives_back(here, found, (line, when))
+        here = new_vm_world(tmp_path / f"{line}-{when}-back")
+        abandon(here, line, when, partial(here.apply, plan))
+        if here.store.runs():
+            gives_back(here, found, (line, when))
+        assert here.state() == found, (line, when)
+
+
+@SOME
+def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, every: int) -> None:
+    straight = new_vm_world(tmp_path / "straight")
+    found, plan = straight.state(), straight.plan()
+    straight.apply(plan)
+    there = lines_of(straight)
+    straight.rollback()
+    for line, when in crash_points(there + 1, lines_of(straight))[::every]:
+        here = new_vm_world(tmp_path / f"{line}-{when}")
+        here.apply(plan)
+        abandon(here, line, when, here.rollback)
+        gives_back(here, found, (line, when))
