@@ -111,7 +111,9 @@ PARTS = {
         can_install,
     ),
     "containers": Part(
-        [f"{LINUX}test_container_image.py"], {"podman": "podman", "unshare": "util-linux"}, is_root_of_linux
+        [f"{LINUX}test_container_image.py", f"{LINUX}test_model_files.py"],
+        {"podman": "podman", "unshare": "util-linux"},
+        is_root_of_linux,
     ),
     "powershell": Part(["tests/powershell", "tests/lab/powershell", WSL_JOB], {}, has_powershell),
 }

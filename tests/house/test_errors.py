@@ -16,7 +16,7 @@ CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Def
 FileFaults ForeignJournal Gone Halted HostKeyRefused HostKeyUnknown ImageRefused ImageUnusable InTheWay KeyRefused
 KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName NoFleet NoLinuxKey NoPlan NoPlaybook
 NoProfile NoSession NoShell NoStore NoSuchImage NoSuchThing NobodyThere NotAPlan NotAsShown NotAsked NotAvailable
-NotBack NotBegun NotBeside NotChosen NotForwarded NotFound NotKnown NotOfPath NotPrivate NotReadable NotSigned
+NotBack NotBegun NotBeside NotChosen NotForwarded NotFound NotKnown NotListed NotOfPath NotPrivate NotReadable NotSigned
 NotTaken NotThere NotThisImage NotVerified NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay
 OnlyThere OtherKind OtherPath OtherSystem OutOfReach Redirected Refused RemoteError SaidTwice SameHost
 SecretUnreadable SeedUnusable SessionDropped SeveralFiles SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault

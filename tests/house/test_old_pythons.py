@@ -8,7 +8,11 @@ import pytest
 
 from tests.house.tree import HOUSE, ROOT
 
-READS = [HOUSE / "agent/linux_agent.py", HOUSE / "bundle/linux_run.py", *HOUSE.glob("resources/linux/*/script.py")]
+READS = [
+    *(HOUSE / f"agent/linux_{name}.py" for name in ("agent", "download", "engines")),
+    HOUSE / "bundle/linux_run.py",
+    *HOUSE.glob("resources/linux/*/script.py"),
+]
 CHANGES = [HOUSE / "core"]
 
 

@@ -14,6 +14,7 @@ from winhost.lab.linux import linux_machine as model
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.docker_daemon import DockerDaemon
 from winhost.lab.linux.linux_resources import ENTRIES
+from winhost.lab.linux.model_store import ModelStore
 from winhost.resources.linux.linux_scripts import agent_text
 from winhost.resources.registry import LINUX, LINUX_STATES
 
@@ -140,6 +141,19 @@ CASES: dict[str, list[dict[str, Any]]] = {
         get("ContainerImage", {"engine": "docker", "image": "docker.io/a:latest"}),
         put("ContainerImage", {"engine": "rkt", "image": "docker.io/a@sha256:0"}, {"present": True}),
     ],
+    "models that cannot be meant": [
+        get("ModelFiles"),
+        get("ModelFiles", {"folder": "/etc/models"}),
+        get("ModelFiles", {"folder": "/srv"}),
+        get("ModelFiles", {"folder": "/srv/models/../x"}),
+        get("ModelFiles", {"folder": "/srv/models/x"}),
+        put("ModelFiles", {"folder": "/srv/models/x"}, {"source": "https://x/y", "files": []}),
+        put("ModelFiles", {"folder": "/srv/models/x"}, {"source": "https://x/y", "files": ["sha256:0 1 a"]}),
+        put(
+            "ModelFiles", {"folder": "/srv/models/x"}, {"source": "https://x/y", "files": [f"sha256:{'0' * 64} 1 ../a"]}
+        ),
+        put("ModelFiles", {"folder": "/srv/models/x"}, {"source": None}),
+    ],
     "settings of Docker that cannot be meant": [
         get("DockerSetting", {"pointer": "features"}),
         get("DockerSetting", {"pointer": "/"}),
@@ -259,6 +273,18 @@ def test_a_restart_of_docker_ends_containers_with_consent_only(served: TwoMachin
     assert docker.containers == []
     docker.snap = True
     assert inside(served, "DockerSetting", CDI, {"value": None})["error"]["code"] == "Winhost.OtherEngine"
+
+
+def test_a_model_comes_loses_a_file_and_goes(here: TwoMachines) -> None:
+    key = {"folder": "/srv/models/x"}
+    files = [f"sha256:{'0' * 64} 1000000000 a", f"git-sha1:{'0' * 40} 2 b"]
+    wanted = {"source": "https://x/y", "revision": "0" * 40, "files": files, "token": "env:HF_TOKEN"}
+    assert inside(here, "ModelFiles", key, wanted)["after"] == wanted
+    here.inside.linux.part(ModelStore).broken["/srv/models/x"] = {"b"}
+    shown = answered(here.inside.invoke, get("ModelFiles"))["instances"]
+    assert shown == [{"key": key, "state": {**wanted, "files": files[:1], "token": None}}]
+    assert inside(here, "ModelFiles", key, {"files": files, "token": "env:HF_TOKEN"})["after"] == wanted
+    assert inside(here, "ModelFiles", key, {"source": None})["after"]["files"] is None
 
 
 # ---- packages, units and CDI, as the real ones were seen to behave

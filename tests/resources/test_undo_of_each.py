@@ -100,6 +100,23 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("ContainerImage", {"bytes": None}, {"bytes": 1, "used_by": []}, {"bytes": 1, "used_by": ["a"]}),
         "back",
     ),
+    "a model that was brought": (
+        *(
+            "ModelFiles",
+            {"source": None, "files": None},
+            {"source": "a", "files": ["x"]},
+            {"source": "a", "files": ["x"]},
+        ),
+        {"source": None},
+    ),
+    "a model of which files are gone": (
+        *("ModelFiles", {"source": None, "files": None}, {"source": "a", "files": ["x"]}, {"source": "a", "files": []}),
+        {"source": None},
+    ),
+    "a model that got another revision": (
+        *("ModelFiles", {"revision": "a"}, {"source": "x", "revision": "b"}, {"source": "x", "revision": "b"}),
+        "back",
+    ),
     "a setting of Docker": ("DockerSetting", {"value": None}, {"value": True}, {"value": True}, "back"),
     "a setting of Docker that others changed": (
         *("DockerSetting", {"value": None}, {"value": True}, {"value": False}),

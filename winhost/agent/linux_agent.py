@@ -136,7 +136,12 @@ def waiting(text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        WAITS.remove(text)
+        WAITS.pop()
+
+
+def doing(text: str) -> None:
+    """Of what is waited for: how far it is."""
+    WAITS[-1] = text
 
 
 # ---- what resources are
@@ -340,6 +345,29 @@ def content(path: str) -> bytes:
     if len(data) > LARGEST:
         raise wrong_place(f"{path} is larger than 1 MiB.")
     return data
+
+
+@contextmanager
+def appended(path: str, most: int) -> Iterator[BinaryIO]:
+    """A file of ours, to write on at its end. One that is longer than it can become is begun anew."""
+    with folder_of(path, make=True) as (folder, name):
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        number = os.open(name, flags, 0o644, dir_fd=folder)
+    with os.fdopen(number, "ab") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise wrong_place(f"{path} is no file.")
+        if os.fstat(number).st_size > most:
+            os.ftruncate(number, 0)
+        yield file
+        file.flush()
+        os.fsync(number)
+
+
+def move(path: str, to: str) -> None:
+    """Within a file system, so that everybody sees it whole or not at all."""
+    with folder_of(path) as (folder, name), folder_of(to, make=True) as (target, called):
+        os.rename(name, called, src_dir_fd=folder, dst_dir_fd=target)
+        os.fsync(target)
 
 
 def sha256_of(file: BinaryIO) -> str:

@@ -43,3 +43,21 @@ def profile() -> None:
     FACTS is the facts file of the host, or a folder with only that file. Profiles exist for WSL 2 only so far. Changes
     nothing.
     """
+
+
+# The hub is named twice, here and in winhost.serving, so that --help need not load it.
+@serve.command()
+@click.argument("model", metavar="MODEL")
+@click.option("--revision", metavar="COMMIT", required=True, help="The commit, all 40 digits.")
+@click.option("--folder", metavar="PATH", required=True, help="Where the files are to be on the Linux that serves.")
+@click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
+@click.option(
+    "--hub", metavar="URL", default="https://huggingface.co", show_default=True, help="A hub with the same API."
+)
+@implemented_in("winhost.cli.serve")
+def files() -> None:
+    """Print the files of a model at one revision, as an entry of a playbook.
+
+    MODEL is ORG/NAME on the hub. The entry has every file with its size and hash; the Linux that serves downloads them
+    itself and accepts nothing else.
+    """

@@ -10,6 +10,7 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.container_store import container_images, set_container_image
 from winhost.lab.linux.docker_daemon import docker_settings, set_docker_setting
 from winhost.lab.linux.linux_machine import FILES, PACKAGE_SETS, PACKAGES, SOURCES, UNITS, Linux, State, refused
+from winhost.lab.linux.model_store import model_files, set_model_files
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 
 Get = Callable[[Linux, Key | None], Iterable[Record]]
@@ -231,6 +232,7 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "AptPackages": LinuxResource(("packages",), _package_sets, _set_packages),
     "SystemdUnit": LinuxResource(("unit",), _units, _set_unit),
     "ContainerImage": LinuxResource(("engine", "image"), container_images, set_container_image),
+    "ModelFiles": LinuxResource(("folder",), model_files, set_model_files),
     "DockerSetting": LinuxResource(("pointer",), docker_settings, set_docker_setting),
     "CdiSpec": LinuxResource((), _cdi, _set_cdi),
 }

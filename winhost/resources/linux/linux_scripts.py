@@ -10,6 +10,7 @@ from winhost.model.once import once
 
 AGENT = "agent.py"  # its name in the order of scripts, and in offline packages
 MODULE = "linux_agent.py"
+PARTS = ("download", "engines")  # of the agent, for several scripts: linux_NAME.py beside it
 PROBE = "linux_probe.py"
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
@@ -21,6 +22,7 @@ def files() -> dict[str, Traversable]:
     scripts = {f"{entry.name}/{SCRIPT}": entry / SCRIPT for entry in root.iterdir()}
     return {
         AGENT: packaged(agent) / MODULE,
+        **{f"{name}.py": packaged(agent) / f"linux_{name}.py" for name in PARTS},
         **{name: scripts[name] for name in sorted(scripts) if scripts[name].is_file()},
     }
 

@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import platform
-import re
 import tarfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +24,6 @@ from winhost.agent.linux_agent import (
     content,
     matching,
     must,
-    once,
     opened,
     place_of,
     put,
@@ -36,8 +33,9 @@ from winhost.agent.linux_agent import (
     seconds,
     sha256_of,
     status,
-    warn,
+    waiting,
 )
+from winhost.agent.linux_engines import images_of, read_images, size_of_image, users_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,37 +74,6 @@ def image_name(image: str) -> str:
     """With its registry: without it each engine takes another."""
     pattern = r"(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+)(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
     return matching(pattern + "@sha256:[0-9a-f]{64}", image, "an image with registry and digest (R/NAME@sha256:...)")
-
-
-def read_images(engine: str) -> dict[str, str]:
-    """The id of each that the engine has, by reference and digest."""
-    ids = sorted(set(must(engine, "image", "ls", "--quiet", "--no-trunc").split()))
-    shown = json.loads(must(engine, "image", "inspect", *ids)) if ids else []
-    return {full_name(name): each["Id"][-64:] for each in shown for name in each.get("RepoDigests") or [each["Id"]]}
-
-
-def full_name(name: str) -> str:
-    """As image_name wants it: Docker leaves its own registry out."""
-    if re.match(r"[^/]*[.:][^/]*/|localhost/", name):
-        return name
-    return "docker.io/" + (name if "/" in name else "library/" + name)
-
-
-def images_of(engine: str) -> dict[str, str]:
-    found: dict[str, str] = once("images of " + engine, lambda: read_images(engine))
-    return found
-
-
-def users_of(engine: str) -> list[tuple[str, str]]:
-    """Containers, running or not, each with the id of its image."""
-
-    def read() -> list[tuple[str, str]]:
-        ids = must(engine, "container", "ls", "--all", "--quiet", "--no-trunc").split()
-        shown = json.loads(must(engine, "container", "inspect", *ids)) if ids else []
-        return [(each["Name"].lstrip("/"), each["Image"][-64:]) for each in shown]
-
-    found: list[tuple[str, str]] = once("containers of " + engine, read)
-    return found
 
 
 def container_image(engine: str, image: str) -> State:
@@ -170,7 +137,8 @@ def pull_image(engine: str, image: str, record: dict[str, Any], how: State) -> s
     with credentials_for(image, how.get("secret")) as more:
         check_room_for_image(engine, record["bytes"] or ROOM_FOR_IMAGE * size_of_image(engine, image, more))
         within = seconds(how, PULLING)
-        must(engine, "pull", "--quiet", image, more=more, within=within)
+        with waiting(f"{engine} pulls {image}"):
+            must(engine, "pull", "--quiet", image, more=more, within=within)
     if image not in read_images(engine):
         raise AgentFault("Winhost.NotThisImage", "InvalidResult", f"{engine} pulled it, and does not list it.", engine)
     return image
@@ -198,24 +166,6 @@ def credentials_for(image: str, secret: str | None) -> Iterator[dict[str, str]]:
         remove(file)
         with suppress(OSError):
             Path(CREDENTIALS).rmdir()
-
-
-def size_of_image(engine: str, image: str, more: dict[str, str]) -> int:
-    """Bytes that are sent for it, as its registry tells Docker. Podman asks only for lists of images."""
-    done = run(engine, "manifest", "inspect", image, more=more)
-    with suppress(ValueError, KeyError, TypeError):
-        manifest = json.loads(done.output)
-        for each in manifest.get("manifests", ()):
-            if (each["platform"]["os"], each["platform"]["architecture"]) == ("linux", architecture()):
-                return size_of_image(engine, image.split("@")[0] + "@" + each["digest"], more)
-        return sum(layer["size"] for layer in manifest["layers"])
-    warn(f"{engine} does not tell how large it is; without `bytes` the room for it is not checked.")
-    return 0
-
-
-def architecture() -> str:
-    machine = platform.machine()
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 def check_room_for_image(engine: str, needed: int) -> None:

@@ -1,0 +1,97 @@
+# Part of the agent, which sends it along: downloads that go on where they ended.
+"""From a server that redirects to others, to a file that is to have so many bytes. Python 3.8 can read it."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from winhost.agent.linux_agent import LARGEST, AgentFault, appended, bad_request, remove, status, warn, wrong_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ATTEMPTS = 5  # in a row that bring nothing
+AT_MOST_S = 120.0  # between two of them
+
+
+def size_of(path: str) -> int:
+    found = status(path)
+    return 0 if found is None else found.st_size
+
+
+def downloaded(url: str, part: str, size: int, token: str | None) -> Iterator[int]:
+    """Appends to the part until it has so many bytes, and tells how many it has. Another run goes on from there."""
+    idle = 0
+    while size_of(part) < size:
+        before, pause = size_of(part), 0.0
+        try:
+            yield from one_attempt(url, part, size, token)
+        except urllib.error.HTTPError as error:
+            pause = pause_after(error, url)
+        except (OSError, http.client.HTTPException) as error:
+            warn(f"{url}: {type(error).__name__}; tried again.")
+        idle = 0 if size_of(part) > before else idle + 1
+        if idle == ATTEMPTS:
+            message = f"{url}: {idle} attempts in a row brought nothing. It goes on from there the next time."
+            raise AgentFault("Winhost.HubUnreachable", "ResourceUnavailable", message)
+        time.sleep(min(AT_MOST_S, max(pause, 2.0**idle - 1)))
+    if size == 0:
+        with appended(part, 0):
+            pass
+
+
+def pause_after(error: urllib.error.HTTPError, url: str) -> float:
+    with closing(error):
+        if error.code in (401, 403):
+            message = f"{url}: the hub answers {error.code}. Is the token right, and the licence accepted there?"
+            raise AgentFault("Winhost.HubRefused", "PermissionDenied", message)
+        if error.code != 429 and error.code < 500:
+            raise AgentFault("Winhost.NoSuchFile", "ObjectNotFound", f"{url}: the hub answers {error.code}.")
+        with suppress(ValueError):
+            return float(error.headers.get("Retry-After") or 0)
+    return 0.0
+
+
+class SameHostOnly(urllib.request.HTTPRedirectHandler):
+    """A token is for the host that it was given for. Others, which keep the files, are not asked in the clear."""
+
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # Python 3.10 knows none
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> Any:
+        made = super().redirect_request(req, fp, 307 if code == 308 else code, msg, headers, newurl)
+        old, new = (urllib.parse.urlsplit(url) for url in (req.full_url, newurl))
+        if old.scheme == "https" and new.scheme != "https":
+            raise wrong_place(f"{old.hostname} leads to {new.hostname} without TLS.")
+        token = req.unredirected_hdrs.get("Authorization")
+        if made is not None and token and (old.scheme, old.netloc) == (new.scheme, new.netloc):
+            made.add_unredirected_header("Authorization", token)
+        return made
+
+
+def one_attempt(url: str, part: str, size: int, token: str | None) -> Iterator[int]:
+    at = size_of(part)
+    request = urllib.request.Request(url, headers={"Range": f"bytes={at}-"} if at else {})  # noqa: S310
+    if token:
+        if not re.match(r"https://|http://(127\.0\.0\.1|localhost)[:/]", url):
+            raise bad_request("A token is sent over https alone.")
+        request.add_unredirected_header("Authorization", "Bearer " + token)
+    with closing(urllib.request.build_opener(SameHostOnly).open(request, timeout=60)) as answer:
+        if at and not str(answer.headers.get("Content-Range")).startswith(f"bytes {at}-"):
+            remove(part)  # all of it comes again
+        yield from written(part, answer, size)
+
+
+def written(part: str, here: BinaryIO, size: int) -> Iterator[int]:
+    with appended(part, size) as there:
+        for piece in iter(lambda: here.read(LARGEST), b""):
+            if there.tell() + len(piece) > size:
+                break  # its hash would be another one, whatever else comes
+            there.write(piece)
+            yield there.tell()

@@ -1,0 +1,210 @@
+# key {folder: text}   state {source: text | null, revision: text | null, files: [text] | null, token: text | null}
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import urllib.parse
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from winhost.agent.linux_agent import (
+    KEPT,
+    LARGEST,
+    AgentFault,
+    Found,
+    Key,
+    State,
+    bad_request,
+    changes,
+    check_room,
+    content,
+    doing,
+    matching,
+    move,
+    opened,
+    put,
+    reads,
+    remove,
+    status,
+    waiting,
+    warn,
+)
+from winhost.agent.linux_download import downloaded, size_of, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODELS = KEPT + "/models"
+PARTS = ".winhost"  # in the folder itself: what is there is moved in place, not copied
+NO_FILES: State = {"source": None, "revision": None, "files": None, "token": None}
+
+
+class ModelFile(NamedTuple):
+    hash: str
+    size: int
+    path: str
+
+
+@reads("ModelFiles", "folder")
+def model_files(key: Key | None) -> Found:
+    folders = [key["folder"]] if key else [json.loads(content(str(each)))["folder"] for each in Path(MODELS).glob("*")]
+    for folder in sorted(folders):
+        yield {"folder": folder}, model_state(model_folder(folder))
+
+
+def model_folder(folder: str) -> str:
+    path = matching(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}", folder, "the path of a folder, as /srv/models/NAME")
+    if re.match(r"/(bin|boot|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr)/|/var/(?!lib/models/)", path + "/"):
+        raise bad_request(f"{path} is no place for models.")
+    return path
+
+
+def model_file(line: str) -> ModelFile:
+    says = "a file, as sha256:HASH SIZE PATH"
+    pattern = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) [0-9]{1,15} [^\0]+"
+    hash_, size, path = matching(pattern, line, says).split(" ", 2)
+    if any(part in ("", ".", "..", PARTS) for part in path.split("/")):
+        raise bad_request(f"{path} leads out of its folder.")
+    return ModelFile(hash_, int(size), path)
+
+
+def model_state(folder: str) -> State:
+    record = model_record(folder)
+    if record["source"] is None:
+        return dict(NO_FILES)
+    known, marks = [(line, line.split(" ", 2)[2]) for line in record["files"]], record["marks"]
+    there = [line for line, path in known if path in marks and mark(f"{folder}/{path}") == marks[path]]
+    # What lacks is asked for together with the token, which it takes.
+    token = record["token"] if there == record["files"] else None
+    return {"source": record["source"], "revision": record["revision"], "files": there, "token": token}
+
+
+def model_record(folder: str) -> dict[str, Any]:
+    """What was asked for; marks: of each file as it was checked; ours: those that winhost wrote."""
+    nothing = {"folder": folder, **NO_FILES, "marks": {}, "ours": []}
+    return {**nothing, **json.loads(content(record_of(folder)))} if status(record_of(folder)) else nothing
+
+
+def record_of(folder: str) -> str:
+    return f"{MODELS}/{hashlib.sha256(folder.encode('ascii')).hexdigest()[:32]}.json"
+
+
+def keep_model(folder: str, record: dict[str, Any]) -> None:
+    put(record_of(folder), json.dumps(record), 0o600)
+
+
+def mark(path: str) -> list[int] | None:
+    """By which a file is known again without reading hundreds of gigabytes."""
+    found = status(path)
+    return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def is_file(path: str, file: ModelFile) -> bool:
+    found = status(path)
+    if found is None or found.st_size != file.size:
+        return False
+    with opened(path) as here:
+        return hash_of(here, file) == file.hash
+
+
+def hash_of(here: BinaryIO, file: ModelFile) -> str:
+    kind = file.hash.split(":")[0]
+    # A blob of git: its SHA-1 is over a header and the content.
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size)  # noqa: S324
+    for piece in iter(lambda: here.read(LARGEST), b""):
+        digest.update(piece)
+    return kind + ":" + digest.hexdigest()
+
+
+@changes("ModelFiles", "source", "revision", "files", "token")
+def change_model_files(key: Key, desired: State, how: State) -> None:
+    folder = model_folder(key["folder"])
+    record = model_record(folder)
+    if "source" in desired and desired["source"] is None:
+        remove_files(folder, record, list(record["ours"]))
+        remove(record_of(folder))
+        return
+    wanted = {**{name: record[name] for name in NO_FILES}, **desired}
+    files = [model_file(line) for line in wanted["files"] or ()]
+    if not files or len({file.path for file in files}) != len(files):
+        raise bad_request("The files are a list, each once.")
+    lacking = [file for file in files if not is_in_place(folder, file, record)]
+    if lacking:
+        check_room(folder, sum(file.size - size_of(part_of(folder, file)) for file in lacking))
+    for file in files:
+        if file not in lacking:
+            record["marks"][file.path] = mark(f"{folder}/{file.path}")
+    record.update(wanted)
+    keep_model(folder, record)  # before it comes: what there is of it when this breaks off can be taken back
+    bring(folder, lacking, record, how)
+    kept = {file.path for file in files}
+    remove_files(folder, record, [path for path in record["ours"] if path not in kept])
+    record["ours"] = [path for path in record["ours"] if path in kept]
+    keep_model(folder, record)
+
+
+def is_in_place(folder: str, file: ModelFile, record: dict[str, Any]) -> bool:
+    path = f"{folder}/{file.path}"
+    if status(path) is None:
+        return False
+    if is_file(path, file):
+        return True
+    if file.path not in record["ours"]:
+        raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")
+    return False
+
+
+def part_of(folder: str, file: ModelFile) -> str:
+    return f"{folder}/{PARTS}/{file.hash.replace(':', '-')}.part"
+
+
+def bring(folder: str, files: list[ModelFile], record: dict[str, Any], how: State) -> None:
+    whole, done = sum(file.size for file in files), 0
+    with waiting("model files: 0 %"):
+        for file in files:
+            part = part_of(folder, file)
+            for at in fetched(part, file, record, how.get("secret")):
+                doing(f"model files: {100 * (done + at) // max(whole, 1)} %, {whole / 1e9:.1f} GB in all")
+            if not is_file(part, file):
+                remove(part)
+                raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{file.path} came with another hash or size.")
+            record["ours"] = sorted({*record["ours"], file.path})
+            keep_model(folder, record)  # before it is there: a file in place is ours also after a crash
+            move(part, f"{folder}/{file.path}")
+            record["marks"][file.path] = mark(f"{folder}/{file.path}")
+            keep_model(folder, record)
+            done += file.size
+
+
+def fetched(part: str, file: ModelFile, record: dict[str, Any], token: str | None) -> Iterator[int]:
+    """Appends to the part until it is all there, and tells how much is."""
+    if record["source"].startswith(("https://", "http://")):
+        path = urllib.parse.quote(file.path)
+        yield from downloaded(f"{record['source']}/resolve/{record['revision']}/{path}", part, file.size, token)
+        return
+    with opened(f"{record['source']}/{file.path}") as here:
+        here.seek(size_of(part))
+        yield from written(part, here, file.size)
+
+
+def remove_files(folder: str, record: dict[str, Any], paths: list[str]) -> None:
+    for path in paths:
+        if mark(f"{folder}/{path}") in (None, record["marks"].get(path)):
+            remove(f"{folder}/{path}")
+            remove_empty(folder, path.rpartition("/")[0])
+        else:
+            warn(f"{path} was changed since; it stays.")
+    for part in Path(folder, PARTS).glob("*.part"):
+        remove(str(part))
+    remove_empty(folder, PARTS)
+
+
+def remove_empty(folder: str, inner: str) -> None:
+    """A folder, those above it up to the model's, and that: where nothing is left in them."""
+    with suppress(OSError):
+        for each in (Path(folder, inner), *Path(folder, inner).parents):
+            if len(str(each)) < len(folder):
+                return
+            each.rmdir()
