@@ -14,6 +14,8 @@ from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import PlanRefused, check_plan
 from winhost.engine.verify import verify_plan
 from winhost.knowledge import catalogue
+from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.model.units import GiB
 from winhost.resources.host import HostFacts
 
@@ -167,3 +169,59 @@ def test_going_back_survives_a_crash_of_its_own(tmp_path: Path, every: int) -> N
         here.apply(plan)
         abandon(here, line, when, here.rollback)
         gives_back(here, found, (line, when))
+
+
+# ---- the host goes down in the middle
+
+CMDLETS = (
+    "resize_vhd", "new_vm", "set_vm", "set_vm_com_port", "set_vm_processor", "set_vm_startup_memory",
+    "set_vm_secure_boot", "set_vm_mac", "connect_vm", "add_vm_hard_disk_drive", "set_vm_first_boot",
+)  # fmt: skip
+
+
+def goes_down_after(here: NewVmWorld, monkeypatch: pytest.MonkeyPatch, cmdlet: str) -> None:
+    """Once, as soon as that cmdlet has done its work: nobody gets an answer."""
+    real = getattr(here.machine, cmdlet)
+
+    def then_down(*args: Any, **kwargs: Any) -> None:
+        real(*args, **kwargs)
+        monkeypatch.undo()
+        here.machine.restart_computer()
+        here.machine.settle()
+        raise HostDown
+
+    monkeypatch.setattr(here.machine, cmdlet, then_down)
+
+
+@pytest.mark.parametrize("cmdlet", CMDLETS)
+def test_a_host_that_restarts_in_the_middle_has_the_vm_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cmdlet: str
+) -> None:
+    here = new_vm_world(tmp_path)
+    found, plan = here.state(), here.plan()
+    goes_down_after(here, monkeypatch, cmdlet)
+    assert here.apply(plan).holds
+    assert [vm.name for vm in here.machine.vms.values()].count(NAME) == 1
+    assert len(here.made.disks) == 1
+    gives_back(here, found)
+
+
+def test_a_host_that_restarts_while_the_vm_goes_ends_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = new_vm_world(tmp_path)
+    found = here.state()
+    here.apply(here.plan())
+    goes_down_after(here, monkeypatch, "remove_vm")
+    gives_back(here, found)
+
+
+def test_a_guest_that_never_answers_is_turned_off_to_take_it_away_only_with_consent(tmp_path: Path) -> None:
+    here = new_vm_world(tmp_path)
+    found = here.state()
+    here.apply(here.plan())
+    here.machine.lab.guests[here.made.guid] = GuestPhysics(answers=False)  # type: ignore[index]  # of this test alone
+    with pytest.raises(EndOfRun):
+        here.rollback(set(CONSENTS) - {"vm-turn-off"})
+    assert here.made.power == "running"
+    gives_back(here, found)

@@ -11,4 +11,4 @@ def demo(path: str, keep: Path | None, engine: str) -> None:
     """Show a complete job on simulated hosts, in under a minute."""
     played = {"dda": DdaDemo, "wsl2": Wsl2Demo}[path]
     with tempfile.TemporaryDirectory(prefix="winhost-demo-") as folder:
-        played(keep or Path(folder), engine).play()
+        played((keep or Path(folder)).absolute(), engine).play()  # one chapter changes into it

@@ -1,19 +1,26 @@
-"""The main job: DDA on a Windows Server, and a Windows 11 beside it that is told what it can do instead."""
+"""The main job: DDA on a Windows Server, and a Windows 11 beside it that is told what it can do instead.
+
+Then a second server, on which winhost makes the VM for the GPUs.
+"""
 
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import chdir
+from hashlib import sha256
 from typing import Any
 
 import click
 
 from winhost.cli.demo_steps import SCALE, Demo, chapter, environment, require, run, say
+from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 
 HOST, DESK, VM = "gpu-01", "desk-01", "llm-01"
-FILES = ("server2025-3gpu", "win11-pro-1gpu")
+OTHER, NEW_VM, IMAGE = "gpu-03", "llm-02", "ubuntu.vhdx"
+FILES = ("server2025-3gpu", "win11-pro-1gpu", "server2025-role-installed")
 CONSENTS = "vm-stop,restart,force-dismount"
 KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
 HOW_THEY_ANSWER = {
@@ -23,13 +30,11 @@ HOW_THEY_ANSWER = {
 
 
 class DdaDemo(Demo):
-    """Two simulated hosts; the first is changed, its controller killed, and given back."""
+    """Three simulated hosts; the first is changed, its controller killed, and given back; the last gets a VM."""
 
     def play(self) -> None:
         began = time.monotonic()
-        say(
-            "Two simulated hosts, served over real PowerShell remoting (WSMan on loopback, NTLM, one of them on HTTPS)."
-        )
+        say("Simulated hosts, served over real PowerShell remoting (WSMan on loopback, NTLM, one of them on HTTPS).")
         say(f"{HOW_THEY_ANSWER[self.engine]} and enforce the Windows restrictions that matter.")
         with (
             Lab([find(name) for name in FILES], self.folder, scale=SCALE, tls=(HOST,), engine=self.engine) as lab,
@@ -39,6 +44,7 @@ class DdaDemo(Demo):
             self.look()
             self.change(lab)
             self.give_back(lab, found)
+            self.make_a_vm(lab)
         say(f"Done in {time.monotonic() - began:.0f} s. The same commands do the same on a real host.")
 
     def look(self) -> None:
@@ -92,3 +98,23 @@ class DdaDemo(Demo):
         say(f"Compared with its original state, resource by resource: {len(found)} resources, no difference.")
         bodies = sum(endpoint.unencrypted_bodies for endpoint in lab.endpoints.values())
         require(bodies == 0, "a body crossed HTTP unencrypted")
+
+    def make_a_vm(self, lab: Lab) -> None:
+        """The disk image is as good as one: a simulated host does not look into it."""
+        chapter("8. No VM for the GPUs? winhost makes one, and takes it back with all that it made")
+        machine = lab.hosts[OTHER].machine
+        found, plan, image = machine.settled_state(), str(self.folder / "new-vm.json"), self.folder / IMAGE
+        image.write_bytes(b"a virtual disk with a Linux")
+        pinned = ("--vhdx", f"./{IMAGE}", "--vhdx-sha256", sha256(image.read_bytes()).hexdigest())
+        sizes = ("--cpus", "16", "--memory", "64GiB", "--disk", "200GiB")
+        with chdir(self.folder):
+            run("plan", OTHER, "--new-vm", NEW_VM, *sizes, *pinned, "-o", plan)
+        run("apply", plan, "--accept", CONSENTS, "--yes")
+        made = next(vm for vm in machine.vms.values() if vm.name == NEW_VM)
+        seen = machine.guest_sees(made.guid)
+        say(f"{NEW_VM} is made and runs, and its guest sees {len(seen)} GPUs.")
+        require(len(seen) == 3, "the guest of the new VM does not see its three cards")
+        (name,) = (each for each in Store().runs() if each.startswith(OTHER))
+        run("rollback", name, "--accept", f"{CONSENTS},vm-turn-off,data", "--yes")
+        require(machine.settled_state() == found, f"{OTHER} is not in its original state")
+        say("The VM, its disk and the uploaded image are gone, and the GPUs are back on the host.")

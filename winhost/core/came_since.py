@@ -224,11 +224,14 @@ def _undo_of_what_is_gone(part: ChangedResource, host: HostAnswers, record: Chan
 
 
 def _is_named_by(whole: ChangedResource, part: ChangedResource, host: HostAnswers) -> bool:
-    """It is a part of something that the run made, and went with it: a setting of a VM."""
+    """It is a part of something that the run made, and went with it: a setting of a VM.
+
+    A run that was cut off may never have heard what that is called; then it may be this.
+    """
     known_as = host.rules[whole.resource].known_as
     if known_as is None or known_as[0] not in part.key or not _was_made(whole, host):
         return False
-    return whole.after.get(known_as[1]) == part.key[known_as[0]]
+    return whole.after.get(known_as[1]) in (None, part.key[known_as[0]])
 
 
 def _was_made(whole: ChangedResource, host: HostAnswers) -> bool:

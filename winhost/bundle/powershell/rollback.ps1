@@ -372,12 +372,13 @@ function Test-WinhostIn {
 
 function Test-WinhostNamedBy {
     param($Whole, $Part)
-    # A part of something that the run made, which went with it: a setting of a VM.
+    # A part of something that the run made, which went with it: a setting of a VM. A run that was cut off may never
+    # have heard what that is called; then it may be this.
     $theirs, $own = "$((Find-WinhostResource $Whole.resource).known_as)" -split ' '
     if ($null -eq $own -or $null -eq $Part.key.PSObject.Properties[$theirs] -or -not (Test-WinhostMade $Whole)) {
         return $false
     }
-    "$($Part.key.$theirs)" -ceq "$($Whole.after[$own])"
+    $null -eq $Whole.after[$own] -or "$($Part.key.$theirs)" -ceq "$($Whole.after[$own])"
 }
 
 function Test-WinhostMade {

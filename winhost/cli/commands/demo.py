@@ -22,7 +22,7 @@ def demo() -> None:
 
     dda (the default): a Windows Server 2025 with three GPUs is read over real PowerShell remoting, evaluated, planned
     and changed. It restarts, winhost is killed halfway, and the run is resumed, verified and rolled back. A Windows 11
-    PC is refused DDA and shown what it can do instead.
+    PC is refused DDA and shown what it can do instead. On another server winhost makes the VM that gets the GPUs.
 
     wsl2: a Windows 11 PC becomes a Linux endpoint with nobody logged on, and is rolled back.
     """
