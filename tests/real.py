@@ -77,6 +77,7 @@ PARTS = {
         [
             f"{LINUX}test_debian.py",
             f"{LINUX}test_debian_cut.py",
+            f"{LINUX}test_debian_kernel.py",
             f"{LINUX}test_debian_serving.py",
             f"{LINUX}test_debian_sets.py",
             f"{LINUX}test_sudo.py",

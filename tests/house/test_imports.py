@@ -17,28 +17,30 @@ MAY_IMPORT = {
     "model": set(),
     "connect": {"model"},
     "agent": set(),
-    "resources": {"model", "agent"},
+    # Those of Linux are a part of their own; `resources/host.py` gathers what a host tells, its Linux included.
+    "resources": {"model", "agent", "resources/linux"},
+    "resources/linux": {"model", "agent", "resources"},
     "imports": {"model", "resources"},
     "knowledge": {"model"},
     "hardware": {"model", "resources"},
     "sizing": {"model"},
     "wslconfig": {"model", "resources"},
     "images": {"model"},
-    "paths": {"model", "resources", "hardware", "sizing", "wslconfig"},
+    "paths": {"model", "resources", "resources/linux", "hardware", "sizing", "wslconfig"},
     "compat": {"model", "knowledge", "resources", "hardware", "sizing", "wslconfig", "paths"},
     "serving": {"model", "knowledge", "resources", "hardware", "sizing", "wslconfig", "paths", "compat"},
-    "engine": {"model", "knowledge", "resources", "paths", "compat", "connect"},
+    "engine": {"model", "knowledge", "resources", "resources/linux", "paths", "compat", "connect"},
     # The lab's rooms are parts of their own; what lies beside them ties a lab together.
     "lab/physics": {"model", "resources"},
     "lab/contract": {"model", "resources", "lab/physics"},
-    "lab/linux": {"model", "resources", "lab/physics", "lab/contract"},
-    "lab/wire": {"resources", "lab/physics"},
+    "lab/linux": {"model", "resources", "resources/linux", "lab/physics", "lab/contract"},
+    "lab/wire": {"resources", "resources/linux", "lab/physics"},
     "lab/powershell": {"model", "resources", "lab/physics", "lab/wire"},
     "lab": {"model", "resources", "lab/physics", "lab/contract", "lab/linux", "lab/wire", "lab/powershell"},
-    "bundle": {"model", "resources"},
+    "bundle": {"model", "resources", "resources/linux"},
     "render": {"model", "knowledge", "resources", "hardware", "sizing", "paths", "compat"},
     "cli": {
-        *("model", "knowledge", "resources", "sizing", "wslconfig", "paths", "compat"),
+        *("model", "knowledge", "resources", "resources/linux", "sizing", "wslconfig", "paths", "compat"),
         *("connect", "engine", "imports", "lab", "bundle", "render", "serving"),
     },
     "__main__": {"cli"},
@@ -59,7 +61,7 @@ HELP_MAY_LOAD = {
 
 
 def part_of(module: str) -> str:
-    """Its folder, or its room in the lab."""
+    """Its folder, or its room in that."""
     _, part, inner, *_ = [*module.split("."), "", ""]
     room = f"{part}/{inner}"
     return room if room in MAY_IMPORT else part
@@ -90,7 +92,7 @@ def test_wsl_knows_nothing_of_dda(module: str) -> None:
 
 def test_every_part_has_its_rule() -> None:
     folders = {path.name for path in HOUSE.iterdir() if (path / "__init__.py").exists()}
-    folders |= {f"lab/{path.parent.name}" for path in HOUSE.glob("lab/*/__init__.py")}
+    folders |= {f"lab/{path.parent.name}" for path in HOUSE.glob("lab/*/__init__.py")} | {"resources/linux"}
     assert folders == set(MAY_IMPORT) - {"__main__"}
 
 

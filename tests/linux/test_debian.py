@@ -164,6 +164,25 @@ def test_a_unit_that_fails_says_so_and_runs_once_its_file_is_mended(agent: Agent
     assert change(agent, "SystemdUnit", key, {"active": True}).after["active"] is True
 
 
+def test_why_a_unit_failed_is_told_by_its_journal_without_secrets(agent: Agent) -> None:
+    file, key = {"path": "/etc/systemd/system/winhost-says.service"}, {"unit": "winhost-says.service"}
+    says = "echo the model is missing; echo HF_TOKEN=hf_canary; echo from https://me:canary@host/x; exit 3"
+    change(agent, "LinuxFile", file, {"text": f"[Service]\nType=oneshot\nExecStart=/bin/sh -c '{says}'\n"})
+    with pytest.raises(RemoteError) as caught:
+        change(agent, "SystemdUnit", key, {"active": True})
+    assert "the model is missing; HF_TOKEN=***; from https://me:***host/x" in caught.value.fault.message
+    assert "canary" not in caught.value.fault.message
+    change(agent, "LinuxFile", file, {"text": None})
+
+
+def test_a_drop_in_takes_effect_and_goes_without_a_trace(agent: Agent, debian: Debian) -> None:
+    file, unit_ = {"path": "/etc/systemd/system/systemd-networkd.service.d/winhost.conf"}, "systemd-networkd.service"
+    answer = change(agent, "LinuxFile", file, {"text": "[Service]\nRestartSec=7\n"})
+    assert debian.run("systemctl", "show", "--property=RestartUSec", unit_) == "RestartUSec=7s\n"
+    change(agent, "LinuxFile", file, undone("LinuxFile", answer, {"text": ""}))
+    assert debian.run("systemctl", "show", "--property=DropInPaths", unit_) == "DropInPaths=\n"
+
+
 def test_a_unit_that_was_static_is_so_again_after_it_was_masked(agent: Agent) -> None:
     key = {"unit": "systemd-tmpfiles-clean.service"}
     answer = change(agent, "SystemdUnit", key, {"enabled": "masked"})

@@ -10,6 +10,7 @@ import pytest
 from tests.engine.two_machines import TwoMachines, two_machines
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
+from winhost.lab.linux import kernel_settings
 from winhost.lab.linux import linux_machine as model
 from winhost.lab.linux.container_store import ContainerStore
 from winhost.lab.linux.docker_daemon import DockerDaemon
@@ -22,6 +23,7 @@ FILE = {"path": "/etc/cdi/winhost.yaml"}
 DAEMON = {"path": "/etc/docker/daemon.json"}
 CDI = {"pointer": "/features/cdi"}
 DROP_IN = {"path": "/etc/systemd/system/x.service.d/winhost.conf"}
+MODULE = {"module": "winhost_test"}
 RESOLVER = {"path": "/etc/resolv.conf"}
 SOURCE = {"name": "winhost-docker"}
 NONE = {"text": None, "link": None, "mode": None, "owner": None}
@@ -165,6 +167,22 @@ CASES: dict[str, list[dict[str, Any]]] = {
         put("DockerSetting", CDI, {"value": True}),
         put("LinuxFile", DAEMON, NONE),
     ],
+    "settings of the kernel that cannot be meant": [
+        get("Sysctl", {"name": "vm"}),
+        get("Sysctl", {"name": "vm.//.passwd"}),
+        get("Sysctl", {"name": "vm.nobody_has_this"}),
+        put("Sysctl", {"name": "vm.nobody_has_this"}, {"live": "1"}),
+        put("Sysctl", {"name": "../etc/passwd"}, {"live": "1"}),
+        get("KernelModule", {"module": "nvidia-uvm"}),
+        get("KernelModule", {"module": "../x"}),
+    ],
+    "modules of the kernel": [
+        get("KernelModule", MODULE),
+        put("KernelModule", MODULE, {"options": "a=1; reboot"}),
+        put("KernelModule", MODULE, {"initramfs_due": True}),
+        put("KernelModule", MODULE, {"at_boot": True}),
+        put("KernelModule", MODULE, {"at_boot": False}),
+    ],
     "no systemd, and no nvidia-ctk": [get("SystemdUnit"), get("CdiSpec"), put("CdiSpec", {}, {"fresh": True})],
 }
 
@@ -222,6 +240,8 @@ def test_the_lab_knows_the_same_names_as_the_scripts() -> None:
     assert scripts["KNOWN_SOURCES"] == model.SOURCES
     assert scripts["KNOWN_PACKAGES"] == model.PACKAGES
     assert scripts["KNOWN_PACKAGE_SETS"] == model.PACKAGE_SETS
+    assert scripts["KNOWN_SYSCTLS"] == kernel_settings.SYSCTLS
+    assert scripts["KNOWN_MODULES"] == kernel_settings.MODULES
     assert scripts["KNOWN_UNITS"] == model.UNITS
 
 

@@ -22,6 +22,23 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("AccountTasks", {"logon": "refused"}, {"logon": "password"}, {"logon": "password"}),
         Keep("they log on again"),
     ),
+    "a module that was blacklisted": (
+        *("KernelModule", {"blacklisted": False}, {"blacklisted": True}, {"blacklisted": True, "options": None}),
+        "back",
+    ),
+    "an initramfs that was not made again": (
+        *("KernelModule", {"blacklisted": False, "initramfs_due": False}, {"blacklisted": True, "initramfs_due": True}),
+        {"blacklisted": True, "initramfs_due": True},
+        "back",
+    ),
+    "a setting of the kernel": (
+        *("Sysctl", {"live": "60", "at_boot": None}, {"live": "1", "at_boot": "1"}, {"live": "1", "at_boot": "1"}),
+        "back",
+    ),
+    "a setting of the kernel that others changed": (
+        *("Sysctl", {"live": "60", "at_boot": None}, {"live": "1", "at_boot": "1"}, {"live": "10", "at_boot": "1"}),
+        Keep("live changed since by somebody else", {"at_boot": None}),
+    ),
     "packages that were installed": (
         *("AptPackages", {"installed": False, "held": False, "to_add": ["a 1"]}, {"installed": True, "needed_by": []}),
         {"installed": True, "held": True, "to_add": [], "needed_by": []},

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.linux.container_store import container_images, set_container_image
 from winhost.lab.linux.docker_daemon import docker_settings, set_docker_setting
+from winhost.lab.linux.kernel_settings import cuts_routes, kernel_modules, set_kernel_module, set_sysctl, sysctls
 from winhost.lab.linux.linux_machine import FILES, PACKAGE_SETS, PACKAGES, SOURCES, UNITS, Linux, State, refused
 from winhost.lab.linux.model_store import model_files, set_model_files
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
@@ -234,5 +235,7 @@ ENTRIES: Mapping[str, LinuxResource] = {
     "ContainerImage": LinuxResource(("engine", "image"), container_images, set_container_image),
     "ModelFiles": LinuxResource(("folder",), model_files, set_model_files),
     "DockerSetting": LinuxResource(("pointer",), docker_settings, set_docker_setting),
+    "KernelModule": LinuxResource(("module",), kernel_modules, set_kernel_module),
+    "Sysctl": LinuxResource(("name",), sysctls, set_sysctl, cuts_routes),
     "CdiSpec": LinuxResource((), _cdi, _set_cdi),
 }

@@ -1,7 +1,11 @@
 # key {unit: text}   state {loaded: bool, enabled: text, active: bool, failed: bool}
 from __future__ import annotations
 
+import re
+import time
+
 from winhost.agent.linux_agent import (
+    AgentFault,
     Found,
     Key,
     NotThereYet,
@@ -10,6 +14,7 @@ from winhost.agent.linux_agent import (
     matching,
     must,
     reads,
+    run,
     seconds,
     systemd_runs,
 )
@@ -25,6 +30,12 @@ KNOWN_UNITS = (
     "systemd-resolved.service",
     "winhost-cdi.path",
     "winhost-cdi.service",
+)
+# The word, what is between, and then all that could belong to its value.
+SECRETS = re.compile(
+    r"((?:pass(?:word|wd|phrase)?|secret|token|credential|authorization|bearer|api[_-]?key|private[_-]?key)\w*"
+    r"[\"']?\s*(?:[=:]|\s)\s*).+|(://[^/\s:@]*:)[^/\s]*@",
+    re.IGNORECASE,
 )
 
 
@@ -72,9 +83,30 @@ def change_systemd_unit(key: Key, desired: State, how: State) -> None:
     if desired.get("active") is True:
         if before["ActiveState"] == "failed":
             must("systemctl", "reset-failed", "--", unit)
-        must("systemctl", "start", "--", unit, within=seconds(how, 120))
+        start(unit, how)
     if desired.get("active") is False:
         must("systemctl", "stop", "--", unit, within=seconds(how, 120))
+
+
+def start(unit: str, how: State) -> None:
+    began = time.time()
+    try:
+        must("systemctl", "start", "--", unit, within=seconds(how, 120))
+    except AgentFault as fault:
+        shown = last_lines(unit, began)
+        message = f"{fault}; its journal: {shown}" if shown else str(fault)
+        raise AgentFault(fault.code, fault.category, message, fault.program, fault.details) from None
+
+
+def last_lines(unit: str, since: float) -> str:
+    """What a unit said of itself, without what follows a word for a secret."""
+    options = ("--no-pager", "--output=cat", "--lines=8", f"--since=@{int(since)}", f"--unit={unit}")
+    found = run("journalctl", "--quiet", *options)
+    return "; ".join(
+        SECRETS.sub(lambda m: (m[1] or m[2]) + "***", line.strip())[:300]
+        for line in found.output.splitlines()
+        if line.strip()
+    )
 
 
 def enable(unit: str, desired: str, found: str) -> None:

@@ -1,0 +1,127 @@
+# key {module: text}   state {options: text | null, blacklisted: bool, at_boot: bool, initramfs_due: bool, loaded: bool,
+# restart_due: bool}
+from __future__ import annotations
+
+from winhost.agent.linux_agent import (
+    KEPT,
+    AgentFault,
+    Found,
+    Key,
+    State,
+    changes,
+    content,
+    matching,
+    must,
+    place_of,
+    put,
+    reads,
+    remove,
+    seconds,
+    status,
+    waiting,
+    warn,
+    wrong_place,
+)
+
+# A call without a key lists these, loaded or not.
+KNOWN_MODULES = ("nouveau", "nvidia", "nvidia_drm", "nvidia_uvm")
+INITRAMFS_DUE = f"{KEPT}/initramfs-due"
+OPTION = r"[a-zA-Z0-9_]+=[!-~]+"
+MODULE_NOTE = "# Written by winhost.\n"
+
+
+@reads("KernelModule", "module")
+def kernel_modules(key: Key | None) -> Found:
+    for name in [key["module"]] if key else KNOWN_MODULES:
+        yield {"module": name}, kernel_module(matching(r"[a-z0-9_]+", name, "a module, with _ for -"))
+
+
+def modprobe_file(name: str) -> str:
+    return f"/etc/modprobe.d/winhost-{name}.conf"
+
+
+def load_file(name: str) -> str:
+    return f"/etc/modules-load.d/winhost-{name}.conf"
+
+
+def kernel_module(name: str) -> State:
+    lines = own_lines(name)
+    options = [line.partition(f"options {name} ")[2] for line in lines if line.startswith(f"options {name} ")]
+    blacklisted = f"blacklist {name}" in lines
+    loaded = status(f"/sys/module/{name}/initstate") is not None
+    return {
+        "options": options[0] if options else None,
+        "blacklisted": blacklisted,
+        "at_boot": status(load_file(name)) is not None,
+        "initramfs_due": status(INITRAMFS_DUE) is not None,
+        "loaded": loaded,
+        "restart_due": loaded and (blacklisted or any(differs_live(name, each) for each in " ".join(options).split())),
+    }
+
+
+def own_lines(name: str) -> list[str]:
+    """Of the file that winhost wrote. What somebody made of it since is theirs."""
+    if status(modprobe_file(name)) is None:
+        return []
+    text = content(modprobe_file(name)).decode("utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    known = (f"options {name} ", f"blacklist {name}")
+    if not text.startswith(MODULE_NOTE) or not all(line.startswith(known) for line in lines) or len(lines) > 2:
+        raise wrong_place(f"{modprobe_file(name)} was changed by hand; it is left alone.")
+    return lines
+
+
+def differs_live(name: str, option: str) -> bool:
+    """What the module does not show is not known to differ."""
+    parameter, _, wanted = option.partition("=")
+    place = f"/sys/module/{name}/parameters/{parameter}"
+    if status(place) is None:
+        return False
+    found = content(place).decode("utf-8", "replace").strip()
+    flags = {"Y": "1", "N": "0", "y": "1", "n": "0"}
+    return flags.get(found, found) != flags.get(wanted, wanted)
+
+
+@changes("KernelModule", "options", "blacklisted", "at_boot", "initramfs_due")
+def change_kernel_module(key: Key, desired: State, how: State) -> None:
+    name = key["module"]
+    after = dict(kernel_module(name), **desired)
+    if desired.get("initramfs_due") is True:
+        raise wrong_place("An initramfs is only ever brought up to date.")
+    if after["options"] is not None:
+        matching(f"{OPTION}( {OPTION})*", after["options"], "options, as NAME=VALUE")
+    if set(desired) - {"at_boot"}:
+        # Before the change: whoever goes on after a crash makes the initramfs, too.
+        put(INITRAMFS_DUE, "")
+        write_module_file(name, after)
+        make_initramfs(how)
+    if desired.get("at_boot") is True:
+        put(load_file(name), f"{MODULE_NOTE}{name}\n")
+    elif "at_boot" in desired:
+        remove(load_file(name))
+    if kernel_module(name)["restart_due"]:
+        warn(f"{name} runs as before until this Linux restarts.")
+
+
+def write_module_file(name: str, after: State) -> None:
+    lines = [f"options {name} {after['options']}\n"] if after["options"] is not None else []
+    lines += [f"blacklist {name}\n"] if after["blacklisted"] else []
+    if lines:
+        put(modprobe_file(name), MODULE_NOTE + "".join(lines))
+    else:
+        remove(modprobe_file(name))
+
+
+def make_initramfs(how: State) -> None:
+    """For all kernels: a module may be loaded there, long before the files of the root are seen."""
+    within = seconds(how, 600)
+    with waiting("making the initramfs again"):
+        if place_of("update-initramfs"):
+            must("update-initramfs", "-u", "-k", "all", within=within)
+            warn("The initramfs was made again.")
+        elif place_of("dracut"):
+            must("dracut", "--force", "--regenerate-all", within=within)
+            warn("The initramfs was made again.")
+        elif status("/boot/initrd.img") is not None:
+            raise AgentFault("Winhost.NoProgram", "ObjectNotFound", "Nothing here makes an initramfs.")
+    remove(INITRAMFS_DUE)

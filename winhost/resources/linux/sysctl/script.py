@@ -1,0 +1,83 @@
+# key {name: text}   state {live: text, at_boot: text | null}
+from __future__ import annotations
+
+from winhost.agent.linux_agent import (
+    AgentFault,
+    Found,
+    Key,
+    State,
+    changes,
+    content,
+    matching,
+    put,
+    reads,
+    remove,
+    status,
+    value,
+    write_to_kernel,
+)
+
+# A call without a key lists these, where this kernel has them.
+KNOWN_SYSCTLS = ("kernel.numa_balancing", "net.core.somaxconn", "vm.max_map_count", "vm.swappiness")
+CUTTING_SYSCTLS = ("net.ipv4.", "net.ipv6.", "net.netfilter.", "net.bridge.")
+
+
+@reads("Sysctl", "name")
+def sysctls(key: Key | None) -> Found:
+    for name in [key["name"]] if key else KNOWN_SYSCTLS:
+        if status(sysctl_place(name)) is not None:
+            yield {"name": name}, sysctl(name)
+
+
+def sysctl_place(name: str) -> str:
+    """Dots part a name, and a slash stands for a dot in the name of an adapter."""
+    matching(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*)+", name, "the name of a setting of the kernel")
+    return "/proc/sys/" + name.translate(str.maketrans("./", "/."))
+
+
+def sysctl_file(name: str) -> str:
+    return "/etc/sysctl.d/99-winhost-{}.conf".format(name.replace("/", "-"))
+
+
+def sysctl(name: str) -> State:
+    return {"live": value(lambda: words_of(content(sysctl_place(name)))), "at_boot": value(lambda: set_at_boot(name))}
+
+
+def words_of(data: bytes) -> str:
+    return " ".join(data.decode("ascii").split())
+
+
+def set_at_boot(name: str) -> str | None:
+    if status(sysctl_file(name)) is None:
+        return None
+    lines = content(sysctl_file(name)).decode("ascii").splitlines()
+    found = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == name]
+    return found[-1] if found else None
+
+
+def cuts_routes(key: Key) -> bool:
+    return key["name"].startswith(CUTTING_SYSCTLS)
+
+
+@changes("Sysctl", "live", "at_boot", cuts=cuts_routes)
+def change_sysctl(key: Key, desired: State, how: State) -> None:
+    name = key["name"]
+    for each in desired.values():
+        if each is not None:
+            matching(r"[!-~]+( [!-~]+)*", each, "words with one space between them")
+    # First what the kernel may refuse: a file that it refuses would do so with every start.
+    if "live" in desired:
+        set_live(name, desired["live"])
+    if desired.get("at_boot") is not None:
+        put(sysctl_file(name), "# Written by winhost.\n{} = {}\n".format(name, desired["at_boot"]))
+    elif "at_boot" in desired:
+        remove(sysctl_file(name))
+
+
+def set_live(name: str, words: str) -> None:
+    before = words_of(content(sysctl_place(name)))
+    write_to_kernel(sysctl_place(name), words + "\n")
+    found = words_of(content(sysctl_place(name)))
+    if found != words:
+        write_to_kernel(sysctl_place(name), before + "\n")
+        raise AgentFault("Winhost.NotTaken", "InvalidResult", f"The kernel made {found!r} of {words!r} for {name}.")
