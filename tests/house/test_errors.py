@@ -18,7 +18,7 @@ KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName
 NoProfile NoSession NoShell NoStore NoSuchImage NoSuchThing NobodyThere NotAPlan NotAsShown NotAsked NotAvailable
 NotBack NotBegun NotBeside NotChosen NotForwarded NotFound NotKnown NotListed NotOfPath NotPrivate NotReadable NotSigned
 NotTaken NotThere NotThisImage NotVerified NothingAnew NothingNamed NothingOfTheKind NothingToSee OneFile OneWay
-OnlyThere OtherKind OtherPath OtherSystem OutOfReach Redirected Refused RemoteError SaidTwice SameHost
+OnlyOverSsh OnlyThere OtherKind OtherPath OtherSystem OutOfReach Redirected Refused RemoteError SaidTwice SameHost
 SecretUnreadable SeedUnusable SessionDropped SeveralFiles SeveralLinuxes SeveralPlans StepFailed Stopped SystemFault
 TimedOut TooOld Unfinished UnknownCapability UnknownCode UnknownHost UnknownHostFile UnknownPath UnknownRemedy
 UnknownRun Unreachable UnsafeSleep UnusablePlace WhichLinux WhichVm WrongDocument WrongHost WrongState WrongUsage

@@ -46,18 +46,22 @@ PROGRAMS = (
     "dpkg-query",
     "dracut",
     "journalctl",
+    "lsblk",
+    "modinfo",
     "netplan",
     "nft",
     "nvidia-ctk",
+    "nvidia-smi",
     "podman",
     "sshd",
     "systemctl",
     "systemd-analyze",
+    "systemd-detect-virt",
     "update-initramfs",
     "visudo",
     "wslinfo",
 )
-PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
+PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/wsl/lib")  # the last has the nvidia-smi of WSL
 ENVIRONMENT = {
     "PATH": ":".join(PLACES),
     "HOME": "/root",

@@ -18,6 +18,7 @@ from winhost.core.steps import Change, Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
+from winhost.model.path import PATHS_OF_LINUX
 from winhost.model.plan import RISKS, Plan, Stage, in_order
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
@@ -81,6 +82,13 @@ def bundle(plan: Plan) -> dict[str, bytes]:
 
 def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
     """A folder of its own, which goes into the Linux; none where the plan is about Windows alone."""
+    if plan.request.path in PATHS_OF_LINUX:
+        raise UsageError(
+            "OnlyOverSsh",
+            what=f"{plan.host} is a Linux of its own, and offline packages are for Windows hosts and their WSL",
+            hint=f"Apply the plan over SSH: winhost apply PLAN; its machine is hosts.{plan.host} in fleet.yaml",
+            host=plan.host,
+        )
     if plan.linux_key is None and any(step.resource in LINUX for step in plan.steps):
         raise UsageError(
             "WhichLinux",

@@ -10,7 +10,7 @@ from winhost.cli.outputs import Output
 from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain as story_of
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import PATHS
+from winhost.model.path import EVERY_PATH
 from winhost.model.reason import Evidence, Explanation
 
 
@@ -38,7 +38,7 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
 
     Raises UsageError: UnknownCode.
     """
-    order = (*PATHS, "mmio", "vm", "wsl", *CAPABILITIES, catalogue.ANY)
+    order = (*EVERY_PATH, "mmio", "vm", "wsl", *CAPABILITIES, catalogue.ANY)
     every = {**catalogue.own_entries(), **catalogue.gaps()}
     codes = [code for code in every if code.startswith(prefix)]
     if not codes:

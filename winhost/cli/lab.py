@@ -41,7 +41,8 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     place = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
     with place as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
-        say(f"Simulated hosts running: {', '.join(running.hosts)}. In another terminal:", err=True)
+        names = ", ".join((*running.hosts, *running.own_linuxes))
+        say(f"Simulated hosts running: {names}. In another terminal:", err=True)
         say(f"  winhost detect '*' --fleet {running.fleet_file}", err=True)
         try:
             click.echo("Press Ctrl-C to stop them.", err=True)

@@ -13,7 +13,7 @@ from winhost.engine.store import Store
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.fleet import find_fleet
-from winhost.model.path import ALL_VARIANTS, PATHS
+from winhost.model.path import ALL_VARIANTS, EVERY_PATH
 from winhost.model.plan import RISKS
 from winhost.model.shipped import example_hosts
 
@@ -68,7 +68,7 @@ def remedies(context: click.Context) -> Iterable[str]:
 
 
 def paths(context: click.Context) -> Iterable[str]:
-    return dict.fromkeys((*PATHS, *ALL_VARIANTS))
+    return dict.fromkeys((*EVERY_PATH, *ALL_VARIANTS))
 
 
 def capabilities(context: click.Context) -> Iterable[str]:

@@ -14,6 +14,8 @@ from winhost.model.errors import ErrorResult, WinhostError, failed
 from winhost.model.facts import Facts
 from winhost.render.report import INDEX, UnreadHost, reports
 from winhost.render.report import report as render
+from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.registry import is_linux
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,12 @@ def report(
         for read, evaluation in watched(
             lambda watch: evaluate_each(read_each(words, (), fleet_file, at_once, watch), asked, watch)
         ):
-            if read.error is not None:
-                errors.append(read.error)
-                results.append(failed(read.error, read.host))
+            if error := read.error or _not_reported(read.facts):
+                errors.append(error)
+                results.append(failed(error, read.host))
                 if not output.form:
-                    show_error_text(read.error, read.host)
-                yield UnreadHost(read.host, read.error)
+                    show_error_text(error, read.host)
+                yield UnreadHost(read.host, error)
             elif read.facts and evaluation:
                 results.append(Reported(read.host, str(file)))
                 yield read.facts, evaluation
@@ -67,6 +69,11 @@ def report(
         found = len(results) - len(errors)
         say(f"Written to {file}: {found} host{'' if found == 1 else 's'}")
     return worst(errors)
+
+
+def _not_reported(facts: Facts | None) -> WinhostError | None:
+    """Its pages compare the options of a Windows host."""
+    return of_other_system(HostFacts(facts), "the report") if facts and is_linux(facts) else None
 
 
 def _write_all(

@@ -15,7 +15,7 @@ from winhost.compat.marked import mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
-from winhost.model.path import ALL_VARIANTS, PATHS, is_meant
+from winhost.model.path import ALL_VARIANTS, EVERY_PATH, is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
 from winhost.render import verdict_text
 
@@ -24,12 +24,12 @@ COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", 
 
 def check_path(path: str | None) -> None:
     """A path or one of its variants. Raises UsageError: UnknownPath."""
-    if path is not None and path not in (*PATHS, *ALL_VARIANTS):
-        variants = [variant for variant in ALL_VARIANTS if variant not in PATHS]
+    if path is not None and path not in (*EVERY_PATH, *ALL_VARIANTS):
+        variants = [variant for variant in ALL_VARIANTS if variant not in EVERY_PATH]
         raise UsageError(
             "UnknownPath",
-            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*PATHS, *ALL_VARIANTS))}",
-            hint=f"Paths: {', '.join(PATHS)}; options of a path: {', '.join(variants)}.",
+            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*EVERY_PATH, *ALL_VARIANTS))}",
+            hint=f"Paths: {', '.join(EVERY_PATH)}; options of a path: {', '.join(variants)}.",
         )
 
 
@@ -137,7 +137,8 @@ def _show_variant(variant: PathVerdict, fit: Fit, everything: bool) -> None:
     for subject in (*variant.cards, *variant.vms):
         _show_verdict(f"  {visible(subject.name)}: ", subject.verdict)
         _show_reasons(subject.reasons, everything, indent="    ")
-    _show_capabilities(variant.capabilities, everything)
+    if variant.capabilities:
+        _show_capabilities(variant.capabilities, everything)
     click.echo()
 
 

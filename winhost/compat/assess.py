@@ -7,7 +7,18 @@ from typing import Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
 
-from winhost.compat import capabilities, dda_card, dda_host, dda_vm, gpu_p, ubuntu, wsl2, wsl2_network_rules, wslc
+from winhost.compat import (
+    capabilities,
+    dda_card,
+    dda_host,
+    dda_vm,
+    gpu_p,
+    linux,
+    ubuntu,
+    wsl2,
+    wsl2_network_rules,
+    wslc,
+)
 from winhost.compat.available_memory import available_memory
 from winhost.compat.capability import offers
 from winhost.compat.default_plan import refused_by_default
@@ -19,7 +30,7 @@ from winhost.hardware.cards import card_label, serves
 from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
-from winhost.model.path import ALL_VARIANTS, PATHS, VARIANTS, path_of
+from winhost.model.path import ALL_VARIANTS, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, PathVerdict, Reason, SubjectVerdict, Verdict
 from winhost.model.workload import AvailableMemory
@@ -28,7 +39,7 @@ from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm.resource import Vm
 
 # Importing them declares their rules.
-RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network_rules, gpu_p, ubuntu, wslc, capabilities)
+RULEBOOKS = (dda_host, dda_card, dda_vm, wsl2, wsl2_network_rules, gpu_p, ubuntu, wslc, linux, capabilities)
 
 T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
@@ -41,12 +52,21 @@ def assess(
 
     stated: versions that facts do not contain, by name (vllm, cuda, toolkit, wsl, kernel, driver).
     """
+    if facts.is_linux:
+        return _of_linux(facts)
     facts = as_stated(facts, stated)
     target = Target(facts, PATHS[0], stated)
     paths = tuple(_whole(target, path, selection if path == "dda" else None) for path in PATHS)
     document = facts.document
     best = _best({path.path: path.verdict for path in paths}) if _knows_windows(facts) else None
     return Assessment(document.host, document.origin, paths, best)
+
+
+def _of_linux(facts: HostFacts) -> Assessment:
+    """Without capabilities: those are of paths that begin at Windows."""
+    judged = tuple(judge(facts, path) for path in PATHS_OF_LINUX)
+    best = _best({each.path: each.verdict for each in judged})
+    return Assessment(facts.host, facts.document.origin, judged, best)
 
 
 def _knows_windows(facts: HostFacts) -> bool:
@@ -59,7 +79,7 @@ def _knows_windows(facts: HostFacts) -> bool:
 
 def recommended(facts: HostFacts, but: str) -> PathVerdict | None:
     """The variant that assess would recommend without this one, evaluated without capabilities."""
-    variants = [judge(facts, variant) for variant in ALL_VARIANTS if variant != but]
+    variants = [judge(facts, each) for each in (PATHS_OF_LINUX if facts.is_linux else ALL_VARIANTS) if each != but]
     possible = [judged for judged in variants if judged.verdict is not Verdict.UNSUPPORTED]
     return min(possible, key=lambda judged: judged.verdict.rank, default=None)
 

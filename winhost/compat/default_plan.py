@@ -6,7 +6,7 @@ from dataclasses import replace
 from winhost.compat.rule import ASSIGNMENT, NOTES, finding_of_gap, note, reason_of, reasons
 from winhost.core.answers import MissingFact, Unknown
 from winhost.model.once import once
-from winhost.model.path import path_of
+from winhost.model.path import PATHS_OF_LINUX, path_of
 from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.paths.dda_selection import Selection
@@ -44,7 +44,7 @@ def _owner(facts: HostFacts, card: Card) -> str | None:
 def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectVerdict]) -> tuple[Reason, ...]:
     """Notes on what prevents a default plan of a variant, beyond the reasons of the host, each GPU and each VM."""
     path = path_of(variant)
-    if path not in VOCABULARIES:
+    if path not in VOCABULARIES or path in PATHS_OF_LINUX:
         return ()
     if unread := _unread(facts, path):
         lacking = note(f"{path}.unknown", observed=f"a plan needs {', '.join(unread)}, which could not be read")

@@ -10,7 +10,7 @@ from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
 from winhost.compat.settle import Settling, shopping_list
 from winhost.model.facts import Facts
-from winhost.model.path import is_meant
+from winhost.model.path import PATHS_OF_LINUX, is_meant
 from winhost.model.reason import Assessment, Remedy
 from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts, of_other_system
@@ -73,8 +73,10 @@ class Evaluation:
 
 def evaluate(facts: Facts, asked: Requirements) -> Evaluation:
     """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere, OtherSystem."""
-    if is_linux(facts):
-        raise of_other_system(HostFacts(facts), "the assessment")
+    if is_linux(facts) and (asked.needs.must or asked.needs.nice or asked.workload or asked.supposed):
+        raise of_other_system(HostFacts(facts), "the assessment of needs, workloads and remedies")
+    if is_linux(facts) != (asked.path in PATHS_OF_LINUX) and asked.path:
+        raise of_other_system(HostFacts(facts), f"the path {asked.path}")
     known, facts = facts, stated(facts, asked.assumed)
     assessment = assess_as_if(facts, asked.remedies, asked.stated)
     if asked.assumed:

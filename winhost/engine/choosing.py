@@ -7,7 +7,7 @@ from winhost.model.errors import RefusedError, visible
 from winhost.model.path import path_of
 from winhost.model.plan import RISKS, Plan
 from winhost.model.reason import Verdict
-from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.host import HostFacts
 
 # They take the machine itself, whatever they are worth on it.
 NEVER_UNASKED = ("dual-boot", "bare-metal")
@@ -39,8 +39,6 @@ def _how_to_name(host: str, path: str, verdict: Verdict) -> str:
 
 def recommended(facts: HostFacts) -> Fit:
     """What assess recommends. Raises RefusedError (NotChosen) where that is not planned without being named."""
-    if facts.is_linux:
-        raise of_other_system(facts, "a plan without --path")
     judged = assess(facts)
     best = fits(judged, Needs())[0]
     path = path_of(best.variant)

@@ -12,6 +12,7 @@ from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.host_steps import steps_on
 from winhost.engine.plan_dda import DdaPlanner
+from winhost.engine.plan_linux import LinuxPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import Exit, UsageError, visible
@@ -59,7 +60,7 @@ class PathPlanner(Protocol):
         """What of the request only a later stage can check, which plans this."""
 
 
-PLANNERS: Mapping[str, type[PathPlanner]] = {"dda": DdaPlanner, "wsl2": Wsl2Planner}
+PLANNERS: Mapping[str, type[PathPlanner]] = {"dda": DdaPlanner, "wsl2": Wsl2Planner, "linux": LinuxPlanner}
 
 NOT_PLANNABLE = "not plannable"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
-from winhost.model.path import PATHS, path_of
+from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import Confidence, Evidence, Kind, Remedy
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def code_of(text: str) -> str:
 @once
 def entries() -> Mapping[str, CatalogueEntry]:
     """By code."""
-    topics = (*PATHS, *CAPABILITIES)
+    topics = (*EVERY_PATH, *CAPABILITIES)
     lacking = {gap.replace(ANY, topic): entry for topic in topics for gap, entry in gaps().items()}
     return {**own_entries(), **lacking}
 

@@ -3,17 +3,19 @@
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from winhost.lab.hostfile import expand
 from winhost.lab.lab_host import LabHost
+from winhost.lab.linux.own_linux import OwnLinux
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import private_text, public_line
 from winhost.lab.wire.wsman_endpoint import Endpoint
+from winhost.resources.registry import is_linux
 
 if TYPE_CHECKING:
     from winhost.lab.wire.ssh_endpoint import SshEndpoint
@@ -46,6 +48,7 @@ class Lab:
         self.hosts: dict[str, LabHost] = {}
         self.endpoints: dict[str, Endpoint] = {}
         self.linuxes: dict[str, SshEndpoint] = {}
+        self.own_linuxes: dict[str, OwnLinux] = {}
         self._running = ExitStack()
         self._password = secrets.token_urlsafe(18)
         self._seed = secrets.token_bytes(32)
@@ -54,8 +57,11 @@ class Lab:
             facts, section = expand(file)
             # Situations are often of one machine: then the file's name tells them apart.
             names = (facts.host, file.stem, *(f"{file.stem}-{number}" for number in range(2, len(files) + 2)))
-            name = next(name for name in names if name not in self.hosts)
-            self.hosts[name] = _host(Machine(facts, section, clock), engine)
+            name = next(name for name in names if name not in {**self.hosts, **self.own_linuxes})
+            if is_linux(facts):
+                self.own_linuxes[name] = OwnLinux(facts, clock)
+            else:
+                self.hosts[name] = _host(Machine(facts, section, clock), engine)
         self._tls = frozenset(self.hosts if tls == ALL else tls)
 
     @property
@@ -76,6 +82,9 @@ class Lab:
                 endpoint = Endpoint(host, {USER: self._password}, tls=name in self._tls)
                 self.endpoints[name] = undo.enter_context(endpoint)
                 self.linuxes[name] = undo.enter_context(SshEndpoint(host.linux))
+            for name, linux in self.own_linuxes.items():
+                linux.authorized = (self.public_key,)
+                self.linuxes[name] = undo.enter_context(SshEndpoint(linux))
             self._write()
             self._running = undo.pop_all()
         return self
@@ -102,9 +111,12 @@ class Lab:
         """The fleet file that leads to these hosts."""
         lines = ["# Simulated hosts: they are there as long as the lab runs.", "schema: winhost.fleet/1", "hosts:"]
         for name, endpoint in self.endpoints.items():
-            lines += [f"  {json.dumps(name)}:", "    address: 127.0.0.1", "    groups: [lab]"]
-            for part, options in (("transport", self._transport(endpoint)), ("ssh", self._ssh(self.linuxes[name]))):
-                lines += [f"    {part}:", *(f"      {key}: {json.dumps(value)}" for key, value in options.items())]
+            # Where the host says that its Linux listens, there is none: it is simulated.
+            ssh = {**self._ssh(self.linuxes[name]), "address": "127.0.0.1"}
+            lines += _listed(name, {"transport": self._transport(endpoint), "ssh": ssh})
+        for name, linux in self.own_linuxes.items():
+            ssh = {**self._ssh(self.linuxes[name]), "user": linux.user, "host_key": linux.host_key}
+            lines += [*_listed(name, {"ssh": ssh}), "    kind: linux"]
         return "\n".join(lines) + "\n"
 
     def _transport(self, endpoint: Endpoint) -> dict[str, object]:
@@ -119,9 +131,15 @@ class Lab:
         }
 
     def _ssh(self, endpoint: "SshEndpoint") -> dict[str, object]:
-        # Where the host says that its Linux listens, there is none: it is simulated.
-        key = f"file:{(self.folder / KEY).resolve()}"
-        return {"key": key, "address": "127.0.0.1", "port": endpoint.port}
+        return {"key": f"file:{(self.folder / KEY).resolve()}", "port": endpoint.port}
+
+
+def _listed(name: str, parts: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
+    """A host of the fleet file."""
+    yield from (f"  {json.dumps(name)}:", "    address: 127.0.0.1", "    groups: [lab]")
+    for part, options in parts.items():
+        yield f"    {part}:"
+        yield from (f"      {key}: {json.dumps(value)}" for key, value in options.items())
 
 
 def _host(machine: Machine, engine: str) -> LabHost:

@@ -5,6 +5,7 @@ PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal", "wslc")
 
 # What is planned on a Linux of its own; the paths above begin at Windows.
 PATHS_OF_LINUX = ("linux",)
+EVERY_PATH = (*PATHS, *PATHS_OF_LINUX)
 
 # Configurations of a path that differ in what they support; winhost prefers the first.
 VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}

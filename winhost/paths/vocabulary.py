@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.images import images
+from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.never_sleep import POWER_PLAN
 from winhost.paths.wsl2_settings import Wsl2Settings
 
@@ -37,6 +38,8 @@ class Vocabulary:
 _FUNCTION = ("location", "device", "name")
 _STAGED = ("sha256", "name", "source", "title")
 _NEW_VM = ("name", "image", "size", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
+_SOURCE = ("name", "title", "uri", "suite", "components", "key", "key_sha256")
+_PACKAGE = ("name", "version", "title")
 VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
@@ -50,6 +53,14 @@ VOCABULARIES = {
         DdaSettings,
         options=frozenset({"vm", "cards", "low", "high", "power"}),
         on_request=frozenset({"new_vms", "new_images"}),
+    ),
+    "linux": Vocabulary(
+        (),
+        {
+            "sources": _SOURCE,
+            "packages_inside": _PACKAGE,
+        },
+        LinuxSettings,
     ),
     "wsl2": Vocabulary(
         (
@@ -70,8 +81,8 @@ VOCABULARIES = {
             "ways_in": ("port", "listen", "keys", "allowed", "who"),
             "forwards": ("port", "connect", "allowed", "who"),
             "openings": ("creator", "ports", "allowed", "who"),
-            "sources": ("name", "title", "uri", "suite", "components", "key", "key_sha256"),
-            "packages_inside": ("name", "version", "title"),
+            "sources": _SOURCE,
+            "packages_inside": _PACKAGE,
             "files": ("path", "text", "title", "why"),
             "units": ("name",),
             "specs": ("title",),

@@ -14,6 +14,7 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
+from winhost.model.units import GiB
 
 State = dict[str, Json]
 P = TypeVar("P")
@@ -120,6 +121,11 @@ _NEEDS = {
 _BRINGS_UNITS = {"docker-ce": ("docker.service",), "containerd.io": ("containerd.service",), SSHD: (SSH, "ssh.socket")}
 _NVIDIA_CTK = "nvidia-container-toolkit-base"  # brings nvidia-ctk
 _GPU_DRIVERS = re.compile(r"cuda-drivers.*|libcuda1|libnvidia-compute-\d+.*|nvidia-(dkms|driver|open)(-.*)?")
+_ENGINES = {
+    "docker": (("docker-ce", "docker.io"), "/run/docker.sock"),
+    "podman": (("podman",), None),
+    "nvidia-ctk": ((_NVIDIA_CTK,), None),
+}
 _APT_SECONDS, _UPDATE_SECONDS, _CDI_SECONDS = 20.0, 5.0, 2.0
 
 
@@ -164,6 +170,8 @@ class Linux:
 
     machine: Machine
     distro: Distro
+    own: bool = False
+    """It is no distro, but a machine of its own."""
     files: dict[str, State] = field(default_factory=dict)
     sources: dict[str, State] = field(default_factory=dict)
     packages: dict[str, LabPackage] = field(default_factory=dict)
@@ -224,7 +232,9 @@ class Linux:
                 self.start(name)
 
     def _windows_driver(self) -> str:
-        """What is mounted of the driver store; a running distro never sees another."""
+        """What is mounted of the driver store; a running distro never sees another. Of an own machine what runs."""
+        if self.own:
+            return next((str(r.state["loaded"] or "") for r in self.machine.instances("LinuxGpuDriver")), "")
         cards = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
         return ", ".join(
             sorted({str(card.known_or("driver_version", "")) for card in cards if card.known_or("driver", "")})
@@ -235,11 +245,19 @@ class Linux:
     def system(self) -> Iterator[Record]:
         given = self.machine.instances("LinuxSystem")
         known = dict(given[0].state) if given else {"id": "ubuntu", "version": "24.04", "kernel": KERNEL}
+        if self.own:
+            yield Record({**known, "simulated": True})
+            return
         modes = [vm.mode for vm in self._vms()]
         yield Record(
             {
                 "architecture": "x86_64",
                 "machine_id": sha256(self.distro.seed).hexdigest()[:32],
+                "virtualization": "wsl",
+                "secure_boot": None,
+                "cgroups": 2,
+                "memory": 16 * GiB,
+                "shm": 8 * GiB,
                 **known,
                 "simulated": True,
                 "wsl": True,
@@ -255,7 +273,21 @@ class Linux:
 
     def gpu_driver(self) -> Iterator[Record]:
         packages = sorted(name for name in self.packages if _GPU_DRIVERS.fullmatch(name))
-        yield Record({"packages": packages, "libraries": [], "wsl_libcuda": bool(self.driver)})
+        given = self.machine.instances("LinuxGpuDriver")
+        state: State = {"libraries": [], **dict.fromkeys(("loaded", "kind", "installed", "signer"))}
+        known = given[0].state if given else {"wsl_libcuda": bool(self.driver)}
+        yield Record({**state, **known, "packages": packages})
+
+    def found(self, resource: str) -> Iterator[Record]:
+        """What can only be read is as in the facts that this machine was made of."""
+        yield from self.machine.instances(resource)
+
+    def engines(self) -> Iterator[Record]:
+        """As their packages are there."""
+        for engine, (packages, socket) in _ENGINES.items():
+            found = next((self.packages[name] for name in packages if name in self.packages), None)
+            if found:
+                yield Record({"version": found.version, "socket": socket}, {"engine": engine})
 
     # ---- files
 

@@ -227,6 +227,10 @@ def _set_cdi(linux: Linux, key: Key, desired: Mapping[str, Json]) -> None:
 ENTRIES: Mapping[str, LinuxResource] = {
     "LinuxSystem": LinuxResource((), lambda linux, key: linux.system()),
     "LinuxGpuDriver": LinuxResource((), lambda linux, key: linux.gpu_driver()),
+    "LinuxGpu": LinuxResource(("address",), lambda linux, key: linux.found("LinuxGpu")),
+    "ContainerEngine": LinuxResource(("engine",), lambda linux, key: linux.engines()),
+    "LinuxDisk": LinuxResource(("disk",), lambda linux, key: linux.found("LinuxDisk")),
+    "ListeningPort": LinuxResource(("address", "port"), lambda linux, key: linux.found("ListeningPort")),
     "LinuxFile": LinuxResource(("path",), _files, _set_file, _cuts_ssh),
     "AptSource": LinuxResource(("name",), _sources, _set_source),
     "DebianPackage": LinuxResource(("package",), _packages, _set_package),

@@ -1,6 +1,6 @@
-"""Whether somebody gave the Linux a GPU driver of its own."""
+"""Which GPU driver a Linux has; in WSL, whether somebody gave it one of its own."""
 
-from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
@@ -8,9 +8,15 @@ from winhost.resources.shared import ACCESS
 class LinuxGpuDriver(State):
     """packages: installed ones that bring a Linux GPU driver; libraries: each libcuda that is not WSL's.
 
-    wsl_libcuda: the driver of Windows is mounted (/usr/lib/wsl/lib).
+    wsl_libcuda: the driver of Windows is mounted (/usr/lib/wsl/lib). loaded: the version of NVIDIA's kernel module that
+    runs, null where none does; kind: open or proprietary, null likewise; signer: who signed the module on disk, null
+    where nobody did or there is none; installed: the version of that one, which may be another.
     """
 
     packages: tuple[str, ...]
     libraries: tuple[str, ...]
     wsl_libcuda: bool
+    loaded: str | None = ADDED_SINCE
+    kind: str | None = ADDED_SINCE
+    installed: str | None = ADDED_SINCE
+    signer: str | None = ADDED_SINCE

@@ -1,5 +1,6 @@
 """What a Linux machine is."""
 
+from winhost.model.units import Bytes
 from winhost.resources.base import ADDED_SINCE, ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
@@ -9,7 +10,9 @@ class LinuxSystem(State):
     """id, version: as in os-release (`ubuntu`, `24.04`); kernel: its release; architecture: the output of `uname -m`.
 
     wsl_networking: the output of `wslinfo --networking-mode`, null where this is no WSL; systemd: it runs as init;
-    machine_id: as in /etc/machine-id; simulated: it is in the lab, so its facts are `synthetic`.
+    machine_id: as in /etc/machine-id; simulated: it is in the lab, so its facts are `synthetic`; virtualization: the
+    output of `systemd-detect-virt` (`none` on metal); secure_boot: null where it was not started by UEFI; cgroups: the
+    version; memory: as the kernel has it; shm: the size of /dev/shm, null where there is none.
     """
 
     id: str
@@ -21,3 +24,8 @@ class LinuxSystem(State):
     systemd: bool
     machine_id: str = ADDED_SINCE
     simulated: bool = ADDED_SINCE
+    virtualization: str = ADDED_SINCE
+    secure_boot: bool | None = ADDED_SINCE
+    cgroups: int = ADDED_SINCE
+    memory: Bytes = ADDED_SINCE
+    shm: Bytes | None = ADDED_SINCE

@@ -1,12 +1,17 @@
 # key {}   state {id: text, version: text | null, kernel: text, architecture: text, wsl: bool,
-# wsl_networking: text | null, systemd: bool, machine_id: text, simulated: bool}
+# wsl_networking: text | null, systemd: bool, machine_id: text, simulated: bool,
+# virtualization: text, secure_boot: bool | null, cgroups: int, memory: bytes, shm: bytes | null}
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 
-from winhost.agent.linux_agent import Found, Key, content, in_wsl, must, reads, value
+from winhost.agent.linux_agent import Found, Key, content, in_wsl, matching, must, reads, run, value
+
+SHM = "/dev/shm"  # noqa: S108 - nothing is written there
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
 @reads("LinuxSystem")
@@ -23,12 +28,46 @@ def linux_system(key: Key | None) -> Found:
         "systemd": Path("/run/systemd/system").is_dir(),
         "machine_id": value(machine_id),
         "simulated": False,
+        "virtualization": value(virtualization),
+        "secure_boot": value(secure_boot),
+        "cgroups": value(cgroups),
+        "memory": value(memory),
+        "shm": value(shm),
     }
     yield {}, state
 
 
 def machine_id() -> str:
     return content("/etc/machine-id").decode("ascii").strip()
+
+
+def virtualization() -> str:
+    # It says `none` with exit code 1.
+    done = run("systemd-detect-virt")
+    return matching("[a-z0-9-]+", done.output.strip(), "what systemd-detect-virt says")
+
+
+def secure_boot() -> bool | None:
+    """Of the firmware's variable the fifth byte: the first four are its attributes."""
+    if not Path("/sys/firmware/efi").is_dir():
+        return None
+    return content(SECURE_BOOT)[4] == 1
+
+
+def cgroups() -> int:
+    return 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1
+
+
+def memory() -> int:
+    found = re.search(r"^MemTotal:\s+(\d+) kB$", content("/proc/meminfo").decode("ascii"), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+def shm() -> int | None:
+    if not os.path.ismount(SHM):
+        return None
+    found = os.statvfs(SHM)
+    return found.f_blocks * found.f_frsize
 
 
 def networking_mode() -> str:

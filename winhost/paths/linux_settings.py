@@ -1,0 +1,24 @@
+"""What a user may decide about the path of a Linux of its own."""
+
+from packaging.version import Version
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from winhost.paths.setting_values import Debian
+
+FIRST_TOOLKIT = Version("1.18.0")  # it renews its CDI specification by itself
+
+
+class LinuxSettings(BaseModel):
+    """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    toolkit: Debian
+    """Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically."""
+
+    @field_validator("toolkit")
+    @classmethod
+    def _renews_its_spec(cls, version: str) -> str:
+        if Version(version.partition("-")[0]) < FIRST_TOOLKIT:
+            raise ValueError(f"should be {FIRST_TOOLKIT} or later: before it, no CDI specification outlives a restart")
+        return version

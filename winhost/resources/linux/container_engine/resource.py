@@ -1,0 +1,14 @@
+"""What runs containers on a Linux."""
+
+from winhost.resources.base import ResourceType, State, resource
+from winhost.resources.shared import ACCESS
+
+
+@resource(
+    ResourceType("ContainerEngine", title="container engines in Linux", order=24, key=("engine",), requires=ACCESS)
+)
+class ContainerEngine(State):
+    """Those that are installed: docker, podman, nvidia-ctk. socket: where it is asked, null where nobody listens."""
+
+    version: str
+    socket: str | None

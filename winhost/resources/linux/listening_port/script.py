@@ -1,0 +1,64 @@
+# key {address: text, port: text}   state {processes: [text], everywhere: bool}
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from winhost.agent.linux_agent import Found, Key, content, reads, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LISTENING = "0A"
+TABLES = (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6))
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - that is looked for
+
+
+@reads("ListeningPort", "address", "port")
+def listening_ports(key: Key | None) -> Found:
+    found: dict[tuple[str, str], set[str]] = {}
+    for address, port, inode in listeners():
+        found.setdefault((address, port), set()).add(inode)
+    owners = owners_of({inode for inodes in found.values() for inode in inodes})
+    for (address, port), inodes in sorted(found.items()):
+        names = sorted({name for inode in inodes for name in owners.get(inode, ())})
+        yield {"address": address, "port": port}, {"processes": names, "everywhere": address in EVERYWHERE}
+
+
+def listeners() -> Iterator[tuple[str, str, str]]:
+    """Address, port and inode of each socket that listens."""
+    for name, family in TABLES:
+        path = f"/proc/{os.getpid()}/net/{name}"
+        if status(path) is None:
+            continue  # a kernel without IPv6
+        for line in content(path).decode("ascii").splitlines()[1:]:
+            words = line.split()
+            if words[3] == LISTENING:
+                address, _, port = words[1].partition(":")
+                yield readable(address, family), str(int(port, 16)), words[9]
+
+
+def readable(text: str, family: int) -> str:
+    """The kernel writes an address as numbers of its own byte order, of four bytes each."""
+    packed = b"".join(int(text[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(text), 8))
+    return socket.inet_ntop(family, packed)
+
+
+def owners_of(inodes: set[str]) -> dict[str, set[str]]:
+    """Names of the processes that have these sockets, as far as we may look."""
+    owners: dict[str, set[str]] = {}
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        with suppress(OSError):  # it has ended, or is another user's
+            for each in (process / "fd").iterdir():
+                inode = wanted.get(os.readlink(each))
+                if inode:
+                    name = content(f"{process}/comm").decode("utf-8", "replace").strip()
+                    owners.setdefault(inode, set()).add(name)
+    return owners
