@@ -14,6 +14,7 @@ from winhost.compat.needs import Needs
 from winhost.compat.rule import RULES
 from winhost.core.answers import Record, Unavailable
 from winhost.engine.choosing import recommended
+from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.path import PATHS_OF_LINUX
@@ -52,6 +53,7 @@ def test_a_rule_finds_what_it_is_for(code: str) -> None:
 def test_every_rule_has_a_case() -> None:
     rules = [rule for rule in RULES if rule.path in PATHS_OF_LINUX]
     assert len(rules) == len([code for code in CASES if code != "linux.unknown"])
+    assert {code for code in catalogue.own_entries() if code.startswith("linux.")} <= CASES.keys()
 
 
 def test_what_cannot_serve_is_not_recommended() -> None:

@@ -12,7 +12,7 @@ from winhost.cli import winhost
 from winhost.knowledge import catalogue
 from winhost.model.plan import RISKS
 from winhost.model.yamlfile import kinds_at
-from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.vocabulary import VOCABULARIES
 from winhost.paths.wsl2_settings import Wsl2Settings
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ def test_a_command_in_a_sentence_has_its_options(page: str, text: str) -> None:
 def test_every_setting_that_is_named_can_be_set() -> None:
     named = {name for text in (*PAGES.values(), *CODE.values()) for name in SETTING.findall(text)}
     assert len(named) > 5
-    known = (DdaSettings, Wsl2Settings)
+    known = [words.settings for words in VOCABULARIES.values()]
     assert [name for name in named if not any(kinds_at(each, tuple(name.split("."))) for each in known)] == []
 
 

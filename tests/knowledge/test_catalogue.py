@@ -20,7 +20,7 @@ from winhost.knowledge import catalogue
 from winhost.knowledge.explanation import explain
 from winhost.knowledge.related import MOST, bond
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import ALL_VARIANTS, PATHS
+from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Kind, Mender
 from winhost.serving import lost
@@ -28,7 +28,7 @@ from winhost.serving.profile import NAMES, profile
 
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.knowledge.__file__).parent / "evidence" / "memory.yaml"
-TOPICS = (*PATHS, *CAPABILITIES)
+TOPICS = (*EVERY_PATH, *CAPABILITIES)
 REFUSING = [
     file
     for room in (winhost.hardware, winhost.paths)
@@ -62,6 +62,11 @@ SEEN = {
     "gpu-p.no-card",
     "dual-boot.no-card",
     "bare-metal.no-card",
+    "linux.no-apt",
+    "linux.no-systemd",
+    "linux.no-gpu",
+    "linux.no-driver",
+    "linux.driver-restart",
 }
 
 
@@ -109,7 +114,7 @@ def test_only_gaps_and_what_the_eye_sees_go_without_evidence() -> None:
 def test_each_path_and_capability_is_told_and_its_grounds_are_of_a_way() -> None:
     topics = catalogue.topics()
     assert topics.keys() == set(TOPICS)
-    assert {variant for topic in topics.values() for variant in topic.grounds} <= {*PATHS, *ALL_VARIANTS}
+    assert {variant for topic in topics.values() for variant in topic.grounds} <= {*EVERY_PATH, *ALL_VARIANTS}
     assert all(topics[path].loses for path in PATHS)
 
 
