@@ -10,11 +10,11 @@ from tests.compat.test_rules import HOSTS
 from tests.errors import raises
 from tests.imports.brought import DATA, imported
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
+from winhost.compat.stated import SYSTEMS, parse, stated
 from winhost.core.answers import RemoteFault, Unknown
 from winhost.model.facts import Facts
 from winhost.render import verdict_text
 from winhost.resources.host import HostFacts
-from winhost.resources.stated import SYSTEMS, parse, stated
 from winhost.resources.windows.operating_system.resource import OsFamily
 
 UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))

@@ -15,6 +15,7 @@ from winhost.cli.plan_options import PlanOptions, Power, pinned
 from winhost.cli.planned_host import PlannedHost
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, statements, watched, worst
+from winhost.compat.stated import Statement, stated
 from winhost.engine import uploads
 from winhost.engine.choosing import check_unasked, recommended
 from winhost.engine.planning import make_plan
@@ -24,7 +25,6 @@ from winhost.model.fleetfile import host_name
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts
-from winhost.resources.stated import Statement, stated
 
 
 def plan(

@@ -16,13 +16,13 @@ from winhost.cli.watch import Watch, watching
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.needs import check, wanted
 from winhost.compat.remedy import named
+from winhost.compat.stated import Statement, parse
 from winhost.engine.many import stream
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.model.fleet import AnyHost
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
-from winhost.resources.stated import Statement, parse
 
 T = TypeVar("T")
 

@@ -9,13 +9,13 @@ from winhost.compat.marked import marked
 from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
 from winhost.compat.remedy import Mended, assess_as_if, cheapest
 from winhost.compat.settle import Settling, shopping_list
+from winhost.compat.stated import Statement, stated
 from winhost.model.facts import Facts
 from winhost.model.path import PATHS_OF_LINUX, is_meant
 from winhost.model.reason import Assessment, Remedy
 from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import is_linux
-from winhost.resources.stated import Statement, stated
 
 
 @dataclass(frozen=True)
