@@ -10,7 +10,7 @@ from tests.cli.conftest import Line
 from winhost.cli import winhost
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import ALL_VARIANTS, PATHS
+from winhost.model.path import ALL_VARIANTS, EVERY_PATH
 from winhost.model.plan import RISKS
 from winhost.model.shipped import example_hosts
 
@@ -99,7 +99,7 @@ def test_runs_are_offered_the_newest_first(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["assess", "plan"])
 def test_every_path_is_offered(command: str) -> None:
-    assert set(offered(command, "--path", "")) == {*PATHS, *ALL_VARIANTS}
+    assert set(offered(command, "--path", "")) == {*EVERY_PATH, *ALL_VARIANTS}
 
 
 @pytest.mark.parametrize("command", ["assess", "report"])
