@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "wslconfig": {"model", "resources"},
     "images": {"model"},
     "paths": {"model", "resources", "resources/linux", "hardware", "sizing", "wslconfig"},
-    "compat": {"model", "knowledge", "resources", "hardware", "sizing", "wslconfig", "paths"},
+    "compat": {"model", "knowledge", "resources", "resources/linux", "hardware", "sizing", "wslconfig", "paths"},
     "serving": {"model", "knowledge", "resources", "hardware", "sizing", "wslconfig", "paths", "compat"},
     "engine": {"model", "knowledge", "resources", "resources/linux", "paths", "compat", "connect"},
     # The lab's rooms are parts of their own; what lies beside them ties a lab together.
