@@ -14,9 +14,14 @@ from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import AuthenticationFailed
+from winhost.engine.detect import missing, read_facts
 from winhost.model.fleet import Sudo
 from winhost.model.secrets import SecretRef
+from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
+from winhost.resources.linux.listening_port.resource import ListeningPort
+from winhost.resources.registry import is_linux
+from winhost.resources.shape import misfit
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
 
@@ -68,7 +73,7 @@ def opened(debian: Debian, sudoers: str, sudo: Sudo | None, **changes: Any) -> A
         timeouts="ssh",
         **changes,
     )
-    return SshConnector(target, session_text()).open()
+    return SshConnector(target, session_text(), misfit).open()
 
 
 FILE = {"path": "/etc/systemd/network/winhost.d/winhost.conf"}
@@ -130,6 +135,22 @@ def test_a_rule_that_takes_sudo_away_is_undone_by_the_machine_itself(debian: Deb
     after = again.set("LinuxFile", key, {"text": rule}, {"text": None}, {"within": 60}).after
     assert (after["text"], after["mode"]) == (rule, "0440")
     again.close()
+
+
+def test_a_machine_of_its_own_tells_all_that_it_has(debian: Debian) -> None:
+    agent = opened(debian, FREE, Sudo())
+    facts = read_facts(agent)
+    agent.close()
+    assert is_linux(facts)
+    assert facts.origin == "recorded"
+    unread = {name: why for name, why in missing(facts) if not name.startswith("LinuxGpuDriver.")}
+    assert set(unread) <= {"LinuxDisk"}  # a container shows none of its machine's
+    host = HostFacts(facts)
+    ports = {(each.key["port"], *each.state.processes) for each in host.all(ListeningPort)}
+    assert ("22", "sshd") in ports
+    assert host.machine_id == (debian.root / "etc/machine-id").read_text().strip()
+    assert host.linux.virtualization == "systemd-nspawn"
+    assert host.linux.cgroups in (1, 2)
 
 
 REFUSALS = {
