@@ -17,7 +17,7 @@ from winhost.model.plan import Plan, PlanRequest, Stage
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIWhoeverThisIs"
 PLACE = "/var/by-hand"
-UNIT, CONF, DOCKER = "/etc/systemd/system/winhost-cdi.service", "/etc/wsl.conf", "/etc/docker/daemon.json"
+NETWORK, CONF, DOCKER = "/etc/systemd/network/10-winhost.network", "/etc/wsl.conf", "/etc/docker/daemon.json"
 HOSTILE = "[x]\n$(touch /var/pwned) `id` \u202e\x1b[2J \\ ' \" \u00e4\n"
 # Kills or interrupts itself where a line of the journal is to be written.
 DRIVER = """
@@ -53,12 +53,12 @@ def file(path: str, text: str, mode: str = "0644") -> DesiredResource:
 def here(sandbox: Sandbox) -> Sandbox:
     """With a file that will be replaced, and without what earlier tests left."""
     sandbox.write(HOST_KEY, f"{KEY} root@here\n")
-    sandbox.run("rm", "-rf", "/var/lib/winhost", UNIT, DOCKER, PLACE)
+    sandbox.run("rm", "-rf", "/var/lib/winhost", NETWORK, DOCKER, PLACE)
     sandbox.write(CONF, HOSTILE, 0o600)
     return sandbox
 
 
-DESIRED = (file(UNIT, HOSTILE), file(CONF, "[boot]\nsystemd=true\n"), file(DOCKER, "{}\n", "0640"))
+DESIRED = (file(NETWORK, HOSTILE), file(CONF, "[boot]\nsystemd=true\n"), file(DOCKER, "{}\n", "0640"))
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Changes that cut SSH access, on a real Debian with systemd and sshd: the old state comes back by itself."""
 
+import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,12 +9,16 @@ import pytest
 
 from tests.engine.world import QUICK
 from tests.linux.debian import Debian, wait_for
+from tests.linux.unpacked import unpack_linux
 from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, Unreachable, WireError
-from winhost.core.steps import Step
+from winhost.core.steps import DesiredResource, Step
 from winhost.engine.host_session import HostSession
+from winhost.engine.host_steps import steps_on
 from winhost.lab.linux.linux_machine import SSHD_FILE
+from winhost.model.facts import Facts
+from winhost.model.plan import Plan, PlanRequest, Stage
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the first time, a Debian is fetched
 
@@ -196,3 +202,27 @@ def test_a_program_that_a_later_step_brings_is_no_fault_of_a_unit(agent: Agent) 
     text = "[Service]\nExecStart=/usr/bin/brought-later\n"
     assert agent.set("LinuxFile", key, {"text": text}, {}, {}).after["text"] == text
     agent.set("LinuxFile", key, {"text": None}, {}, {})
+
+
+# ---- by hand
+
+
+def by_hand(debian: Debian, *words: str) -> Any:
+    command = debian.inside("python3", "-I", "/root/by-hand/run.py", *words, "--json")
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)
+
+
+def test_by_hand_at_the_machine_somebody_has_to_say_that_ssh_works(agent: Agent, debian: Debian) -> None:
+    facts = Facts("here", "recorded", "2026-11-23T00:00:00+00:00", "0", agent.read(["WslAccess", "LinuxFile"]))
+    found = (agent.get("LinuxFile", {"path": SSHD_FILE}) or {})["text"]
+    goal = DesiredResource("LinuxFile", {"path": SSHD_FILE}, {"text": HARMLESS + found}, "sshd", "For the test.")
+    stage = Stage(1, (goal,), steps_on(facts, (goal,), prefix="1."))
+    key = (debian.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    plan = Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
+    unpack_linux(plan, debian.root / "root/by-hand")
+    assert by_hand(debian, "apply")["error"]["kind"] == "ConsentNeeded"
+    assert by_hand(debian, "apply", "--accept", "network")["error"]["kind"] == "NotKept"
+    assert by_hand(debian, "apply", "--accept", "network")["error"]["kind"] == "NotKept"
+    assert by_hand(debian, "apply", "--accept", "network", "--keep")["outcome"] == "applied"
+    assert by_hand(debian, "rollback", "--accept", "network")["error"]["kind"] == "NotKept"
+    assert by_hand(debian, "rollback", "--accept", "network", "--keep")["outcome"] == "rolled back"
