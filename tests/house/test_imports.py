@@ -17,8 +17,8 @@ MAY_IMPORT = {
     "model": set(),
     "connect": {"model"},
     "agent": set(),
-    # Those of Linux are a part of their own; `resources/host.py` gathers what a host tells, its Linux included.
-    "resources": {"model", "agent", "resources/linux"},
+    # Those of Linux are a part of their own: the registry finds both kinds by their folders.
+    "resources": {"model", "agent"},
     "resources/linux": {"model", "agent", "resources"},
     "imports": {"model", "resources"},
     "knowledge": {"model"},

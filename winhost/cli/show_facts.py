@@ -16,6 +16,7 @@ from winhost.resources.linux.container_engine.resource import ContainerEngine
 from winhost.resources.linux.linux_disk.resource import LinuxDisk
 from winhost.resources.linux.linux_gpu.resource import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.linux.linux_system.resource import LinuxSystem
 from winhost.resources.linux.listening_port.resource import ListeningPort
 from winhost.resources.registry import titled
 from winhost.resources.windows.vm.resource import Vm
@@ -52,12 +53,12 @@ def _show_linux(host: HostFacts) -> None:
 
 
 def _linux(host: HostFacts) -> str:
-    system = host.linux
+    system = host.the(LinuxSystem)
     return f"{system.id} {system.version or ''}, kernel {system.kernel}, {system.architecture}"
 
 
 def _linux_machine(host: HostFacts) -> str:
-    system = host.linux
+    system = host.the(LinuxSystem)
     where = "WSL" if system.wsl else "on metal" if system.virtualization == "none" else f"in {system.virtualization}"
     shm = "no /dev/shm" if system.shm is None else f"/dev/shm up to {about(system.shm)}"  # noqa: S108
     boot = {None: "no UEFI", True: "Secure Boot on", False: "Secure Boot off"}[system.secure_boot]

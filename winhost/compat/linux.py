@@ -4,6 +4,7 @@ from winhost.compat.rule import BLOCKS, NOTES, Finding, note, rule, unsupported
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_gpu.resource import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver.resource import LinuxGpuDriver
+from winhost.resources.linux.linux_system.resource import LinuxSystem
 
 WITH_APT = ("debian", "ubuntu")
 
@@ -11,21 +12,23 @@ WITH_APT = ("debian", "ubuntu")
 @rule("linux", unknown=BLOCKS)
 def in_wsl(facts: HostFacts) -> Finding | None:
     """A distro of WSL has the driver of Windows; its path is wsl2."""
-    return unsupported("linux.wsl", observed=f"kernel {facts.linux.kernel}") if facts.linux.wsl else None
+    system = facts.the(LinuxSystem)
+    return unsupported("linux.wsl", observed=f"kernel {system.kernel}") if system.wsl else None
 
 
 @rule("linux", unknown=BLOCKS)
 def without_apt(facts: HostFacts) -> Finding | None:
     """winhost installs packages with apt, and was tried on Debian and Ubuntu."""
-    if facts.linux.id not in WITH_APT:
-        return unsupported("linux.no-apt", observed=f"{facts.linux.id} {facts.linux.version or ''}".strip())
+    system = facts.the(LinuxSystem)
+    if system.id not in WITH_APT:
+        return unsupported("linux.no-apt", observed=f"{system.id} {system.version or ''}".strip())
     return None
 
 
 @rule("linux", unknown=BLOCKS)
 def without_systemd(facts: HostFacts) -> Finding | None:
     """What serves is started by systemd."""
-    return None if facts.linux.systemd else unsupported("linux.no-systemd", observed="another init runs")
+    return None if facts.the(LinuxSystem).systemd else unsupported("linux.no-systemd", observed="another init runs")
 
 
 @rule("linux", unknown=BLOCKS)
@@ -38,7 +41,7 @@ def without_gpu(facts: HostFacts) -> Finding | None:
 def without_driver(facts: HostFacts) -> Finding | None:
     """NVIDIA's kernel module is not loaded, so no CDI specification can be made."""
     driver = facts.the(LinuxGpuDriver)
-    if driver.loaded is not None or facts.linux.wsl:
+    if driver.loaded is not None or facts.the(LinuxSystem).wsl:
         return None
     bound = sorted({gpu.state.driver or "no driver" for gpu in facts.all(LinuxGpu)})
     return unsupported("linux.no-driver", observed=f"bound to the GPUs: {', '.join(bound) or 'nothing'}")

@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from winhost.core.answers import NOT_THERE, MissingFact, Record
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts, Instance
 from winhost.resources.base import State
-from winhost.resources.linux.linux_system.resource import LinuxSystem
-from winhost.resources.registry import answer, is_linux
+from winhost.resources.registry import RESOURCE_TYPES, answer, is_linux
 from winhost.resources.shape import adapter, faults
 from winhost.resources.windows.assignable_device.resource import AssignableDevice
 from winhost.resources.windows.device_assignment_policy.resource import DeviceAssignmentPolicy
@@ -23,9 +22,6 @@ from winhost.resources.windows.operating_system.resource import OperatingSystem
 from winhost.resources.windows.pci_device.resource import PciDevice, card_location
 from winhost.resources.windows.session.resource import Session
 from winhost.resources.windows.vm.resource import Vm
-
-if TYPE_CHECKING:
-    pass
 
 S = TypeVar("S", bound=State)
 
@@ -100,11 +96,8 @@ class HostFacts:
     @cached_property
     def machine_id(self) -> str:
         """By what a host is known that may have got another name or address."""
-        return self.linux.machine_id if self.is_linux else self.os.machine_id
-
-    @cached_property
-    def linux(self) -> LinuxSystem:
-        return self.the(LinuxSystem)
+        system = RESOURCE_TYPES["LinuxSystem" if self.is_linux else "OperatingSystem"].state
+        return str(self.the(system).machine_id)
 
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
         """Every instance of a resource."""
