@@ -27,10 +27,11 @@ from winhost.lab.wire.wire_troubles import When, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.documents import read_document
 from winhost.model.facts import Facts
+from winhost.resources.registry import WINDOWS
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo terminal")
 
-CALL = "gpu-03: get 41 resources: "
+CALL = f"gpu-03: get {len(WINDOWS)} resources: "
 NTLM_TOKEN = "TlRMTVNTUA"  # how the logon's messages begin, in base64
 LIBRARIES = ("pypsrp", "winrm", "paramiko", "spnego", "requests", "urllib3", "psrpcore")
 

@@ -270,7 +270,7 @@ def test_what_waits_in_a_plan_waits_for_something_and_asks_what_is_known(line: L
     ("shipped_text", "mistyped", "told"),
     [
         ('key: {vm: "${vm.id}"}', 'key: {vm: "${vm.idd}"}', "${vm.idd} is not decided here; did you mean 'vm.id'?"),
-        ("for_each: companions", "for_each: gpu", "resources[9].for_each: should be one of: gpus, companions, power_plans, new_vms"),
+        ("for_each: companions", "for_each: gpu", "resources[9].for_each: should be one of: gpus, companions"),
         ("title: Power of ${vm.name}", "title: ${each.name}", "resources[10].title: ${each.name} is not decided here"),
         ("${mmio.why}", "${}", "${} is not decided here; there are: vm.id"),
         ("${mmio.why}", "${_facts}", "${_facts} is not decided here"),

@@ -51,7 +51,7 @@ def error_of(facts: HostFacts, path: str, vm: str | None = None) -> VmNotNamed |
 def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
     facts = host(name)
     judged = assess(facts)
-    for verdict in (judged.path(path) for path in PLANNERS):
+    for verdict in (each for each in judged.paths if each.path in PLANNERS):
         if verdict.verdict is Verdict.UNSUPPORTED:
             continue
         told, errors = shown(verdict), [error_of(facts, verdict.path)]

@@ -25,6 +25,7 @@ from winhost.agent.linux_agent import (
     content,
     in_wsl,
     must,
+    once,
     packages,
     place_of,
     put,
@@ -73,8 +74,12 @@ class Ledger(NamedTuple):
 def apt_packages(key: Key | None) -> Found:
     if place_of("apt-get") is None:
         raise NotThereYet("LinuxSystem")
-    for wanted in [key["packages"]] if key else (*KNOWN_PACKAGE_SETS, *driver_sets()):
+    for wanted in [key["packages"]] if key else known_sets():
         yield {"packages": wanted}, package_set(wanted)
+
+
+def known_sets() -> list[str]:
+    return [*KNOWN_PACKAGE_SETS, *driver_sets()]
 
 
 def driver_sets() -> list[str]:
@@ -146,11 +151,22 @@ def needed_by(ledger: Ledger | None) -> list[str]:
 
 
 def simulated(asked: dict[str, str]) -> Transaction:
-    known = must("apt-cache", "policy", "--", *asked)
-    candidates = dict(re.findall(rf"^({NAME}):\n  Installed: .*\n  Candidate: (.*)$", known, re.MULTILINE))
+    candidates = candidates_of(set(asked))
     if any(candidates.get(name, "(none)") == "(none)" for name in asked):
         raise NotThereYet("AptSource")
     return simulation([f"{name}={version}" if version else name for name, version in asked.items()])
+
+
+def candidates_of(names: set[str]) -> dict[str, str]:
+    """Of all listed sets at once: apt needs most of its half second to begin."""
+    listed = {name for each in known_sets() for name in versions_asked(each)}
+    return once("candidates", lambda: policy(listed)) if names <= listed else policy(names)
+
+
+def policy(names: set[str]) -> dict[str, str]:
+    """The version of each that apt would install."""
+    said = must("apt-cache", "policy", "--", *sorted(names))
+    return dict(re.findall(rf"^({NAME}):\n  Installed: .*\n  Candidate: (.*)$", said, re.MULTILINE))
 
 
 def simulation(arguments: list[str]) -> Transaction:
