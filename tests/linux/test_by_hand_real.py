@@ -178,12 +178,12 @@ def test_a_file_that_cannot_be_written_fails_its_step_and_can_be_gone_on_with(
     here: Sandbox, agent: Agent, made: Path
 ) -> None:
     found = states(agent)
-    here.run("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/etc/systemd/system")
+    here.run("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(Path(NETWORK).parent))
     code, said = run(here, "apply")
     assert (code, said["error"]["kind"]) == (1, "StepFailed")
     assert "[EROFS]" in said["error"]["what"]
     assert here.path(DOCKER).read_text() == "{}\n"
-    here.run("umount", "/etc/systemd/system")
+    here.run("umount", str(Path(NETWORK).parent))
     assert run(here, "apply")[1]["outcome"] == "applied"
     assert run(here, "rollback")[1]["outcome"] == "rolled back"
     assert states(agent) == found
