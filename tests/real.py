@@ -69,7 +69,7 @@ PARTS = {
         can_install,
     ),
     "agent": Part(
-        [f"{LINUX}test_agent.py", f"{LINUX}test_written.py"],
+        [f"{LINUX}test_agent.py", f"{LINUX}test_by_hand_real.py", f"{LINUX}test_written.py"],
         {"nsenter": "util-linux", "sshd": "openssh-server", "systemd-analyze": "systemd"},
         is_root_of_linux,
     ),

@@ -15,6 +15,8 @@ from winhost.engine.host_steps import steps_on
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
 
+pytestmark = pytest.mark.real
+
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIWhoeverThisIs"
 PLACE = "/var/by-hand"
 NETWORK, CONF, DOCKER = "/etc/systemd/network/10-winhost.network", "/etc/wsl.conf", "/etc/docker/daemon.json"
