@@ -12,7 +12,8 @@ from winhost.model.units import size
 def show_measured(host: str, measured: Measurement, folder: Path | None) -> None:
     """A head, a table of the parts, and where it was written."""
     found = measured.found
-    say(f"{host}/{measured.target}: driver {found.driver or 'unknown'}, kernel {found.kernel}", bold=True)
+    where = host if measured.target == host else f"{host}/{measured.target}"
+    say(f"{where}: driver {found.driver or 'unknown'}, kernel {found.kernel}", bold=True)
     table(("part", "outcome", "seconds", "found"), _rows(found))
     inside = found.container.answer if found.container else None
     if inside is not None:

@@ -21,8 +21,8 @@ def decisive(variant: PathVerdict, fit: Fit) -> Reason | None:
 
 
 def recommendation(answer: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...]:
-    """What is recommended, what it costs and how sure it is: three sentences; one where the best fit is unsupported, or
-    where nobody knows which Windows this is.
+    """What is recommended, what it costs, if anything, and how sure it is; one sentence where the best fit is
+    unsupported, or where nobody knows which Windows this is.
     """
     stated = ", ".join(answer.assessment.stated)
     marked = (f"Stated, not read: {stated}. Verdicts and reasons that depend on it say so.",) if stated else ()
@@ -37,7 +37,8 @@ def _recommended(answer: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...]:
         return ("No recommendation: it is unknown which Windows this is.",)
     topic = catalogue.topics()[path_of(fit.variant)]
     costs = " ".join(filter(None, (topic.loses, topic.asks.get(fit.variant))))
-    return f"Recommended: {fit.variant}. {topic.means}", f"Trade-offs: {costs}", _standing(fit, needs)
+    trade_offs = (f"Trade-offs: {costs}",) if costs else ()
+    return f"Recommended: {fit.variant}. {topic.means}", *trade_offs, _standing(fit, needs)
 
 
 def _standing(fit: Fit, needs: Needs) -> str:
