@@ -19,6 +19,7 @@ from winhost.model.fleet import Sudo
 from winhost.model.secrets import SecretRef
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
+from winhost.resources.linux.linux_system.resource import LinuxSystem
 from winhost.resources.linux.listening_port.resource import ListeningPort
 from winhost.resources.registry import is_linux
 from winhost.resources.shape import misfit
@@ -149,8 +150,9 @@ def test_a_machine_of_its_own_tells_all_that_it_has(debian: Debian) -> None:
     ports = {(each.key["port"], *each.state.processes) for each in host.all(ListeningPort)}
     assert ("22", "sshd") in ports
     assert host.machine_id == (debian.root / "etc/machine-id").read_text().strip()
-    assert host.linux.virtualization == "systemd-nspawn"
-    assert host.linux.cgroups in (1, 2)
+    system = host.the(LinuxSystem)
+    assert system.virtualization == "systemd-nspawn"
+    assert system.cgroups in (1, 2)
 
 
 REFUSALS = {

@@ -66,7 +66,7 @@ class WayIn:
     def key_leads_in(self, key: Path, host_key: str) -> str:
         """Which Debian it is, told by the agent over SSH."""
         mine = SecretRef("file", str(key))
-        target = SshTarget("distro", INSIDE, host_key, mine, port=PORT, connect_timeout=5)
+        target = SshTarget(name="distro", address=INSIDE, host_key=host_key, key=mine, port=PORT, connect_timeout=5)
         with closing(SshConnector(target, session_text()).open()) as agent:
             return str((agent.get("LinuxSystem", {}) or {})["id"])
 
