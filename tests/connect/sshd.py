@@ -6,11 +6,14 @@ import shutil
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire
 from winhost.lab.linux.linux_machine import sshd_file
@@ -148,3 +151,15 @@ def until(true: Any) -> None:
             return
         time.sleep(0.02)
     raise AssertionError("it did not come to that")
+
+
+@contextmanager
+def served(folder: Path, *options: str) -> Iterator[Sshd]:
+    try:
+        running = Sshd(folder, *options)
+    except NoSshd as why:
+        pytest.skip(str(why))
+    try:
+        yield running
+    finally:
+        running.close()

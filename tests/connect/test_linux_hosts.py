@@ -4,12 +4,11 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.connect.sshd import NoSshd, Sshd, keypair
+from tests.connect.sshd import Sshd, keypair, served
 from tests.connect.test_ssh import ask, secret
 from tests.errors import raises
 from winhost.cli.output import error_text
@@ -33,18 +32,6 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 def jump(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     with served(tmp_path_factory.mktemp("jump")) as running:
         yield running
-
-
-@contextmanager
-def served(folder: Path, *options: str) -> Iterator[Sshd]:
-    try:
-        running = Sshd(folder, *options)
-    except NoSshd as why:
-        pytest.skip(str(why))
-    try:
-        yield running
-    finally:
-        running.close()
 
 
 def fingerprint(running: Sshd, kind: str = "host") -> str:

@@ -6,7 +6,6 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.connect.sshd import NoSshd, Sshd, free_port, keypair, until
+from tests.connect.sshd import Sshd, free_port, keypair, served, until
 from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect.host_keys import HostKeyRefused
@@ -30,18 +29,6 @@ pytestmark = pytest.mark.real
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     with served(tmp_path_factory.mktemp("sshd")) as running:
         yield running
-
-
-@contextmanager
-def served(folder: Path, *options: str) -> Iterator[Sshd]:
-    try:
-        running = Sshd(folder, *options)
-    except NoSshd as why:
-        pytest.skip(str(why))
-    try:
-        yield running
-    finally:
-        running.close()
 
 
 @pytest.fixture

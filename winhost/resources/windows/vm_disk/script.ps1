@@ -204,7 +204,10 @@ function Assert-WinhostDiskSound {
     if ("$($disk.VhdFormat)" -cne 'VHDX' -or "$($disk.VhdType)" -ceq 'Differencing') {
         Stop-Winhost 'Winhost.WrongDisk' 'InvalidData' "It is a $($disk.VhdFormat) of type $($disk.VhdType), and no VHDX that stands alone."
     }
-    $null = Test-VHD -Path $Path -ErrorAction Stop
+    # It tells a fault by an error or by its answer.
+    if ((Test-VHD -Path $Path -ErrorAction Stop) -eq $false) {
+        Stop-Winhost 'Winhost.WrongDisk' 'InvalidData' "Test-VHD finds that $Path cannot be used."
+    }
 }
 
 function Resize-WinhostDisk {
